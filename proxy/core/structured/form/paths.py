@@ -3,7 +3,7 @@
 The rules are those that a client's own system would apply to the text of a path; nothing is looked up.
 
 - A backslash is a slash, for clients on Windows. Repeated slashes are one, and a slash at the end is left out.
-- ``.`` and ``..`` are resolved by their text alone. What would leave the root is refused.
+- ``.`` and ``..`` are resolved by their text alone. A path that would leave the root is refused.
 - A path is relative to the client's own root, or absolute: it begins with ``/``, or with a drive such as ``C:/``. An
   absolute path stays absolute, so that ``/src/a.py`` and ``src/a.py`` are two files.
 - A path stands on a line of its own in the prompt. Control characters and line breaks are refused.

@@ -137,7 +137,7 @@ def _clipped(text: str) -> str:
 MOST_SUMMARY_CHARS = 8_000
 _MOST_ANSWER_CHARS = 64_000
 _MOST_STARTS = 16
-"""At most so many opening braces are tried. Each try reads the answer at most once."""
+"""At most this many opening braces are tried. Each try reads the answer at most once."""
 
 
 class CompactionFinding(Struct, frozen=True):

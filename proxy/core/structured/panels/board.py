@@ -29,7 +29,7 @@ from proxy.core.structured.panels.tail import in_tail
 from proxy.core.value import dataclass, field
 
 MOST_PROMPTS = 4_096
-"""The times of at most so many prompts are kept. If there are more, only the newer half stays, so that this seldom
+"""The times of at most this many prompts are kept. If there are more, only the newer half stays, so that this seldom
 happens: a prompt whose time is forgotten is sent without it, which rewrites everything behind the prompt."""
 _SLOT_BYTES = 300
 _TURN_MESSAGES = 2

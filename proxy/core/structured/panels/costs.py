@@ -15,7 +15,7 @@ from proxy.core.structured.panels.placing import Count, PanelId, Usd
 from proxy.core.value import dataclass, field
 
 MOST_GONE = 500
-"""At most so many totals are kept for panels that a session no longer shows."""
+"""At most this many totals are kept for panels that a session no longer shows."""
 _MILLION = 1_000_000
 _SLOT_BYTES = 150
 

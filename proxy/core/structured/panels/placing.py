@@ -73,11 +73,11 @@ class Place(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
 
 class PanelMemory(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The memory of one panel, in a session and in a store. ``digest`` is that of what the panel shows, and ``stamp_s``
-    is when that last changed. ``place`` is None in front of the conversation; ``rank`` is the rank among the panels of
-    that place, and ``placed_s`` is since when the panel stands there. ``changes`` counts in how many of the ``seen``
-    requests it changed, ``taken`` in how many others it was taken along, and ``in_loops`` how many of the changes came
-    in tool loops. Times are seconds since 1970. The order of the fields is that of the stored form."""
+    """The memory of one panel, in a session and in a store. ``digest`` is the digest of what the panel shows, and
+    ``stamp_s`` is when that last changed. ``place`` is None in front of the conversation; ``rank`` is the rank among
+    the panels of that place, and ``placed_s`` is since when the panel stands there. ``changes`` counts in how many of
+    the ``seen`` requests it changed, ``taken`` in how many others it was taken along, and ``in_loops`` how many of the
+    changes came in tool loops. Times are seconds since 1970. The order of the fields is that of the stored form."""
 
     id: PanelId
     digest: Digest
@@ -178,9 +178,9 @@ def taken_along(
     shown panels by id, and ``moved`` are the ids of those that move anyway; ``sizes`` are those of the conversation's
     messages in bytes.
 
-    A panel that moves is written anew, with the messages between it and what moves anyway. That saves a later write if
-    the panel changes before one of the panels that stand in front of it or have just changed: otherwise its change
-    would make everything be written once more that this request writes anew, except what is new in this request."""
+    A panel that moves is written anew, with the messages between it and the panels that move anyway. This pays off if
+    the panel changes before any of the panels that stand in front of it or have just changed. Without the move, that
+    change would cause a second write of everything that this request writes anew, except what is new in it."""
     found: list[str] = []
     reached = _message_at(broken)
     again = max(0.0, sum(sizes[reached:]) - turn_size(sizes))
