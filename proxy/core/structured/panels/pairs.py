@@ -19,7 +19,7 @@ SYSTEM = "{system}"
 """Placeholders of the texts: for a time, and for the client's system prompt."""
 
 _FIRST_KNOWN_S = 1_577_836_800.0
-"""The beginning of 2020, in UTC. A clock that shows less was never set."""
+"""The beginning of 2020, in UTC. A clock that shows an earlier time was never set."""
 _LAST_KNOWN_S = 253_402_300_800.0
 """The beginning of the year 10000, which cannot be written in this form."""
 

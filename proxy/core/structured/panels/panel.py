@@ -8,7 +8,8 @@ from proxy.core.value import dataclass
 from proxy.core.wire.surrogates import utf8
 
 CONVERSATION = "chat"
-"""The panel that stands for the conversation itself: the conversation is sent as messages, so this panel never is."""
+"""The panel that stands for the conversation itself: the conversation is sent as messages, so this panel is never
+shown."""
 HISTORY_KIND = "conversation_history"
 """The kind of a panel that holds a frozen part of the conversation."""
 FROZEN_PREFIX = "history_"
