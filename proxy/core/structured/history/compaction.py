@@ -108,9 +108,9 @@ class CompactionPrices:
 
         ``dropped_tokens`` (D) are left out, ``summary_tokens`` (s) take their place, and ``behind_tokens`` (R) stand
         behind them. ``call_tokens`` is the cost of the call that writes the summary. The messages behind the gap are
-        written again, and the summary is written: this costs (w - r) R + w s, and the call. Each later request reads D
-        - s tokens less, which saves r (D - s). A cached history is nearly free to keep, and an uncached one is not, so
-        the prices decide.
+        written again, and the summary is written: this costs (w - r) R + w s, and the call. After that, each later
+        request reads D - s tokens less, which saves r (D - s). A cached history is nearly free to keep, and an uncached
+        one is not, so the prices decide.
         """
         once = (self.write - self.read) * behind_tokens + self.write * summary_tokens + call_tokens
         return self.requests * self.read * (dropped_tokens - summary_tokens) > once

@@ -73,7 +73,7 @@ def message_digest(turn: Turn) -> bytes:
 
 
 def _said(part: Members) -> bytes:
-    """A part without its marker. For a text part, only the text, written as it is if the content is a string."""
+    """A part without its marker. For a text part, only the text, in the form that it has if the content is a string."""
     if part.keys() - _MARKS == {"type", "text"} and bytes(part["type"]) == b'"text"':
         return bytes(part["text"])
     return _written(part, set())
