@@ -1,7 +1,7 @@
 """The memory of a session's panels: what they showed last, since when, and where they stand.
 
-A board is an immutable value. Each request makes a new board from the one before. The caller keeps the new one when the
-request counts.
+A board is an immutable value. Each request makes a new board from the one before. The caller keeps the new one as soon
+as the request is assembled.
 """
 
 from bisect import bisect_left
