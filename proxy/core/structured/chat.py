@@ -1,4 +1,5 @@
-"""A chat request whose context was assembled, and its conversation: by the rules of the history, with live panels."""
+"""A chat request whose context was assembled, and its conversation, edited by the rules of the history and with live
+panels."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -33,9 +34,9 @@ _SPACES = b" \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class DialogueRules:
-    """Settings of the operator. ``detach`` are the minimums of freezing; None: only what a client asks for is frozen.
-    ``keep_exchanges`` are the newest user exchanges that a compaction never leaves out. ``is_classic``: the rules of
-    the original hold, whatever they cost."""
+    """The settings of the operator. ``detach`` has the minimums for freezing; None: a conversation is frozen only if
+    its client asks for it. ``keep_exchanges`` is the number of the newest user exchanges that a compaction never leaves
+    out. ``is_classic``: the rules of the original apply, whatever they cost."""
 
     compaction: CompactionTexts
     detach: DetachTerms | None = None
@@ -45,8 +46,8 @@ class DialogueRules:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """Memory of the session from the requests before this one. ``terms`` are those of the cache that has served the
-    last one; None: nobody knows."""
+    """The state of the session from the requests before this one. ``terms`` are those of the cache that has served the
+    last request; None: they are not known."""
 
     board: Board = Board()
     compaction: Compaction | None = None
@@ -55,12 +56,13 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """``conversation`` holds the client's messages that are sent; ``origins`` has for each of them, but for the system
-    messages, its index in the client's conversation (``RuledHistory``). ``panels`` are the client's own and frozen
-    parts of the conversation, in no order yet. ``board`` is what the session remembers from this request on, None where
-    the request has nothing to remember. ``edits`` counts the messages and panels that were edited, by the reason.
-    ``uncompacted`` is the conversation without a compaction, where the client wants one. ``freezing_cost`` is what is
-    written anew because a part was frozen while the cache held it, in tokens at the plain input price."""
+    """``conversation`` holds the client's messages that are sent. ``origins`` has, for each of them except the system
+    messages, its index in the client's conversation (``RuledHistory``). ``panels`` are the client's own panels and the
+    frozen parts of the conversation, in no order yet. ``board`` is the session's board from this request on, None if
+    the request has no panels or metas. ``edits`` counts the messages and panels that were edited, by the reason.
+    ``uncompacted`` is the conversation without a compaction, if the client wants compactions. ``freezing_cost`` is the
+    cost of what is written anew because a part was frozen while the cache held it, in tokens at the plain input
+    price."""
 
     conversation: Conversation
     origins: tuple[int, ...] = ()
@@ -76,8 +78,8 @@ class Dialogue:
         return Edit.PANELS_SHOWN in self.edits
 
     def inlay(self, texts: PanelTexts, *, is_chronological: bool, repeat: str = "") -> Inlay:
-        """The panels and the times of the prompts in one of the two orders. ``repeat`` is the system text where it is
-        said again behind the panels."""
+        """The panels and the times of the prompts in one of the two orders. ``repeat`` is the system text if it is
+        repeated behind the panels, else empty."""
         if self.board is None:
             return NO_INLAY
         sent = SentTurns(self.conversation.turns, self.origins)
@@ -85,7 +87,7 @@ class Dialogue:
 
 
 def has_thinking(members: Members) -> bool:
-    """Whether a request has thinking switched on, by any of the members in which clients say so."""
+    """Whether a request has thinking switched on, by any of the members that clients use for it."""
     said = [bytes(members[name]).translate(None, _SPACES) for name in _THINKING if name in members]
     return any(each not in _NO_THINKING for each in said)
 
@@ -100,8 +102,8 @@ def dialogue_of(
     has_thinking: bool = False,
 ) -> Dialogue:
     """The dialogue of a request that has arrived at ``now_s``, in unix seconds. ``tokens`` counts a message.
-    ``has_thinking``: thinking is switched on, and providers take no call of ours behind the newest results. Raises
-    InvalidRequest where the form describes messages that the request does not have."""
+    ``has_thinking``: thinking is switched on, so that providers accept no call of the proxy behind the newest results.
+    Raises InvalidRequest if the form describes messages that the request does not have."""
     if not (form.has_history or form.compaction):
         return Dialogue(conversation)
     history = RuledHistory(conversation, tuple(range(len(conversation.turns))), {})
@@ -115,7 +117,7 @@ def dialogue_of(
     is_held, cost = _is_held(before, now_s), 0.0
     held = sum(name.startswith(FROZEN_PREFIX) for name in before.board.panels)
     if terms is not None:
-        # Freezing makes nothing cheaper, so it costs what it has written anew.
+        # Freezing makes no token cheaper, so its cost is what has to be written anew.
         is_priced = is_held and form.detach is None and not rules.is_classic
         whole = history
         history, chunks = frozen(whole, terms, tokens, held if is_priced else None)
@@ -132,14 +134,15 @@ def dialogue_of(
 
 
 def _is_held(before: Before, now_s: float) -> bool:
-    """Whether the provider's cache may still hold the conversation, and the model's window has room for it: then only
-    who asks for it has parts frozen in addition."""
+    """Whether the provider's cache may still hold the conversation, and the model's window has room for it. Then
+    further parts are frozen only for a client that asks for it."""
     terms = before.terms
     return terms is None or not (terms.is_full or now_s - before.board.last_s > terms.life_s)
 
 
 def _behind(whole: RuledHistory, held: Sequence[Panel], tokens: Callable[[Turn], int]) -> float:
-    """About the tokens of the conversation behind the parts that were frozen before, by its bytes."""
+    """About how many tokens of the conversation stand behind the parts that were frozen before, estimated from its
+    bytes."""
     turns = whole.conversation.turns
     size = sum(len(turn.bare) for turn in turns)
     share = 1.0 - sum(len(chunk.content) for chunk in held) / max(1, size)
@@ -148,9 +151,9 @@ def _behind(whole: RuledHistory, held: Sequence[Panel], tokens: Callable[[Turn],
 
 @dataclass(frozen=True, slots=True)
 class ChatReading:
-    """Facts that are read from all texts of a conversation once, beside the event loop where they are long. ``digest``
-    is that of all its messages, and ``history`` is what the tracker knows them by, both without markers;
-    ``head_tokens`` are those in front of all items, and ``panel_tokens`` those of the shown panels, by id."""
+    """Facts that are read once from all texts of a conversation, beside the event loop if the texts are long.
+    ``digest`` is that of all its messages, and ``history`` has the tracker's items for them, both without markers.
+    ``head_tokens`` are the tokens in front of all items, and ``panel_tokens`` those of the shown panels, by id."""
 
     digest: bytes = b""
     history: Sequence[HistoryItem] = ()
@@ -160,12 +163,12 @@ class ChatReading:
 
 @dataclass(frozen=True, slots=True)
 class AssembledChat:
-    """``sent`` is the client's body as it came; ``body`` is the same request with the context as messages (those of
-    ``assembly``) and without the section: in the flat order, or with the ``map`` of symbols in chunks. ``kind`` is what
-    shall be made of it for an upstream that caches. ``front`` is what stands in front of the conversation. ``dialogue``
-    is the conversation, with its panels; ``order`` are the shown panels in sending order. ``scope`` and ``session``
-    name the state that belongs to the conversation. ``answers`` answers the model's own calls for a panel; None where
-    no panel is shown. ``reading`` is what was read of the texts."""
+    """``sent`` is the client's body as it came. ``body`` is the same request with the context as messages (those of
+    ``assembly``) and without the section: in the flat order, or with the ``map`` of symbols in chunks. ``kind`` is the
+    kind of assembly for an upstream that caches. ``front`` has the blocks in front of the conversation. ``dialogue`` is
+    the conversation with its panels; ``order`` has the shown panels in sending order. ``scope`` and ``session`` name
+    the state that belongs to the conversation. ``answers`` answers the model's own calls for a panel; None if no panel
+    is shown. ``reading`` has the facts that were read from the texts."""
 
     sent: ParsedBody
     body: bytes
@@ -183,8 +186,8 @@ class AssembledChat:
 
 
 def body_of(sent: ParsedBody, assembly: Assembly, *, declares_tool: bool = False) -> bytes:
-    """The client's body with the messages of the assembly in the place of its own, and without the section.
-    ``declares_tool``: the tool of the panels is among its tools."""
+    """The client's body with the messages of the assembly in place of its own, and without the section.
+    ``declares_tool``: the tool of the panels is added to its tools."""
     changes: dict[str, bytes | None] = {"messages": assembly.body(), SECTION: None}
     if declares_tool:
         tools = with_declaration(sent.members.get("tools"))

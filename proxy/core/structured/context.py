@@ -1,4 +1,4 @@
-"""A client's context, read and resolved: every path is clean, and every text is at hand."""
+"""A client's context, read and resolved: every path is clean, and every text is present."""
 
 from collections.abc import Mapping
 
@@ -9,10 +9,10 @@ from proxy.core.value import dataclass, field, replace
 
 
 class ContextFile(Struct, frozen=True, gc=False):
-    """One file of the client. ``path`` is a clean POSIX path. ``text`` is the whole content; it is None where the
-    content cannot be read as text, and such a file is skipped and counted. ``digest`` is the SHA-256 of the text in
-    UTF-8, as hexadecimal digits; it is empty where the file has neither text nor digest. A selected file is shown by
-    its text, another one by its symbols. (A struct, not a dataclass: a request has thousands of files.)"""
+    """One file of the client. ``path`` is a clean POSIX path. ``text`` is the whole content; it is None if the content
+    cannot be read as text, and such a file is skipped and counted. ``digest`` is the SHA-256 of the text in UTF-8, as
+    hexadecimal digits; it is empty if the file has neither text nor digest. A selected file is shown by its text, any
+    other file by its symbols. (A struct, not a dataclass: a request has thousands of files.)"""
 
     path: str
     text: str | None
@@ -49,10 +49,10 @@ class StructuredContext:
 
     ``files`` stand in the client's order. ``symbols`` are the blocks by path that the client sent or the symbol index
     made; ``legend`` explains their notation and is empty without one. ``tree`` lists the paths of the repository; it is
-    None where no tree is shown. ``images`` are URLs, data URLs included. ``session`` is the client's name for the
+    None if no tree is shown. ``images`` are URLs, data URLs included. ``session`` is the client's name for the
     conversation, or empty. ``removed`` are paths that no longer exist. ``modified`` are paths whose items count as
     changed whatever their digests say; ``broken`` are tiers that the client knows to be broken. ``references`` are the
-    edges of the reference graph: for a path the paths that it refers to.
+    edges of the reference graph: for each path, the paths that it refers to.
     """
 
     files: tuple[ContextFile, ...] = ()
@@ -79,7 +79,7 @@ class StructuredContext:
 
     @property
     def chars(self) -> int:
-        """The length of all texts that are shown, each as often as it is."""
+        """The length of all texts that are shown. A text counts as often as it is shown."""
         shown = [file.text or "" for file in self.selected()] + [self.symbols[path] for path in self.mapped()]
         shown += [text for page in self.pages for text in (page.content, page.symbols)]
         if self.review is not None:

@@ -1,8 +1,9 @@
 """The messages of a request with structured context: those in front of the context, within it, and behind it.
 
 The leading system and developer messages are the system prompt. The prompt begins with the last user message: in a tool
-loop that is the user's message, and the calls and results behind it, in their order. Everything between is history.
-Every message stays as the client's own bytes, but for markers; where one may stand is decided as for any other request.
+loop it is the user's message, and the calls and results behind it, in their order. Everything between is history. Every
+message keeps the client's own bytes, except for markers. The places where a marker may stand are the same as for any
+other request.
 """
 
 import re
@@ -24,13 +25,13 @@ from proxy.core.wire.surrogates import text_json
 _NAMES = tuple(f'"{key}"'.encode() for key in MARK_KEYS)
 _SYSTEM = frozenset(f'"{role}"'.encode() for role in SYSTEM_ROLES)
 _PLAIN = _SYSTEM | {b'"user"'}
-"""Roles of messages whose text becomes a part where it is marked."""
+"""The roles of messages whose text becomes a part if it gets a marker."""
 _VISIBLE = re.compile(rb'"(?: |\\[nrt])*+[!#-\[\]-~]')
 """The beginning of a string that is not blank, however long it is."""
 
 
 def unmarked(raw: bytes) -> bytes:
-    """The message without markers of the client's, or as it came where it cannot be read."""
+    """The message without the client's markers, or as it came if it cannot be read."""
     if not any(name in raw for name in _NAMES):
         return raw
     try:
@@ -40,8 +41,8 @@ def unmarked(raw: bytes) -> bytes:
 
 
 def marked(raw: bytes, dialect: Dialect, *, is_head: bool = False) -> bytes | None:
-    """The message with a marker on its last part that may carry one; None where none may. A system message carries one
-    at the head of the request only (``is_head``)."""
+    """The message with a marker on its last part that may carry one; None if no part may. A system message may carry
+    one only at the head of the request (``is_head``)."""
     if dialect is Dialect.NONE:
         return None
     try:
@@ -59,8 +60,8 @@ def marked(raw: bytes, dialect: Dialect, *, is_head: bool = False) -> bytes | No
 
 
 def marks_beside_messages(members: Members) -> int:
-    """How many markers a request has outside of its messages: on the whole body, and on its tools. They count among
-    those that a provider takes. What cannot be read has none."""
+    """How many markers a request has outside of its messages: on the whole body, and on its tools. They count towards
+    the number of markers that a provider accepts. Tools that cannot be read count as having none."""
     own = sum(1 for key in MARK_KEYS if bytes(members.get(key, b"null")) != b"null")
     raw = members.get("tools")
     if raw is None or not any(name in bytes(raw) for name in _NAMES):
@@ -72,13 +73,14 @@ def marks_beside_messages(members: Members) -> int:
 
 
 def _marks_of_tool(tool: Members) -> int:
-    """A marker stands on the tool, or on its function: both are read."""
+    """The number of markers of one tool. A marker stands on the tool or on its function, and both are read."""
     places = [tool, members_of(tool["function"])] if bytes(tool.get("function", b"")).startswith(b"{") else [tool]
     return sum(1 for place in places for key in MARK_KEYS if bytes(place.get(key, b"null")) != b"null")
 
 
 def _with_marked_string(members: Members, dialect: Dialect) -> bytes:
-    """The string becomes the one text part of a list: its bytes stay as they are."""
+    """The message with its string content as the only text part of a list, with a marker. The string's bytes stay as
+    they are."""
     key, mark = mark_json(dialect, "5m")
     part = (b'[{"type":"text","text":', memoryview(members["content"]), b",", orjson.dumps(key), b":", mark, b"}]")
     changes: dict[str, bytes | None] = {name: None for name in MARK_KEYS if name in members}
@@ -94,13 +96,14 @@ _RESULT_PART = b'"tool_result"'
 
 
 class Turn(Struct, frozen=True, gc=False):
-    """A message as it came, and what is read of it, once. (A struct, not a dataclass: a request has thousands.)
+    """A message as it came, and the facts that are read from it once. (A struct, not a dataclass: a request has
+    thousands.)
 
-    ``role`` is empty where the message names none. ``bare`` is the message without markers, and ``digest`` the digest
-    of that: a client moves its markers from turn to turn, and only without them does a message stay the same for as
-    long as its content does. ``has_results``: it answers calls of a message in front of it, by its role, or by a part
-    of its content, as some clients write it into a user message. ``parsed`` are its members, None where it is no JSON
-    object."""
+    ``role`` is empty if the message names none. ``bare`` is the message without markers, and ``digest`` is the digest
+    of ``bare``: a client moves its markers from turn to turn, and only without them does a message stay the same as
+    long as its content stays the same. ``has_results``: the message answers calls of a message in front of it. Its role
+    shows this, or a part of its content, because some clients write results into a user message. ``parsed`` are its
+    members, None if it is not a JSON object."""
 
     raw: bytes
     role: str
@@ -111,7 +114,7 @@ class Turn(Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, raw: bytes) -> "Turn":
-        """The message, read. What is no JSON object is a message without a role."""
+        """Read a message. A value that is not a JSON object is a message without a role."""
         try:
             parsed = members_of(raw)
             role = value(parsed["role"]) if "role" in parsed else None
@@ -126,7 +129,7 @@ class Turn(Struct, frozen=True, gc=False):
 
     @property
     def members(self) -> Members:
-        """The members of the message. Raises Unreadable where it is no JSON object."""
+        """The members of the message. Raises Unreadable if it is not a JSON object."""
         if self.parsed is None:
             raise Unreadable("no JSON object")
         return self.parsed
@@ -142,17 +145,18 @@ class Turn(Struct, frozen=True, gc=False):
         return self.role in _RESULT_ROLES
 
     def tokens(self, counter: TokenCounter) -> int:
-        """The tokens of the message without markers: what is frozen goes by it."""
+        """The tokens of the message without markers. Freezing uses this number."""
         return counter.count(self.digest, self.bare.decode("utf-8", "replace"))
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The messages of a request in their order. A turn of ``history`` is named by its index in it, from 0 on.
+    """The messages of a request in their order. A turn of ``history`` is named by its index in ``history``, which
+    begins at 0.
 
-    ``prompt`` begins with the last user message. Where a request has no user message, all messages behind the system
-    messages are the prompt, so that they stay together and last; it is empty where there are none. ``added`` of the
-    system messages are the operator's: the client counts its messages without them.
+    ``prompt`` begins with the last user message. If a request has no user message, all messages behind the system
+    messages are the prompt, so that they stay together and last; the prompt is empty if there are none. ``added`` is
+    how many of the system messages are the operator's: the client counts its messages without them.
     """
 
     system: tuple[Turn, ...] = ()
@@ -162,8 +166,8 @@ class Conversation:
 
     @classmethod
     def of(cls, messages: Iterable[Raw | bytes], own_count: int | None = None) -> "Conversation":
-        """Cut messages of any shape. What cannot be read as a message is a turn without a role. The last ``own_count``
-        are the client's; None: all."""
+        """Divide messages of any shape into the three parts. A value that cannot be read as a message is a turn without
+        a role. The last ``own_count`` messages are the client's; None: all are."""
         turns = [Turn.of(bytes(raw)) for raw in messages]
         behind = sum(1 for _ in takewhile(lambda turn: turn.is_system, turns))
         users = (index for index in range(len(turns) - 1, behind - 1, -1) if turns[index].role == "user")
@@ -173,7 +177,7 @@ class Conversation:
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """All messages but the leading system messages."""
+        """All messages except the leading system messages."""
         return (*self.history, *self.prompt)
 
     def __iter__(self) -> Iterator[Turn]:
@@ -182,7 +186,7 @@ class Conversation:
         yield from self.turns
 
     def bare(self) -> "Conversation":
-        """The conversation without markers of the client's."""
+        """The conversation without the client's markers."""
         system, history, prompt = (
             tuple([one if one.bare is one.raw else Turn.of(one.bare) for one in turns])
             for turns in (self.system, self.history, self.prompt)
@@ -191,8 +195,8 @@ class Conversation:
 
 
 def parts_of(members: Members) -> Iterator[tuple[str, str | None]]:
-    """The parts of a message's content as pairs of a type and a text, which is None where the part has none. A content
-    that is a string is one text; any other that is no list has no parts. Raises Unreadable."""
+    """The parts of a message's content as pairs of a type and a text, which is None if the part has no text. A content
+    that is a string is one text. Any other content that is not a list has no parts. Raises Unreadable."""
     raw = members.get("content", b"")
     first = bytes(memoryview(raw)[:1])
     if first == b'"':
@@ -209,7 +213,7 @@ def _string(raw: Raw | bytes) -> str | None:
 
 
 def system_text(conversation: Conversation) -> str:
-    """The text of the system messages, a blank line between two of them. Parts that are no text are left out."""
+    """The text of the system messages, with a blank line between two of them. Parts that are not text are left out."""
     return "\n\n".join([text for turn in conversation.system if (text := _text(turn))])
 
 
@@ -221,7 +225,7 @@ def _text(turn: Turn) -> str:
 
 
 def message(role: str, text: str) -> bytes:
-    """A message of this role that says the text."""
+    """A message of this role with this text as its content."""
     return b'{"role":"' + role.encode() + b'","content":' + text_json(text) + b"}"
 
 

@@ -2,9 +2,9 @@
 the chunks in which the map is sent. No file is read here.
 
 A block lists the classes, functions, methods and constants of one file, without their bodies and without line numbers.
-It depends on the file's own text and on the alias of its path, and on nothing else: an edit inside a function, another
-selection, or a change of another file leaves its bytes as they are. References between files are therefore kept beside
-the blocks and never inside them.
+It depends only on the file's own text and on the alias of its path. An edit inside a function, another selection, or a
+change in another file does not change its bytes. References between files are therefore kept beside the blocks and
+never inside them.
 """
 
 import re
@@ -31,16 +31,16 @@ class SymbolMap:
 
 
 class SymbolIndexer(Protocol):
-    """Makes symbol maps. It is called in several threads at once, never on the event loop, and keeps what it has
-    learnt of a text by the text's digest, within a bound of memory."""
+    """Makes symbol maps. It is called in several threads at once, never on the event loop. It keeps its results by the
+    digest of the text, within a bound of memory."""
 
     name: str
     priority: int
 
     def index(self, files: Sequence[ContextFile], aliases: Mapping[str, str]) -> SymbolMap:
-        """The symbols of these files. ``aliases`` are those of the session (see ``path_aliases.legend_for``). The
-        digests of the files must be those of their texts: whoever calls has computed them. Raises nothing because of
-        what the files contain."""
+        """The symbols of these files. ``aliases`` are those of the session (see ``legend_for``). The digests of the
+        files must be those of their texts: the caller has computed them. Never raises an error because of a file's
+        content."""
 
 
 MOST_ALIASES = 64
@@ -54,10 +54,10 @@ _LOOKS_ALIASED = re.compile(r"@\d+/")
 def legend_for(
     paths: Collection[str], given: Mapping[str, str], settled: Collection[str] = frozenset()
 ) -> dict[str, str]:
-    """The aliases by directory: those that were given, in their order, and behind them new ones for ``paths``.
+    """The aliases by directory: the given ones in their order, and behind them new ones for ``paths``.
 
     ``settled`` are the paths that earlier requests of the session have shown: a directory above one of them gets no new
-    alias. The answer depends on the set of paths and not on their order.
+    alias. The result depends on the set of paths and not on their order.
     """
     aliases = dict(given)
     closed = {directory for path in settled for directory in _directories(path)}
@@ -69,8 +69,8 @@ def legend_for(
 
 
 def shorten(path: str, aliases: Mapping[str, str]) -> str:
-    """The path with the longest aliased directory written as its alias, or the path itself. A path that could be read
-    as one with an alias is written with ``./`` in front."""
+    """The path with the longest aliased directory written as its alias, or the path itself. A path that could be
+    mistaken for one with an alias is written with ``./`` in front."""
     for directory in _directories(path):
         if directory in aliases:
             return aliases[directory] + path[len(directory) :]
@@ -85,8 +85,8 @@ def _directories(path: str) -> Iterator[str]:
 
 
 def _saved_chars(paths: set[str], aliases: Mapping[str, str], closed: set[str]) -> dict[str, int]:
-    """The directories that are worth an alias, and how many characters it saves. A path counts for the deepest such
-    directory above it only."""
+    """The directories that are worth an alias, and how many characters it saves. A path counts only for the deepest
+    such directory above it."""
     waiting = Counter(directory for path in paths if (directory := next(_directories(path), "")))
     for directory in list(waiting):
         for above in _directories(directory + "/"):
@@ -105,10 +105,10 @@ def _saved_chars(paths: set[str], aliases: Mapping[str, str], closed: set[str]) 
 
 
 CHUNKS = 4
-"""Measured on coding sessions that follow a git history: 0.43 (quiet) and 0.62 (busy) of the cost of full texts; one
-message 0.48 and 0.60, tiers by age 0.52 and 0.61, eight chunks 0.42 and 0.62."""
+"""Measured on coding sessions that follow a git history, as a share of the cost of full texts: four chunks 0.43 (quiet)
+and 0.62 (busy), one message 0.48 and 0.60, tiers by age 0.52 and 0.61, eight chunks 0.42 and 0.62."""
 _MOST_CHARS = 250_000
-"""No chunk is longer at first: recognisers look through 500,000 characters."""
+"""No chunk is longer than this at first, because recognisers look through 500,000 characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,9 @@ class MapChunks:
     count: int = 0
 
     def with_paths(self, sizes: Mapping[str, int]) -> "MapChunks":
-        """The chunks with these paths in them (the characters of each block). Those of the first request are shared out
-        in the order of their paths, so that chunks have about the same size; later ones go to the last chunk."""
+        """The chunks with these paths added; ``sizes`` gives the number of characters of each path's block. The paths
+        of the first request are shared out in their order, so that chunks have about the same size. Later paths go to
+        the last chunk."""
         new = [path for path in sizes if path not in self.places]
         if not new:
             return self
@@ -131,7 +132,7 @@ class MapChunks:
         return MapChunks(dict(_shared_out(sizes, total, count)), count)
 
     def shown(self, paths: Iterable[str]) -> list[list[str]]:
-        """The paths of each chunk that has any of these, in the order of paths."""
+        """For each chunk that has any of these paths, its paths among them, sorted."""
         found: list[list[str]] = [[] for _ in range(self.count)]
         for path in sorted(paths):
             found[self.places[path]].append(path)

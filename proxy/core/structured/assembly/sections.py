@@ -1,8 +1,8 @@
-"""The parts of an assembly: each is a header and the items below it, and is left out whole without items.
+"""The sections of an assembly: each is a header and the items below it, and is left out if it has no items.
 
-The head is the client's system messages with the map of the repository and stable files behind them. The active part,
-which no breakpoint covers, is the list of files, pages, review, working files, the rest of the history, and the prompt.
-The words are read from ``prompts`` at the rim.
+The head is the client's system messages, with the map of the repository and the stable files behind them. The active
+part, which no breakpoint covers, is the list of files, pages, review, working files, the rest of the history, and the
+prompt. The words are read from ``prompts`` at the rim.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,8 @@ from proxy.core.wire.surrogates import text_json
 
 @dataclass(frozen=True, slots=True)
 class AssemblyTexts:
-    """Headers end with a blank line; ``ok``, ``urls_ok`` and ``review_ok`` are the assistant's words behind them.
+    """The words of an assembly. Headers end with a blank line; ``ok``, ``urls_ok`` and ``review_ok`` are the
+    assistant's answers to the messages.
 
     The words are those of the tiered assembly, byte for byte. ``{count}`` in ``file_count`` is the number of files.
     """
@@ -67,7 +68,7 @@ SYMBOL_JOINT = "\n"
 FILE_JOINT = "\n\n"
 PAGE_JOINT = "\n---\n"
 PART_JOINT = "\n\n"
-"""Between the system prompt, the map and the files, where these share a message."""
+"""The separator between the system prompt, the map and the files, if they share a message."""
 
 
 def symbol_items(paths: Iterable[str], symbols: Mapping[str, str]) -> tuple[Item, ...]:
@@ -76,28 +77,28 @@ def symbol_items(paths: Iterable[str], symbols: Mapping[str, str]) -> tuple[Item
 
 
 def file_items(files: Iterable[ContextFile]) -> tuple[Item, ...]:
-    """The files as they are sent; their texts are at hand."""
+    """The files as they are sent. Their texts must be known."""
     return tuple([Item(Kind.FILES, FILE + file.path, file_block(file.path, file.text or "")) for file in files])
 
 
 def section(kind: Kind, header: str, items: Sequence[Item], joint: str = "", ok: str = "") -> Section | None:
-    """A header and the items below it; None without items: a header never stands alone."""
+    """A header and the items below it. None without items, because a header never stands alone."""
     return Section(kind, tuple(items), header, joint, ok) if items else None
 
 
 def turns_section(kind: Kind, turns: Sequence[Turn], indices: Iterable[int]) -> Section | None:
-    """Messages of the client's, as they came, named by their kind and their indices."""
+    """The client's messages as they came, named by their kind and their indices."""
     return section(kind, "", [Item(kind, f"{kind}:{index}", raw=turns[index].raw) for index in indices])
 
 
 def one_text(sections: Iterable[Section | None]) -> tuple[Section, ...]:
-    """The sections that there are, parted from each other such that their texts make one."""
+    """The sections that are not None, with separators so that their texts can be joined to one text."""
     shown = [one for one in sections if one is not None]
     return tuple(replace(one, lead=PART_JOINT) if index else one for index, one in enumerate(shown))
 
 
 def tree_section(tree: Iterable[str] | None, texts: AssemblyTexts) -> Section | None:
-    """The list of all files: flat, sorted, a path a line, under their number."""
+    """The list of all files: flat, sorted, one path per line, below the number of files."""
     paths = sorted(set(tree or ()))
     if not paths:
         return None
@@ -117,7 +118,7 @@ def pages_section(pages: Iterable[Page], texts: AssemblyTexts, skipped: Skipped)
 
 
 def page_text(page: Page) -> str:
-    """A page: its title and its URL on a line each, its content, and its symbols where it has some."""
+    """A page: its title and its URL on a line each, its content, and its symbols if it has any."""
     lead = f"{page.title}\n{page.url}" if page.title else page.url
     return "\n\n".join(part for part in (lead, page.content, page.symbols) if part)
 
@@ -132,7 +133,7 @@ def review_section(context: StructuredContext, texts: AssemblyTexts) -> Section 
 
 
 def review_text(review: Review, selected: Iterable[str], texts: AssemblyTexts) -> str:
-    """Summary, log, symbols and diffs under their headers; what the review does not have is left out."""
+    """Summary, log, symbols and diffs under their headers. Parts that the review does not have are left out."""
     commits = "\n".join(("Commits:", *(f"- {commit}" for commit in review.commits))) if review.commits else ""
     branch = f"Branch: {review.branch}" if review.branch else ""
     diffs = [file_block(path, review.reverse_diffs[path]) for path in selected if review.reverse_diffs.get(path)]
@@ -158,9 +159,9 @@ def map_sections(
 def system_messages(
     turns: Sequence[Turn], sections: Sequence[Section]
 ) -> tuple[tuple[bytes, ...], tuple[Section, ...]]:
-    """The system messages, and what is added to them as it is written. It stands behind the last message, after a blank
-    line; it becomes a message of its own where there is none, or where the last one's content is neither a text nor a
-    list."""
+    """The system messages with the added sections, and the sections as they are written. The addition stands at the end
+    of the last message, after a blank line. It becomes a message of its own if there is no system message, or if the
+    last one's content is neither a text nor a list."""
     raws, own = tuple(turn.raw for turn in turns), tuple(sections)
     if not own:
         return raws, own
@@ -175,7 +176,7 @@ def system_messages(
 
 
 def _content(raw: bytes) -> bytes:
-    """The content of a message as JSON; nothing where it cannot be read."""
+    """The content of a message as JSON; empty if it cannot be read."""
     try:
         content = bytes(members_of(raw).get("content", b""))
         if content.startswith(b"["):
@@ -186,7 +187,7 @@ def _content(raw: bytes) -> bytes:
 
 
 def _extended(raw: bytes, content: bytes, added: bytes) -> bytes:
-    """The message with a text behind its own, whose bytes stay as they are."""
+    """The message with a text added behind its own content, whose bytes stay as they are."""
     if content.startswith(b'"'):
         return join_members(members_of(raw), {"content": content[:-1] + added[1:]})
     part = b'{"type":"text","text":' + added + b"}"
@@ -196,7 +197,7 @@ def _extended(raw: bytes, content: bytes, added: bytes) -> bytes:
 def active_blocks(
     context: StructuredContext, files: Sequence[Item], texts: AssemblyTexts, skipped: Skipped
 ) -> Iterator[Block]:
-    """The list of files, the pages, the review and the working files: a message each, and its acknowledgement."""
+    """The list of files, the pages, the review and the working files. Each is one message with its acknowledgement."""
     named = (
         ("tree", tree_section(context.tree, texts)),
         ("urls", pages_section(context.pages, texts, skipped)),
@@ -209,12 +210,12 @@ def active_blocks(
 
 
 def pair_block(tier: Tier, name: str, one: Section) -> Block:
-    """A section as a message of its own, and its acknowledgement."""
+    """A section as a message of its own, with its acknowledgement."""
     return Block(tier, name, (one,), pair(one.text, one.ok))
 
 
 def raw_block(name: str, one: Section | None) -> Iterator[Block]:
-    """Active messages of the client's, one after another; nothing where there are none."""
+    """A block of consecutive active messages of the client; nothing if there are none."""
     if one is not None:
         yield Block(Tier.ACTIVE, name, (one,), tuple(item.raw for item in one.items))
 
@@ -222,7 +223,7 @@ def raw_block(name: str, one: Section | None) -> Iterator[Block]:
 def conversation_blocks(
     conversation: Conversation, inlay: Inlay, images: Sequence[str], skipped: Skipped
 ) -> Iterator[Block]:
-    """History and prompt with what the ``inlay`` puts in front of them and into them."""
+    """History and prompt, with the blocks that the ``inlay`` puts in front of them and into them."""
     history, prompt = conversation.history, conversation.prompt
     yield from inlay.front
     starts = sorted({0, len(history), *inlay.within})
@@ -239,7 +240,7 @@ def conversation_blocks(
 
 
 def prompt_block(turns: Sequence[Turn], images: Sequence[str], skipped: Skipped) -> Iterator[Block]:
-    """The last user message with the images behind its own content, and all that follows it."""
+    """The last user message with the images behind its own content, and everything that follows it."""
     prompt = turns_section(Kind.PROMPT, turns, range(len(turns)))
     shown = _with_images(turns[0].raw, images) if images and turns and turns[0].role == "user" else None
     if prompt is None or shown is None:
@@ -252,7 +253,7 @@ def prompt_block(turns: Sequence[Turn], images: Sequence[str], skipped: Skipped)
 
 
 def _with_images(raw: bytes, images: Sequence[str]) -> bytes | None:
-    """The message with images behind its content; None where the content is of no form that has parts."""
+    """The message with images behind its content; None if the content has a form that cannot have parts."""
     try:
         members = members_of(raw)
         content = bytes(members.get("content", b"null"))
@@ -268,8 +269,8 @@ def _with_images(raw: bytes, images: Sequence[str]) -> bytes | None:
 
 
 def without_last_answer(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """The blocks such that the assistant's acknowledgement is not the last message: a model would go on with it. This
-    is so only where a client sends neither a history nor a prompt."""
+    """The blocks without the assistant's acknowledgement as the last message, because a model would continue it. This
+    changes something only if a client sends neither a history nor a prompt."""
     if not blocks or not blocks[-1].sections[-1].ok:
         return tuple(blocks)
     last = blocks[-1]

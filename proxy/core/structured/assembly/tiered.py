@@ -1,10 +1,11 @@
-"""The tiered assembly: what is stable stands in front, and each of the tiers L0 to L3 ends at a marker.
+"""The tiered assembly: stable items stand in front, and each of the tiers L0 to L3 ends at a marker.
 
 L0 is the system message: the client's system prompt, the legend and the map of the repository, symbols and files. L1 to
-L3 are a user's message of symbols and files and its acknowledgement. The history of a tier follows as it came. A tier's
-marker stands on its last message that may carry one: assistants' turns, the acknowledgements among them, may not, and
-neither may a system message within the history. Where no message of a tier may, the marker stands in front of the tier.
-Markers of the client's own are taken out, so that there are never more than the four of the tiers.
+L3 are each a user message of symbols and files, and its acknowledgement. The history of a tier follows as it came. A
+tier's marker stands on its last message that may carry one. Assistant messages, which include the acknowledgements, may
+not carry a marker, and neither may a system message within the history. If no message of a tier may carry one, the
+marker stands in front of the tier. The client's own markers are removed, so that there are never more than the four
+markers of the tiers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,9 +52,10 @@ def tiered_assembly(
 ) -> Assembly:
     """The request in tiers, with markers as the ``dialect`` writes them.
 
-    ``slots`` is how many markers the messages may have: those that the provider takes, less ``marks_beside_messages``.
-    Where that is less than four, the most stable tiers go without one, because their ends are needed least. What the
-    ``inlay`` has stands in the part without markers: in front of its history, or directly in front of the prompt.
+    ``slots`` is how many markers the messages may have: the number that the provider accepts, minus
+    ``marks_beside_messages``. If that is less than four, the most stable tiers get no marker, because their ends are
+    needed least. The blocks of the ``inlay`` stand in the part without markers: in front of its history, or directly in
+    front of the prompt.
     """
     skipped = Skipped()
     own = conversation.bare()
@@ -72,7 +74,7 @@ def tiered_assembly(
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The material of blocks."""
+    """The inputs from which blocks are made."""
 
     context: StructuredContext
     own: Conversation
@@ -80,7 +82,7 @@ class _Source:
     files: Mapping[str, ContextFile]
 
     def first(self, items: TierItems) -> Block:
-        """L0: the system messages, and its history."""
+        """L0: the system messages with the map and the files, and the history of this tier."""
         symbols = symbol_items(items.symbols, self.context.symbols)
         files = file_items(self.files[path] for path in items.files)
         added = map_sections(self.context.legend, symbols, files, self.texts)
@@ -89,7 +91,8 @@ class _Source:
         return self._tier(Tier.L0, (system, *written), messages, items)
 
     def further(self, tier: Tier, items: TierItems) -> Block:
-        """L1 to L3: a message of symbols and files with its acknowledgement, where there are any, and the history."""
+        """L1 to L3: a message of symbols and files with its acknowledgement, if there are any, and the history of the
+        tier."""
         symbols = symbol_items(items.symbols, self.context.symbols)
         files = file_items(self.files[path] for path in items.files)
         more = section(Kind.SYMBOLS, self.texts.repository_map_continued, symbols, SYMBOL_JOINT)
@@ -109,7 +112,8 @@ class _Source:
         return Block(tier, tier.name, shown, (*messages, *raws))
 
     def active(self, items: TierItems, inlay: Inlay, skipped: Skipped) -> Iterator[Block]:
-        """The part without markers. Symbols that have just changed stand in front of it: they belong to no tier."""
+        """The part without markers. Symbols that have just changed stand in front of it, because they belong to no
+        tier."""
         symbols = symbol_items(items.symbols, self.context.symbols)
         more = section(Kind.SYMBOLS, self.texts.repository_map_continued, symbols, SYMBOL_JOINT, self.texts.ok)
         if more is not None:
@@ -123,8 +127,8 @@ class _Source:
 
 
 def _with_marks(blocks: Sequence[Block], ends: frozenset[Tier], dialect: Dialect) -> Iterator[Block]:
-    """The blocks with a marker at the end of each of these tiers: on the last message since the marker before it that
-    may carry one."""
+    """The blocks with a marker at the end of each of these tiers. It stands on the last message since the previous
+    marker that may carry one."""
     messages = [list(block.messages) for block in blocks]
     found: list[list[int]] = [[] for _ in blocks]
     behind: list[tuple[int, int]] = []

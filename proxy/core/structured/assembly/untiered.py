@@ -1,10 +1,10 @@
-"""The assembly without tiers: the client's own order of things, and no marker of ours.
+"""The assembly without tiers: the client's own order, and no markers of the proxy.
 
-It has two forms. The economic one has the symbol map in chunks, a message each, and the planner takes it from there as
-it does with any other client's request: it moves files and chunks to where they cost least, and places the
-breakpoints. The flat one has all symbols in the system message, and stays as it is: a client may ask for it, and it is
-what is sent where the tiers meet an error of the proxy's own. It knows no state, and every request that has the form of
-one can be assembled. The client's own markers stay where they are.
+It has two forms. The economic form has the symbol map in chunks, one message each. The planner then handles it like any
+other client's request: it moves files and chunks to where they cost least, and places the breakpoints. The flat form
+has all symbols in the system message, and stays as it is. A client may ask for it, and it is sent if the tiers fail
+with an error of the proxy's own. It uses no state, and every valid request can be assembled in this form. The client's
+own markers stay where they are.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,8 +38,8 @@ Chunks = Sequence[Sequence[str]]
 def front_of(
     context: StructuredContext, system: Sequence[Turn], texts: AssemblyTexts, chunks: Chunks | None = None
 ) -> Assembly:
-    """All that stands in front of a conversation: system prompt, legend and symbols; the list of files, pages, review
-    and files. With ``chunks`` each of them is a message behind the legend; without them the symbols stand in the system
+    """Everything in front of a conversation: system prompt, legend and symbols; the list of files, pages, review and
+    files. With ``chunks``, each chunk is a message behind the legend. Without them, the symbols stand in the system
     message."""
     skipped = Skipped(not_shown(context))
     symbols = symbol_items(context.mapped(), context.symbols) if chunks is None else ()
@@ -64,15 +64,15 @@ def _map_blocks(context: StructuredContext, chunks: Chunks, texts: AssemblyTexts
 
 
 def untiered_assembly(front: Assembly, conversation: Conversation, inlay: Inlay, images: Sequence[str]) -> Assembly:
-    """The front, and behind it history and prompt with what the ``inlay`` puts into them."""
+    """The front, and behind it history and prompt with the blocks that the ``inlay`` puts into them."""
     skipped = Skipped(front.skipped)
     blocks = [*front.blocks, *conversation_blocks(conversation, inlay, images, skipped)]
     return Assembly(without_last_answer(blocks), skipped=dict(skipped))
 
 
 def in_tiers(assembly: Assembly, placement: Placement) -> Assembly:
-    """The same blocks, each in the tier of its least stable item by the ``placement``, for people to see: here tiers
-    order nothing."""
+    """The same blocks, each in the tier of its least stable item by the ``placement``. This is only for people to see:
+    here the tiers do not order the blocks."""
     tiers = placement.tier_of()
     return replace(assembly, blocks=tuple(_seen(block, tiers) for block in assembly.blocks))
 

@@ -1,5 +1,5 @@
-"""Says what an assembled request consists of.
+"""The parts of an assembled request.
 
-Items come in; sections of items, blocks of sections and the messages that carry them go out, and a breakdown of the
-tokens in them. This package never changes the order of what it is given.
+The input is items. The output is sections of items, blocks of sections, the messages that carry them, and a breakdown
+of the tokens in them. This package never changes the order of its input.
 """

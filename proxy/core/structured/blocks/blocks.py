@@ -1,6 +1,6 @@
-"""Parts of an assembly: items, the sections and blocks that they stand in, and the messages that are sent.
+"""The parts of an assembly: items, the sections and blocks in which they stand, and the messages that are sent.
 
-The breakdown is made from the same values as the messages, so that both say the same.
+The breakdown is made from the same values as the messages, so that both agree.
 """
 
 import re
@@ -17,18 +17,18 @@ from proxy.core.wire.surrogates import utf8
 
 
 class AssemblyKind(StrEnum):
-    """How messages are made of a context."""
+    """The way in which messages are made from a context."""
 
     TIERED = "tiered"
     """In tiers, each of which ends at a marker."""
     ECONOMIC = "economic"
-    """In an order that the planner goes on from."""
+    """In an order from which the planner starts."""
     FLAT = "flat"
     """In a fixed order, without markers."""
 
 
 class Kind(StrEnum):
-    """Kind of an item or a section."""
+    """The kind of an item or a section."""
 
     SYSTEM = "system"
     LEGEND = "legend"
@@ -44,18 +44,18 @@ class Kind(StrEnum):
 
 
 class Skip(StrEnum):
-    """Why an item is not shown."""
+    """The reason why an item is not shown."""
 
     UNREADABLE = "unreadable"
-    """A selected file whose content is no text."""
+    """A selected file whose content is not text."""
     NO_SYMBOLS = "no-symbols"
-    """A file that is to be shown by its symbols, of which the index has none."""
+    """A file that should be shown by its symbols, but the index has no symbols for it."""
     EMPTY_PAGE = "empty-page"
     """A fetched page without content."""
     UNKNOWN_TURN = "unknown-turn"
-    """A place in the history that the request does not have."""
+    """An index in the history that the request does not have."""
     NO_PROMPT = "no-prompt"
-    """An image of a request without a user message."""
+    """An image in a request without a user message."""
 
 
 Skipped = Counter[Skip]
@@ -63,11 +63,12 @@ Skipped = Counter[Skip]
 
 
 class Item(NamedTuple):
-    """One piece of the context. ``key`` is that of the tracker for files, symbols and history (``file:src/a.py``,
-    ``history:3``); ``url:``, ``system:``, ``prompt:`` and ``image:`` stand in front of the others' names.
+    """One piece of the context. For files, symbols and history, ``key`` is the tracker's key (``file:src/a.py``,
+    ``history:3``). Other keys have a prefix such as ``url:``, ``system:``, ``prompt:`` or ``image:``, or are only a
+    name, such as ``tree``.
 
-    ``text`` is what is sent of it, and the URL of an image. A message of the client's is ``raw`` JSON instead, as it is
-    before anything is added to it."""
+    ``text`` is the text that is sent for the item, or the URL of an image. A client's message has its JSON in ``raw``
+    instead, as it is before anything is added to it."""
 
     kind: Kind
     key: str
@@ -82,9 +83,9 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Items of one kind that follow one another. ``lead`` parts the section from a text in front of it in the same
-    message; ``header`` stands in front of the items, ``joint`` between two of them; ``ok`` is the assistant's answer,
-    where the section is the last one of its message."""
+    """Consecutive items of one kind. ``lead`` separates the section from a text in front of it in the same message.
+    ``header`` stands in front of the items, and ``joint`` between two of them. ``ok`` is the assistant's answer, if the
+    section is the last one of its message."""
 
     kind: Kind
     items: tuple[Item, ...]
@@ -95,19 +96,19 @@ class Section:
 
     @property
     def text(self) -> str:
-        """The section as it is sent, where none of its items is a message of the client's."""
+        """The section as it is sent, provided that none of its items is a client's message."""
         return self.lead + self.header + self.joint.join([item.text for item in self.items])
 
     @property
     def words(self) -> str:
-        """All that is sent besides the items."""
+        """Everything that is sent besides the items."""
         return self.lead + self.header + self.joint * (len(self.items) - 1) + self.ok
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """A part of the request: one of the tiers L0 to L3, or one step of the active part. ``messages`` are JSON objects;
-    ``marks`` are the indices of those among them that carry a marker."""
+    ``marks`` are the indices of the messages that carry a marker."""
 
     tier: Tier
     name: str
@@ -118,8 +119,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """The blocks of one request in sending order. ``empty_tiers`` counts the tiers L0 to L3 in which nothing stands;
-    ``skipped`` counts the items that are not shown, by ``Skip``."""
+    """The blocks of one request in sending order. ``empty_tiers`` counts the empty tiers among L0 to L3; ``skipped``
+    counts the items that are not shown, by ``Skip``."""
 
     blocks: tuple[Block, ...]
     empty_tiers: int = 0
@@ -135,8 +136,8 @@ class Assembly:
         return b"[" + b",".join(self.messages) + b"]"
 
     def shown(self, name: str) -> Iterator[tuple[int, Item]]:
-        """The items of the blocks of this name that are pairs of messages, each with the index of either of its two
-        messages; for an item that is a single message, its index alone."""
+        """The items of the blocks of this name with the indices of their messages. An item that is a pair of messages
+        comes twice, with the index of each of its two messages. An item that is a single message comes once."""
         at = 0
         for block in self.blocks:
             items = [item for section in block.sections for item in section.items]

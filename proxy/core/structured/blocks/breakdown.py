@@ -1,7 +1,7 @@
 """The breakdown of a request: which items stand in which tier, and how many tokens they take.
 
-That of an assembled request is made from the blocks that the messages are made of, so that it shows what the model
-receives. Any other request, and one of which only the figures are kept, is shown by its inventory.
+The breakdown of an assembled request is made from the same blocks as the messages, so that it shows what the model
+receives. Any other request, and a request of which only the figures are kept, is shown by its inventory.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ class Measure:
 
     @classmethod
     def of(cls, counter: TokenCounter) -> "Measure":
-        """Counts each text once. A message is counted as its JSON."""
+        """A measure that counts each text once. A message is counted as its JSON."""
 
         def message(raw: bytes) -> int:
             return counter.count(digest(b"json", raw), raw.decode("utf-8", "replace"))
@@ -39,21 +39,21 @@ class Measure:
         return cls(lambda text: counter.count(digest(b"block", utf8(text)), text), message)
 
     def item(self, item: Item) -> int:
-        """Tokens of one item. An image counts the same whatever its URL."""
+        """The tokens of one item. Every image counts the same, whatever its URL is."""
         if item.kind is Kind.IMAGES:
             return IMAGE_TOKENS
         return self.message(item.raw) if item.raw else self.text(item.text)
 
     def section(self, section: Section) -> int:
-        """Tokens of the words around the items of a section."""
+        """The tokens of the words around the items of a section."""
         return self.text(section.words) if section.words else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """Facts of a breakdown besides the inventory. ``changes`` are those of the last answer. ``empty_tiers_total`` is
-    the sum over the session. ``last`` and ``total`` are the usage that the provider reported for the last answer and
-    for all of the session. Sizes are tokens, None where they are not known. ``edits`` counts the messages and panels
+    """The facts of a breakdown besides the inventory. ``changes`` are those of the last answer. ``empty_tiers_total``
+    is the sum over the session. ``last`` and ``total`` are the usage that the provider reported for the last answer and
+    for the whole session. Sizes are in tokens, and None if they are not known. ``edits`` counts the messages and panels
     that were edited besides the layout, by the reason."""
 
     model: str = ""
@@ -67,7 +67,7 @@ class Circumstances:
 
 
 def inventory_of(assembly: Assembly, measure: Measure, counts: Mapping[str, int]) -> Inventory:
-    """The items of an assembly, measured; ``counts`` is N by key."""
+    """The items of an assembly with their tokens. ``counts`` gives the number of unchanged responses (N) by key."""
     blocks = sorted(assembly.blocks, key=attrgetter("tier"))
     sections = tuple(
         ListedSection(
@@ -88,12 +88,12 @@ def inventory_of(assembly: Assembly, measure: Measure, counts: Mapping[str, int]
 
 
 def shown(inventory: Inventory, about: Circumstances) -> dict[str, object]:
-    """A value that can be written as JSON.
+    """The breakdown, as a value that can be written as JSON.
 
-    Every sum in it is the sum of the items and of the words around them; the frame of a message counts nothing.
-    ``cached_tokens`` are those of the tiers L0 to L3, and no hits; ``breakpoint`` says whether a marker stands in the
-    tier. ``promotions`` are pairs of a key and its new tier, ``demotions`` of a key and the tier that it left, be it
-    downwards or out of the request. ``context_map_tokens`` are those of all symbols.
+    Every sum in it is the sum of the items and of the words around them; the JSON frame of a message does not count.
+    ``cached_tokens`` are the tokens of the tiers L0 to L3, not the tokens of cache hits. ``breakpoint`` says whether a
+    marker stands in the tier. ``promotions`` are pairs of a key and its new tier. ``demotions`` are pairs of a key and
+    the tier that it left, downwards or out of the request. ``context_map_tokens`` are those of all symbols.
     """
     tiers: dict[Tier, list[ListedSection]] = {}
     for section in inventory.sections:
@@ -135,8 +135,8 @@ def shown(inventory: Inventory, about: Circumstances) -> dict[str, object]:
 
 
 def hit_rate(last: Usage | None, total: Usage | None) -> float:
-    """The share of the prompt that the provider read from its cache: of the last answer, or of the session where the
-    last one is not known. 0.0 where neither is."""
+    """The share of the prompt that the provider read from its cache: in the last request, or in the session if the
+    usage of the last request is not known. It is 0.0 if neither is known."""
     for usage in (last, total):
         if usage is not None and usage.prompt > 0:
             return usage.read / usage.prompt
@@ -164,7 +164,7 @@ def _block(tier: Tier, sections: Sequence[ListedSection], *, is_marked: bool) ->
 
 
 def _item(tier: Tier, item: ListedItem) -> dict[str, object]:
-    """One item; how far it is on its way to the next tier, where it is one that is tracked."""
+    """One item. If it is tracked, the value also says how far it is on its way to the next tier."""
     found: dict[str, object] = {"key": printable(item.key), "tokens": item.tokens}
     if item.n is not None:
         above = None if tier is Tier.L0 else Tier(tier - 1)
@@ -177,7 +177,7 @@ def _item(tier: Tier, item: ListedItem) -> dict[str, object]:
 
 
 def _tier_info(inventory: Inventory) -> dict[str, object]:
-    """For each tier its tokens, how many symbols, files and turns stand in it, and what else does."""
+    """For each tier, its tokens, how many symbols, files and turns stand in it, and which other kinds stand in it."""
     counts = Counter[tuple[Tier, str]]()
     for section in inventory.sections:
         counts[section.tier, section.kind] += len(section.items)
@@ -195,7 +195,7 @@ def _is_up(change: Change) -> bool:
 
 
 def _by_kind(inventory: Inventory) -> dict[str, dict[str, int]]:
-    """Tokens and items by their kind, over all tiers."""
+    """The numbers of tokens and items by their kind, over all tiers."""
     tokens, items = Counter[str](), Counter[str]()
     for section in inventory.sections:
         tokens[section.kind] += section.tokens

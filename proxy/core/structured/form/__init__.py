@@ -1,5 +1,5 @@
-"""Reads the section ``stratiform`` of a request.
+"""The reader of a request's section ``stratiform``.
 
-JSON comes in; typed and checked values go out, or ``InvalidRequest`` with the field that is wrong. This package never
-looks up what a request names by its digest.
+The input is JSON. The output is typed and checked values, or ``InvalidRequest`` with the field that is wrong. This
+package never looks up content that a request names by its digest.
 """

@@ -1,7 +1,8 @@
-"""The section ``stratiform`` of a request, read and validated. What it names by digest is not resolved here.
+"""The section ``stratiform`` of a request, read and validated. Content that it names by digest is not resolved here.
 
-Every mistake is an InvalidRequest (400) that says which field to change. Where JSON has null, the field counts as left
-out, but for ``review``, which null removes, and ``content``, for which null says that the file cannot be read as text.
+Every mistake is an InvalidRequest (400) that says which field to change. A field that is null counts as left out, with
+two exceptions: null for ``review`` removes the review, and null for ``content`` says that the file cannot be read as
+text.
 """
 
 import re
@@ -42,7 +43,7 @@ from proxy.errors import InvalidRequest
 
 _NULL = b"null"
 _MOST_COMMAS = 250_000
-"""More than all fields together may have. Each comma may become an object of a hundred bytes."""
+"""More commas than all fields together may have. Each comma may become an object of a hundred bytes."""
 _DIGEST_CHARS = 64
 _HEX = b"0123456789abcdef"
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]")
@@ -57,15 +58,16 @@ _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class StructuredForm:
-    """The fields of one request. ``context`` is what it shows, but for the review: its paths are clean, and stand once
-    in ``files``, ``symbols`` and ``tree``. Where the client asks for the listed files as a tree, it has their paths, in
-    their order. ``symbols`` and ``legend`` are empty, too, where the client wants no map of the repository
-    (``has_repo_map`` says so). A file without a text is named by the digest of one that was sent before, or by neither.
-    ``drops_review``: the session's review ends. ``is_flat``: the client wants the flat assembly.
+    """The fields of one request. ``context`` is the shown context without the review. Its paths are clean, and each
+    stands at most once in ``files``, ``symbols`` and ``tree``. If the client asks for the listed files as a tree,
+    ``tree`` has their paths, in their order. ``symbols`` and ``legend`` are also empty if the client wants no map of
+    the repository (``has_repo_map`` is then False). A file without a text has the digest of a text that was sent
+    before, or no digest either. ``drops_review``: the session's review ends. ``is_flat``: the client wants the flat
+    assembly.
 
     ``metas`` are by the index of the client's message. ``has_history``: the client sends panels or metas, so that the
-    rules of the history hold (``proxy.core.structured.history``); ``detach`` and ``compaction`` say which of the
-    optional ones."""
+    rules of the history apply (``proxy.core.structured.history``); ``detach`` and ``compaction`` say which of the
+    optional rules apply."""
 
     context: StructuredContext = StructuredContext()
     has_repo_map: bool = True
@@ -79,15 +81,15 @@ class StructuredForm:
     compaction: bool = False
 
     def shown(self, session_review: Review | None) -> StructuredContext:
-        """The context with its review. ``session_review`` is the one that the session has from earlier requests; the
-        context's own is what the session has from this request on."""
+        """The context with its review. ``session_review`` is the review that the session has from earlier requests. The
+        review of the returned context is the session's review from this request on."""
         own = self.review.review if self.review is not None else None
         return replace(self.context, review=None if self.drops_review else own or session_review)
 
 
 def read_form(raw: Raw | bytes | None) -> StructuredForm | None:
-    """The form, or None where the section is missing, null, or an object without fields. Raises InvalidRequest. The
-    time is that of decoding and hashing the contents; large sections are read beside the event loop."""
+    """The form, or None if the section is missing, null, or an object without fields. Raises InvalidRequest. Most of
+    the time goes into decoding and hashing the contents; large sections are read beside the event loop."""
     text = b"" if raw is None else bytes(raw)
     if not text or text.strip() == _NULL:
         return None
@@ -161,7 +163,7 @@ def _files(found: Sequence[FileJson]) -> tuple[ContextFile, ...]:
 
 
 def _file(path: str, file: FileJson, param: str) -> ContextFile:
-    """A file that is not only named by a digest."""
+    """A file that is not named by a digest alone, or whose digest is checked on its own."""
     is_selected = file.selected is True
     text = _content(file.content, f"{param}.content")
     given = _digest(file.digest, f"{param}.digest") if isinstance(file.digest, str) else ""
@@ -212,7 +214,8 @@ def _content(raw: Raw, param: str) -> str | None:
 
 
 def _are_digests(digests: Sequence[str]) -> bool:
-    """A look at all of them at once: one by one they would take most of the reader's time."""
+    """Whether all of them are well-formed digests. They are checked at once, because one by one they would take most of
+    the reader's time."""
     return set(map(len, digests)) <= {_DIGEST_CHARS} and not "".join(digests).encode().translate(None, _HEX)
 
 
@@ -257,7 +260,7 @@ def _review(form: FormJson) -> FormReview | None:
 
 
 def _url(url: str, param: str) -> str:
-    """A URL of an image. Of a data URL only the beginning is looked at: it may have many megabytes."""
+    """The URL of an image. Only the beginning of a data URL is checked, because it may have many megabytes."""
     scheme = _SCHEME.match(url)
     if scheme is None:
         raise refusal(param, "must be a URL or a data URL", "invalid_value")

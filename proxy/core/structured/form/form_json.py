@@ -1,7 +1,7 @@
-"""The section ``stratiform`` as typed JSON: which fields there are, of which types, and how many of each at most.
+"""The section ``stratiform`` as typed JSON: the fields, their types, and the largest number of each.
 
-Contents of files stay raw here: they are the long texts, and are decoded piece by piece. All other fields are decoded
-by one call.
+The contents of files stay raw here, because they are the long texts, which are decoded piece by piece. All other fields
+are decoded by one call.
 """
 
 import re
@@ -96,7 +96,7 @@ class MessageMetaJson(Struct, forbid_unknown_fields=True):
 
 
 class DetachJson(Struct, forbid_unknown_fields=True):
-    """The value of ``detach`` where it says more than yes or no."""
+    """The value of ``detach`` if it says more than yes or no."""
 
     chunk_messages: _Minimum = UNSET
     chunk_tokens: _Minimum = UNSET
@@ -105,7 +105,7 @@ class DetachJson(Struct, forbid_unknown_fields=True):
 
 
 class FormJson(Struct, forbid_unknown_fields=True):
-    """The whole section, but for what it says of prompts and of the context window (``Section``)."""
+    """The whole section, except what it says about prompts and about the context window (``Section``)."""
 
     files: Annotated[list[FileJson], Meta(max_length=MOST_FILES)] | None | UnsetType = UNSET
     symbols: Annotated[list[SymbolJson], Meta(max_length=MOST_FILES)] | None | UnsetType = UNSET
@@ -127,7 +127,7 @@ class FormJson(Struct, forbid_unknown_fields=True):
 
 
 def members_in(form: FormJson) -> int:
-    """How many members the objects of the section have together, where each name stands once in its object."""
+    """How many members the objects of the section have together, if each name stands once in its object."""
     files, symbols, urls = form.files or (), form.symbols or (), form.urls or ()
     count = fields_in(form) + len(files) + 2 * len(symbols) + sum(map(fields_in, urls))
     count += sum(
@@ -150,7 +150,7 @@ _LINE = re.compile("[^\x00-\x1f\x7f-\x9f\u2028\u2029]*+")
 
 
 def read_panels(found: Sequence[PanelJson], param: str) -> tuple[Panel, ...]:
-    """The panels in the client's order. Raises InvalidRequest for an id that is malformed, reserved or there twice."""
+    """The panels in the client's order. Raises InvalidRequest for an id that is malformed, reserved or not unique."""
     seen: set[str] = set()
     panels = []
     for number, each in enumerate(found):
@@ -170,7 +170,7 @@ def read_panels(found: Sequence[PanelJson], param: str) -> tuple[Panel, ...]:
 
 
 def read_metas(found: Sequence[MessageMetaJson], param: str) -> dict[int, MessageMeta]:
-    """The metas of messages by index. Whether there is such a message is not known here."""
+    """The metas of messages by index. It is not checked here whether there is a message of this index."""
     metas: dict[int, MessageMeta] = {}
     for number, each in enumerate(found):
         at = f"{param}[{number}]"
@@ -186,8 +186,8 @@ def read_metas(found: Sequence[MessageMetaJson], param: str) -> dict[int, Messag
 
 
 def detach_terms(wish: DetachWish, default: DetachTerms | None) -> DetachTerms | None:
-    """The minimums for freezing the conversation; None: it is not frozen. ``default`` is the operator's, and None where
-    the operator freezes only what a client asks for."""
+    """The minimums for freezing the conversation; None: it is not frozen. ``default`` has the operator's minimums; it
+    is None if the operator freezes only conversations of clients that ask for it."""
     if wish is False or (wish is None and default is None):
         return None
     said = asdict(wish) if isinstance(wish, DetachJson) else {}

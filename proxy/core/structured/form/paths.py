@@ -1,9 +1,9 @@
-"""Paths of a client's files: in POSIX form, with nothing to resolve.
+"""The paths of a client's files: in POSIX form, with nothing left to resolve.
 
 The rules are those that a client's own system would apply to the text of a path; nothing is looked up.
 
 - A backslash is a slash, for clients on Windows. Repeated slashes are one, and a slash at the end is left out.
-- ``.`` and ``..`` are resolved by their text alone. What would leave the root is refused.
+- ``.`` and ``..`` are resolved by their text alone. A path that would leave the root is refused.
 - A path is relative to the client's own root, or absolute: it begins with ``/``, or with a drive such as ``C:/``. An
   absolute path stays absolute, so that ``/src/a.py`` and ``src/a.py`` are two files.
 - A path stands on a line of its own in the prompt. Control characters and line breaks are refused.
@@ -20,9 +20,9 @@ from proxy.errors import InvalidRequest
 
 MOST_PATH_CHARS = 4_096
 
-# Control characters, the two line breaks of Unicode that are none, and halves of surrogate pairs.
+# Control characters, the two Unicode line breaks that are not control characters, and halves of surrogate pairs.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-# For the quick look, which joins paths by colons: a clean path has none, and a colon counts as the end of a name.
+# For the quick check, which joins paths by colons: a clean path has no colon, and a colon counts as the end of a name.
 _COLONS_AS_SLASHES = bytes.maketrans(b":", b"/")
 _PLAIN = bytes(byte for byte in range(0x20, 0x7F) if byte != ord("\\"))
 _DRIVE = re.compile(r"[A-Za-z]:(?=/|$)")
@@ -52,8 +52,8 @@ def clean_path(path: str, param: str) -> str:
 
 
 def clean_paths(paths: Sequence[str], param: str, field: str = "") -> tuple[str, ...]:
-    """The paths in POSIX form. Raises InvalidRequest, with the place of the first bad one within ``param``; ``field``
-    is where a path stands within its element."""
+    """The paths in POSIX form. Raises InvalidRequest with the place of the first bad path within ``param``; ``field``
+    is the place of a path within its element."""
     if _are_clean(paths):
         return tuple(paths)
     return tuple(
@@ -65,7 +65,7 @@ def clean_paths(paths: Sequence[str], param: str, field: str = "") -> tuple[str,
 
 
 def refusal(param: str, why: str, code: str) -> InvalidRequest:
-    """The error that a client sees: what is wrong with this field."""
+    """The error that a client sees. It says what is wrong with this field."""
     return InvalidRequest(f"'{param}' {why}", param=param, code=code)
 
 
@@ -75,8 +75,7 @@ def _refused(param: str, why: str, code: str = "invalid_path") -> InvalidRequest
 
 
 def distinct_paths(paths: Sequence[str], param: str, field: str = "") -> tuple[str, ...]:
-    """The paths in POSIX form, as ``clean_paths`` has them. Raises InvalidRequest, too, where two of them are the
-    same."""
+    """The paths in POSIX form, made by ``clean_paths``. Also raises InvalidRequest if two of them are the same."""
     found = clean_paths(paths, param, field)
     if len(set(found)) == len(found):
         return found
@@ -93,7 +92,7 @@ def distinct_paths(paths: Sequence[str], param: str, field: str = "") -> tuple[s
 
 
 def _are_clean(paths: Sequence[str]) -> bool:
-    """A quick look at all of them at once, which knows what most clean paths look like."""
+    """Whether all of them are surely clean. This quick check of all paths at once recognises most clean paths."""
     text = f":{':'.join(paths)}:"
     if not text.isascii() or text.count(":") != len(paths) + 1:
         return False
@@ -108,8 +107,8 @@ def _are_clean(paths: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FormReview:
-    """The field ``review`` of a request: a review, or the ``digest`` of one that an earlier request has sent, whose
-    ``review`` is then None. ``text`` is the JSON whose digest that is."""
+    """The field ``review`` of a request: a review, or the ``digest`` of one that an earlier request has sent, in which
+    case ``review`` is None. ``text`` is the JSON of the review, of which ``digest`` is the digest."""
 
     digest: str
     review: Review | None = None
@@ -120,7 +119,7 @@ def review_json(fields: Mapping[str, object]) -> str:
     """The JSON object of a review in the canonical form of RFC 8785 (no white space; names in the order of their UTF-16
     code units; no needless escapes).
 
-    The object is taken exactly as it was sent: fields that were left out stay out, and paths are not resolved.
+    The object is used exactly as it was sent: fields that were left out stay out, and paths are not resolved.
     ``fields`` hold strings, arrays of strings, objects of strings and None.
     """
     return json.dumps(_ordered(fields), ensure_ascii=False, separators=(",", ":"))

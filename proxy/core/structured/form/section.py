@@ -1,5 +1,5 @@
-"""The section of a request, taken apart: what it says of prompts, of the context window, of the answer, and of
-structured context."""
+"""The section of a request, split into what it says about prompts, about the context window, about the answer, and
+about structured context."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from proxy.core.wire.scan import names_in
 from proxy.errors import InvalidRequest
 
 SECTION = "stratiform"
-"""The member of the body in which a client says what its context consists of."""
+"""The member of the body in which a client describes its context."""
 PROMPTS = "prompts"
 WINDOW = "window"
 _WISHES = ("return_usage", "return_break")
@@ -24,10 +24,10 @@ _SHORT_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """``prompts`` and ``window`` are the values of these members, None where they are missing or null.
-    ``returns_usage`` and ``returns_break``: the answer shall say what the request used, and what of it breaks the
-    cache. ``rest`` is the section without these four, None where nothing else is in it; ``is_split``: one of them
-    stands in it, be it null."""
+    """``prompts`` and ``window`` are the values of these members, None if they are missing or null. ``returns_usage``
+    and ``returns_break``: the answer should say what the request used, and which part of it breaks the cache. ``rest``
+    is the section without these four members, None if it has no other members. ``is_split``: the section has at least
+    one of the four, even if it is null."""
 
     prompts: bytes | None = None
     window: bytes | None = None
@@ -43,8 +43,9 @@ class Section:
 
 
 def split(raw: Raw | bytes) -> Section:
-    """The section in its parts. What is no object is all rest, for the reader of structured context to refuse. Raises
-    Unreadable, and InvalidRequest where one of its fields stands twice, or where what must be a boolean is none."""
+    """The section in its parts. If the section is not an object, all of it is ``rest``, and the reader of structured
+    context refuses it. Raises Unreadable. Raises InvalidRequest if one of its fields stands twice, or if a field that
+    must be a boolean is not one."""
     if bytes(memoryview(raw)[:1]) != b"{":
         return Section(rest=bytes(raw))
     members = members_of(raw)
@@ -70,7 +71,7 @@ def _said(members: Mapping[str, Raw | bytes], name: str) -> bytes | None:
 
 
 def section_of(members: Mapping[str, Raw | bytes] | None) -> Raw | bytes | None:
-    """The section, where it says anything."""
+    """The section; None if it is missing, null or an empty object."""
     raw = (members or {}).get(SECTION)
     if raw is None or (len(raw) < _SHORT_BYTES and b"".join(bytes(raw).split()) in (b"null", b"{}")):
         return None

@@ -1,8 +1,8 @@
 """Compactions: the oldest part of a conversation is left out, and perhaps a summary stands in its place.
 
-A compaction belongs to the messages that it was made of. As long as a conversation begins with exactly these, the same
-messages are left out and the same words take their place, so that the prefix stays the same from request to request.
-If the client has rewritten any of them, nothing is left out, and the words reach nobody.
+A compaction belongs to the messages from which it was made. As long as a conversation begins with exactly these
+messages, the same messages are left out and the same words take their place. So the prefix stays the same from request
+to request. If the client has rewritten any of these messages, nothing is left out, and the words are not sent.
 """
 
 from collections.abc import Sequence
@@ -17,17 +17,16 @@ from proxy.core.value import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class CompactionTexts:
-    """``prompt`` asks a model for the boundary of the newest topic and for a summary; in it ``{summary_tokens}`` stands
-    for how long the summary may be. ``header`` stands above a summary in the conversation, and ``ok`` is the
-    assistant's answer to it."""
+    """``prompt`` asks a model for the boundary of the newest topic and for a summary; its placeholder
+    ``{summary_tokens}`` stands for the largest length of the summary. ``header`` stands above a summary in the
+    conversation, and ``ok`` is the assistant's answer to it."""
 
     prompt: str
     header: str
     ok: str
 
     def pair(self, summary: str) -> tuple[Turn, ...]:
-        """The messages in the place of those that a compaction has left out: none, where there is no
-        summary."""
+        """The messages in the place of those that a compaction has left out. There are none without a summary."""
         if not summary:
             return ()
         return tuple(map(Turn.of, pair(f"{self.header}\n{summary}", self.ok)))
@@ -37,9 +36,9 @@ class CompactionTexts:
 class CompactionTerms:
     """The operator's terms; the defaults are those of the original of these rules.
 
-    A conversation of fewer than ``min_history_tokens`` is never compacted. Where a summary takes the place of its
-    oldest part, the newest ``verbatim_tokens`` stay as they are, and the summary should have at most
-    ``summary_tokens``. The last ``keep_exchanges`` user messages stay in any case, with all that follows each of them.
+    A conversation with fewer than ``min_history_tokens`` is never compacted. If a summary takes the place of its oldest
+    part, the newest ``verbatim_tokens`` stay as they are, and the summary should have at most ``summary_tokens``. The
+    last ``keep_exchanges`` user messages stay in any case, with everything that follows each of them.
     """
 
     min_history_tokens: int = 24_000
@@ -49,29 +48,30 @@ class CompactionTerms:
 
 
 MOST_FAILURES = 3
-"""Failures in a row after which the conversation is compacted no more."""
+"""After this many failures in a row the conversation is no longer compacted."""
 _GROWTH_PERCENT = 10
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionAttempts:
-    """Results of earlier looks. After a decision against it, and after a call, the conversation has to grow by a
-    tenth first. ``declined_tokens`` and ``tried_tokens`` are how long the conversation was then; ``failures`` counts
-    those since the last success."""
+    """The results of earlier attempts to compact a conversation. After a decision against a compaction, and after a
+    call, the conversation must grow by a tenth before the next attempt. ``declined_tokens`` and ``tried_tokens`` are
+    the lengths of the conversation at that decision and at that call; ``failures`` counts the failures since the last
+    success."""
 
     declined_tokens: int = 0
     tried_tokens: int = 0
     failures: int = 0
 
     def allow(self, history_tokens: int, *, is_full: bool = False) -> bool:
-        """Whether a conversation of this length may be looked at. ``is_full``: the model's window is nearly full, so
-        that an earlier decision about the price says nothing."""
+        """Whether a compaction of a conversation of this length may be tried. ``is_full``: the model's window is nearly
+        full, so that an earlier decision about the price does not count."""
         if self.failures >= MOST_FAILURES or not _has_grown(self.tried_tokens, history_tokens):
             return False
         return is_full or _has_grown(self.declined_tokens, history_tokens)
 
     def failed(self, history_tokens: int) -> "CompactionAttempts":
-        """The call failed, or nothing could be done with its answer."""
+        """The attempts after a failure: the call failed, or its answer could not be used."""
         return replace(self, tried_tokens=history_tokens, failures=self.failures + 1)
 
 
@@ -80,16 +80,16 @@ def _has_grown(before: int, now: int) -> bool:
 
 
 WINDOW_SHARE = 0.85
-"""A prompt that fills so much of the model's window is compacted whatever that costs."""
+"""A prompt that fills this share of the model's window is compacted whatever that costs."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionPrices:
-    """Prices by which the decision is made. ``read`` r and ``write`` w are what a token costs that is read from the
-    cache, or written to it, and ``output`` what a token of an answer costs, in input prices (r and w are 1 where
-    nothing is cached). ``requests`` is how many the conversation has had: it is expected to have as many again.
-    ``prompt_tokens`` are those of the whole last request, ``max_input_tokens`` the most that the model reads, where
-    that is known."""
+    """The prices by which the decision is made. ``read`` (r) and ``write`` (w) are the costs of a cache read and of a
+    cache write of one token, and ``output`` is the cost of one output token, all in input prices (r and w are 1 if
+    nothing is cached). ``requests`` is the number of requests that the conversation has had: it is expected to have as
+    many again. ``prompt_tokens`` are those of the whole last request. ``max_input_tokens`` is the size of the model's
+    window, or None if it is not known."""
 
     read: float
     write: float
@@ -100,16 +100,17 @@ class CompactionPrices:
 
     @property
     def is_full(self) -> bool:
-        """Whether the last request fills nearly all that the model reads; False where that is not known."""
+        """Whether the last request nearly fills the model's window; False if the window is not known."""
         return bool(self.max_input_tokens) and self.prompt_tokens >= WINDOW_SHARE * (self.max_input_tokens or 0)
 
     def pays(self, *, dropped_tokens: int, summary_tokens: int, behind_tokens: int, call_tokens: float) -> bool:
         """Whether a compaction saves more than it costs. All amounts are in tokens at the plain input price.
 
-        ``dropped_tokens`` D are left out, ``summary_tokens`` s take their place, ``behind_tokens`` R stand behind them,
-        and ``call_tokens`` is what the call costs that writes the summary. What stands behind the gap is written again,
-        and so is the summary: (w - r) R + w s, and the call. Each later request reads D - s tokens less, which saves
-        r (D - s). A cached history is nearly free to keep, an uncached one is not: the prices decide.
+        ``dropped_tokens`` (D) are left out, ``summary_tokens`` (s) take their place, and ``behind_tokens`` (R) stand
+        behind them. ``call_tokens`` is the cost of the call that writes the summary. The messages behind the gap are
+        written again, and the summary is written: this costs (w - r) R + w s, and the call. After that, each later
+        request reads D - s tokens less, which saves r (D - s). A cached history is nearly free to keep, and an uncached
+        one is not, so the prices decide.
         """
         once = (self.write - self.read) * behind_tokens + self.write * summary_tokens + call_tokens
         return self.requests * self.read * (dropped_tokens - summary_tokens) > once
@@ -118,9 +119,9 @@ class CompactionPrices:
 @dataclass(frozen=True, slots=True)
 class Compaction:
     """The first ``covered`` messages of the client's conversation are left out, not counting the leading system
-    messages. The first ``known`` ones, which are at least as many, the model had read that wrote the ``summary``;
-    ``digest`` is that of the known messages, without markers, as the other rules leave them. Where the summary is
-    empty, nothing takes the place of the covered messages."""
+    messages. The model that wrote the ``summary`` had read the first ``known`` messages, which are at least as many.
+    ``digest`` is that of the known messages, without markers, as the other rules leave them. If the summary is empty,
+    nothing takes the place of the covered messages."""
 
     covered: int
     known: int
@@ -131,10 +132,10 @@ class Compaction:
 def compacted(
     ruled: RuledHistory, compaction: Compaction | None, texts: CompactionTexts, keep_exchanges: int = 2
 ) -> RuledHistory:
-    """The conversation with its oldest part left out; as it is, where it does not begin with the messages that the
-    compaction knows, or where fewer user exchanges than ``keep_exchanges`` would stay.
+    """The conversation with its oldest part left out. It is returned unchanged if it does not begin with the messages
+    that the compaction knows, or if fewer user exchanges than ``keep_exchanges`` would stay.
 
-    System messages stay, in front of the summary. The time is that of hashing the known messages.
+    System messages stay, in front of the summary. Hashing the known messages takes most of the time.
     """
     if compaction is None or not 0 < compaction.covered <= compaction.known:
         return ruled
@@ -157,10 +158,11 @@ def compacted(
 
 
 def place_of(origins: Sequence[int], count: int) -> int:
-    """Place of the first message that is none of the client's first ``count``; behind the end where there is none."""
+    """The place of the first message that is not one of the client's first ``count``. If there is none, it is behind
+    the end."""
     return next((place for place, origin in enumerate(origins) if origin >= count), len(origins))
 
 
 def digest_of_known(ruled: RuledHistory, known: int) -> bytes:
-    """The digest of the client's first so many messages, without markers, as the rules leave them."""
+    """The digest of the client's first ``known`` messages, without markers, as the rules leave them."""
     return digest(*(turn.bare for turn in ruled.conversation.turns[: place_of(ruled.origins, known)]))

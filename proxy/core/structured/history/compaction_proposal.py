@@ -1,8 +1,8 @@
 """The decision to compact a conversation: the question for a model, its answer, and the compaction that follows.
 
-A proposal is made of a conversation that is long enough, whose oldest part can be left out, and where that pays. The
-model that answers has read the conversation, and whatever somebody has put into it: its answer is checked like any
-other input from outside. An answer that is not exactly of the form that was asked for counts as none.
+A proposal is made for a conversation that is long enough, if its oldest part can be left out and that pays. The model
+that answers has read the conversation, including anything that somebody has put into it. So its answer is checked like
+any other input from outside. An answer that does not have exactly the requested form counts as no answer.
 """
 
 import json
@@ -34,14 +34,14 @@ MOST_CHARS = 1_000
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 _GAP = "\n[...]\n"
 _FRAME_TOKENS = 200
-"""Tokens of an answer besides the summary."""
+"""The tokens of an answer besides the summary."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionQuestion:
-    """``messages`` is the JSON array that is sent. ``starts`` has for each numbered message of the question the index
-    of the first message that it shows; ``end`` is the index behind the last one. An answer that is as long as it was
-    asked to be has fewer than ``output_tokens``."""
+    """``messages`` is the JSON array that is sent. ``starts`` has, for each numbered message of the question, the index
+    of the first message that it shows; ``end`` is the index behind the last shown message. An answer of the requested
+    length has fewer than ``output_tokens``."""
 
     messages: bytes
     starts: tuple[int, ...]
@@ -50,14 +50,14 @@ class CompactionQuestion:
 
     @property
     def prompt_tokens(self) -> int:
-        """About how many tokens the call has: a fourth of its bytes."""
+        """About how many tokens the question has: a fourth of its bytes."""
         return len(self.messages) // 4
 
 
 def question_of(turns: Sequence[Turn], texts: CompactionTexts, summary_tokens: int) -> CompactionQuestion:
-    """The question about these messages. Each is shown by its beginning and its end. Where there are more than may be
-    shown, all that stands between two user messages is shown as one; where there are still more, the first ones are
-    shown, and nothing behind them is left out of the conversation later."""
+    """The question about these messages. Each message is shown by its beginning and its end. If there are more messages
+    than may be shown, everything between two user messages is shown as one. If there are still too many, only the first
+    ones are shown, and nothing behind them will be left out of the conversation."""
     runs = list(_runs(turns))
     shown = runs[:MOST_MESSAGES]
     lines = [
@@ -76,7 +76,7 @@ def question_of(turns: Sequence[Turn], texts: CompactionTexts, summary_tokens: i
 
 
 def _runs(turns: Sequence[Turn]) -> Iterator[range]:
-    """The messages that are shown as one."""
+    """The runs of messages that are each shown as one."""
     if len(turns) <= MOST_MESSAGES:
         yield from (range(index, index + 1) for index in range(len(turns)))
         return
@@ -92,8 +92,8 @@ def _role(turn: Turn) -> str:
 
 
 def _shown(turns: Sequence[Turn]) -> str:
-    """Text of one or several messages, cut in the middle to the length that is allowed. Of several, results of tools
-    are left out: they would take the room of what was said."""
+    """The text of one or several messages, cut in the middle to the allowed length. If there are several, tool results
+    are left out, because they would take the room of the other texts."""
     shown = turns if len(turns) == 1 else [turn for turn in turns if not turn.is_result]
     text = "\n".join(filter(None, (_said(turn) for turn in shown)))
     if len(text) > MOST_CHARS:
@@ -130,20 +130,20 @@ def _called(members: Members) -> Iterator[str]:
 
 
 def _clipped(text: str) -> str:
-    """The beginning and the end of a text, as much as can be shown of either."""
+    """The beginning and the end of a text, each as long as can be shown."""
     return text if len(text) <= 2 * MOST_CHARS else text[:MOST_CHARS] + text[-MOST_CHARS:]
 
 
 MOST_SUMMARY_CHARS = 8_000
 _MOST_ANSWER_CHARS = 64_000
 _MOST_STARTS = 16
-"""Most opening braces that are tried. Each try reads the answer once at most."""
+"""At most this many opening braces are tried. Each try reads the answer at most once."""
 
 
 class CompactionFinding(Struct, frozen=True):
-    """``boundary`` is the number of the message with which the newest topic begins, among those that the model was
-    shown; 0 where all of them are of one topic. ``confidence`` in it is from 0 to 1. ``summary`` is of all that is
-    older."""
+    """``boundary`` is the number of the message with which the newest topic begins, among the messages that the model
+    was shown; 0 if all of them are of one topic. ``confidence`` in the boundary is from 0 to 1. ``summary`` is of
+    everything that is older."""
 
     boundary: Annotated[int, Meta(ge=0)]
     confidence: Annotated[float, Meta(ge=0, le=1)]
@@ -151,8 +151,8 @@ class CompactionFinding(Struct, frozen=True):
 
 
 def read_finding(answer: str, count: int) -> CompactionFinding | None:
-    """The finding in an answer about so many messages: the first JSON object in it, wherever it stands. None where the
-    answer has none, or where any of its three members is not of its kind or not within its bounds."""
+    """The finding in an answer about ``count`` messages: the first JSON object in the answer, wherever it stands. None
+    if the answer has no object, or if any of the object's three members has a wrong type or is out of bounds."""
     try:
         found = convert(_first_object(answer) if len(answer) <= _MOST_ANSWER_CHARS else None, CompactionFinding)
     except ValidationError:
@@ -162,7 +162,7 @@ def read_finding(answer: str, count: int) -> CompactionFinding | None:
 
 
 def _first_object(text: str) -> Mapping[str, object] | None:
-    """The first object that is complete; None where none of the first opening braces begins one."""
+    """The first complete object; None if none of the first opening braces begins one."""
     for brace in islice(re.finditer("{", text), _MOST_STARTS):
         with suppress(ValueError, RecursionError):
             found, _ = _DECODER.raw_decode(text, brace.start())
@@ -185,12 +185,13 @@ _DECODER = json.JSONDecoder(parse_constant=_refused)
 
 _LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
 _KEPT = ("provider", "inference_geo", "user", "safety_identifier", "guardrailConfig", "guardrails")
-"""Members by which a client says who may read its prompt, where, and on whose behalf: they hold for this call, too."""
+"""Members by which a client says who may read its prompt, where, and on whose behalf. They apply to this call, too."""
 
 
 def call_body(sent: Members, model: str, question: CompactionQuestion, profile_name: str) -> bytes:
-    """The call, without tools, stream and markers. ``sent`` are the members of the client's last request."""
-    # OpenAI's reasoning models refuse the old name; most other servers know no other.
+    """The body of the call, without tools, stream and markers. ``sent`` are the members of the client's last
+    request."""
+    # OpenAI's reasoning models refuse the old name; most other servers know only the old name.
     is_new = _NEW_LIMIT in sent or profile_name.startswith(("openai", "azure"))
     return join_members(
         {name: sent[name] for name in _KEPT if name in sent},
@@ -203,13 +204,13 @@ def call_body(sent: Members, model: str, question: CompactionQuestion, profile_n
 
 
 LEAST_CONFIDENCE = 0.5
-"""A boundary of less confidence is none."""
+"""A boundary of less confidence does not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A place where a conversation may be cut: an index of it, how many of the client's messages stand in front of it,
-    and how many tokens behind it."""
+    """A place where a conversation may be cut: its index in the conversation, how many of the client's messages stand
+    in front of it, and how many tokens stand behind it."""
 
     place: int
     covered: int
@@ -218,12 +219,12 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class CompactionProposal:
-    """A compaction that would pay, or that is needed. It holds no message but those of the question.
+    """A compaction that would pay, or that is needed. It holds no messages except those of the question.
 
     ``known`` and ``digest`` are those of the compaction. ``cuts`` are the places where the conversation may be cut, in
-    their order; ``window`` is where the newest tokens begin that stay beside a summary, as an index of the conversation
-    as it is sent now. ``dropped_bytes`` is how long the messages are that a summary would stand for; the summary
-    should have ``summary_tokens``."""
+    their order. ``window`` is the index, in the conversation as it is sent now, where the newest tokens begin that stay
+    beside a summary. ``dropped_bytes`` is the length of the messages that a summary would replace; the summary should
+    have ``summary_tokens``."""
 
     question: CompactionQuestion
     known: int
@@ -234,10 +235,10 @@ class CompactionProposal:
     summary_tokens: int
 
     def outcome(self, finding: CompactionFinding) -> Compaction | None:
-        """The compaction that follows from a finding; None where none does.
+        """The compaction that follows from a finding; None if none follows.
 
-        Where the newest topic begins within the newest tokens, all in front of it is left out. Else the summary takes
-        the place of all in front of the newest tokens.
+        If the newest topic begins within the newest tokens, everything in front of it is left out. Otherwise the
+        summary takes the place of everything in front of the newest tokens.
         """
         boundary = self.question.starts[finding.boundary]
         if finding.boundary > 0 and boundary >= self.window and finding.confidence >= LEAST_CONFIDENCE:
@@ -253,14 +254,14 @@ class CompactionProposal:
         return Compaction(possible[-1].covered, self.known, self.digest, summary) if possible else None
 
     def left_tokens(self, compaction: Compaction) -> int:
-        """About how many tokens the conversation has with this compaction."""
+        """About how many tokens the conversation has after this compaction."""
         behind = next(cut.behind_tokens for cut in self.cuts if cut.covered == compaction.covered)
         return behind + (self.summary_tokens if compaction.summary else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionRules:
-    """Rules for every conversation: the operator's terms, and the words."""
+    """The rules for every conversation: the operator's terms, and the words."""
 
     terms: CompactionTerms
     texts: CompactionTexts
@@ -273,9 +274,9 @@ def proposal_of(
     rules: CompactionRules,
     prices: CompactionPrices,
 ) -> CompactionProposal | None:
-    """The proposal for a conversation, whose ``former`` compaction holds where it can; None where the conversation is
-    too short, where nothing of it can be left out, or where that would not pay. ``ruled`` is without any compaction,
-    ``tokens`` counts those of one message."""
+    """The proposal for a conversation. Its ``former`` compaction is applied if it still fits. None if the conversation
+    is too short, if nothing of it can be left out, or if that would not pay. ``ruled`` is the conversation without any
+    compaction; ``tokens`` counts the tokens of one message."""
     terms, texts = rules.terms, rules.texts
     sent = compacted(ruled, former, texts, terms.keep_exchanges)
     turns = sent.conversation.turns
@@ -312,26 +313,27 @@ def proposal_of(
 
 
 def _window(sizes: Sequence[int], verbatim_tokens: int) -> int:
-    """Index of the first of the newest messages that have at most so many tokens together."""
+    """The index of the first of the newest messages that together have at most ``verbatim_tokens``."""
     behind = accumulate(reversed(sizes))
     return len(sizes) - sum(1 for _ in takewhile(lambda total: total <= verbatim_tokens, behind))
 
 
 def _places(sent: RuledHistory, end: int, keep_exchanges: int) -> tuple[int, ...]:
-    """Indices at which the conversation may be cut, so that something is left out, that all of it was shown to the
-    model, and that the last user exchanges stay."""
+    """The indices at which the conversation may be cut: something is left out, all of what is left out was shown to the
+    model, and the last user exchanges stay."""
     turns = sent.conversation.turns
     found = cuts(turns)
     keep = max(1, keep_exchanges)
     if len(found) < keep:
         return ()
-    # A cut behind nothing but system messages and messages of ours would leave out nothing for the first time.
+    # A cut with only system messages and the proxy's own messages in front of it would leave out nothing new.
     own = next((i for i, turn in enumerate(turns) if not turn.is_system and sent.origins[i] != MADE), len(turns))
     last = min(found[-keep], end)
     return tuple(place for place in found if own < place <= last)
 
 
 def _known(sent: RuledHistory, ruled: RuledHistory, former: Compaction | None, end: int) -> int:
-    """How many of the client's messages the model reads, itself or by the summary of what it read before."""
+    """How many of the client's messages the model reads, either directly or through the summary of what it read
+    before."""
     read = next(origin for origin in sent.origins[end:] if origin != MADE)
     return read if former is None or sent is ruled else max(read, former.known)

@@ -1,12 +1,13 @@
-"""The oldest part of a long conversation, frozen: it is shown in panels that never change, and no longer as messages.
+"""Freezing of the oldest part of a long conversation: it is shown in panels that never change, and no longer as
+messages.
 
-A chunk is cut where it has enough messages and tokens for the first time, if enough of either stay behind it. What it
-holds depends on nothing but the messages up to its end: nothing is remembered, and a conversation that grows by turns
-has the same chunks in each request, and more of them later. A chunk that could not be cut is not cut elsewhere.
+A chunk is cut at the first place where it has enough messages and tokens, if enough of both stay behind it. Its content
+depends only on the messages up to its end. So nothing has to be stored, and a conversation that grows by turns has the
+same chunks in each request, and more of them later. A chunk that could not be cut is not cut elsewhere.
 
-Each record of a chunk's text ends with a line break, and nothing else stands between two of them, as in the original:
-``[role]: text`` of a message (``[role name]: text`` where it has a name), ``tool_call name(arguments)`` of a call, and
-a result's text alone. Arguments are the model's own string.
+Each record of a chunk's text ends with a line break, and nothing else stands between two records, as in the original:
+``[role]: text`` for a message (``[role name]: text`` if it has a name), ``tool_call name(arguments)`` for a call, and
+only the text for a result. Arguments are the model's own string.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,13 +34,13 @@ from proxy.core.wire.json_body import Members, Unreadable, members_of
 
 _NO_ARGUMENTS = "{}"
 _TEXT_JOINT = "\n"
-"""Between two texts of one message."""
+"""The separator between two texts of one message."""
 
 
 def chunk_text(turns: Iterable[Turn]) -> str:
-    """The messages as text; system messages are not in it. What a model thought is left out, as providers leave it out
-    of earlier turns. Raises Unreadable where a message says something that is no text, or cannot be read, and where a
-    call and its results do not all stand in it."""
+    """The messages as text, without system messages. The model's thinking is left out, as providers leave it out of
+    earlier turns. Raises Unreadable if a message holds something other than text or cannot be read, or if a call and
+    its results are not all among these messages."""
     groups = grouped([entry_of(index, turn) for index, turn in enumerate(turns) if not turn.is_system])
     return "".join([f"{record}\n" for group in groups for record in _records(group)])
 
@@ -93,11 +94,11 @@ def _call(call: Members) -> str:
 def frozen(
     ruled: RuledHistory, terms: DetachTerms, tokens: Callable[[Turn], int], most: int | None = None
 ) -> tuple[RuledHistory, tuple[Panel, ...]]:
-    """The conversation without its oldest parts, and these parts as panels in their order. Each message is counted once
-    at most, and the time is linear. System messages, and what begins with the last user message, stay where they are.
-    Freezing ends in front of a message that holds more than text, or cannot be read. ``tokens`` has to say the same of
-    a message in each request, whatever markers it carries: otherwise chunks are cut elsewhere, and the provider's cache
-    is lost."""
+    """The conversation without its oldest parts, and these parts as panels in their order. Each message is counted at
+    most once, and the time is linear. System messages, and all messages from the last user message on, stay where they
+    are. No chunk is made that has a message with something other than text or a message that cannot be read, and none
+    behind it. ``tokens`` must return the same number for a message in each request, whatever markers it carries:
+    otherwise chunks are cut elsewhere, and the provider's cache is lost."""
     history = ruled.conversation.history
     chunks: list[Panel] = []
     end = total = 0
@@ -113,8 +114,9 @@ def frozen(
 
 
 def _cuts(ruled: RuledHistory, terms: DetachTerms, tokens: Callable[[Turn], int]) -> Iterator[tuple[int, int, int]]:
-    """Begin and end of each chunk in the history, and its number of messages. The tokens of placeholders do not
-    count: the results that may come in their place can be shorter, and a chunk that was cut would have to come back."""
+    """The begin and the end of each chunk in the history, and its number of messages. The tokens of placeholders do not
+    count: the results that may replace them later can be shorter, and a chunk that was already cut would have to be
+    taken back."""
     turns = ruled.conversation.turns
     left_messages = sum(not turn.is_system for turn in turns)
     if left_messages < terms.chunk_messages + terms.keep_messages:
@@ -139,8 +141,8 @@ def _cuts(ruled: RuledHistory, terms: DetachTerms, tokens: Callable[[Turn], int]
 
 
 def _turn_ends(turns: Sequence[Turn]) -> list[bool]:
-    """For each message whether a turn of the model ends with it: a user message follows, and it is none itself. System
-    messages are passed over."""
+    """For each message, whether a turn of the model ends with it: a user message follows, and the message itself is not
+    a user message. System messages are skipped."""
     ends: list[bool] = []
     is_user_next = False
     for turn in reversed(turns):

@@ -1,10 +1,10 @@
-"""The kind of each message, its calls and results, and where a conversation may be cut. All is read from JSON without
-trusting it.
+"""The kind of each message, its calls and results, and the places where a conversation may be cut. All of this is read
+from JSON that is not trusted.
 
-A message is read as a whole or not at all. One that is of no known form, as an old ``function_call`` or a call's id
-that is no string, may belong to the messages beside it in a way that is not known here. A provider takes a call only
-where its results follow directly, so that a call and its results are matched within their group. Ids need not be unique
-in the whole conversation: several models number the calls of each answer anew.
+A message is read as a whole or not at all. A message of an unknown form, such as one with an old ``function_call`` or
+with a call id that is no string, may belong to its neighbours in a way that is not known here. A provider accepts a
+call only if its results follow directly, so a call and its results are matched within their group. Ids need not be
+unique in the whole conversation: several models number the calls of each answer anew.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,19 +30,19 @@ class Sort(StrEnum):
     RESULT = "result"
     """The answer to one call."""
     UNREAD = "unread"
-    """It is of no form that is known here."""
+    """A message of a form that is not known here."""
 
 
 _NO_MEMBERS: Members = MappingProxyType({})
 
 
 class Shape(msgspec.Struct, frozen=True, gc=False):
-    """The facts that the rules need of a message. (A struct, not a dataclass: there is one for every message of a
+    """The facts about a message that the rules need. (A struct, not a dataclass: there is one for every message of a
     request.)
 
-    ``ids`` are those of a message's calls in their order, each once, or the one that a result names. ``has_content``:
-    some text, media or refusal is in it. ``is_empty``: it has neither that, nor a call or result, nor any other member
-    that says something. ``members`` are those of the message, where it is read.
+    ``ids`` are the ids of a message's calls in their order, each once, or the one id that a result names.
+    ``has_content``: the message has some text, media or refusal. ``is_empty``: the message has no such content, no call
+    or result, and no other member with a value. ``members`` are those of the message, if it is read.
     """
 
     sort: Sort
@@ -57,7 +57,7 @@ _UNREAD = Shape(Sort.UNREAD)
 
 _NOTHING = (b"null", b'""', b"[]", b"{}")
 _FRAME = frozenset({"role", "name", "content", "tool_calls", "function_call", "tool_call_id", *MARK_KEYS})
-"""Members that say nothing of their own beside the content and the calls."""
+"""Members that do not count as content of their own beside the content and the calls."""
 _SAID = ("refusal", "audio")
 """Members in which a model's answer may stand in place of the content."""
 _PLAIN = ("role", "content")
@@ -66,7 +66,7 @@ _SPEAKERS = frozenset({"user", "assistant"})
 
 
 def shape_of(turn: Turn) -> Shape:
-    """Read a message. The time is that of finding its members, and the types of its parts."""
+    """Read a message. Finding its members and the types of its parts takes most of the time."""
     if turn.is_system:
         return _SYSTEM
     try:
@@ -76,7 +76,7 @@ def shape_of(turn: Turn) -> Shape:
 
 
 def is_given(members: Members, name: str) -> bool:
-    """Whether the member is there and says something."""
+    """Whether the member is there and has a value that is not empty."""
     raw = members.get(name)
     return raw is not None and (len(raw) > len(b"null") or bytes(raw) not in _NOTHING)
 
@@ -87,7 +87,7 @@ def call_members(members: Members) -> list[Members]:
 
 
 def text_member(members: Members, name: str) -> str:
-    """A member that is a text. Raises Unreadable where it is none, or missing. What is no text is not parsed."""
+    """A member that is a text. Raises Unreadable if it is not a text or is missing. Other values are not parsed."""
     raw = members.get(name)
     found = text_value(raw) if raw is not None and is_text(raw) else None
     if not isinstance(found, str):
@@ -129,7 +129,7 @@ def _call_ids(members: Members) -> tuple[str, ...]:
 
 def _has_content(raw: Raw | None) -> bool:
     """Whether there is any content. Raises Unreadable for content of no known form, and for parts that are calls or
-    results themselves, as another dialect has them."""
+    results themselves, as in another dialect."""
     if raw is None:
         return False
     if is_text(raw):
@@ -154,7 +154,7 @@ MADE = -1
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """A message on its way through the rules. ``origin`` is its index in the client's conversation, or ``MADE``."""
+    """A message that the rules work on. ``origin`` is its index in the client's conversation, or ``MADE``."""
 
     origin: int
     turn: Turn
@@ -165,13 +165,13 @@ Group = list[Entry]
 
 
 def entry_of(origin: int, turn: Turn) -> Entry:
-    """The message with what is known of it."""
+    """The message with the facts about it."""
     return Entry(origin, turn, shape_of(turn))
 
 
 def grouped(entries: Iterable[Entry]) -> Iterator[Group]:
-    """The messages, cut so that calls are together with their results; any other message is a group of its own. What
-    cannot be read belongs to the group that it stands in, and system messages part no group."""
+    """The messages in groups, so that calls are together with their results; any other message is a group of its own. A
+    message that cannot be read belongs to the group in which it stands, and system messages do not end a group."""
     group: Group = []
     last = Sort.PLAIN
     for each in entries:
@@ -200,8 +200,8 @@ def is_known(group: Group) -> bool:
 def cuts(turns: Sequence[Turn]) -> tuple[int, ...]:
     """The indices of the user messages in front of which the conversation may be cut, in ascending order.
 
-    A call and its results are a group, with all that stands between them. What cannot be read may answer the call in
-    front of it, and is taken for a result. The time is that of finding the messages' members.
+    A call and its results are a group, with everything between them. A message that cannot be read may answer the call
+    in front of it, and is treated as a result. Finding the messages' members takes most of the time.
     """
     sorts, ends = _group_ends(turns)
     found, reach = [], -1
@@ -213,7 +213,8 @@ def cuts(turns: Sequence[Turn]) -> tuple[int, ...]:
 
 
 def _group_ends(turns: Sequence[Turn]) -> tuple[list[Sort], list[int]]:
-    """The kind of each message, and the index of the last result of its calls: -1 for a message without any."""
+    """The kind of each message, and the index of the last result of its calls, which is -1 for a message without
+    results."""
     sorts: list[Sort] = []
     ends = [-1] * len(turns)
     callers: dict[str, int] = {}

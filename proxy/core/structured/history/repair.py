@@ -1,5 +1,5 @@
-"""Groups of calls and results as providers take them: no call without a result, no result without a call, and the calls
-of one turn in one message."""
+"""Groups of calls and results in the form that providers accept: no call without a result, no result without a call,
+and the calls of one turn in one message."""
 
 from itertools import groupby
 
@@ -19,16 +19,16 @@ from proxy.core.structured.messages import Turn
 from proxy.core.wire.json_body import Members, join_members
 
 PLACEHOLDER = "No result was recorded: the call was interrupted, or its result was lost."
-"""Text in the place of a missing result, where other calls of the same message have theirs."""
+"""The text in the place of a missing result, if other calls of the same message have their results."""
 
 
 def repaired(group: Group) -> tuple[Group, int]:
     """The group with all results behind their calls and no call without a result, and how many of its messages were
-    changed or left out for that. A group that is not known whole stays as it came.
+    changed or left out for that. A group for which ``is_known`` is False stays as it came.
 
-    A message of which no call is answered loses its calls, and is left out where nothing else is said in it. Behind a
-    message whose calls are answered it keeps what it says, so that it keeps its calls, too, and they get placeholders:
-    without them it would stand between the others' calls and their results.
+    A message loses its calls if none of them is answered, and is left out if it has no other content. There is one
+    exception: a message with content behind a message whose calls are answered keeps its calls, and they get
+    placeholders. Without its calls it would stand between the other message's calls and their results.
     """
     if not any(each.shape.sort in (Sort.CALLS, Sort.RESULT) for each in group) or not is_known(group):
         return group, 0
@@ -54,7 +54,7 @@ def repaired(group: Group) -> tuple[Group, int]:
 
 
 def _without_calls(entry: Entry) -> Group:
-    """The rest of a message without its calls."""
+    """The rest of a message without its calls; empty if it has no other content."""
     if not entry.shape.has_content:
         return []
     left = Turn.of(join_members(entry.shape.members, {"tool_calls": None}))
@@ -71,13 +71,13 @@ def _placeholders(shape: Shape, answered: set[str]) -> Group:
 
 _JOINED = frozenset({"role", "content", "tool_calls", *MARK_KEYS})
 _TEXT_JOINT = rb"\n"
-"""Between the texts of two messages, as JSON writes it."""
+"""The separator between the texts of two messages, as JSON writes it."""
 
 
 def merged(group: Group) -> tuple[Group, int]:
-    """The group with neighbouring calls in one message, and how many messages have joined another one. A message that
-    says something besides its content and calls which the first one does not say joins none. A group that is not known
-    whole stays as it came."""
+    """The group with neighbouring calls in one message, and how many messages were joined to another one. A message is
+    not joined if it has members besides its content and calls that the first message does not have in the same way. A
+    group for which ``is_known`` is False stays as it came."""
     if sum(each.shape.sort is Sort.CALLS for each in group) < 2 or not is_known(group):
         return group, 0
     found: Group = []
@@ -88,7 +88,7 @@ def merged(group: Group) -> tuple[Group, int]:
 
 
 def _chained(run: Group) -> Group:
-    """Messages that call tools and stand one behind another, with those joined that can be."""
+    """Consecutive messages that call tools, with those joined that can be joined."""
     chains: list[Group] = []
     for each in run:
         if chains and _says_no_more(each.shape.members, chains[-1][0].shape.members):
@@ -120,7 +120,7 @@ def _joined(chain: Group) -> Entry:
 
 
 def _content(contents: list[bytes]) -> bytes | None:
-    """The contents as one: a text where all are texts, a list of parts otherwise; None where there is none."""
+    """The contents as one: a text if all are texts, otherwise a list of parts; None if there is none."""
     if not contents:
         return None
     if len(contents) == 1:
@@ -131,5 +131,5 @@ def _content(contents: list[bytes]) -> bytes | None:
 
 
 def _parts(content: bytes) -> bytes:
-    """The inside of a list of the content's parts, which is empty where it has none."""
+    """The content's parts as JSON without the brackets of the list; empty if there are none."""
     return b'{"type":"text","text":' + content + b"}" if content.startswith(b'"') else content[1:-1].strip()

@@ -1,7 +1,7 @@
 """The rules of the history: the client's wishes for single messages, and the repairs.
 
-The rules hold one behind another: each sees what the ones in front of it have left. What no rule touches stays the
-client's own bytes.
+The rules apply one after another: each rule sees what the rules before it have left. Messages that no rule touches keep
+the client's own bytes.
 """
 
 from collections import Counter
@@ -28,12 +28,12 @@ class Status(StrEnum):
     DELETED = "deleted"
     """It is not sent."""
     DETACHED = "detached"
-    """It is not sent: the client shows it elsewhere, as in a panel."""
+    """It is not sent: the client shows it elsewhere, for example in a panel."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageMeta:
-    """The status of one message. ``tl_dr`` is the short form of a summarized one, and empty for all others."""
+    """The status of one message. ``tl_dr`` is the short form of a summarized message, and empty for all others."""
 
     status: Status
     tl_dr: str = ""
@@ -46,12 +46,13 @@ class MessageMeta:
 
 @dataclass(frozen=True, slots=True)
 class DetachTerms:
-    """Minimums for freezing the oldest part of a conversation: it has at least so many messages and tokens, and so many
-    of either stay behind it. The defaults are those of the original of these rules.
+    """The minimums for freezing the oldest part of a conversation. The part has at least ``chunk_messages`` and
+    ``chunk_tokens``, and at least ``keep_messages`` and ``keep_tokens`` stay behind it. The defaults are those of the
+    original of these rules.
 
-    Clients and operators ask for it by the name ``detach``, as the original calls it. What the proxy does is called
-    freezing, and what comes of it a chunk. A message of the status ``detached`` is another matter: the client itself
-    shows it elsewhere."""
+    Clients and operators ask for it by the name ``detach``, as the original calls it. In the proxy it is called
+    freezing, and a frozen part is called a chunk. A message of the status ``detached`` is another matter: the client
+    itself shows it elsewhere."""
 
     chunk_messages: int = 25
     chunk_tokens: int = 5_000
@@ -65,9 +66,9 @@ _PARAM = "stratiform.messages_meta"
 @dataclass(frozen=True, slots=True)
 class RuledHistory:
     """A conversation as it is sent. ``origins`` has, for each message of history and prompt, its index in the client's
-    conversation, counted without the leading system messages: of merged messages the first one's, and ``MADE`` of
-    those that the client did not send. ``edits`` counts the messages that were changed, by the reason; a reason for
-    which none was changed is not in it."""
+    conversation, counted without the leading system messages. For merged messages it is the index of the first one, and
+    for messages that the client did not send it is ``MADE``. ``edits`` counts the changed messages by the reason; it
+    has no reason without a changed message."""
 
     conversation: Conversation
     origins: tuple[int, ...]
@@ -75,9 +76,9 @@ class RuledHistory:
 
 
 def ruled(conversation: Conversation, metas: Mapping[int, MessageMeta]) -> RuledHistory:
-    """The conversation by all rules but compaction and freezing. ``metas`` are by the index of the client's message.
-    The last user message always stays. The time is linear in the messages. Raises InvalidRequest for an index that
-    names no message, a system message, or the last user message where it is not to be sent as it came."""
+    """The conversation after all rules except compaction and freezing. ``metas`` are by the index of the client's
+    message. The last user message always stays. The time is linear in the messages. Raises InvalidRequest for an index
+    that names no message, a system message, or the last user message with a status other than active."""
     has_user = bool(conversation.prompt) and conversation.prompt[0].role == "user"
     last_user = len(conversation.history) if has_user else None
     _check(metas, conversation, last_user)
@@ -108,7 +109,7 @@ def _check(metas: Mapping[int, MessageMeta], conversation: Conversation, last_us
 
 
 def _as_said(turns: Sequence[Turn], metas: Mapping[int, MessageMeta], edits: Counter[Edit]) -> list[Entry]:
-    """The messages as the client wants them."""
+    """The messages after the client's wishes: summarized ones in their short form, without those that are not sent."""
     found: list[Entry] = []
     for index, turn in enumerate(turns):
         meta = metas.get(index)
@@ -122,7 +123,8 @@ def _as_said(turns: Sequence[Turn], metas: Mapping[int, MessageMeta], edits: Cou
 
 
 def _summarized(turn: Turn, tl_dr: str) -> Turn:
-    """The message with a short form in place of its content. What is no object has none, and stays."""
+    """The message with a short form in place of its content. A message that is no JSON object has no content, and stays
+    as it is."""
     try:
         members = turn.members
     except Unreadable:
@@ -137,7 +139,7 @@ def _in_groups(entries: Sequence[Entry], edits: Counter[Edit]) -> Group:
     """The messages with calls and results matched, and neighbouring calls joined."""
     found: Group = []
     for group in grouped(entries):
-        if group[0].shape.sort is Sort.PLAIN:  # alone, as most messages are
+        if group[0].shape.sort is Sort.PLAIN:  # a group of its own, as most messages are
             found += group
             continue
         whole, repairs = repaired(group)

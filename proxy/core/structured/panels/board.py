@@ -1,6 +1,7 @@
-"""Memory of a session's panels: what they showed last, since when, and where they stand.
+"""The memory of a session's panels: what they showed last, since when, and where they stand.
 
-A board is a value. Each request makes a new one of the one before; the caller keeps it when the request counts.
+A board is an immutable value. Each request makes a new board from the one before. The caller keeps the new one as soon
+as the request is assembled.
 """
 
 from bisect import bisect_left
@@ -28,18 +29,18 @@ from proxy.core.structured.panels.tail import in_tail
 from proxy.core.value import dataclass, field
 
 MOST_PROMPTS = 4_096
-"""The times of so many prompts are remembered; beyond, only the newer half stays, so that it seldom happens: prompts
-whose time is forgotten are sent without it, which rewrites everything behind them."""
+"""The times of at most this many prompts are kept. If there are more, only the newer half stays, so that this seldom
+happens: a prompt whose time is forgotten is sent without it, which rewrites everything behind the prompt."""
 _SLOT_BYTES = 300
 _TURN_MESSAGES = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """``panels`` are by id. ``prompts`` are, by the index of the user message, the digest of the message and when it
-    was first sent, in seconds since 1970. ``is_begun``: the session has had a request; ``last_s`` is when it had the
-    last one. ``costs`` are those of all requests that have counted. The panels in the ``tail`` stand last in each
-    request; it is found anew in each."""
+    """``panels`` are by id. ``prompts`` has, by the index of the user message, the digest of the message and the time
+    when it was first sent, in seconds since 1970. ``is_begun``: the session has had a request; ``last_s`` is the time
+    of the last one. ``costs`` are those of all requests that have counted. The panels in the ``tail`` stand last in
+    each request; the tail is determined anew for each request."""
 
     panels: Mapping[str, PanelMemory] = field(default_factory=dict)
     prompts: Mapping[int, tuple[bytes, float]] = field(default_factory=dict)
@@ -50,29 +51,29 @@ class Board:
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes in memory."""
+        """An estimate of its size in memory."""
         names = sum(map(getsizeof, self.panels))
         return names + _SLOT_BYTES * (len(self.panels) + len(self.prompts)) + self.costs.size_bytes
 
     def memory(self, panel: Panel) -> PanelMemory:
-        """Memory of the panel; of one that the board has never seen, that it stands in front, since an
-        unknown time."""
+        """The memory of the panel. A panel that the board has never seen counts as standing in front of the
+        conversation since an unknown time."""
         return self.panels.get(panel.id) or PanelMemory(panel.id, b"", 0.0)
 
 
 def refreshed(
     board: Board, panels: Sequence[Panel], progress: Progress, now_s: float, terms: CacheTerms | None = None
 ) -> Board:
-    """The board of a request, from that of the request before, at the time ``now_s`` in seconds since 1970.
+    """The board of a request, made from the board of the request before, at the time ``now_s`` in seconds since 1970.
 
-    A panel whose content is new gets this time; equal content touches no time. In the session's first request all
-    panels stand in front of the conversation, as frozen parts of the conversation always do. Later, what has changed,
-    what stands behind the first change, and what has lost its place, gets the place where the conversation stands now.
-    Panels that are not shown are forgotten.
+    A panel with new content gets this time; a panel with equal content keeps its time. In the session's first request
+    all panels stand in front of the conversation, as frozen parts of the conversation always do. Later, a panel moves
+    to the place where the conversation stands now if it has changed, stands behind the first change, or has lost its
+    place. Panels that are not shown are forgotten.
 
-    The new time lies behind every time at which another panel has changed or moved: where the clock has stood still or
-    gone backwards, it is the last of these times, and the least bit more, so that nothing is reordered and no panel
-    joins those that came to its place before.
+    The new time is later than every time at which a panel has changed or moved. If the clock has stood still or gone
+    backwards, the new time is the next larger number after the last of these times. So nothing is reordered, and no
+    panel joins those that came to its place before.
     """
     known = _Whereabouts(progress)
     shown = [panel for panel in panels if panel.is_shown]
@@ -90,8 +91,8 @@ def refreshed(
     new = [panel for panel in shown if panel.id not in old]
     broken = EVERYTHING if is_cold else first_broken(old, digests, new)
     leaving = _leaving(board, old, shown, digests, broken)
-    # A panel that leaves its place for the tail alone has all behind it written anew, but for the newest turn, which is
-    # written in any case. It leaves a place behind which the conversation has gone on.
+    # If a panel leaves its place only for the tail, everything behind it is written anew, except the newest turn, which
+    # is written in any case. A panel leaves only a place behind which the conversation has gone on.
     newest = progress.now_at - _TURN_MESSAGES
     free = {key for key, memory in old.items() if memory.position[0] >= newest or newest <= 0}
     tail = in_tail(shown, memories, progress, terms) & (board.tail | leaving | free)
@@ -113,8 +114,8 @@ def refreshed(
 
 
 def _digests(shown: Iterable[Panel]) -> dict[str, bytes]:
-    """Digest of each panel by its id. A frozen part of the conversation changes with each part in front of it, so
-    that all of them keep their order."""
+    """The digest of each panel, by its id. The digest of a frozen part of the conversation also covers the frozen parts
+    in front of it, so that all frozen parts keep their order."""
     found: dict[str, bytes] = {}
     before = b""
     for panel in shown:
@@ -146,8 +147,8 @@ def _leaving(
     digests: Mapping[str, bytes],
     broken: tuple[float, float] | None,
 ) -> Set[str]:
-    """The ids of the panels that have no place or lose theirs: what has changed, and what stands behind the ``broken``
-    position. Frozen parts of the conversation stay where they are while they are the same."""
+    """The ids of the panels that have no place or lose theirs: panels that have changed, and panels behind the
+    ``broken`` position. Frozen parts of the conversation stay where they are as long as they are unchanged."""
 
     def leaves(panel: Panel) -> bool:
         memory = old.get(panel.id)
@@ -163,7 +164,8 @@ def _leaving(
 def _remember_prompt(
     prompts: dict[int, tuple[bytes, float]], board: Board, shown: Sequence[Panel], progress: Progress, now_s: float
 ) -> None:
-    """A prompt that was sent before without its time stays without it: to put it in would rewrite what follows."""
+    """Remember when the prompt was first sent. A prompt that was sent before without a time stays without one, because
+    adding it would rewrite everything behind the prompt."""
     at = progress.prompt_at
     is_new = progress.is_prompt_last or not board.is_begun
     if at is None or at in prompts or not is_new or not shown:
@@ -186,12 +188,13 @@ class _Whereabouts:
         self._by_digest: dict[bytes, list[int]] | None = None
 
     def memory(self, memory: PanelMemory) -> PanelMemory:
-        """The memory with its place as it is now."""
+        """The memory with its place in the present conversation."""
         place = self.place(memory.place)
         return memory if place is memory.place else replace(memory, place=place)
 
     def place(self, place: Place | None) -> Place | None:
-        """The place as it is now: behind the message that it stood behind; None where there is no such message."""
+        """The place in the present conversation: behind the message that it stood behind before. None if there is no
+        such message."""
         if place is None or place.index == 0:
             return place
         before = self._nearest(place.index - 1, place.before)
@@ -201,8 +204,9 @@ class _Whereabouts:
         return place if at == place.index else _place(self._progress, at)
 
     def prompts(self, prompts: Mapping[int, tuple[bytes, float]]) -> dict[int, tuple[bytes, float]]:
-        """The times of the prompts that are there still, where they stand now, in the order of the conversation. A
-        prompt that is sent now and stands elsewhere than before is asked anew; and no time stands behind a later one.
+        """The times of the prompts that are still there, by their present index, in the order of the conversation. The
+        prompt that is sent now counts as asked anew if it stands elsewhere than before. No time stands behind a later
+        one.
         """
         found: dict[int, tuple[bytes, float]] = {}
         moved: list[tuple[int, tuple[bytes, float]]] = []
@@ -216,7 +220,8 @@ class _Whereabouts:
         return _in_order(found, moved) if moved else found
 
     def _nearest(self, index: int, digest: bytes) -> int | None:
-        """The message of this digest that is nearest to the index; of two, the one in front."""
+        """The index of the message with this digest that is nearest to ``index``. If two are equally near, it is the
+        one in front."""
         digests = self._progress.digests
         if index < len(digests) and digests[index] == digest:
             return index
@@ -235,7 +240,8 @@ class _Whereabouts:
 def _in_order(
     found: Mapping[int, tuple[bytes, float]], moved: Iterable[tuple[int, tuple[bytes, float]]]
 ) -> dict[int, tuple[bytes, float]]:
-    """The prompts that were found where they were, and of the moved ones those whose times ascend with them."""
+    """The prompts that were found at their old index, and those of the moved prompts whose times fit into the ascending
+    order."""
     together = dict(found)
     for at, prompt in moved:
         together.setdefault(at, prompt)

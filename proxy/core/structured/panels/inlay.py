@@ -1,8 +1,8 @@
 """Additions to a conversation: panels with the words around them, and the times of prompts.
 
-There are two orders. The original one has all panels in front of the conversation, those that changed last behind the
-others. The chronological one has each panel where the conversation stood when the panel last changed, so that neither
-the panel nor what stands in front of it is ever rewritten by what changes later.
+There are two orders. In the original order, all panels stand in front of the conversation, and panels that changed last
+stand behind the others. In the chronological order, each panel stands where the conversation stood when the panel last
+changed. So a later change never rewrites the panel or anything in front of it.
 """
 
 from bisect import bisect_left
@@ -21,7 +21,7 @@ from proxy.core.structured.panels.progress import outside
 from proxy.core.value import dataclass, field, replace
 
 PANEL, DATETIME, REPEAT = "panel:", "datetime:", "repeat"
-"""The beginnings of the items' keys: ``panel:todo``, ``datetime:12`` for the message of this index, and ``repeat``."""
+"""The prefixes of the items' keys: ``panel:todo``, ``datetime:12`` for the message of this index, and ``repeat``."""
 NAME = "panels"
 """The name of every block of an inlay."""
 _FRONT = -1
@@ -30,9 +30,10 @@ _MOST_CHANGE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Inlay:
-    """``front`` stands in front of the conversation, behind all other context. ``within`` are blocks that stand
-    directly in front of the message of this index of the conversation as it is sent (history and prompt, counted
-    together); its length means behind the last message. ``order`` are the panels that are shown, in sending order."""
+    """``front`` stands in front of the conversation, behind all other context. ``within`` has, by the index of a
+    message, the blocks that stand directly in front of that message. Indices are those of the conversation as it is
+    sent (history and prompt, counted together); an index equal to its length means behind the last message. ``order``
+    has the shown panels in sending order."""
 
     front: tuple[Block, ...] = ()
     within: Mapping[int, tuple[Block, ...]] = field(default_factory=dict)
@@ -45,8 +46,8 @@ NO_INLAY = Inlay()
 
 @dataclass(frozen=True, slots=True)
 class SentTurns:
-    """The conversation as it is sent: its messages (history and prompt), and for each its index in the client's own,
-    -1 for one that the client did not send."""
+    """The conversation as it is sent. ``turns`` are its messages (history and prompt). ``origins`` has, for each
+    message, its index in the client's own conversation, or -1 for a message that the client did not send."""
 
     turns: Sequence[Turn]
     origins: Sequence[int]
@@ -62,8 +63,8 @@ def inlay_of(
     is_chronological: bool,
 ) -> Inlay:
     """The panels in one of the two orders: each at the place that the ``board`` has for it, or all in front of the
-    conversation, sorted by when they last changed; of those that changed at the same time in the client's order.
-    ``repeat`` is the system prompt, where it is to be said once more behind the panels."""
+    conversation, sorted by when they last changed. Panels that changed at the same time stand in the client's order.
+    ``repeat`` is the system prompt if it should be repeated behind the panels, else empty."""
 
     def key(panel: Panel) -> tuple[float, float]:
         memory = board.memory(panel)
@@ -88,8 +89,8 @@ def inlay_of(
 def _runs(
     order: Sequence[Panel], board: Board, places: "_Places", *, is_chronological: bool
 ) -> Iterator[tuple[int, list[Panel]]]:
-    """Panels that follow one another, with where they stand. In the conversation only those are one run that came there
-    in the same request, so that the footer stays where it is when another panel is put behind them later."""
+    """Runs of consecutive panels, each with its place. Within the conversation, only panels that came there in the same
+    request form one run. So the footer stays where it is when another panel is put behind them later."""
 
     def key(panel: Panel) -> tuple[int, float]:
         memory = board.memory(panel)
@@ -104,30 +105,30 @@ class _Places:
     """Translates places in the client's conversation to places in the conversation as it is sent."""
 
     def __init__(self, sent: SentTurns) -> None:
-        # A message that the client did not send belongs to the one in front of it.
+        # A message that the client did not send belongs to the message in front of it.
         self._reached = list(accumulate(sent.origins, max))
         self._origins = sent.origins
         self._turns = sent.turns
         self._outside = outside(sent.turns)
 
     def of(self, place: Place | None) -> int:
-        """The index of the first message that stood behind the place and is sent."""
+        """The index of the first sent message that stood behind the place."""
         return _FRONT if place is None else self._outside[bisect_left(self._reached, place.index)]
 
     def has_talk_behind(self, at: int) -> bool:
-        """Whether a turn of the user's may stand here: not in a tool loop, and not where the model's answer to it would
-        be the last message of the request."""
+        """Whether a user message may stand here: not in a tool loop, and not where the model's answer to it would be
+        the last message of the request."""
         turns = self._turns
         return at == _FRONT or (at < len(turns) and not (at and turns[at - 1].has_results))
 
     def of_message(self, index: int) -> int | None:
-        """The message of this index; None where it is not sent."""
+        """The place of the client's message of this index in the conversation as it is sent; None if it is not sent."""
         at = bisect_left(self._reached, index)
         return at if at < len(self._origins) and self._origins[at] == index else None
 
 
 def _panels_block(run: Sequence[Panel], board: Board, texts: PanelTexts, *, is_first: bool) -> Block:
-    """Panels that follow one another. The first ones of a request stand between the header and the footer."""
+    """A run of consecutive panels. The first run of a request stands between the header and the footer."""
     words: list[str] = []
     messages: list[bytes] = []
     items: list[Item] = []
@@ -166,9 +167,8 @@ FILLER = "filler"
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """Requirements of an upstream: a conversation that ``begins_with_user``; a word of the assistant's
-    between the result of a tool and a message of the user's (``answers_results``); ids of calls that consist of nine
-    letters and digits (``plain_ids``)."""
+    """Requirements of an upstream: a conversation that ``begins_with_user``; an assistant message between a tool result
+    and a user message (``answers_results``); call ids that consist of nine letters and digits (``plain_ids``)."""
 
     begins_with_user: bool = False
     answers_results: bool = False
@@ -179,8 +179,8 @@ class Wants:
 
 
 def fitted(inlay: Inlay, turns: Sequence[Turn], wants: Wants, ok: str) -> Inlay:
-    """The inlay of a conversation of these messages as the upstream wants it; ``ok`` is the word that is added. It is
-    the same again wherever nothing is wanted."""
+    """The inlay of a conversation of these messages, changed to what the upstream requires. ``ok`` is the text of added
+    messages. If nothing is required, the inlay is returned as it is."""
     if not wants:
         return inlay
     roles = [turn.role for turn in turns] + [""]
@@ -203,7 +203,8 @@ def _fitted(blocks: Sequence[Block], role_behind: str, wants: Wants, ok: str) ->
 
 
 def _role(block: Block) -> str:
-    """The role of the first message of a block of an inlay: panels begin with a call, all else is said by the user."""
+    """The role of the first message of a block of an inlay: panels begin with a call, and all other blocks are user
+    messages."""
     return "assistant" if block.sections[0].items[0].key.startswith(PANEL) else "user"
 
 
@@ -212,13 +213,13 @@ def _filler(role: str, ok: str) -> Block:
 
 
 def moving(assembly: Assembly, board: Board, panels: Iterable[Panel]) -> dict[int, float]:
-    """For each message that shows a panel, and for those around the panels, by its index in the request: -ln P(it
-    stands there in the next request as well), as far as the message itself decides that. A panel's result goes with its
-    call; the footer and the times of prompts stay."""
+    """For each message that shows a panel, and for those around the panels, by the message's index in the request: -ln
+    of the probability that it stands there in the next request as well, as far as the message itself decides that. A
+    panel's result goes with its call; the footer and the times of prompts stay."""
     known = {PANEL + panel.id: panel for panel in panels}
     found: dict[int, float] = {}
     for index, item in assembly.shown(NAME):
-        panel = known.pop(item.key, None)  # its call stands first
+        panel = known.pop(item.key, None)  # the call comes before its result
         found[index] = 0.0 if panel is None else _hazard(panel, board)
     return found
 

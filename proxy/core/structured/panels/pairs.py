@@ -19,15 +19,16 @@ SYSTEM = "{system}"
 """Placeholders of the texts: for a time, and for the client's system prompt."""
 
 _FIRST_KNOWN_S = 1_577_836_800.0
-"""The beginning of 2020, in UTC. A clock that shows less was never set."""
+"""The beginning of 2020, in UTC. A clock that shows an earlier time was never set."""
 _LAST_KNOWN_S = 253_402_300_800.0
-"""The beginning of the year 10000, which has no such form."""
+"""The beginning of the year 10000, which cannot be written in this form."""
 
 
 @dataclass(frozen=True, slots=True)
 class PanelTexts:
     """The texts, without blank lines around them. ``timestamp`` and ``datetime`` hold ``{iso_time}``, ``repeat`` holds
-    ``{system}``. ``ok`` stands where an upstream wants a message of the other role."""
+    ``{system}``. ``ok`` is the text of the message that is added if an upstream requires a message of the other
+    role."""
 
     header: str
     timestamp: str
@@ -40,11 +41,11 @@ class PanelTexts:
     ok: str
 
     def generated(self, stamp_s: float) -> str:
-        """Words for the time at which a panel has changed, in seconds since 1970."""
+        """The words for the time at which a panel has changed, in seconds since 1970."""
         return self.timestamp.replace(ISO_TIME, iso_time(stamp_s)) if is_known(stamp_s) else self.unknown_timestamp
 
     def current(self, time_s: float) -> str:
-        """Words for the time at which a prompt was first sent, in seconds since 1970; empty for a time that is not
+        """The words for the time at which a prompt was first sent, in seconds since 1970; empty for a time that is not
         known."""
         return self.datetime.replace(ISO_TIME, iso_time(time_s)) if is_known(time_s) else ""
 
@@ -73,7 +74,7 @@ def panel_text(panel: Panel) -> str:
 
 
 def call_id(panel_id: str) -> str:
-    """The id of the call that shows a panel. That of a long name is shortened, and ends in the name's digest."""
+    """The id of the call that shows a panel. The id for a long name is shortened, and ends in the name's digest."""
     named = f"panel_{panel_id}"
     if len(named) <= MOST_ID_CHARS:
         return named
@@ -81,7 +82,7 @@ def call_id(panel_id: str) -> str:
 
 
 def with_plain_ids(messages: Iterable[bytes]) -> tuple[bytes, ...]:
-    """The messages of pairs with ids of nine letters and digits, made of the ids that they have."""
+    """The messages of pairs with ids of nine letters and digits, which are made from their present ids."""
     # The first match is the id of the call or of the result: quotes within texts are escaped.
     return tuple([_CALL_ID.sub(_plain_id, message, count=1) for message in messages])
 
@@ -91,7 +92,8 @@ def _plain_id(found: re.Match[bytes]) -> bytes:
 
 
 def panel_pair(panel_id: str, words: str, text: str) -> tuple[bytes, bytes]:
-    """The call for a panel, which says these words, and its result. That of the footer ends the display of panels."""
+    """The call for a panel, with these words as its content, and its result. The call for the footer ends the display
+    of panels."""
     name = text_json(call_id(panel_id))
     arguments = '{"action":"end_panels"}' if panel_id == FOOTER else f'{{"id":{text_json(panel_id).decode()}}}'
     call = (
@@ -111,15 +113,15 @@ DECLARATION = (
     b'"description":"The id of the panel."},"action":{"type":"string","enum":["end_panels"],"description":"Ends the'
     b' display of panels."}}}}}'
 )
-"""The tool as an element of ``tools``. It is the same in every request, so that it never breaks a cache."""
+"""The tool as an element of ``tools``. It is the same in every request, so that it never breaks the cache."""
 
 UNKNOWN = "There is no panel with this id."
 EMPTY = "This panel is empty at present."
 
 
 def panel_answer(panels: Iterable[Panel], panel_id: str) -> str:
-    """The result of a call for the panel: what the conversation shows of it, as it is now. An id without a panel, and a
-    panel without content, are answered by a sentence, in which nothing of the call is repeated."""
+    """The result of a call for the panel: the text that the conversation shows for it, as it is now. If no panel has
+    this id, or if the panel has no content, the result is a fixed sentence that repeats nothing from the call."""
     for panel in panels:
         if panel.id == panel_id and panel.id != CONVERSATION:
             return panel_text(panel) if panel.is_shown else EMPTY
@@ -127,8 +129,8 @@ def panel_answer(panels: Iterable[Panel], panel_id: str) -> str:
 
 
 def with_declaration(tools: Raw | bytes | None) -> bytes | None:
-    """The request's tools with the declaration in front of them; None where they are no array, and stay as they
-    are."""
+    """The request's tools with the declaration in front of them; None if they are not an array, and therefore stay as
+    they are."""
     raw = b"null" if tools is None else bytes(tools).strip()
     if raw != b"null" and not raw.startswith(b"["):
         return None
@@ -137,7 +139,8 @@ def with_declaration(tools: Raw | bytes | None) -> bytes | None:
 
 
 def names_tool(tools: Raw | bytes | None) -> bool:
-    """Whether one of the client's own tools has this name, however it is escaped. What cannot be read names none."""
+    """Whether one of the client's own tools has this name, however it is escaped. Tools that cannot be read count as
+    not having it."""
     try:
         own = elements(tools) if tools is not None else []
     except Unreadable:
@@ -146,7 +149,8 @@ def names_tool(tools: Raw | bytes | None) -> bool:
 
 
 def _names(tool: Raw) -> list[object]:
-    """The names in a definition of a tool: the name stands in it, or in the member that is named like its type."""
+    """The names in a tool's definition. The name stands in the definition itself, or in the member that is named after
+    the tool's type."""
     try:
         members = members_of(tool)
         holders = [members, *(members_of(members[kind]) for kind in ("function", "custom") if kind in members)]

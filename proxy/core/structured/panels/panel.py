@@ -8,13 +8,14 @@ from proxy.core.value import dataclass
 from proxy.core.wire.surrogates import utf8
 
 CONVERSATION = "chat"
-"""The panel that stands for the conversation itself: the conversation is sent as messages, so this panel never is."""
+"""The panel that stands for the conversation itself: the conversation is sent as messages, so this panel is never
+shown."""
 HISTORY_KIND = "conversation_history"
 """The kind of a panel that holds a frozen part of the conversation."""
 FROZEN_PREFIX = "history_"
-"""How the id of a frozen part of the conversation begins. No client's panel has such an id."""
+"""The prefix of the id of a frozen part of the conversation. No client's panel has such an id."""
 OWN_KIND = "own"
-"""The kind for which every unknown kind counts, in metrics and estimates."""
+"""Every unknown kind counts as this kind, in metrics and estimates."""
 
 HAZARDS: Mapping[str, float] = MappingProxyType(
     {
@@ -36,9 +37,10 @@ HAZARDS: Mapping[str, float] = MappingProxyType(
         "console": 0.9,
     }
 )
-"""The probability that a panel's content changes before the next request, by its kind, before the session has shown it.
-The order is an estimate: frozen text first, what the client derives from settled state next, what counts or streams
-last. It only decides who stands in front where several panels have changed at the same time."""
+"""The probability that a panel's content changes before the next request, by its kind, as long as the session has not
+shown it. The order is an estimate: first frozen text, then panels that the client derives from settled state, last
+panels that count or stream. It only decides which panel stands in front if several panels have changed at the same
+time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Panel:
 
     @property
     def digest(self) -> bytes:
-        """The digest of what is shown: header and content."""
+        """The digest of the shown text: header and content."""
         return digest(utf8(self.header), b"\n", utf8(self.content))
 
     @property
@@ -63,7 +65,8 @@ class Panel:
 
     @property
     def is_frozen(self) -> bool:
-        """Whether the proxy made it of a part of the conversation: then it stands in front of the conversation."""
+        """Whether the proxy made the panel from a part of the conversation. Such a panel stands in front of the
+        conversation."""
         return self.id.startswith(FROZEN_PREFIX)
 
     @property

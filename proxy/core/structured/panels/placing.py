@@ -1,9 +1,10 @@
-"""Places of panels: what is written anew in any case moves to the end of the conversation, and all else stays.
+"""Places of panels: panels that are written anew in any case move to the end of the conversation, and all others stay.
 
-A provider's cache reads a prompt up to the first byte that has changed. All that stands behind that byte is written
-anew wherever it stands, so that it costs nothing to move it, and its next change breaks only what has come since. In
-one place what is large and steady stands in front of what is small and changes often: descending s q / (1 - q), as for
-all other context. The types of what is kept carry the bounds that are held against what comes back from a store."""
+A provider's cache reads a prompt up to the first byte that has changed. Everything behind that byte is written anew
+wherever it stands. So it costs nothing to move a panel from there to the end, and its next change breaks only what has
+come since. At one place, large and steady panels stand in front of small ones that change often: in descending order of
+s q / (1 - q), as for all other context. The types of the stored values carry the bounds by which values from a store
+are checked."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from math import inf
@@ -17,16 +18,16 @@ from proxy.core.structured.panels.panel import HAZARDS, Panel
 from proxy.core.value import dataclass
 
 UNKNOWN_LIFE_S = 3_600.0
-"""After such a pause no provider is expected to hold a prompt still: the longest life that is sold for a single prompt
-is an hour (Anthropic, "Prompt caching")."""
+"""After a pause of this length no provider is expected to still hold a prompt in its cache: the longest life that is
+sold for a single prompt is an hour (Anthropic, "Prompt caching")."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheTerms:
-    """``read`` and ``write`` are what a token costs that is read or written, in input prices. The cache holds the
-    conversation for ``life_s`` seconds from its last request on; 0 where it is rewritten from its beginning in any
-    case. ``is_full``: the last prompt has filled nearly all that the model reads. ``ends_at_answers``: an entry of the
-    cache may end with an answer."""
+    """``read`` and ``write`` are the costs of a cache read and of a cache write of one token, in input prices. The
+    cache holds the conversation for ``life_s`` seconds from its last request on; this is 0 if the conversation is
+    rewritten from its beginning in any case. ``is_full``: the last prompt has nearly filled the model's window.
+    ``ends_at_answers``: a cache entry may end with an answer."""
 
     read: float
     write: float
@@ -36,7 +37,7 @@ class CacheTerms:
 
     @property
     def anew(self) -> float:
-        """Price of writing a token, less that of reading it."""
+        """The price of writing a token, minus the price of reading it."""
         return self.write - self.read
 
 
@@ -55,27 +56,28 @@ Usd = Annotated[float, Meta(ge=0, le=_MOST_USD)]
 
 
 _PRIOR_WEIGHT = 2.0
-"""The hazard of a panel's kind counts as much as so many requests of the session."""
+"""The hazard of a panel's kind counts as much as this many requests of the session."""
 LEAST_CHANGE = 0.001
 FRAME_BYTES = 300
-"""About what a panel takes besides its content: the call, its words, and the line in front of the content."""
+"""The approximate size of a panel without its content: the call, its words, and the line in front of the content."""
 _FRONT = -1
 
 
 class Place(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A place in the client's conversation, counted without system messages: so many messages stand in front of it
-    (``index``), and ``before`` is the digest of the last of them, by which it is checked; empty for index 0."""
+    """A place in the client's conversation, counted without system messages. ``index`` is the number of messages in
+    front of it. ``before`` is the digest of the last of them, by which the place is checked; it is empty for index
+    0."""
 
     index: Count
     before: DigestOrNone = b""
 
 
 class PanelMemory(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Memory of one panel, in a session and in a store: the digest of what it shows, and when that last changed
-    (``stamp_s``); its place, None in front of the conversation, its ``rank`` among the panels of that place, and since
-    when it stands there; in how many of the ``seen`` requests it changed, in how many others it was ``taken`` along,
-    and how many of the changes came ``in_loops`` of calls. Times are seconds since 1970. The order of the fields is
-    that of the stored form."""
+    """The memory of one panel, in a session and in a store. ``digest`` is the digest of what the panel shows, and
+    ``stamp_s`` is when that last changed. ``place`` is None in front of the conversation; ``rank`` is the rank among
+    the panels of that place, and ``placed_s`` is since when the panel stands there. ``changes`` counts in how many of
+    the ``seen`` requests it changed, ``taken`` in how many others it was taken along, and ``in_loops`` how many of the
+    changes came in tool loops. Times are seconds since 1970. The order of the fields is that of the stored form."""
 
     id: PanelId
     digest: Digest
@@ -90,12 +92,12 @@ class PanelMemory(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
 
     @property
     def changed_s(self) -> float:
-        """Time of the last change of its content or its place."""
+        """The time of the last change of its content or its place."""
         return max(self.stamp_s, self.placed_s)
 
     @property
     def position(self) -> tuple[float, float]:
-        """Key by which panels are ordered in the conversation."""
+        """The sort key of panels in the conversation."""
         return (_FRONT if self.place is None else self.place.index, self.rank)
 
 
@@ -105,14 +107,14 @@ _BEHIND_FRONT = (_FRONT, inf)
 
 
 def change_rate(panel: Panel, memory: PanelMemory) -> float:
-    """The probability that the panel changes before the next request, by what its kind does and by what the session has
-    shown."""
+    """The probability that the panel changes before the next request, estimated from its kind and from what the session
+    has shown."""
     return _rate(memory.changes, panel, memory)
 
 
 def leaving_rate(panel: Panel, memory: PanelMemory) -> float:
-    """The probability that the panel leaves its place before the next request, whatever stands in front of it: that it
-    changes, or is taken along."""
+    """The probability that the panel leaves its place before the next request because it changes or is taken along,
+    whatever stands in front of it."""
     return _rate(memory.changes + memory.taken, panel, memory)
 
 
@@ -122,8 +124,8 @@ def _rate(count: int, panel: Panel, memory: PanelMemory) -> float:
 
 
 def weight(panel: Panel, memory: PanelMemory) -> float:
-    """Weight by which panels are ordered, the largest in front: the panel's characters times the odds that it does not
-    change before the next request."""
+    """The weight by which panels are ordered, the largest in front: the number of the panel's characters times the odds
+    that it does not change before the next request."""
     change = change_rate(panel, memory)
     return len(panel.content) * (1.0 - change) / change
 
@@ -131,9 +133,10 @@ def weight(panel: Panel, memory: PanelMemory) -> float:
 def first_broken(
     old: Mapping[str, PanelMemory], digests: Mapping[str, bytes], new: Iterable[Panel]
 ) -> tuple[float, float] | None:
-    """The foremost position behind which nothing is read from the cache: that of a panel that has changed or is shown
-    no longer, or the end of what stands in front of the conversation, where a part of it was frozen. None where there
-    is none. ``digests`` are those of the shown panels by id, ``new`` are panels that were not there before."""
+    """The foremost position behind which nothing is read from the cache. It is the position of a panel that has changed
+    or is no longer shown, or, if a part of the conversation was frozen, the end of the panels in front of the
+    conversation. None if there is no such position. ``digests`` are those of the shown panels by id; ``new`` are panels
+    that were not there before."""
     broken = [memory.position for key, memory in old.items() if digests.get(key) != memory.digest]
     if any(panel.is_frozen for panel in new):
         broken.append(_BEHIND_FRONT)
@@ -147,8 +150,8 @@ def put(
     now_s: float,
     tail: Set[str] = frozenset(),
 ) -> dict[str, PanelMemory]:
-    """The memories with the ``moved`` panels at this place, behind those that stand there already. Frozen parts of the
-    conversation come first, and keep their order; those in the ``tail`` come last."""
+    """The memories with the ``moved`` panels at this place, behind the panels that stand there already. Frozen parts of
+    the conversation come first and keep their order; panels in the ``tail`` come last."""
 
     def key(panel: Panel) -> tuple[bool, bool, float]:
         return not panel.is_frozen, panel.id in tail, 0.0 if panel.is_frozen else -weight(panel, memories[panel.id])
@@ -170,13 +173,14 @@ def taken_along(
     broken: tuple[float, float],
     sizes: Sequence[int],
 ) -> list[str]:
-    """The panels in front of the ``broken`` position that move as well, since that is cheaper in expectation; from
-    there to the front, up to the first for which it is not. ``panels`` are all that are shown and ``moved`` those that
-    move anyway, by id; ``sizes`` are those of the conversation's messages in bytes.
+    """The panels in front of the ``broken`` position that move as well because that is cheaper in expectation. They are
+    checked from that position to the front, up to the first panel for which moving is not cheaper. ``panels`` are all
+    shown panels by id, and ``moved`` are the ids of those that move anyway; ``sizes`` are those of the conversation's
+    messages in bytes.
 
-    A panel that moves is written anew, with the messages between it and what moves anyway. That saves as much if the
-    panel changes before one of those that stand in front of it or have just changed: then what is written anew in this
-    request, but for what is new in it, would be written once more."""
+    A panel that moves is written anew, with the messages between it and the panels that move anyway. This pays off if
+    the panel changes before any of the panels that stand in front of it or have just changed. Without the move, that
+    change would cause a second write of everything that this request writes anew, except what is new in it."""
     found: list[str] = []
     reached = _message_at(broken)
     again = max(0.0, sum(sizes[reached:]) - turn_size(sizes))
@@ -194,15 +198,16 @@ def taken_along(
 
 
 def turn_size(sizes: Sequence[int]) -> float:
-    """Bytes that a request adds to a conversation whose messages have these sizes: two messages of the usual size."""
+    """The number of bytes that a request adds to a conversation whose messages have these sizes: two messages of the
+    mean size."""
     return 2 * sum(sizes) / max(1, len(sizes))
 
 
 def _message_at(position: tuple[float, float]) -> int:
-    """The message in front of which a position is."""
+    """The index of the message that stands directly behind a position."""
     return int(max(position[0], 0.0))
 
 
 def size_of(panel: Panel) -> int:
-    """Size of a panel with its frame, in bytes."""
+    """The size of a panel with its frame, in bytes."""
     return FRAME_BYTES + len(panel.content)

@@ -1,4 +1,4 @@
-"""How far the client's conversation has come: what the places of panels are found and checked by."""
+"""How far the client's conversation has come. The places of panels are found and checked by this."""
 
 from collections.abc import Iterable, Sequence, Set
 
@@ -15,12 +15,13 @@ _MARKS = frozenset(MARK_KEYS)
 class Progress:
     """The client's conversation without its system messages, before anything in it is left out or shortened.
 
-    ``digests`` are those of its messages, as ``message_digest`` has them, and ``sizes`` theirs in bytes. ``prompt_at``
-    is the index of the last user message, None where there is none. ``outside`` has for each index, and for the end,
-    the next one at which something may stand without parting a call from its results. ``now_at`` is where the
-    conversation stands: what is new now is put in front of the message of this index. ``has_tail``: each request puts
-    it behind all that the request before has sent. ``prompt_share`` is about the share of the requests that ask
-    something new: others go on with a loop of calls. ``prompt_size`` is what such a request asks, in bytes, as a mean.
+    ``digests`` are those of its messages, made by ``message_digest``, and ``sizes`` are their sizes in bytes.
+    ``prompt_at`` is the index of the last user message, None if there is none. ``outside`` has, for each index and for
+    the end, the next index at which something may stand without separating a call from its results. ``now_at`` is where
+    the conversation stands: new panels are put in front of the message of this index. ``has_tail``: each request puts
+    the tail behind everything that the request before has sent. ``prompt_share`` is about the share of the requests
+    that ask something new; the others continue a tool loop. ``prompt_size`` is the mean size of such a question, in
+    bytes.
     """
 
     digests: tuple[bytes, ...]
@@ -34,8 +35,8 @@ class Progress:
 
     @classmethod
     def of(cls, conversation: Conversation, *, has_thinking: bool = False) -> "Progress":
-        """``has_thinking``: the request has thinking switched on. Providers then take nothing of ours between the calls
-        of a tool loop, so that what is new stands in front of the user's message."""
+        """``has_thinking``: the request has thinking switched on. Providers then accept no messages of the proxy
+        between the calls of a tool loop, so that new panels stand in front of the user's message."""
         turns = conversation.turns
         free = outside(turns)
         users = [i for i, turn in enumerate(turns) if turn.role == "user" and not turn.has_results]
@@ -60,8 +61,8 @@ class Progress:
 
 
 def message_digest(turn: Turn) -> bytes:
-    """The digest of what a message says. A client moves its markers from turn to turn, and may write a text as a list
-    of one part while it is marked: neither makes another message of it, nor do spaces between members."""
+    """The digest of a message's content. A client moves its markers from turn to turn, and may write a text as a list
+    of one part while it is marked. Neither changes the digest, and spaces between members do not change it either."""
     try:
         members = turn.members
         content = bytes(members.get("content", b""))
@@ -72,7 +73,7 @@ def message_digest(turn: Turn) -> bytes:
 
 
 def _said(part: Members) -> bytes:
-    """A part without its marker; of a text the text alone, as it stands where the content is a string."""
+    """A part without its marker. For a text part, only the text, in the form that it has if the content is a string."""
     if part.keys() - _MARKS == {"type", "text"} and bytes(part["type"]) == b'"text"':
         return bytes(part["text"])
     return _written(part, set())
@@ -86,8 +87,8 @@ def _written(members: Members, without: Set[str]) -> bytes:
 
 
 def outside(turns: Iterable[Turn]) -> list[int]:
-    """For each index, and for the end, the next one in front of which something may stand without parting a call from
-    its results."""
+    """For each index, and for the end, the next one in front of which something may stand without separating a call
+    from its results."""
     results = [turn.has_results for turn in turns]
     free = list(range(len(results) + 1))
     for index in range(len(results) - 1, -1, -1):

@@ -1,8 +1,9 @@
-"""Which panels have no place of their own: they stand last in every request, where their changes break nothing.
+"""The choice of the panels without a place of their own. They stand last in every request, where their changes break
+nothing.
 
-A panel at a place is read from the cache, and what has come behind it is written anew when it changes. A panel in the
-tail is sent anew with every request, and so is what stands behind the tail, but its changes cost nothing. Which is
-cheaper follows from the sizes, the rates of change and the prices.
+A panel at a place is read from the cache, and everything behind it is written anew when it changes. A panel in the tail
+is sent anew with every request, and so is everything behind the tail, but its changes cost nothing. The sizes, the
+rates of change and the prices decide which is cheaper.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,9 +14,10 @@ from proxy.core.structured.panels.progress import Progress
 from proxy.core.value import dataclass
 
 _AHEAD = 20
-"""A conversation is expected to have so many requests more, and as many again as it has had."""
+"""A conversation is expected to have this many more requests, plus as many again as it has had."""
 _MOST_TRIES = 32
-"""Most sizes of the tail that are compared, so that the time does not grow with the square of the panels."""
+"""At most this many sizes of the tail are compared, so that the time does not grow with the square of the number
+of panels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,23 +29,24 @@ class _Stake:
     change: float
 
     def kept(self, terms: CacheTerms) -> float:
-        """Cost of a request with the panel at a place, without what stands behind it."""
+        """The cost of the panel at a place in one request, without the messages behind it."""
         return self.size * (terms.read + self.change * terms.anew)
 
 
 def in_tail(
     shown: Iterable[Panel], memories: Mapping[str, PanelMemory], progress: Progress, terms: CacheTerms | None
 ) -> frozenset[str]:
-    """The ids of the panels that stand in the tail; none where the prices are not known, or a loop of calls holds the
-    tail at its place."""
+    """The ids of the panels that stand in the tail; none if the prices are not known, or if a tool loop holds the tail
+    at its place."""
     if terms is None or terms.anew <= 0.0 or not progress.has_tail:
         return frozenset()
     share = progress.prompt_share
     stakes = [_stake(panel, memories[panel.id], share) for panel in shown if not panel.is_frozen]
-    # What is small and changes often goes there first.
+    # Small panels that change often go to the tail first.
     stakes.sort(key=lambda each: (each.size - each.kept(terms)) / each.change)
     turn, requests = turn_size(progress.sizes), _AHEAD + max((each.seen for each in memories.values()), default=0)
-    # The prompt stands behind the tail. The answer in front of it is sent anew, too, where no entry can end with it.
+    # The prompt stands behind the tail. The answer in front of it is sent anew, too, if no cache entry can end with an
+    # answer.
     behind = (1.0 - terms.read) * share * (progress.prompt_size if terms.ends_at_answers else turn)
 
     def cost(count: int) -> float:
@@ -57,8 +60,8 @@ def in_tail(
 
 
 def _stake(panel: Panel, memory: PanelMemory, prompt_share: float) -> _Stake:
-    """In a conversation with loops of calls the tail moves with each call: what changes with prompts alone is cheaper
-    at a place."""
+    """In a conversation with tool loops the tail moves with each call. So a panel that changes only with prompts is
+    cheaper at a place."""
     change = change_rate(panel, memory)
     if prompt_share < 1.0:
         change = min(change, max(LEAST_CHANGE, memory.in_loops / (memory.seen * (1.0 - prompt_share))))
@@ -66,9 +69,9 @@ def _stake(panel: Panel, memory: PanelMemory, prompt_share: float) -> _Stake:
 
 
 def _rewrites(changes: Sequence[float], requests: int) -> float:
-    """How often a message is written anew in all later requests, because a panel in front of it changes: it then stands
-    behind the message, with every panel that stood between the two. What changes least stands in front. Panels are
-    taken to change at the same time as far as their rates allow it."""
+    """How often, in all later requests, a message is written anew because a panel in front of it changes. That panel
+    then stands behind the message, and so does every panel that stood between the two. The panels that change least
+    stand in front. Panels are assumed to change at the same time as far as their rates allow it."""
     found, most, still = 0.0, max(changes, default=1.0), 1.0
     for change in sorted(changes):
         own = change / most

@@ -1,4 +1,4 @@
-"""First places of symbols, before any response: what refers to each other is cached together."""
+"""The first places of symbols, before any response. Symbols that refer to each other are cached together."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,19 +7,19 @@ from itertools import accumulate
 from proxy.core.layout.tiers import Tier
 
 _FIRST = (Tier.L1, Tier.L2, Tier.L3)
-"""The tiers of the first placement. L0 is earned by unchanged responses, unless its own target is given."""
+"""The tiers of the first placement. An item reaches L0 by unchanged responses, unless L0 has a target of its own."""
 
 References = Mapping[str, frozenset[str]]
 
 
 def first_tiers(tokens: Mapping[str, int], references: References, target: int, l0_target: int = 0) -> dict[str, Tier]:
-    """The tier of each path in ``tokens``, which gives the tokens of what is sent for it; in sending order: by tier,
-    then by path.
+    """The tier of each path in ``tokens``. ``tokens`` gives the tokens of the text that is sent for each path. The
+    result is in sending order: by tier, then by path.
 
-    ``references`` are the paths that a path refers to; paths that are not in ``tokens`` only count as where references
-    come from. ``target`` are the tokens that a tier is to hold; 0 sets no size. ``l0_target`` above 0 fills L0 up to so
-    many tokens with the most referenced paths first. The rules are those of the tiered assembly. But for sorting, the
-    time grows with the paths and references.
+    ``references`` are the paths that a path refers to; paths that are not in ``tokens`` count only as sources of
+    references. ``target`` is the number of tokens that a tier should hold; 0 means that no size is set. If
+    ``l0_target`` is above 0, the most referenced paths first fill L0 up to that number of tokens. The rules are those
+    of the tiered assembly. Apart from sorting, the time is linear in the number of paths and references.
     """
     top = _most_referenced(tokens, references, l0_target) if l0_target > 0 else []
     left = dict(tokens)
@@ -35,8 +35,8 @@ def first_tiers(tokens: Mapping[str, int], references: References, target: int, 
 
 
 def mutual_clusters(paths: Sequence[str], references: References) -> list[list[str]]:
-    """The connected components of mutual references: two paths are connected where each refers to the other. A path
-    without such a reference is a cluster of its own. Clusters and their members keep the order of ``paths``."""
+    """The connected components of mutual references: two paths are connected if each refers to the other. A path
+    without a mutual reference is a cluster of its own. Clusters and their members keep the order of ``paths``."""
     place = {path: index for index, path in enumerate(paths)}
     left = set(paths)
     clusters: list[list[str]] = []
@@ -45,7 +45,7 @@ def mutual_clusters(paths: Sequence[str], references: References) -> list[list[s
             continue
         left.remove(first)
         cluster = [first]
-        for path in cluster:  # it grows on the way
+        for path in cluster:  # the list grows during the loop
             found = [other for other in references.get(path, ()) if other in left and path in references.get(other, ())]
             left.difference_update(found)
             cluster += found
@@ -54,7 +54,8 @@ def mutual_clusters(paths: Sequence[str], references: References) -> list[list[s
 
 
 def _packed(clusters: Sequence[list[str]], tokens: Mapping[str, int], target: int) -> dict[str, Tier]:
-    """The largest cluster first, each into the tier that holds the fewest tokens so far."""
+    """The tier of each path. The clusters are placed one by one, the largest first, each into the tier that holds the
+    fewest tokens so far."""
     sized = sorted(((sum(tokens[path] for path in cluster), cluster) for cluster in clusters), key=lambda c: -c[0])
     sizes = dict.fromkeys(_FIRST, 0)
     members: dict[Tier, list[str]] = {tier: [] for tier in _FIRST}
@@ -67,7 +68,8 @@ def _packed(clusters: Sequence[list[str]], tokens: Mapping[str, int], target: in
 
 
 def _merge_small(sizes: dict[Tier, int], members: dict[Tier, list[str]], target: int) -> None:
-    """A tier below the target joins the smallest other one that holds anything: L3 is looked at first, L1 last."""
+    """A tier with fewer tokens than the target joins the smallest other tier that holds anything. L3 is checked first,
+    L1 last."""
     for tier in reversed(_FIRST):
         others = [other for other in _FIRST if other is not tier and sizes[other] > 0]
         if 0 < sizes[tier] < target and others:
@@ -78,14 +80,14 @@ def _merge_small(sizes: dict[Tier, int], members: dict[Tier, list[str]], target:
 
 
 def _ranked(paths: Mapping[str, int], references: References) -> list[str]:
-    """The paths by how many others refer to them, the most first; equals by name."""
+    """The paths sorted by how many other paths refer to them, the most first. Equal ones are sorted by name."""
     incoming = Counter(other for path, others in references.items() for other in others if other != path)
     return sorted(paths, key=lambda path: (-incoming[path], path))
 
 
 def _by_references(tokens: Mapping[str, int], references: References, target: int) -> dict[str, Tier]:
-    """The most referenced paths fill L1 up to the target, the next ones L2, and the others are L3. Where there are no
-    sizes or no target, L1 is the first fifth, and L2 goes on to the half."""
+    """The most referenced paths fill L1 up to the target, the next ones L2, and the others are L3. Without sizes or
+    without a target, L1 is the first fifth of the paths, and L2 goes on to the half."""
     ranked = _ranked(tokens, references)
     if target <= 0 or not any(tokens.values()):
         fifth, half = len(ranked) // 5, len(ranked) // 2

@@ -1,4 +1,4 @@
-"""Tier of each item of a structured context, and its place within the tier."""
+"""The tier of each item of a structured context, and the item's place within the tier."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -9,7 +9,7 @@ from proxy.core.structured.messages import Turn
 from proxy.core.value import dataclass, field
 
 FILE, SYMBOL, HISTORY = "file:", "symbol:", "history:"
-"""The beginnings of the items' keys: ``file:src/a.py``, ``symbol:src/a.py``, ``history:3``."""
+"""The prefixes of the items' keys: ``file:src/a.py``, ``symbol:src/a.py``, ``history:3``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class TierItems:
 class Placement:
     """The tiers of one request. ``tiers`` has an entry for each tier. The tiers in ``unmarked`` are too small for a
     breakpoint of their own. ``counts`` is the number of unchanged responses (N) by key, for items that are tracked.
-    ``tokens`` are those of all items of a tier."""
+    ``tokens`` gives the tokens of all items of each tier."""
 
     tiers: Mapping[Tier, TierItems]
     unmarked: frozenset[Tier] = frozenset()
@@ -48,7 +48,7 @@ _NOTHING = TierItems()
 def standing(
     context: StructuredContext, history: Sequence[Turn], placement: Placement, skipped: Skipped
 ) -> Mapping[Tier, TierItems]:
-    """The items of all five tiers. Paths that the request does not show are left out without a word."""
+    """The items of all five tiers. Paths that the request does not show are silently left out."""
     tiers = [placement.tiers.get(tier, _NOTHING) for tier in Tier]
     symbols = _shared_out([tier.symbols for tier in tiers], context.mapped(), Tier.L3)
     files = _shared_out([tier.files for tier in tiers], (file.path for file in context.selected()), Tier.ACTIVE)
@@ -61,7 +61,8 @@ def standing(
 
 
 def not_shown(context: StructuredContext) -> Mapping[Skip, int]:
-    """Selected files that cannot be read, and files without symbols where these would be shown."""
+    """How many selected files cannot be read, and how many files have no symbols although their symbols would be
+    shown."""
     selected = {file.path for file in context.files if file.is_selected}
     unreadable = sum(1 for file in context.files if file.is_selected and file.text is None)
     bare = sum(1 for path, block in context.symbols.items() if not block and path not in selected)
@@ -69,7 +70,8 @@ def not_shown(context: StructuredContext) -> Mapping[Skip, int]:
 
 
 def _shared_out(placed: Sequence[Iterable[str]], shown: Iterable[str], default: Tier) -> Sequence[Sequence[str]]:
-    """The paths of each tier, each path once: those that are placed in their order, and the others behind them."""
+    """The paths of each tier, each path once. Placed paths keep their order. The other paths stand behind them in the
+    ``default`` tier."""
     left = dict.fromkeys(shown)
     found: list[list[str]] = []
     for paths in placed:
@@ -83,7 +85,7 @@ def _shared_out(placed: Sequence[Iterable[str]], shown: Iterable[str], default: 
 
 def _turns(placed: Sequence[Iterable[int]], history: Sequence[Turn], skipped: Skipped) -> Sequence[Sequence[int]]:
     """The turns of each tier. No turn stands in a more stable tier than an older one, and results stay with their
-    calls: where a placement says otherwise, the turn goes down."""
+    calls. If a placement says otherwise, the turn moves down to the less stable tier."""
     tiers = [Tier.ACTIVE] * len(history)
     for tier, indices in zip(Tier, placed, strict=True):
         for index in indices:

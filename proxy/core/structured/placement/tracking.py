@@ -1,10 +1,10 @@
 """The tracker of one conversation with structured context: how stable each file, symbol block and turn is.
 
-Before a request is sent, ``placement`` says where each item stands, and changes nothing. When the request was answered
-and counts, ``settle`` takes it into account once. The rules are those of policy ``classic``.
+Before a request is sent, ``placement`` says where each item stands, and changes nothing. After the request was
+answered, and if it counts, ``settle`` takes it into account once. The rules are those of policy ``classic``.
 
-The client's statements about a request hold for that request already: an item with other bytes than before, or one that
-the client calls modified, stands in active at once, and the tier that it left is written once and not twice."""
+The client's statements about a request already hold for that request. An item whose bytes have changed, or that the
+client calls modified, stands in active at once. So the tier that it left is written once and not twice."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -18,13 +18,14 @@ from proxy.core.structured.placement.placement import FILE, HISTORY, SYMBOL, Pla
 from proxy.core.value import dataclass
 
 _ITEM_BYTES = 320
-"""Memory of a tracked item without its key, as ``tracemalloc`` found it: the item and its numbers, its digest, and what
-is remembered of its text."""
+"""The memory of a tracked item without its key, measured with ``tracemalloc``: the item and its numbers, its digest,
+and what is kept about its text."""
 _NEW = 1 << 60
-"""Larger than every number that the tracker gives out: what enters a tier with this request stands last in it."""
+"""Larger than every number that the tracker gives out, so that an item that enters a tier with this request stands last
+in it."""
 
 Blocks = dict[str, tuple[str | int, bytes]]
-"""For the key of an item a value that tells whether its text is the same as before, and the digest of its block."""
+"""By the key of an item: a value that tells whether its text is the same as before, and the digest of its block."""
 
 _Listed = tuple[str, str, str | int, str]
 """An item that is sent: its key, its path, the value that tells whether its text is the same, and the text."""
@@ -35,7 +36,8 @@ _Shown = tuple[str, str, str | int, str, bytes]
 @dataclass(frozen=True, slots=True)
 class HistoryItem:
     """A message of the history: the digest of its bytes, and its tokens. ``starts_group`` is False for a message that
-    stays in the tier of the message before it: the result of a tool call, and where the caller wants it, an answer."""
+    stays in the tier of the message before it. Such a message is the result of a tool call or, if the caller wants it,
+    an answer."""
 
     digest: bytes
     tokens: int
@@ -43,16 +45,16 @@ class HistoryItem:
 
 
 class ContextTracker(Classic):
-    """The stability of one conversation's items, by the keys ``file:PATH``, ``symbol:PATH`` and ``history:INDEX``. It
-    holds digests, counts and paths, never a text."""
+    """The stability of one conversation's items, by the keys ``file:PATH``, ``symbol:PATH`` and ``history:INDEX``. The
+    tracker holds digests, counts and paths, never a text."""
 
     def __init__(self, counter: TokenCounter, policy: ClassicPolicy | None = None) -> None:
         super().__init__(policy)
         self._counter = counter
         self.is_initialised = False
-        """The symbols were placed for the first time: by what refers to each other."""
-        # What tells that a text is the same is, of a file, the digest of its text, and of a symbol block Python's own
-        # hash, which takes a tenth of a digest's time.
+        """Whether the first placement of the symbols, by their references, was done."""
+        # The value that tells whether a text is unchanged is the digest of the text for a file. For a symbol block it
+        # is Python's own hash, which takes a tenth of a digest's time.
         self._blocks: Blocks = {}
         self._ahead: Blocks = {}
 
@@ -62,11 +64,11 @@ class ContextTracker(Classic):
         return sum(_ITEM_BYTES + 2 * len(key) for keys in (self.tracked, self._ahead) for key in keys)
 
     def placement(self, context: StructuredContext, history: Sequence[HistoryItem], head_tokens: int = 0) -> Placement:
-        """The place of each item of a request. Files and turns that are not tracked are active; symbols that are not
-        tracked stand in L3, and in active where their file was selected so far.
+        """The place of each item of a request. Files and turns that are not tracked are active. Symbols that are not
+        tracked stand in L3, or in active if their file was selected until now.
 
         ``history`` are the messages between the system messages and the prompt. ``head_tokens`` are the tokens that
-        stand at the head of L0 in front of all items. The tracker stays as it is.
+        stand at the head of L0 in front of all items. The tracker does not change.
         """
         files, symbols = self._shown(_files(context)), self._shown(_symbols(context))
         sizes = dict.fromkeys(Tier, 0)
@@ -83,10 +85,10 @@ class ContextTracker(Classic):
         return Placement(tiers, self.unmarked(sizes), counts, sizes)
 
     def settle(self, context: StructuredContext, history: Sequence[HistoryItem]) -> list[Change]:
-        """Take a request into account that was answered and counts: once for each.
+        """Take into account a request that was answered and counts. Call this once for each such request.
 
-        ``context`` and ``history`` are those that ``placement`` had. Returns what moved in the order in which it
-        happened. The first placement of the symbols is no move, and a first sight in active is none.
+        ``context`` and ``history`` are those that ``placement`` had. Returns the moves in the order in which they
+        happened. The first placement of the symbols is not a move, and neither is an item that is first seen in active.
         """
         files, symbols = self._shown(_files(context)), self._shown(_symbols(context))
         newcomers = self._newcomers(context, symbols)
@@ -116,11 +118,11 @@ class ContextTracker(Classic):
         return found
 
     def know(self, ahead: Blocks) -> None:
-        """Take over what was read ahead of a request, in the place of what was read ahead before."""
+        """Store the blocks that were read ahead of a request. They replace the blocks that were read ahead before."""
         self._ahead = ahead
 
     def _shown(self, items: Iterable[_Listed]) -> list[_Shown]:
-        """The items with their digests, which are computed only where a text is not known."""
+        """The items with their digests, which are computed only if a text is not known."""
         ahead, blocks = self._ahead, self._blocks
         found: list[_Shown] = []
         for key, path, source, text in items:
@@ -131,7 +133,7 @@ class ContextTracker(Classic):
         return found
 
     def _tokens(self, shown: _Shown) -> int:
-        """Tokens of the item's block. They are counted only where the block has changed."""
+        """Tokens of the item's block. They are counted only if the block has changed."""
         key, path, _, text, digest = shown
         item = self.get(key)
         if item is not None and item.digest == digest:
@@ -140,8 +142,8 @@ class ContextTracker(Classic):
         return self._counter.count(digest, _block(key, path, text)) if known is None else known
 
     def _newcomers(self, context: StructuredContext, symbols: Sequence[_Shown]) -> dict[str, tuple[int, Tier]]:
-        """The symbols that are not tracked, by path: their rank among what enters their tier, and the tier. They stand
-        in the order in which they enter."""
+        """The symbols that are not tracked, by path: each one's rank among the items that enter its tier, and the tier.
+        The result is in the order in which they enter."""
         known, removed = self.tracked, context.removed
         new = [(rank, one) for rank, one in enumerate(symbols) if one[0] not in known or one[1] in removed]
         if self.is_initialised:
@@ -153,7 +155,8 @@ class ContextTracker(Classic):
         return found | {one[1]: (rank, Tier.ACTIVE) for rank, one in new if one[1] not in found}
 
     def _newcomers_tier(self, context: StructuredContext, path: str) -> Tier:
-        """Active for what was selected so far, and for what the client calls modified."""
+        """The tier of a new symbol block: active if its file was selected until now or if the client calls it modified,
+        else L3."""
         is_deselected = self.get(FILE + path) is not None and path not in context.removed
         return Tier.ACTIVE if is_deselected or path in context.modified else Tier.L3
 
@@ -166,7 +169,7 @@ class ContextTracker(Classic):
         counts: dict[str, int],
     ) -> dict[Tier, list[tuple[int, str]]]:
         """The paths by tier, each with a number that says when it entered. Adds to ``sizes`` and ``counts``."""
-        # Lists by the number of the tier: an enumeration as a key would take a third of the time.
+        # Lists by the number of the tier: an enumeration as the key would take a third of the time.
         rows: list[list[tuple[int, str]]] = [[] for _ in Tier]
         tokens = [0] * len(rows)
         items, removed, modified = self.items, context.removed, context.modified
@@ -216,8 +219,8 @@ class ContextTracker(Classic):
     def _depart(
         self, context: StructuredContext, files: Sequence[_Shown], symbols: Sequence[_Shown], turns: int
     ) -> list[Change]:
-        """Forget what no longer exists or is no longer sent, and the turns but for the oldest ``turns``; the tiers that
-        they leave are broken."""
+        """Forget the items that no longer exist or are no longer sent, and all turns except the oldest ``turns``. The
+        tiers that they leave are broken."""
         gone = [(kind + path, "removed") for path in sorted(context.removed) for kind in (FILE, SYMBOL)]
         shown = {one[0] for one in (*files, *symbols)}
         selected = {file.path for file in context.files if file.is_selected}
@@ -225,7 +228,7 @@ class ContextTracker(Classic):
         for key in sorted(missing, key=self.entered):
             is_file = key.startswith(FILE)
             if key[len(FILE if is_file else SYMBOL) :] in selected:
-                # A selected file that cannot be read is not sent, and waits where it stands.
+                # A selected file that cannot be read is not sent, and its item stays tracked in its tier.
                 gone += [] if is_file else [(key, "selected")]
             elif is_file:
                 gone.append((key, "deselected"))
@@ -236,7 +239,7 @@ class ContextTracker(Classic):
         return [change for change in found if change is not None] + purged
 
     def _arrive(self, symbols: Sequence[_Shown], newcomers: Mapping[str, tuple[int, Tier]]) -> list[Change]:
-        """Track the symbols that stand in a cached tier at their first sight."""
+        """Track the symbols that stand in a cached tier when they are first seen."""
         changes: list[Change] = []
         shown = {one[1]: one for one in symbols} if newcomers else {}
         for path, (_, tier) in newcomers.items():
@@ -251,8 +254,8 @@ class ContextTracker(Classic):
         return changes
 
     def _counted(self, shown: Sequence[_Shown], modified: Collection[str]) -> Sequence[_Shown]:
-        """The items that are listed to the state machine. Where an active one graduates by leaving the list, one that
-        has counted to the entry of L3 is left out."""
+        """The items that are given to the state machine. If active items graduate by leaving this list, an active item
+        whose count has reached the entry of L3 is left out."""
         if self.policy.graduation == "count":
             return shown
         return [one for one in shown if one[0] in modified or not self._leaves(one)]
@@ -262,7 +265,7 @@ class ContextTracker(Classic):
         return item is not None and item.tier is Tier.ACTIVE and item.n >= ENTRY_N[Tier.L3] and item.digest == one[4]
 
     def _remember(self, context: StructuredContext, files: Sequence[_Shown], symbols: Sequence[_Shown]) -> None:
-        """Keep the blocks' digests: no unchanged text is read again."""
+        """Keep the blocks' digests, so that no unchanged text is read again."""
         kept: Blocks = {}
         if not context.symbols:
             kept = {key: known for key, known in self._blocks.items() if key.startswith(SYMBOL)}

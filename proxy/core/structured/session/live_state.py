@@ -1,4 +1,4 @@
-"""Memory of a conversation with live panels, its bytes in a store, and its merge from two processes."""
+"""The state of a conversation with live panels, its bytes in a store, and its merge from two processes."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,9 +17,9 @@ from proxy.core.value import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class LiveState:
-    """``board`` is what is known of the panels, with the costs of all requests that were settled up to ``charged_s``.
+    """``board`` is the board of the panels, with the costs of all requests that were settled up to ``charged_s``.
     ``compaction`` leaves out the oldest part of the conversation since ``compacted_s``; None: nothing is left out.
-    Times are in unix seconds, and 0 where there is nothing yet."""
+    Times are in unix seconds, and 0 if there is nothing yet."""
 
     board: Board = Board()
     charged_s: float = 0.0
@@ -28,11 +28,11 @@ class LiveState:
 
 
 def merged(one: LiveState, two: LiveState) -> LiveState:
-    """The knowledge of both; the order of the two makes no difference.
+    """The merge of both states. The order of the two makes no difference.
 
-    The board is the later one: it has the panels and the prompts that the provider has seen last. A panel that has
-    changed in a request that the later one did not know of, which happens where two of them run at the same time, keeps
-    its newer stamp and place. The costs and the compaction are the newer ones.
+    The board is the later one: it has the panels and the prompts that the provider has seen last. If two requests run
+    at the same time, the later one may not know of a panel's change in the other. Such a panel keeps its newer stamp
+    and place. The costs and the compaction are the newer ones.
     """
     later, earlier = _newer_first(one, two, _moment, _shown)
     panels = {id_: _newer(id_, later, earlier) for id_ in later.board.panels}
@@ -51,8 +51,9 @@ def merged(one: LiveState, two: LiveState) -> LiveState:
 
 
 def _newer(id_: str, later: LiveState, earlier: LiveState) -> PanelMemory:
-    """What both know of a panel that the later board has. Of two memories of the same change the later board's counts;
-    of two boards of the same moment either may, if every process takes the same one."""
+    """The merged memory of a panel that the later board has. If both memories are of the same change, that of the later
+    board counts. If both boards are of the same moment, either memory may count, as long as every process takes the
+    same one."""
     known = [(each.board.panels[id_], _moment(each)) for each in (later, earlier) if id_ in each.board.panels]
     return max(known, key=lambda one: (one[0].changed_s, one[1], repr(one[0])))[0]
 
@@ -63,7 +64,8 @@ _Order = tuple[bool, float]
 def _newer_first(
     one: LiveState, two: LiveState, order: Callable[[LiveState], _Order], text: Callable[[LiveState], str]
 ) -> tuple[LiveState, LiveState]:
-    """The newer one first. Of two of the same moment either may count, if every process takes the same one."""
+    """The two states, the newer one first. If both are of the same moment, either may be first, as long as every
+    process takes the same one."""
     first, second = order(one), order(two)
     if first == second:
         return (one, two) if text(one) >= text(two) else (two, one)
@@ -75,7 +77,8 @@ def _moment(state: LiveState) -> _Order:
 
 
 def _shown(state: LiveState) -> str:
-    """Names what the board shows. The memories of its panels are left out: they come from either of two boards."""
+    """A text that names what the board shows. The memories of its panels are left out, because they may come from
+    either of two boards."""
     return repr((sorted(state.board.panels), sorted(state.board.prompts.items())))
 
 
@@ -84,7 +87,7 @@ MOST_BYTES: Final = 1 << 20
 """A larger blob is neither written nor read."""
 
 _MOST_PANELS = 10_000
-"""Those of the form, and the frozen parts of a conversation."""
+"""The panels of the form, and the frozen parts of a conversation."""
 
 
 _Panels = Annotated[list[PanelMemory], Meta(max_length=_MOST_PANELS)]
@@ -92,7 +95,7 @@ _Prompts = Annotated[list[tuple[Count, Digest, Time]], Meta(max_length=MOST_PROM
 _Entries = Annotated[list[Entry], Meta(max_length=_MOST_PANELS)]
 _Costs = Annotated[list[PanelCost], Meta(max_length=_MOST_PANELS)]
 _Totals = Annotated[list[tuple[PanelId, Usd]], Meta(max_length=2 * _MOST_PANELS)]
-# A blob is an array: the version, the time of the last change, and the fields. One of another version is not read.
+# A blob is an array: the version, the time of the last change, and the fields. A blob of another version is not read.
 _BOARDS = msgpack.Decoder(tuple[Literal[1], Time, _Panels, _Prompts])
 _COSTS = msgpack.Decoder(tuple[Literal[1], Time, _Entries, _Costs, _Totals])
 _COMPACTIONS = msgpack.Decoder(tuple[Literal[1], Time, Count, Count, Digest, str])
@@ -107,7 +110,7 @@ class Part(StrEnum):
 
 
 def packed(state: LiveState, part: Part) -> bytes:
-    """The blob of a part; empty where there is nothing to write, or too much."""
+    """The blob of a part; empty if there is nothing to write, or if the blob would be too large."""
     board, costs, made = state.board, state.board.costs, state.compaction
     found: tuple[object, ...]
     match part:
@@ -125,7 +128,7 @@ def packed(state: LiveState, part: Part) -> bytes:
 
 
 def unpacked(blobs: Mapping[Part, bytes]) -> LiveState:
-    """The state in these blobs. A blob that cannot be read says nothing."""
+    """The state in these blobs. A blob that cannot be read is ignored."""
     state = LiveState()
     for part, blob in blobs.items():
         with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""State of one conversation with structured context."""
+"""The state of one conversation with structured context."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,23 +17,23 @@ from proxy.core.structured.symbols import MapChunks
 
 _ENTRY_BYTES = 2_000
 _SLOT_BYTES = 150
-"""A path's place in a table, without the path."""
+"""The size of a path's slot in a table, without the path."""
 
 
 @dataclass(slots=True)
 class ContextSession:
-    """The state of one conversation. It holds the review and a summary as texts, and of everything else digests and
-    counts.
+    """The state of one conversation. Only the review and a summary are held as texts; of everything else there are only
+    digests and counts.
 
-    ``map`` are the chunks of the symbol map. ``board`` is what is known of the panels. ``compaction`` leaves out the
-    oldest part of the conversation, where there is one, ``attempts`` is what came of looks for one, and ``requests`` is
-    how many were answered. ``aliases`` are the short names of directories that the legend has given, and ``shown`` the
-    paths that were named so far. ``counted`` is the digest of the conversation that was counted last: a retry of it
-    does not count again. ``empty_tiers`` is the sum over all counted requests. ``changes`` are those of the last
-    counted answer; ``last`` is the usage that the provider reported for the last answer, ``total`` the sum of all.
-    ``dated`` has the board and the compaction with the times at which they changed. ``terms`` are those of the cache
-    that has served the last request; None: nobody knows. ``freezing_cost`` is what freezing has cost, in tokens at the
-    plain input price.
+    ``map`` has the chunks of the symbol map. ``board`` is the board of the panels. ``compaction``, if there is one,
+    leaves out the oldest part of the conversation. ``attempts`` has the results of earlier attempts to compact, and
+    ``requests`` is the number of answered requests. ``aliases`` are the short names of directories that the legend has
+    given, and ``shown`` are the paths that were named so far. ``counted`` is the digest of the conversation that was
+    counted last: a retry of it does not count again. ``empty_tiers`` is the sum over all counted requests. ``changes``
+    are those of the last counted answer. ``last`` is the usage that the provider reported for the last answer, and
+    ``total`` is the sum of all. ``dated`` has the board and the compaction with the times at which they changed.
+    ``terms`` are those of the cache that has served the last request; None: they are not known. ``freezing_cost`` is
+    the cost of freezing, in tokens at the plain input price.
     """
 
     tracker: ContextTracker
@@ -56,7 +56,7 @@ class ContextSession:
 
     @property
     def bytes(self) -> int:
-        """About what it takes in memory."""
+        """An estimate of its size in memory."""
         review = content_bytes(self.review) if self.review is not None else 0
         paths = sum(_SLOT_BYTES * len(held) + sum(map(getsizeof, held)) for held in (self.map.places, self.shown))
         summary = getsizeof(self.compaction.summary) if self.compaction is not None else 0
@@ -64,8 +64,8 @@ class ContextSession:
         return _ENTRY_BYTES + review + self.tracker.size_bytes + paths + live + _SLOT_BYTES * len(self.changes)
 
     def live(self, now: float) -> LiveState:
-        """State with which other processes may go on. Parts that have changed since the last time get the time ``now``,
-        in unix seconds."""
+        """The state with which other processes can continue. Parts that have changed since the last time get the time
+        ``now``, in unix seconds."""
         board, dated = self.board, self.dated
         return LiveState(
             board=board,
@@ -75,21 +75,22 @@ class ContextSession:
         )
 
     def adopt(self, known: LiveState, now: float) -> None:
-        """Take over what other processes know."""
+        """Merge in the state that other processes know."""
         self.dated = merged(self.live(now), known)
         if self.compaction != self.dated.compaction:
             self.rewritten()
         self.board, self.compaction = self.dated.board, self.dated.compaction
 
     def rewritten(self) -> None:
-        """The next request has another beginning: turns are named by their places, which are others from now on, and
-        the cache does not hold what is behind it."""
+        """Take note that the next request has a new beginning. Turns are named by their indices, which are different
+        from now on, and the cache does not hold what is behind the new beginning."""
         self.tracker.purge_history()
         if self.terms is not None:
             self.terms = replace(self.terms, life_s=0.0)
 
     def spent(self, usage: Usage | None) -> None:
-        """The provider has reported the usage of an answer; None where it reported nothing."""
+        """Count an answer with the usage that the provider has reported for it; None if the provider reported
+        nothing."""
         self.last = usage
         self.requests += 1
         self.total = summed(self.total, usage) or self.total

@@ -1,8 +1,8 @@
-"""Files and reviews that clients have sent, so that later requests may name it by digest.
+"""Files and reviews that clients have sent, so that later requests may name them by digest.
 
-The memory is this process's own and is bounded by bytes; what was not used for the longest time is dropped first. A
-digest is known only within the scope (a key's, a team's) whose request has sent its content: nobody can ask whether
-somebody else has a text. The methods are called by one thread, the event loop's.
+The memory belongs to this process and is bounded by bytes; the least recently used content is dropped first. A digest
+is known only within the scope (of a key, of a team) whose request has sent its content. So nobody can find out whether
+somebody else has a text. The methods are called only by the thread of the event loop.
 """
 
 import math
@@ -21,16 +21,17 @@ from proxy.core.value import dataclass, field, replace
 from proxy.errors import InvalidRequest, MissingContent
 
 UPLOAD_BYTES = 256 << 20
-"""The memory of one process, where a configuration says nothing else."""
+"""The memory of one process, if the configuration does not set it."""
 _ENTRY_BYTES = 600
 """An entry's key, its digest, and its places in the tables."""
 
 _Name = tuple[str, type[str] | type[Review], str]
-"""A scope, what kind of content it is, and its digest: a file may well have the very text of a review's JSON."""
+"""A scope, the kind of the content, and its digest. The kind is needed because a file may have the same text as a
+review's JSON."""
 
 
 class Uploads:
-    """The contents by scope and digest. ``most_bytes`` bounds what they take in memory."""
+    """The contents by scope and digest. ``most_bytes`` bounds their size in memory."""
 
     def __init__(self, most_bytes: int = UPLOAD_BYTES) -> None:
         self._most = most_bytes
@@ -38,14 +39,16 @@ class Uploads:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the contents in memory."""
+        """The bytes that the contents take in memory."""
         return self._held.bytes
 
     def resolve(self, form: StructuredForm, scope: str) -> StructuredForm:
-        """The form with all its contents; those that it brings are kept for later requests of the scope. Raises
-        MissingContent with the digests that are neither in the form nor in memory, and then keeps nothing.
+        """The form with all its contents. The contents that the form itself has are kept for later requests of the
+        scope. Raises MissingContent with the digests whose contents are neither in the form nor in memory, and then
+        keeps nothing.
 
-        What the form brings is used as it stands there, so that a request works, too, whose contents have no room.
+        The form's own contents are used directly, so that a request works even if there is no room to keep its
+        contents.
         """
         brought, named = dict(_brought(form, scope)), list(_named(form, scope))
         held = {name: content for name in named if (content := self._held.get(name)) is not None}
@@ -61,8 +64,8 @@ class Uploads:
         return replace(_with_texts(form, texts), review=review)
 
     def _keep(self, held: Iterable[_Name], brought: Mapping[_Name, str | Review]) -> None:
-        """Keep what the request has used, as far as all of it has room together: what has no room beside the rest of
-        its own request is not kept, and drops nothing of that."""
+        """Keep the contents that the request has used, as far as they have room together. A content that has no room
+        beside the rest of its own request is not kept, and none of the rest is dropped for it."""
         used = dict.fromkeys((*held, *(name for name in brought if name in self._held)))
         new = {name: content for name, content in brought.items() if name not in used}
         own = sum(map(self._held.weight_of, used)) if new else 0
@@ -76,8 +79,8 @@ class Uploads:
 
 
 def content_bytes(content: str | Review) -> int:
-    """Bytes of a content in memory with all that is kept beside it. A string counts as it is stored: with one, two or
-    four bytes a character."""
+    """The bytes that a content takes in memory, with everything that is kept beside it. A string counts as it is
+    stored: with one, two or four bytes a character."""
     return _ENTRY_BYTES + sum(map(sys.getsizeof, _parts(content)))
 
 
@@ -101,7 +104,7 @@ def _brought(form: StructuredForm, scope: str) -> Iterator[tuple[_Name, str | Re
 
 
 def _named(form: StructuredForm, scope: str) -> Iterator[_Name]:
-    """The contents that the form names by their digests alone."""
+    """The contents that the form names only by their digests."""
     for file in form.context.files:
         if file.text is None and file.digest:
             yield scope, str, file.digest
@@ -122,7 +125,7 @@ def _with_texts(form: StructuredForm, texts: Mapping[str, str]) -> StructuredFor
 MOST_TEXT_BYTES = 1 << 20
 """The largest text that is kept, in bytes of memory: about 250,000 tokens, which few prompts have room for."""
 MOST_UTF8_BYTES = 2 * MOST_TEXT_BYTES
-"""The most that such a text takes in UTF-8: a character that takes one byte of memory may take two there."""
+"""The most bytes that such a text takes in UTF-8: a character that takes one byte in memory may take two in UTF-8."""
 _LEVEL = 1
 _HEAD = struct.Struct(">d")
 
@@ -151,7 +154,7 @@ def packed(text: str, saved_at: float) -> bytes:
 
 
 def unpacked(blob: bytes, digest: str) -> KeptText | None:
-    """The text of a blob; None where it is not the text of this digest, or is larger than any that is kept."""
+    """The text of a blob; None if it is not the text of this digest, or is larger than any text that is kept."""
     if len(blob) < _HEAD.size:
         return None
     (saved_at,) = _HEAD.unpack_from(blob)
@@ -166,7 +169,8 @@ def unpacked(blob: bytes, digest: str) -> KeptText | None:
 
 
 def texts_of(form: StructuredForm) -> Iterator[tuple[str, str]]:
-    """The digests and texts of all that a request shows; of a review only where the request brings it."""
+    """The digests and texts of all contents that a request shows; those of a review only if the review itself is in the
+    request."""
     for file in form.context.files:
         if file.text is not None and file.digest:
             yield file.digest, file.text
@@ -175,8 +179,8 @@ def texts_of(form: StructuredForm) -> Iterator[tuple[str, str]]:
 
 
 def filled(form: StructuredForm, texts: Mapping[str, str]) -> StructuredForm:
-    """The form as if the client had sent these texts, by their digests, in the place of the digests. A text that is no
-    review stands for none."""
+    """The form as if the client had sent these texts in the place of their digests. ``texts`` are by digest. A text
+    that is not a review is not used as one."""
     review = form.review
     if review is not None and review.review is None and review.digest in texts:
         review = _stored_review(texts[review.digest], review.digest) or review
