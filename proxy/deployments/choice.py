@@ -155,7 +155,7 @@ def provider_of(model: str, given: str = "") -> tuple[str, str]:
 
 def choose_profile(transport: Transport, provider: str, model: str, host: str) -> CacheProfile:
     """The profile of a model by its provider, bare name and host (empty: the provider's own)."""
-    # ``anthropic/claude-x`` behind OpenRouter, ``us.anthropic.claude-x`` on Bedrock: the name itself.
+    # The last part of ``anthropic/claude-x`` (OpenRouter). ``us.anthropic.claude-x`` (Bedrock) stays as it is.
     name = model.rpartition("/")[2].lower()
     server = _server(provider, host)
     for rule in _RULES:

@@ -33,7 +33,7 @@ class BudgetAlerts:
 
     def remaining(self) -> dict[str, tuple[float, float]]:
         """For each team with a hard limit, the USD that are left, as far as this worker saw it: the least of the team's
-        budgets. Also the unix seconds at which that budget begins anew; infinite if it does not."""
+        budgets. Also the unix seconds at which that budget begins again; infinite if it does not."""
         least: dict[str, tuple[float, float]] = {}
         for (team, _), left in self._remaining.items():
             least[team] = min(left, least.get(team, left))

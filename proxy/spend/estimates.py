@@ -60,7 +60,7 @@ class Estimates:
         """The amounts that the request uses in each unit: the highest over all deployments that may serve it. The first
         deployment probably serves it. With a ``bound``, the most follows from the bound of the prompt and from
         ``further_tokens``, which are added to the prompt. Without a bound, it follows from the probable prompt, which
-        is enough if no hard limit holds. ``estimates``: a count by another tokenizer than the model's is used, too.
+        is enough if no hard limit holds. ``estimates``: a count by another tokenizer than the model's is also used.
         Raises InvalidRequest and Forbidden if the amounts cannot be known and a hard limit holds."""
         demand, deployment = exchange.requested.demand, deployments[0]
         _check_clear(demand, rules)
@@ -190,7 +190,7 @@ class _Learnt:
 
 class OutputEstimates:
     """The usual length of a deployment's answers, and by how much its token counts exceed ours. Both are learnt from
-    what providers report. They are kept in memory, so a new process begins anew."""
+    what providers report. They are kept in memory, so a new process starts without them."""
 
     def __init__(self) -> None:
         self._known: LastUsed[str, _Learnt] = LastUsed(_MOST_DEPLOYMENTS)

@@ -1,4 +1,4 @@
-"""The windows of budgets: the period that a counter counts, and when the counter begins anew.
+"""The windows of budgets: the period that a counter counts, and when the counter begins again.
 
 Calendar windows begin at midnight in the rule's time zone, and weeks on Monday. This also holds if the time zone has
 daylight saving time. Minutes and hours begin on the full minute and hour. A rolling window is counted in parts, and

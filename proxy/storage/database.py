@@ -1,4 +1,4 @@
-"""A SQLite file behind one writer thread, with group commit; and a database without a file.
+"""A SQLite file with one writer thread and group commit, and a database without a file.
 
 The event loop never waits for the disk: work is handed to the thread that owns the connection. Work that arrives while
 one transaction is committed goes into the next transaction together, each piece in its own savepoint. So 200 exchanges
@@ -8,7 +8,7 @@ request.
 
 With ``synchronous=NORMAL`` a commit survives the death of the process; only a power cut or a crash of the operating
 system can undo the last commits (https://www.sqlite.org/pragma.html#pragma_synchronous). With ``fsync``
-(``synchronous=FULL``) a commit survives those, too.
+(``synchronous=FULL``) a commit also survives those.
 
 A connection that has found damage, or that could not roll back, is closed. The next work opens the file again, so that
 a repaired or replaced file is used without a restart.
@@ -205,7 +205,7 @@ class Database:
         self._thread.join()
 
     def _serve(self) -> None:
-        """The writer thread: batches until it is told to stop."""
+        """The writer thread: commits batches of jobs until it gets None."""
         try:
             while (job := self._jobs.get()) is not None:
                 jobs = [job, *self._waiting()]

@@ -9,10 +9,11 @@ The life of a reservation, by exchange id, is below. Each step is atomic. It is 
 several times, and the calls may arrive in any order. A call that timed out may still be carried out later::
 
     reserve ──> settle      the entry is written, the counters move from reserved to spent
-       │  └───> release     the counters go back; no entry
-       └──(expires_at)────> billed as reserved, with ``Reserve.entry``, marked estimated; a settle that comes after all
-                            corrects counters and entry to the truth, once
-    settle alone            the store was away when it was reserved: the counters are charged, the entry written
+       │  └───> release     the counters go back; no entry └──(expires_at)────> billed as reserved, with
+       ``Reserve.entry``, marked as estimated; a later settle corrects
+                            counters and entry to the real values, once
+    settle alone            the store was away at the time of the reservation: the counters are charged, and the entry
+                            is written
 
 A reserve that arrives after its settle or release is granted and changes nothing. For that, an engine remembers ended
 reservations for at least ``REMEMBERED_S``.
@@ -369,7 +370,7 @@ class Store(Protocol):
         """Take the bill of the team's object away and return it. If several callers ask at once, one gets it and the
         others get an empty text."""
 
-    # Layout state: opaque, versioned blobs. They may be lost (caching then starts anew), but they are never wrong.
+    # Layout state: opaque, versioned blobs. They may be lost (then caching starts again), but they are never wrong.
 
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
         """Blobs of one scope, in one round trip."""

@@ -3,7 +3,7 @@
 A ``Metrics`` belongs to one app and has its own registry. Its public members are called when something happens: with
 the values of the labels, and with ``by`` if the increase is not one. A metric without a label is called with a number.
 Labels are bounded (``proxy.telemetry.series``): no client, key or session is ever a label, and names that clients may
-choose (models behind a wildcard) become ``other`` beyond a limit.
+choose (models that match a wildcard) become ``other`` beyond a limit.
 
 Counters cannot fall, so the savings and losses of plans are in two counters: saved - lost is the net saving.
 """
@@ -111,7 +111,7 @@ class Metrics:
             "status": _status_label,
         }
         self.remaining: Callable[[], Mapping[str, tuple[float, float]]] = dict
-        """For each team: the rest of its budget (USD, negative if overdrawn), and when the budget begins anew (unix
+        """For each team: the rest of its budget (USD, negative if overdrawn), and when the budget begins again (unix
         seconds). It is called whenever the metrics are read."""
         # Series that are expected for each model are shown from 0 on, because ``increase()`` ignores the value that a
         # series has when it first appears.

@@ -40,7 +40,7 @@ _NUMBERS = frozenset(
     }
 )  # fmt: skip
 
-# The client's headers that have a meaning for a provider behind litellm.
+# The client's headers that have a meaning for a provider that litellm calls.
 _FORWARDED_HEADERS = frozenset({"anthropic-beta", "openai-beta", "x-grok-conv-id"})
 
 # litellm itself uses these arguments; it lists them for no provider, or only for some.
