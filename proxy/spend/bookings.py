@@ -1,4 +1,4 @@
-"""The limits that an exchange draws on: rules with their windows, counters and charges, and the headers about them."""
+"""The limits that count an exchange: rules with their windows, counters and charges, and the headers about them."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence

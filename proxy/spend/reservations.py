@@ -73,8 +73,8 @@ class BudgetReservations:
         await self.store_client.aclose()
 
     async def reserve(self, exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
-        """Set aside the most that this request can cost at its deployment, or at one of the others that may stand in
-        for it. Raises BudgetExceeded, RateLimited, BudgetUnavailable, Forbidden, InvalidRequest."""
+        """Set aside the most that this request can cost at its deployment, or at one of the ``others`` that may serve
+        it instead. Raises BudgetExceeded, RateLimited, BudgetUnavailable, Forbidden, InvalidRequest."""
         deployment = exchange.deployment
         assert deployment is not None
         _check_upstream_keys(exchange.admitted, (deployment, *others))

@@ -67,7 +67,7 @@ NO_EPOCH = ""
 """The epoch of a store that has lost its epoch."""
 # Each worker enters a team that it serves into the set of teams this often, because the set may have been lost.
 _REGISTERED_S = 60.0
-# The arguments of a script stand on Lua's stack, which has room for a few thousand values.
+# Lua keeps the arguments of a script on its stack, which has room for a few thousand values.
 _PAGE = 1000
 _PRUNED_AT_ONCE = 500
 SCOPE_BYTES = 64 << 20
