@@ -252,8 +252,8 @@ def savings(exchange: Exchange, price: Price) -> dict[str, float]:
 
     ``shadow``: both costs are those of the shadow caches. ``reported``: our cost is what the provider billed.
     ``observed``: what mode observe would have saved. A request that goes out as it came may still cost more or less
-    than without this proxy, because the provider's cache holds what was sent before. If both costs are equal, nothing
-    was saved. An error of the shadow cache is no saving either.
+    than without this proxy, because the provider's cache holds what was sent before. If the shadow caches bill both
+    alike, nothing was saved. An error of the shadow cache is no saving either.
     """
     plan, answer, usage = exchange.planned.plan, exchange.answer, exchange.answer.outcome.usage
     if plan is None or plan.own is None or plan.predicted is None or plan.arm == CONTROL or not answer.is_accepted:
