@@ -1,5 +1,5 @@
-"""Who may send requests.
+"""Decides who may send requests.
 
-Keys, teams and the headers of a request come in. A principal with its rights goes out, or a refusal. Records of keys
-hold digests only.
+The input is keys, teams and the headers of a request. The result is a principal with its rights, or a refusal. Records
+of keys hold only digests.
 """

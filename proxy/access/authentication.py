@@ -1,7 +1,7 @@
-"""Finds out who a request comes from: its key, the team of the key, and what it says about its session.
+"""Identifies the sender of a request: its key, the team of the key, and its session hint.
 
-Keys are known by their SHA-256 digest. How long it takes to look a digest up tells nothing about another key: a caller
-who knew how a digest begins would still have to find a key for it.
+Keys are known by their SHA-256 digest. The time of a digest lookup reveals nothing useful about another key: a caller
+who knew the beginning of a digest would still have to find a key for it.
 """
 
 import hashlib
@@ -17,18 +17,19 @@ from proxy.errors import NotReady, Unauthorized
 from proxy.ports import Headers, Principal, RateLimit
 from proxy.storage.port import KeyRecord, TeamRecord
 
-# The header that is closest to one conversation comes first. opencode and kilo send x-session-affinity and
-# x-session-id; Codex sends thread-id within session-id.
+# The header that identifies one conversation most closely comes first. opencode and kilo send x-session-affinity and
+# x-session-id. Codex sends thread-id for a thread within the session of session-id.
 _SESSION_HEADERS = ("x-session-id", "x-session-affinity", "thread-id", "session-id")
 _MAX_HINT_CHARS = 256
 
 
 class Identity:
-    """Tells who sends a request. ``salt`` makes the scopes of clients impossible to compute for others. State that
-    outlives the process, or is shared, needs the same salt every time.
+    """Identifies the sender of a request. Because of the ``salt``, nobody else can compute the scopes of clients. State
+    that outlives the process, or is shared, needs the same salt every time.
 
-    Where the configuration names no key and no team, and no key was made, every key is accepted and only tells clients
-    apart. Once there was a key, this ends until the process is started again: deleting the last key opens no door.
+    If the configuration names no key and no team, and no key was made, every key is accepted, and keys only tell
+    clients apart. This ends as soon as there is a key, until the process is started again. So deleting the last key
+    does not give everybody access.
     """
 
     def __init__(self, directory: Directory, salt: bytes) -> None:
@@ -40,7 +41,7 @@ class Identity:
         self._met: dict[str, Principal] = {}
 
     def admit(self, headers: Headers, now: float) -> Principal:
-        """Who this is. Raises Unauthorized where keys are needed and no valid one was sent."""
+        """The sender of a request. Raises Unauthorized if keys are needed and no valid key was sent."""
         self._follow()
         sent = {name.lower(): value for name, value in headers}
         hint = session_hint(sent)
@@ -67,7 +68,7 @@ class Identity:
         return self._stranger(own, keys, client_key(headers), hint)
 
     def is_master(self, headers: Headers) -> bool:
-        """Whether the master key was sent. False where there is none."""
+        """Whether the master key was sent. False if there is no master key."""
         master = self._directory.declared.master_digest
         return bool(master) and any([hmac.compare_digest(digest_of(key), master) for key in sent_keys(headers)])
 
@@ -76,20 +77,21 @@ class Identity:
         return bool(self._directory.declared.master_digest)
 
     def signed(self, text: str) -> str:
-        """A signature of a text that every proxy with this master key makes alike, and nobody else can. Empty where
-        there is no master key."""
+        """A signature of a text. Every proxy with this master key makes the same signature, and nobody else can make
+        it. Empty if there is no master key."""
         master = self._directory.declared.master_digest
         return hmac.digest(master.encode(), text.encode(), "sha256").hex() if master else ""
 
     def _brings_theirs(self, headers: Headers) -> bool:
-        """Whether the key beside the proxy's own is the provider's. A second key of the proxy would be given away."""
+        """Whether the other key, besides the proxy's own, is the provider's. If it were a second key of the proxy, it
+        would be disclosed to the provider."""
         return client_key(headers) is not None and not any(
             key.startswith(KEY_PREFIX) or self._find(key) is not None for key in sent_keys(headers)
         )
 
     def _stranger(self, own: str, keys: Sequence[str], theirs: str | None, hint: str) -> Principal:
-        """The principal of a key that is not known here. It is the provider's key, where the configuration lets such
-        keys through. Raises Unauthorized, NotReady."""
+        """The principal of a key that is not known here. If the configuration forwards such keys, it counts as the
+        provider's key. Raises Unauthorized, NotReady."""
         looks_ours = bool(own) or any(key.startswith(KEY_PREFIX) for key in keys)
         if looks_ours:
             self._check_loaded()
@@ -107,14 +109,14 @@ class Identity:
             raise NotReady("The proxy's keys have not been read yet: its store does not answer.")
 
     def _find(self, key: str) -> tuple[KeyRecord, TeamRecord] | None:
-        """The record of a key, and its team; None for a key that is not known here."""
+        """The record and the team of a key; None for a key that is not known here."""
         if (record := self._records.get(digest_of(key))) is None:
             return None
         team = self._directory.snapshot.teams.get(record.team)
         return (record, team) if team is not None else None
 
     def _follow(self) -> None:
-        """Index the keys anew when the directory has changed."""
+        """Rebuild the index of keys if the directory has changed."""
         snapshot = self._directory.snapshot
         if snapshot is self._seen:
             return
@@ -132,12 +134,12 @@ class Identity:
 
 
 def session_hint(headers: Mapping[str, str]) -> str:
-    """What a client's headers, by their names in lower case, say of its session; empty where they say nothing."""
+    """The session id in a client's headers (by their names in lower case); empty if there is none."""
     return next((headers[name][:_MAX_HINT_CHARS] for name in _SESSION_HEADERS if headers.get(name)), "")
 
 
 def _principal(scope: str, team: TeamRecord, key: KeyRecord | None) -> Principal:
-    """The principal of a key, with the narrower of what the team and the key may do."""
+    """The principal of a key, with the narrower of the rights of the team and of the key."""
     parts: tuple[KeyRecord | TeamRecord, ...] = (team,) if key is None else (key, team)
     rates = [
         RateLimit(key.id if key is not None and part is key else "", part.requests_per_minute, part.tokens_per_minute)
@@ -159,8 +161,8 @@ def _principal(scope: str, team: TeamRecord, key: KeyRecord | None) -> Principal
 
 
 def _mode(text: str) -> Mode:
-    """The mode of that name. A store that is shared with a later version may hold a mode that is not known here: then
-    requests pass untouched."""
+    """The mode of that name. A store that is shared with a later version may hold a mode that is not known here. Then
+    requests pass through unchanged."""
     try:
         return Mode.parse(text)
     except ValueError:
@@ -168,7 +170,7 @@ def _mode(text: str) -> Mode:
 
 
 def _check_good(key: KeyRecord, now: float) -> None:
-    """Raises Unauthorized for a revoked or expired key. Only a caller who has the key learns that."""
+    """Raises Unauthorized for a revoked or expired key. Only a caller who has the key gets this error."""
     if key.revoked_at is not None:
         raise Unauthorized("This API key has been revoked.")
     if key.expires_at is not None and now >= key.expires_at:

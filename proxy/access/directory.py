@@ -1,10 +1,10 @@
 """Teams, keys and budgets: those of the configuration, and those that are managed while the proxy runs.
 
 Both are records of the same types (``proxy.storage.port``). A ``Snapshot`` holds all of them and never changes. The
-``Directory`` replaces it when the store's version has grown, so that a request reads memory only. A change in this
-process counts at once, and a change elsewhere within ``POLL_S``. While the store is away, the last snapshot holds. A
-version that falls shows that the store was emptied: its keys and teams are gone, but the budgets that were read before
-limit requests until an operator accepts the loss (``forget_lost``).
+``Directory`` replaces it when the store's version has changed, so that a request reads only memory. A change in this
+process takes effect at once, and a change elsewhere within ``POLL_S``. While the store is away, the last snapshot stays
+in force. A version that falls shows that the store was emptied: its keys and teams are gone, but the budgets that were
+read before still limit requests until an operator accepts the loss (``forget_lost``).
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from proxy.tasks import Tasks, cancel, repeat, spawn
 DEFAULT_TEAM = "default"
 """The team of requests with the master key, and of all requests to a proxy without keys."""
 CLIENT_KEYS_TEAM = "client-keys"
-"""The team of requests with a provider's key, where the configuration lets such keys through."""
+"""The team of requests with a provider's key, if the configuration forwards such keys."""
 MASTER_ID = "master"
 
 POLL_S = 2.0
@@ -30,9 +30,10 @@ _log = logging.getLogger("stratiform.directory")
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What the configuration says. ``master_digest`` is empty where there is no master key. ``forwards_unknown``: keys
-    that are not known here are taken for the provider's, and go upstream. ``bounds_all`` names the key of the file that
-    limits the requests of all clients together; empty where there is none."""
+    """The configuration's teams, keys and budgets. ``master_digest`` is empty if there is no master key.
+    ``forwards_unknown``: keys that are not known here count as the provider's keys, and go upstream. ``bounds_all``
+    names the setting of the configuration file that limits the requests of all clients together; empty if there is
+    none."""
 
     teams: Sequence[TeamRecord] = ()
     keys: Sequence[KeyRecord] = ()
@@ -73,7 +74,7 @@ def snapshot_of(
     keys: Sequence[KeyRecord] = (),
     budgets: Sequence[BudgetRecord] = (),
 ) -> Snapshot:
-    """Declared and managed records together. Where both have the same name, the configuration wins."""
+    """Declared and managed records together. If both have the same name, the configuration wins."""
     built_in = [TeamRecord(DEFAULT_TEAM)]
     if declared.forwards_unknown:
         built_in.append(TeamRecord(CLIENT_KEYS_TEAM))
@@ -114,13 +115,13 @@ class Directory:
         self._watching: Tasks = set()
 
     def watch(self) -> None:
-        """Keep reading what is managed, until ``aclose``: another process may change it."""
+        """Read the managed records regularly until ``aclose``, because another process may change them."""
         spawn(repeat(self._poll_s, self.load), self._watching)
 
     async def refresh(self) -> None:
-        """Read what is managed where it has changed. Raises StoreError."""
+        """Read the managed records if they have changed. Raises StoreError."""
         async with self._turn:
-            # The version is read first, so that a change while the records are read is found the next time.
+            # The version is read first, so that a change during the reading of the records is found the next time.
             version = await self._store.directory_version()
             if version == self._version:
                 return
@@ -139,22 +140,22 @@ class Directory:
         self._renew_snapshot()
 
     def declare(self, declared: Declared) -> None:
-        """Put another configuration into force. The managed records stay as they were read last."""
+        """Use another configuration from now on. The managed records stay as they were last read."""
         self.declared = declared
         self._renew_snapshot()
 
     def _renew_snapshot(self) -> None:
         teams, keys, budgets = self._managed
-        # A budget that was made anew stands behind the lost one of its id, and counts.
+        # A budget that was created again comes after the lost budget of the same id, so it replaces the lost one.
         self.snapshot = snapshot_of(self.declared, teams, keys, [*self._lost, *budgets])
 
     async def put(self, record: Record) -> None:
-        """Create or replace a managed record, which counts from now on. Raises StoreError."""
+        """Create or replace a managed record, which takes effect at once. Raises StoreError."""
         await self._store.put(record)
         await self.refresh()
 
     async def remove(self, kind: RecordKind, name: str) -> bool:
-        """Delete a managed record; whether there was one. Raises StoreError."""
+        """Delete a managed record. Returns whether there was one. Raises StoreError."""
         was_there = await self._store.remove(kind, name)
         await self.refresh()
         return was_there
@@ -163,7 +164,7 @@ class Directory:
         await cancel(self._watching)
 
     async def load(self) -> None:
-        """Read what is managed. A store that is away is logged."""
+        """Read the managed records. If the store is away, this is logged."""
         try:
             await self.refresh()
         except StoreError as error:

@@ -1,7 +1,7 @@
 """The checks of values for teams, keys and budgets, which the configuration and the admin API share.
 
-Each function takes a value as it was written and returns it as it is kept. It raises ValueError with a text that can
-follow the value's name: "must be ...". No text repeats the value.
+Each function takes a value as it was written and returns the value as it is stored. It raises ValueError with a text
+that can follow the value's name: "must be ...". No text repeats the value.
 """
 
 import re
@@ -33,14 +33,14 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def name(text: str) -> str:
-    """The name of a team or a budget. It stands in metric labels, URLs and names of counters."""
+    """The name of a team or a budget. It is used in metric labels, URLs and names of counters."""
     if not _NAME.fullmatch(text):
         raise ValueError("must be 1 to 64 letters, digits and _ . -, and begin with a letter or a digit")
     return text
 
 
 def text(value: str) -> str:
-    """A user, a note: one line, not too long."""
+    """A text such as a user or a note: one line, not too long."""
     if len(value) > MAX_TEXT_CHARS or _CONTROL.search(value):
         raise ValueError(f"must be one line of at most {MAX_TEXT_CHARS} characters")
     return value
@@ -54,7 +54,7 @@ def patterns(entries: Sequence[str]) -> tuple[str, ...]:
 
 
 def paths(entries: Sequence[str]) -> tuple[str, ...]:
-    """Paths behind ``/v1``, each with everything below it; ``*`` for every path."""
+    """Paths after ``/v1``, each with everything below it; ``*`` for every path."""
     kept = _few([entry.strip("/") for entry in entries])
     if any(entry != "*" and not _PATH.fullmatch(entry) for entry in kept):
         raise ValueError("must be paths behind /v1, such as `fine_tuning` or `realtime/client_secrets`, or `*`")
@@ -69,15 +69,15 @@ def _few(entries: Sequence[str]) -> tuple[str, ...]:
 
 
 def mode(value: str) -> str:
-    """A mode's name; empty: no limit of its own."""
+    """The name of a mode. Empty: no limit is set here."""
     if value and value not in (known.name.lower() for known in Mode):
         raise ValueError("must be passthrough, observe, mark or tier")
     return value
 
 
 def window(value: str) -> str:
-    """A budget's window: a calendar word, or ``rolling:`` and a length (``30d``, ``12h``, ``90m``, seconds), which is
-    kept in seconds."""
+    """A budget's window: a calendar word, or ``rolling:`` and a length (``30d``, ``12h``, ``90m``, seconds). The length
+    is stored in seconds."""
     if value in CALENDAR_WINDOWS:
         return value
     if (match := _ROLLING.fullmatch(value)) is None:
@@ -100,7 +100,7 @@ def timezone(value: str) -> str:
 
 
 def nanos(amount_usd: float) -> int:
-    """USD as nano-dollars, by the decimals that were written."""
+    """USD as nano-dollars, computed from the decimal digits as they were written."""
     if not 0 <= amount_usd <= _MOST_USD:
         raise ValueError(f"must be between 0 and {_MOST_USD}")
     return int((Decimal(repr(float(amount_usd))) * NANOS_PER_USD).to_integral_value())
@@ -131,8 +131,8 @@ def budget_name(given: str | None, scope: str, window: str, unit: str) -> str:
 
 
 def moment(value: str, now: float, ahead: bool) -> float:
-    """A time as unix seconds. It is written as such, as a date or time of ISO 8601 (UTC where it has no zone), or as a
-    length: ``30d`` means in 30 days where ``ahead`` is set, else 30 days ago."""
+    """A time as unix seconds. It is written as unix seconds, as a date or time of ISO 8601 (UTC if it has no zone), or
+    as a length: ``30d`` means in 30 days if ``ahead`` is set, otherwise 30 days ago."""
     if (match := _LENGTH.fullmatch(value)) is not None:
         length_s = int(match[1]) * _SECONDS[match[2]]
         return now + length_s if ahead else now - length_s
@@ -146,7 +146,7 @@ def moment(value: str, now: float, ahead: bool) -> float:
 
 
 def expiry(value: str, now: float) -> float:
-    """The time at which a key expires, as unix seconds. It lies in the future."""
+    """The time at which a key expires, as unix seconds. It must be in the future."""
     at = moment(value, now, ahead=True)
     if at <= now:
         raise ValueError("must be a time in the future; to end a key at once, revoke it")
@@ -175,12 +175,13 @@ def url(value: str) -> str:
 
 
 def one_line(value: str) -> str:
-    """The name that a client gives its user, cut and without control characters, so that it can be kept."""
+    """The name that a client gives its user, shortened and without control characters, so that it can be stored."""
     return _CONTROL.sub("", value[:MAX_TEXT_CHARS])
 
 
-# These begin by the calendar in LiteLLM as well (litellm_core_utils/duration_parser.py): 7 days on Monday, 30 days on
-# the first of a month. A rolling window is never laxer than one of its length that begins at any other time.
+# In LiteLLM, these windows also follow the calendar (litellm_core_utils/duration_parser.py): 7 days begin on Monday, 30
+# days on the first of a month. A rolling window is at least as strict as any window of the same length that begins at
+# another time.
 _CALENDAR = {
     "1h": "hour", "hourly": "hour", "1d": "day", "24h": "day", "daily": "day", "7d": "week", "1w": "week",
     "weekly": "week", "30d": "month", "1mo": "month", "monthly": "month",
@@ -190,7 +191,8 @@ _IN_DAYS = {"w": 7, "mo": 31}
 
 
 def window_of(duration: str | None) -> str:
-    """The window of a budget that LiteLLM resets after this time; ``total`` where it never does. Raises ValueError."""
+    """The window of a budget that LiteLLM resets after this time; ``total`` if LiteLLM never resets it. Raises
+    ValueError."""
     if not duration:
         return "total"
     plain = duration.strip().lower()

@@ -1,8 +1,8 @@
-"""Virtual keys: how they are made, and what is kept of them.
+"""Makes virtual keys, and the digests that are kept of them.
 
-A key is 43 random letters and digits (256 bits) behind a prefix that secret scanners can look for. Only its SHA-256
-digest is kept. With so much randomness nobody can find the key behind a digest by trying, so a slow hash would add
-nothing. Keys that an operator writes into the configuration are kept in the same way, in memory only.
+A key is a prefix that secret scanners can search for, and 43 random letters and digits (256 bits). Only its SHA-256
+digest is kept. With this much randomness, nobody can find the key of a digest by trying, so a slow hash would not make
+it safer. Keys that an operator writes into the configuration are kept in the same way, only in memory.
 """
 
 import hashlib
@@ -28,10 +28,11 @@ def new_id(kind: str) -> str:
 
 
 def digest_of(key: str) -> str:
-    """What is kept of a key: its SHA-256, in hex. Surrogates stand for bytes of a header that are not UTF-8."""
+    """The digest that is kept of a key: its SHA-256, in hex. Surrogates stand for bytes of a header that are not
+    UTF-8."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def declared_id(digest: str) -> str:
-    """The public id of a key that exists already, in the configuration or elsewhere: it follows from the digest."""
+    """The public id of an existing key, from the configuration or elsewhere. It is computed from the digest."""
     return "key-" + hashlib.blake2b(digest.encode(), digest_size=6, person=b"strat-key-id").hexdigest()

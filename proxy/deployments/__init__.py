@@ -1,7 +1,7 @@
-"""Finds who serves a model.
+"""Finds the deployments that serve a model.
 
-The name of a model comes in, with its wildcards and defaults; deployments go out, or ``UnknownModel``. This package
-never calls a provider.
+The input is the name of a model; wildcards and defaults of the configuration are applied. The result is deployments, or
+``UnknownModel``. This package never calls a provider.
 """
 
 from proxy.deployments.choice import provider_of

@@ -1,19 +1,19 @@
-"""Chooses the cache profile of a model where the configuration names none.
+"""Chooses the cache profile of a model if the configuration names none.
 
-``proxy.core.providers`` describes the profiles and the particulars of single models. This module only finds out whose
-cache answers: by the provider (litellm's name for it, or the host that is called), then by the model's name. The first
-rule that fits wins; ``model_info.cache_profile`` overrides them all.
+``proxy.core.providers`` describes the profiles and the particulars of single models. This module only finds out which
+provider's cache serves the model: by the provider (litellm's name for it, or the host that is called), then by the
+model's name. The first rule that fits wins; ``model_info.cache_profile`` overrides all rules.
 
-- No marker goes to a server that may refuse it. Claude on http behind a host that is not OpenRouter's has ``none``:
-  most OpenAI-compatible gateways take ``cache_control``, but not all, and only the operator knows which. Anthropic's
-  own OpenAI-compatible endpoint does not cache (https://docs.claude.com/en/api/openai-sdk): use ``model:
-  anthropic/...``.
-- GPT-5.6 and newer take breakpoints at OpenAI and OpenRouter, and on some plans of Azure (say ``azure-explicit``). At
-  an unknown host every GPT has the profile of GPT-5.5 and older: the order of its prompt pays, and a marker might be
-  refused.
-- A cache belongs to the server, not to the weights: DeepSeek, Kimi or Qwen have the profile of the server.
-- Groq caches some models only. MiniMax reads markers on its Anthropic-compatible API only (``minimax``).
-- The embedded provider plays the provider that the model's name suggests, or Claude.
+- No marker is sent to a server that may refuse it. Claude on the http transport has the profile ``none``, unless the
+  host is OpenRouter's: most OpenAI-compatible gateways accept ``cache_control``, but not all, and only the operator
+  knows which. Anthropic's own OpenAI-compatible endpoint does not cache (https://docs.claude.com/en/api/openai-sdk):
+  use ``model: anthropic/...``.
+- GPT-5.6 and newer accept breakpoints at OpenAI and OpenRouter, and on some plans of Azure (configure
+  ``azure-explicit``). At an unknown host, every GPT has the profile of GPT-5.5 and older: a stable order of the prompt
+  saves money there, and a marker might be refused.
+- A cache belongs to the server, not to the model's weights: DeepSeek, Kimi or Qwen have the profile of the server.
+- Groq caches only some models. MiniMax reads markers only on its Anthropic-compatible API (``minimax``).
+- The embedded provider imitates the provider that the model's name suggests, or Claude.
 
 The names of providers that the installed litellm knows are read from its files, because importing it takes seconds.
 
@@ -39,7 +39,8 @@ _VALUE = re.compile(r"^ +[A-Z0-9_]+ *= *[\"']([^\"']+)[\"']", re.MULTILINE)
 
 
 def provider_names() -> frozenset[str]:
-    """The names; none where they are not found in the form that they have today."""
+    """The names of litellm's providers. The set is empty if litellm's files do not have the form that is known
+    today."""
     if (spec := importlib.util.find_spec("litellm")) is None or not spec.submodule_search_locations:
         return frozenset()
     folder = Path(spec.submodule_search_locations[0])
@@ -56,13 +57,14 @@ _GPT = re.compile(r"^(?:chatgpt|gpt|o[1-9]|codex)(?:-|$)")
 _GPT_VERSION = re.compile(r"^gpt-(\d+)(?:\.(\d+))?(?!\d|o)")
 _OPEN_WEIGHTS = "gpt-oss"
 _FIRST_EXPLICIT = (5, 6)
-# These adapters of litellm also call servers of other people: where a host is given, the adapter's name tells nothing.
+# These adapters of litellm also call other servers: if a host is given, the adapter's name says nothing about the
+# provider.
 _ANYONES = frozenset({"openai", "custom_openai", "deepseek"})
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A profile, the model names that it is for, and the providers that have it (none given: all of them)."""
+    """A profile, the model names to which it applies, and the providers that have it (empty: all providers)."""
 
     profile: str
     is_named: Callable[[str], bool]
@@ -88,7 +90,7 @@ _VERTEX = ("vertex_ai", "vertex_ai_beta")
 _CLAUDE, _ANYTHING = _named("claude"), _named("")
 
 _RULES = (
-    # litellm's adapters that turn ``cache_control`` into what the provider wants.
+    # litellm's adapters that translate ``cache_control`` into the provider's form.
     _Rule("anthropic", _CLAUDE, ("anthropic", "litellm_proxy"), _LITELLM),
     _Rule("bedrock", _CLAUDE, ("bedrock", "bedrock_converse"), _LITELLM),
     _Rule("vertex", _CLAUDE, _VERTEX, _LITELLM),
@@ -119,7 +121,7 @@ _RULES = (
     _Rule("vllm", _ANYTHING, ("hosted_vllm", "vllm")),
     _Rule("llamacpp", _ANYTHING, ("llamafile",)),
     _Rule("ollama", _ANYTHING, ("ollama", "ollama_chat")),
-    # What the embedded provider plays.
+    # The providers that the embedded provider imitates.
     _Rule("openai-explicit", _is_explicit, (), _EMBEDDED),
     _Rule("openai", _is_gpt, (), _EMBEDDED),
     _Rule("deepseek", _named("deepseek"), (), _EMBEDDED),
@@ -137,7 +139,8 @@ _RULES = (
 def provider_of(model: str, given: str = "") -> tuple[str, str]:
     """The provider of a model as LiteLLM writes it, and its bare name: ``openai/gpt-5`` is ``("openai", "gpt-5")``.
 
-    ``given`` is ``custom_llm_provider``. Without a prefix the name must do; the provider is empty where it does not.
+    ``given`` is ``custom_llm_provider``. Without a prefix, the provider is guessed from the name; it is empty if the
+    name does not show it.
     """
     prefix, slash, rest = model.partition("/")
     if given:
@@ -152,7 +155,7 @@ def provider_of(model: str, given: str = "") -> tuple[str, str]:
 
 def choose_profile(transport: Transport, provider: str, model: str, host: str) -> CacheProfile:
     """The profile of a model by its provider, bare name and host (empty: the provider's own)."""
-    # ``anthropic/claude-x`` behind OpenRouter, ``us.anthropic.claude-x`` on Bedrock: the name itself.
+    # The last part of ``anthropic/claude-x`` (OpenRouter). ``us.anthropic.claude-x`` (Bedrock) stays as it is.
     name = model.rpartition("/")[2].lower()
     server = _server(provider, host)
     for rule in _RULES:
@@ -162,7 +165,7 @@ def choose_profile(transport: Transport, provider: str, model: str, host: str) -
 
 
 def server_of(transport: Transport, provider: str, host: str) -> str:
-    """The provider that is called: by its host, or by litellm's name where no host is given. Empty for an unknown
+    """The provider that is called: found by its host, or litellm's name if no host is given. Empty for an unknown
     host."""
     if transport is Transport.EMBEDDED:
         return EMBEDDED

@@ -1,8 +1,8 @@
 """Finds litellm's bundled price map and reads it as data, because importing litellm takes seconds.
 
-Measured on a 2-core machine with litellm 1.109 (3.2 MB, 4553 models): 25 ms, once at start. Only the fields that
-``proxy.core.money.prices`` reads are kept. Where litellm's own sum for an exchange is another one than ours, though
-both know the same price, ``deviation_of`` says so (compared for every chat model in
+Reading took 25 ms on a 2-core machine with litellm 1.109 (3.2 MB, 4553 models), once at start. Only the fields that
+``proxy.core.money.prices`` reads are kept. For some models, litellm's own sum for an exchange differs from ours,
+although both know the same price; ``deviation_of`` gives the reason (compared for every chat model in
 ``tests/contract/test_litellm_costs.py``).
 
 """
@@ -28,7 +28,7 @@ _UNPREFIXED = frozenset({"openai", "anthropic"})
 
 
 def bundled_price_file() -> Path | None:
-    """Where the installed litellm keeps its price map; None where litellm or the file is missing."""
+    """The path of the installed litellm's price map; None if litellm or the file is missing."""
     if (spec := importlib.util.find_spec("litellm")) is None or not spec.submodule_search_locations:
         return None
     path = Path(spec.submodule_search_locations[0]) / BUNDLED
@@ -36,9 +36,9 @@ def bundled_price_file() -> Path | None:
 
 
 def load_price_map(path: Path | None = None, overrides: Mapping[str, Entry] | None = None) -> PriceMap:
-    """The price map of the installed litellm, or of a file in the same form, and the models that we know besides.
+    """The price map of the installed litellm, or of a file in the same form, together with our own entries.
 
-    Raises OSError or ValueError for a given file that cannot be read.
+    Raises OSError or ValueError if a given file cannot be read.
     """
     source = path or bundled_price_file()
     ours = {name: dict[str, object](row) for name, (row, _) in PRICES.items()}
@@ -52,13 +52,13 @@ def load_price_map(path: Path | None = None, overrides: Mapping[str, Entry] | No
 
 
 def price_for(prices: PriceMap, deployment: Deployment) -> Price | None:
-    """What a deployment's tokens cost.
+    """The price of a deployment's tokens.
 
     The configuration comes first: a price for the deployment's own name, prices among its litellm_params, its
     ``price_key``. Then the upstream's name of the model is looked up, with the provider's prefix (by its host) and
-    without. The deployment's own name is not looked up in the map: it is an alias, and may be the name of another
-    model. How long a prompt and an answer may be is what the model list says, else the map, also beside a price of the
-    configuration's own.
+    without it. The deployment's own name is not looked up in the map: it is an alias, and may be the name of another
+    model. The greatest lengths of prompt and answer come from the configuration, or else from the map, even if the
+    configuration gives the price.
     """
     if (given := prices.override(deployment.name)) is None and "input_cost_per_token" in deployment.params:
         given = price_of(deployment.params)
@@ -88,7 +88,7 @@ _PROVIDERS = {
 
 
 def deviation_of(name: str, entry: Mapping[str, object]) -> str:
-    """Why litellm's sum for a model, by its name in the map, differs from ours; empty where it does not."""
+    """Why litellm's sum for a model, by its name in the map, differs from ours; empty if it does not differ."""
     if "off_peak_pricing" in entry:
         return "litellm takes the price of the hour; ours is the one outside of its cheap hours"
     if name.startswith("gemini-exp"):

@@ -1,8 +1,8 @@
 """The model table, which finds the deployments that serve a model name.
 
 Exact names come first, then wildcards, the most specific pattern first. As in LiteLLM, the part that ``*`` matched in
-``model_name`` replaces ``*`` in ``model``. Several deployments of one name are a group: sessions are spread over them
-by weight, and those of a lower ``order`` come first. After the group come the fallbacks of its name.
+``model_name`` replaces ``*`` in ``model``. Several deployments of one name are a group: sessions are distributed over
+them by weight, and the deployments of a lower ``order`` come first. After the group come the fallbacks of its name.
 """
 
 import re
@@ -29,10 +29,11 @@ _NUMBERED = re.compile(r"^.+#[0-9]+", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class ListedModel(ModelTerms):
-    """One line of the model list. ``model`` is written as LiteLLM does: ``provider/name``; both may hold ``*``.
+    """One entry of the model list. ``model`` is written as in LiteLLM: ``provider/name``. ``name`` and ``model`` may
+    contain ``*``.
 
-    ``transport`` and ``profile`` are None where the configuration does not say. ``id`` is a further name, of this line
-    alone. ``line`` is the number of the entry in the configuration, None where it has none.
+    ``transport`` and ``profile`` are None if the configuration does not set them. ``id`` is a further name, only for
+    this entry. ``line`` is the number of the entry in the configuration; None if it has none.
     """
 
     name: str
@@ -46,7 +47,7 @@ class ListedModel(ModelTerms):
 
 
 def deployment_of(entry: ListedModel, price_of: PriceOf, name: str = "", model: str = "") -> Deployment:
-    """The deployment that an entry describes. For a wildcard, ``name`` and ``model`` are those of the request."""
+    """The deployment that an entry describes. For a wildcard entry, ``name`` and ``model`` are those of the request."""
     written = model or entry.model
     provider, bare = provider_of(written, entry.provider)
     transport = entry.transport or _default_transport(provider, entry.base_url)
@@ -86,12 +87,12 @@ def _fitted(profile: CacheProfile, model: str, price: Price | None) -> CacheProf
         return profile
     profile = fitted(profile, model)
     read = price.read / price.input if price and price.input and profile.listed_read else None
-    # The price map fills an unknown read price with the input price; that says nothing about the provider.
+    # For an unknown read price, the price map holds the input price; that says nothing about the provider.
     return replace(profile, read=read) if read is not None and 0 < read < 1 else profile
 
 
 def _default_transport(provider: str, base_url: str) -> Transport:
-    """``http`` where the server is given and speaks OpenAI's protocol; litellm translates for all others."""
+    """``http`` if the server is given and uses OpenAI's protocol. For all others, litellm translates."""
     if provider == Transport.EMBEDDED:
         return Transport.EMBEDDED
     return Transport.HTTP if provider == "openai" and base_url else Transport.LITELLM
@@ -102,10 +103,10 @@ def _host(base_url: str) -> str:
 
 
 class ModelTable:
-    """Which deployment serves a model name, by the entries of a configuration. ``aliases`` are further names for names
-    in it; ``fallbacks`` are the names that serve a name when all of its own deployments fail (``*``: any name),
-    ``wider`` those that serve it when its context windows are too small; ``default`` is the name whose deployment
-    serves paths that name no model; ``hidden`` are names that serve and are not listed."""
+    """Finds the deployments of a model name among the entries of a configuration. ``aliases`` are further names for
+    names in it. ``fallbacks`` are the names that serve a name when all of its own deployments fail (``*``: any name).
+    ``wider`` are the names that serve it when its context windows are too small. ``default`` is the name whose
+    deployment serves paths that name no model. ``hidden`` are names that are served but not listed."""
 
     def __init__(
         self,
@@ -132,11 +133,11 @@ class ModelTable:
         }
         self._by_id = _by_id(named.values(), self._exact)
         self._wildcards = [(pattern, entries) for pattern, entries in sorted(self._patterns.items(), key=_specificity)]
-        # Names behind a wildcard are the clients' choice: the memory of them is bounded.
+        # Clients choose the names that match a wildcard, so only a bounded number of them is remembered.
         self._matched: LastUsed[str, Levels] = LastUsed(_CACHED_NAMES)
 
     def replace(self, table: "ModelTable") -> None:
-        """Serve what another table lists from now on. A request that runs keeps the deployments it was given."""
+        """From now on, serve the models of another table. A running request keeps the deployments that it was given."""
         vars(self).update(vars(table))
 
     def resolve(self, name: str) -> Deployment:
@@ -148,7 +149,8 @@ class ModelTable:
         return [deployment for level in self._own(name) for deployment in level]
 
     def levels(self, name: str) -> Levels:
-        """Every deployment for that name, the equal ones together, then those of its fallbacks. Raises UnknownModel."""
+        """Every deployment for that name, the deployments of equal order together, then those of its fallbacks. Raises
+        UnknownModel."""
         own = self._own(name)
         if not self._fallbacks:
             return own
@@ -157,8 +159,9 @@ class ModelTable:
         return (*own, *(level for other in others if other not in (name, target) for level in self._own(other)))
 
     def wider(self, name: str) -> Levels:
-        """Who serves that name where the context windows of its own deployments are too small: the names that the
-        configuration has for it, then those that it has for these in turn. Raises UnknownModel."""
+        """The deployments that serve that name if the context windows of its own deployments are too small: those of
+        the names that the configuration gives for it, then those of the names that it gives for these in turn. Raises
+        UnknownModel."""
         if not self._wider:
             return ()
         found: list[tuple[Deployment, ...]] = []
@@ -186,8 +189,8 @@ class ModelTable:
         return found
 
     def spellings(self, name: str) -> Sequence[str]:
-        """Every name by which clients and the configuration mean what ``name`` is served by: the line of the list, the
-        name with its provider and without, what an alias leads to, and last the name itself."""
+        """Every name by which clients and the configuration may mean the deployments of ``name``: the entry's name, the
+        name with its provider and without it, the target of an alias, and last the name itself."""
         target = self._aliases.get(name, name)
         provider, bare = provider_of(target)
         served = self._served(target)
@@ -223,11 +226,11 @@ class ModelTable:
         return list(self._patterns)
 
     def transports(self) -> frozenset[Transport]:
-        """The transports that some deployment uses."""
+        """The transports that the deployments use."""
         return frozenset(deployment.transport for deployment in self._every())
 
     def sole(self) -> Deployment | None:
-        """The one upstream on the http transport that gets all names as they are; None where there are others."""
+        """The only upstream, if it is on the http transport and gets all names unchanged; None if there are others."""
         entries = self.wildcards()
         if self._exact or self._aliases or self._fallbacks or [entry.name for entry in entries] != ["*"]:
             return None
@@ -235,7 +238,7 @@ class ModelTable:
         return only if only.transport is Transport.HTTP and only.model == "*" else None
 
     def known(self, deployment_id: str) -> Deployment | None:
-        """The deployment of that id; the first of its group where it is gone; None where the group is gone, too."""
+        """The deployment of that id; the first of its group if it is gone; None if the group is also gone."""
         name = deployment_id.rpartition("#")[0] if _NUMBERED.fullmatch(deployment_id) else deployment_id
         for asked in (deployment_id, name):
             try:
@@ -246,8 +249,8 @@ class ModelTable:
         return None
 
     def unnamed(self) -> Sequence[Deployment]:
-        """The deployments that may serve paths that name no model, one for each upstream: the default's deployment,
-        else those of the entry for every name, else all. litellm has no such paths. Raises UnknownModel."""
+        """The deployments that may serve paths that name no model, one for each upstream: the default's deployment, or
+        else those of the entry for every name, or else all. litellm has no such paths. Raises UnknownModel."""
         if self._default:
             return (self.resolve(self._default),)
         of_any_name = [deployment_of(entry, self._price_of) for entry in self._patterns.get("*", ())]
@@ -262,8 +265,8 @@ class ModelTable:
         raise UnknownModel("This path names no model, and the proxy has no upstream that it could be passed on to.")
 
     def _match(self, name: str) -> Levels:
-        """Find a wildcard by the name itself, then with its provider's prefix: ``gpt-5`` is found under
-        ``openai/*``."""
+        """Find a wildcard that matches the name itself, or the name with its provider's prefix: ``gpt-5`` is found
+        under ``openai/*``."""
         if len(name) > _MAX_NAME_CHARS:
             return ()
         provider, _ = provider_of(name)
@@ -281,18 +284,19 @@ class ModelTable:
 
 
 def _group(entries: Sequence[ListedModel], deployments: Sequence[Deployment]) -> Levels:
-    """The deployments of one name by their order, numbered where there are several."""
+    """The deployments of one name by their order, numbered if there are several."""
     levels: dict[int, list[Deployment]] = {}
     for number, (entry, deployment) in enumerate(zip(entries, deployments, strict=True), start=1):
         id_ = _numbered(deployment.name, number, len(entries))
-        # All names behind a wildcard share its limits: names are the clients' choice.
+        # All names that match a wildcard share its limits, because clients choose the names.
         rates = deployment.rates and replace(deployment.rates, holder=_numbered(entry.name, number, len(entries)))
         levels.setdefault(entry.order, []).append(replace(deployment, id=id_, rates=rates))
     return tuple(tuple(levels[order]) for order in sorted(levels))
 
 
 def _by_id(groups: Iterable[Sequence[ListedModel]], exact: Mapping[str, Levels]) -> dict[str, Levels]:
-    """Each deployment whose line has an id, alone. It keeps its number in its group, and so its breaker."""
+    """By id: each deployment whose entry has an id, alone. It keeps its number in its group, and so its circuit
+    breaker."""
     found: dict[str, Levels] = {}
     for group in groups:
         deployments = {one.id: one for level in exact[group[0].name] for one in level}
@@ -308,13 +312,14 @@ def _numbered(name: str, number: int, size: int) -> str:
 
 
 def _specificity(item: tuple[str, list[ListedModel]]) -> tuple[int, int]:
-    """Longer patterns first, and of equal length the one with fewer stars."""
+    """A sort key: longer patterns come first; of equally long patterns, the pattern with fewer stars comes first."""
     pattern, _ = item
     return -len(pattern), pattern.count("*")
 
 
 def _substituted(model: str, name: str, parts: Sequence[str]) -> str:
-    """``model`` with its stars replaced in turn. With fewer stars than matched parts the whole name is passed on."""
+    """``model`` with its stars replaced in turn. If it has fewer stars than there are matched parts, the whole name is
+    passed on."""
     if "*" not in model:
         return model
     if len(parts) > model.count("*"):

@@ -1,7 +1,8 @@
-"""Attempts that are under way: LiteLLM calls a deployment, and has not yet told what became of it.
+"""Attempts that are under way: LiteLLM has called a deployment, and has not reported the end of the call yet.
 
-A call of a client's is one or more attempts (retries, fallbacks), all under the call's id. LiteLLM tells the end of
-each by one hook or another, and of some by none. What is never told is dropped by time, and by the room that all take.
+A client's call is one or more attempts (retries, fallbacks), all under the call's id. LiteLLM reports the end of most
+attempts by one of several hooks, and the end of some by none. Attempts without a reported end are dropped after some
+time, or when all attempts together take too much room.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,17 +15,17 @@ from proxy.inside.rewriting import Rewriting
 from proxy.ports import Plan
 
 LONGEST_S = 7200.0
-"""An attempt of which nothing was heard for so long is over: LiteLLM's own time-out is 6,000 s by default."""
+"""An attempt without any report for this long counts as over: LiteLLM's own time-out is 6,000 s by default."""
 _MOST_CALLS = 10_000
-# Retries and fallbacks are fewer. Clients may choose the id of a call, and give the same one to many.
+# There are fewer retries and fallbacks than this. Clients may choose the id of a call, and use the same id for many.
 _MOST_OF_A_CALL = 100
 _MOST_BYTES = 256 << 20
 
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One call of a deployment: the arguments as they ``came``, and what was ``rewritten`` of them; None where the
-    request goes as it came."""
+    """One call of a deployment. ``came`` are the arguments as they came. ``rewritten`` is the change that was made to
+    them; None if the request is sent as it came."""
 
     call_id: str
     model_id: str
@@ -41,12 +42,12 @@ class Attempt:
         return changed["messages"] if "messages" in changed else self.came.get("messages")
 
     def is_shown_by(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether arguments hold the messages that were sent for this attempt."""
+        """Whether the arguments contain the messages that were sent for this attempt."""
         mine, theirs = self.messages, arguments.get("messages")
         return mine is not None and (theirs is mine or theirs == mine)
 
     def is_continued_by(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether arguments hold these messages, and others behind them."""
+        """Whether the arguments' messages begin with the messages that were sent for this attempt."""
         mine, theirs = self.messages, arguments.get("messages")
         return isinstance(mine, list) and isinstance(theirs, list) and theirs[: len(mine)] == mine
 
@@ -61,13 +62,13 @@ class OpenAttempts:
         return attempt in self._calls.get(attempt.call_id, ())
 
     def begin(self, attempt: Attempt, now: float) -> None:
-        """An attempt begins at ``now``, in unix seconds."""
+        """Add an attempt that begins at ``now``, in unix seconds."""
         self._calls.put(attempt.call_id, (*self._calls.get(attempt.call_id, ())[-_MOST_OF_A_CALL:], attempt))
         while now - next(iter(self._calls.values()))[-1].exchange.arrival.now > LONGEST_S:
             self._calls.drop_oldest()
 
     def end(self, attempt: Attempt) -> bool:
-        """The attempt is over; False where it was over before."""
+        """Remove an attempt that is over. Returns False if it was already over before."""
         if attempt not in self:
             return False
         left = [one for one in self._calls[attempt.call_id] if one is not attempt]
@@ -77,8 +78,8 @@ class OpenAttempts:
         return True
 
     def of(self, call_id: object, arguments: Mapping[str, Any] | None = None, model_id: str = "") -> Attempt | None:
-        """The attempt of a call that is meant: the one whose messages stand in the ``arguments``, or the one at that
-        deployment, or else the last one."""
+        """The attempt of a call to which a report belongs: the attempt whose messages are in the ``arguments``, or the
+        attempt at that deployment, or else the last attempt."""
         found = self._calls.get(call_id, ()) if isinstance(call_id, str) else ()
         if len(found) > 1 and arguments is not None:
             found = [one for one in found if one.is_shown_by(arguments)] or found
@@ -88,5 +89,5 @@ class OpenAttempts:
 
 
 def _weight(attempts: Sequence[Attempt]) -> int:
-    """Bytes, about."""
+    """The approximate size in bytes."""
     return sum(len(one.plan.body) + len(one.plan.original) for one in attempts)

@@ -1,8 +1,8 @@
-"""LiteLLM's hooks, contained: nothing is raised into LiteLLM, and no request waits for a failure of ours twice.
+"""LiteLLM's hooks, contained: no error is raised into LiteLLM, and no request waits for our failure twice.
 
-What plans and settles is built by the first request, on the event loop that serves, from the ``stratiform`` section of
-LiteLLM's configuration. A section that is broken, or a store that cannot be used, is told once, and every request goes
-as it came: LiteLLM serves on.
+The first request builds the parts that plan and settle, on the serving event loop, from the ``stratiform`` section of
+LiteLLM's configuration. If the section is broken, or the store cannot be used, this is logged once, and every request
+is sent as it came: LiteLLM goes on serving.
 """
 
 import asyncio
@@ -39,12 +39,12 @@ _WITHOUT_EFFECT = (
     "structured", "prompts", "window", "objects", "ui", "metrics", "otel", "clock", "request_id", "log_level",
     "log_format",
 )  # fmt: skip
-"""Settings of the section that are about a server of ours, or about what LiteLLM does itself."""
+"""Settings of the section that apply only to our own server, or to things that LiteLLM does itself."""
 
 
 class Callback:
-    """Calls the steps of ``Work``, which the first request builds and all others use. Which of LiteLLM's hooks runs
-    when was found out by running 1.106.2, 1.108 and 1.109.3 (tests/e2e)."""
+    """Calls the steps of ``Work``, which the first request builds and all other requests use. When LiteLLM runs each of
+    its hooks was found out by running 1.106.2, 1.108 and 1.109.3 (tests/e2e)."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -55,7 +55,7 @@ class Callback:
         self.share = ShareOfTime(1.0)
 
     async def before_attempt(self, arguments: Mapping[str, Any], call_type: object) -> dict[str, Any] | None:
-        """A deployment is about to be called: the arguments to go on with; None: the caller's own."""
+        """A deployment is about to be called. Returns the arguments for the call; None: the caller uses its own."""
         if getattr(call_type, "value", call_type) != _CHAT:
             return None
         try:
@@ -66,14 +66,15 @@ class Callback:
         return await self._contained(work.plan(arguments, self.stood_down))
 
     async def after(self, step: Callable[..., Coroutine[Any, Any, T]], *given: Any) -> T | None:
-        """LiteLLM tells something of an attempt: call that method of ``Work``, where there has been a first request."""
+        """LiteLLM reports something about an attempt: call this method of ``Work``, if the first request has built
+        it."""
         if self._building is None or not self._building.done() or self._loop is not asyncio.get_running_loop():
             return None
         work = self._building.result()
         return await self._contained(step(work, *given)) if work is not None else None
 
     async def work(self) -> Work:
-        """What plans. Raises StoodDown where there is none, or not yet."""
+        """The ``Work`` that plans. Raises StoodDown if it could not be built, or is not built yet."""
         loop = asyncio.get_running_loop()
         if self._building is None:
             self._loop, self._building = loop, loop.create_task(self._build())
@@ -88,14 +89,14 @@ class Callback:
         return work
 
     def stood_down(self, reason: StandDownReason) -> None:
-        """A request goes as it came."""
+        """Note that a request is sent as it came."""
         if self.metrics is not None:
             self.metrics.callback_stood_down(reason)
         self.tell(f"requests go as they came ({reason})")
 
     async def _contained(self, step: Coroutine[Any, Any, T]) -> T | None:
-        """Do a step. An error of our own goes no further: only its type and its place are told, because a message could
-        quote a prompt."""
+        """Run a step. Our own errors are not passed on: only the type and the place of an error are logged, because its
+        message could quote a prompt."""
         try:
             return await timed(step, self.share)
         except Exception as error:  # noqa: BLE001 - nothing is raised into LiteLLM
@@ -105,7 +106,7 @@ class Callback:
             return None
 
     def tell(self, text: str) -> None:
-        """Log a text, the first time."""
+        """Log a text, only the first time."""
         if text not in self._told and len(self._told) < 1000:
             self._told.add(text)
             _log.warning("inside LiteLLM: %s", text)
@@ -149,37 +150,38 @@ class Callback:
 
 
 def _unwatched(settings: Settings) -> Settings:
-    """The settings of a proxy that serves no page: what only pages show is not found out."""
+    """The settings of a proxy that serves no pages, so that data that only pages show is not collected."""
     ours = settings.stratiform
     return replace(settings, stratiform=ours.model_copy(update={"ui": ours.ui.model_copy(update={"enabled": False})}))
 
 
 class Recording:
-    """Writes what attempts have cost into the ledger (the port Admission). LiteLLM admits requests and enforces its own
-    budgets: nothing is asked here, nothing reserved, and nothing refused."""
+    """Writes the cost of attempts into the ledger (the port Admission). LiteLLM admits requests and enforces its own
+    budgets, so nothing is checked, reserved or refused here."""
 
     def __init__(self, store_client: StoreClient) -> None:
         self._store_client = store_client
         self.is_immediate = not store_client.is_durable
 
     def admit(self, headers: Headers, now: float) -> Principal:
-        """Raises Unauthorized: LiteLLM has said who this is, before anybody asked here."""
+        """Raises Unauthorized: LiteLLM has already identified the sender, so nobody asks here."""
         raise Unauthorized("LiteLLM admits requests")
 
     async def reserve(self, exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
-        """Have the exchange's end recorded, where the store outlives this process: nobody else reads its ledger."""
+        """Have the end of the exchange recorded, if the store outlives this process. Otherwise nobody could read its
+        ledger."""
         if self._store_client.is_durable:
             exchange.reservation = Reservation(exchange.arrival.id, exchange.admitted.team)
 
     async def extend(self, exchange: Exchange, spent: Settlement, further_tokens: int = 0) -> bool:
-        """There is always room."""
+        """Always True: no budget holds here."""
         return True
 
     async def take_turn(self, exchange: Exchange, deployment: Deployment) -> None:
-        """LiteLLM enforces the limits of its deployments."""
+        """Do nothing: LiteLLM enforces the limits of its deployments."""
 
     async def weigh(self, exchange: Exchange) -> None:
-        """No limit holds: the planner's count of the prompt is good enough."""
+        """Do nothing: no limit holds, so the planner's count of the prompt is good enough."""
 
     async def settle(self, exchange: Exchange) -> None:
         """Write the exchange's entry: into the store, or into the spool while the store is away."""

@@ -1,7 +1,7 @@
-"""What the callback reads of the LiteLLM that it runs in (its configuration's file, its response cache, its providers),
-and the metrics that it adds to LiteLLM's.
+"""Reads data of the LiteLLM in which the callback runs (its configuration file, its response cache, its providers), and
+adds the callback's metrics to LiteLLM's.
 
-The module comes from the entry (``plugins/litellm_hook.py``), which alone imports it.
+The module ``litellm`` comes from the entry (``plugins/litellm_hook.py``); only the entry imports it.
 """
 
 import sys
@@ -29,16 +29,17 @@ class Host:
         self.route = Library(litellm).route
 
     def settings_path(self) -> Path | None:
-        """The file that LiteLLM's proxy was started with; None where it was started without one, or as a library."""
+        """The configuration file with which LiteLLM's proxy was started; None if it was started without one, or is used
+        as a library."""
         path = getattr(sys.modules.get(_PROXY_SERVER), "user_config_file_path", None)
         return Path(path) if isinstance(path, str) and path else None
 
     def cache_key(self, arguments: Mapping[str, Any]) -> str | None:
-        """The response cache's key of a request as it came; None where that cache is not asked.
+        """The response cache's key of a request as it came; None if that cache is not used for the request.
 
-        LiteLLM looks an answer up behind the callback. Without a key that is given it would make one of the layout, and
-        equal requests would be found only while their layouts are equal. Raises
-        StoodDown where that cache compares texts by their meaning: a layout is another text.
+        LiteLLM looks up an answer after the callback. Without a given key, it would compute the key from the layout,
+        and equal requests would be found only while their layouts are equal. Raises StoodDown if that cache compares
+        texts by their meaning, because a layout is another text.
         """
         cache, control = self._litellm.cache, arguments.get("cache")
         is_asked = cache is not None and arguments.get("caching") is not False
@@ -55,18 +56,18 @@ class _Collector(Collector):
         self._metrics = metrics
 
     def collect(self) -> Iterable[Metric]:
-        """Every metric of ours; those of the process are LiteLLM's."""
+        """All of our metrics; LiteLLM serves the metrics of the process itself."""
         return (family for family in self._metrics.registry.collect() if family.name.startswith(_PREFIX))
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: names are not claimed, so that a second callback in one process stands in nobody's way."""
+        """Nothing: no names are claimed, so that a second callback in the same process causes no conflict."""
         return ()
 
 
 def export(metrics: Metrics) -> None:
-    """Have the metrics served with LiteLLM's own: in the default registry of prometheus_client.
+    """Have the metrics served together with LiteLLM's own, by the default registry of prometheus_client.
 
-    With ``PROMETHEUS_MULTIPROC_DIR`` every metric of a process is in that folder's files, ours among them, and LiteLLM
-    reads the folder (https://prometheus.github.io/client_python/multiprocess/).
+    With ``PROMETHEUS_MULTIPROC_DIR``, every metric of a process, including ours, is in the files of that folder, and
+    LiteLLM reads the folder (https://prometheus.github.io/client_python/multiprocess/).
     """
     REGISTRY.register(_Collector(metrics))

@@ -1,8 +1,8 @@
-"""Reads LiteLLM's arguments of one call: who sends it, in which session, what is asked, and of which deployment.
+"""Reads LiteLLM's arguments of one call: its sender, its session, its body, and its deployment.
 
-LiteLLM writes who sends a request into ``metadata``, and on some paths into ``litellm_metadata``, where the client's
-own ``metadata`` stands beside it. Only one of the two is LiteLLM's. A scope is therefore made of both: whoever writes
-another's identity into his own half gets a scope that nobody else has.
+LiteLLM writes the sender of a request into ``metadata``. On some paths it writes the sender into ``litellm_metadata``
+instead, and ``metadata`` is the client's own. So only one of the two is LiteLLM's. A scope is therefore made of both: a
+client that writes another sender's identity into its own half gets a scope that nobody else has.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ _SWITCH = "stratiform"
 _PARAMS = ("model", "api_base", "base_url", "custom_llm_provider")
 _HOLDERS = ("metadata", "litellm_metadata")
 _MOST_CHARS = 256
-# What orjson would write in its own way, and no reader would get back as it was.
+# Values that orjson would write in its own form, so that a reader would not get them back unchanged.
 _STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
@@ -39,13 +39,13 @@ StandDownReason = Literal[
     "settings", "starting", "another-loop", "share-of-time", "unreadable", "nested", "injection-points",
     "semantic-cache", "internal-error",
 ]  # fmt: skip
-"""Why an attempt goes as it came although it might have been planned. The package's README says what each means."""
+"""Why an attempt is sent as it came although it might have been planned. The package's README explains each reason."""
 
 StandDown = Callable[[StandDownReason], None]
 
 
 class StoodDown(Exception):
-    """The request goes as it came."""
+    """The request is sent as it came."""
 
     def __init__(self, reason: StandDownReason) -> None:
         super().__init__(reason)
@@ -53,7 +53,7 @@ class StoodDown(Exception):
 
 
 def principal_of(arguments: Mapping[str, Any]) -> Principal:
-    """Who sends the request, by LiteLLM's identities: team, key and user. Of a key LiteLLM tells the hash alone."""
+    """The sender of the request, by LiteLLM's identities: team, key and user. LiteLLM tells only the hash of a key."""
     told = [mapping(arguments.get(holder)) for holder in _HOLDERS]
     whole = [_text(one, "user_api_key_team_id", "user_api_key_hash", joined=True) for one in told]
     scope = hashlib.blake2b("\0".join(["litellm", *whole]).encode("utf-8", "replace"), digest_size=16).hexdigest()
@@ -75,7 +75,7 @@ def headers_of(arguments: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def mode_of(arguments: Mapping[str, Any], allowed: Mode) -> Mode:
-    """The mode of the request: its header may lower what is allowed. What is no mode lowers nothing."""
+    """The mode of the request: its header may lower the allowed mode. A header that names no mode changes nothing."""
     asked = headers_of(arguments).get(MODE_HEADER)
     try:
         return min(allowed, Mode.parse(asked)) if asked else allowed
@@ -84,19 +84,20 @@ def mode_of(arguments: Mapping[str, Any], allowed: Mode) -> Mode:
 
 
 def body_of(arguments: Mapping[str, Any], profile: CacheProfile) -> bytes:
-    """The request as OpenAI's JSON, as far as layouts depend on it. Raises StoodDown where a value has no such form."""
+    """The request as OpenAI's JSON, as far as layouts depend on it. Raises StoodDown if a value has no such form."""
     breaking = profile.breaking
     breaks = {*breaking.before_tools, *breaking.before_system, *breaking.before_messages}
     names = CHAT_FIELDS | breaks | {"model", "cache_control"}
     try:
-        # None says nothing: LiteLLM does not send it.
+        # A value of None is left out, because LiteLLM does not send it.
         return orjson.dumps({n: v for n, v in arguments.items() if n in names and v is not None}, option=_STRICT)
     except (TypeError, ValueError, RecursionError) as error:
         raise StoodDown("unreadable") from error
 
 
 class Deployments:
-    """Finds them by LiteLLM's arguments. ``told`` is told once of an entry that is not understood."""
+    """Finds deployments by LiteLLM's arguments. ``told`` is called with a text about an entry that is not
+    understood."""
 
     def __init__(self, settings: Settings, prices: PriceMap, told: Callable[[str], None]) -> None:
         self._settings = settings
@@ -105,8 +106,8 @@ class Deployments:
         self._known: LastUsed[tuple[str, ...], Deployment | None] = LastUsed(_MOST_DEPLOYMENTS)
 
     def find(self, arguments: Mapping[str, Any]) -> Deployment | None:
-        """The deployment that is called; None where ``model_info.stratiform: false`` switches it off, or where its
-        entry is not understood."""
+        """The deployment that is called; None if ``model_info.stratiform: false`` switches planning off for it, or if
+        its entry is not understood."""
         info, metadata = mapping(arguments.get("model_info")), mapping(arguments.get("metadata"))
         group = metadata.get("model_group") or mapping(arguments.get("litellm_metadata")).get("model_group")
         params = [str(arguments.get(name) or "") for name in _PARAMS]
@@ -120,7 +121,7 @@ class Deployments:
     ) -> Deployment | None:
         if (switch := info.get(_SWITCH)) is False:
             return None
-        # Prices that an entry has for itself stand among LiteLLM's arguments.
+        # The prices of an entry are among LiteLLM's arguments.
         params = {n: v for n, v in arguments.items() if (n in _PARAMS or "_cost" in n) and v}
         try:
             entry = ModelEntry.model_validate({"model_name": name, "litellm_params": params, "model_info": dict(info)})
@@ -149,6 +150,6 @@ def injected_marks(arguments: Mapping[str, Any]) -> int:
 
 
 def _text(told: Mapping[str, Any], *names: str, joined: bool = False) -> str:
-    """The first of these values that is a text; or all of them, told apart."""
+    """The first of these values that is a text and not empty. ``joined``: all of them in one text, with separators."""
     found = [value[:_MOST_CHARS] if isinstance(value := told.get(name), str) else "" for name in names]
     return "\0".join(found) if joined else next(filter(None, found), "")

@@ -1,4 +1,4 @@
-"""A plan as LiteLLM's arguments: what it changes is exchanged in a new mapping, and everything else is the caller's."""
+"""A plan as LiteLLM's arguments: a new mapping with the plan's changes. All other values are the caller's objects."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
@@ -27,11 +27,11 @@ class Rewriting:
     dropped: frozenset[str] = frozenset()
 
     def applied(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The caller's arguments with it, as a new mapping."""
+        """The caller's arguments with this change, as a new mapping."""
         return {**{n: v for n, v in arguments.items() if n not in self.dropped}, **self.changed}
 
     def undone(self, arguments: Mapping[str, Any], came: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments in which it was applied, without it: ``came`` are those that it was applied to."""
+        """The arguments without this change, after it was applied. ``came`` are the arguments before the change."""
         touched = self.changed.keys() | self.dropped
         return {
             **{n: v for n, v in arguments.items() if n not in touched},
@@ -40,9 +40,10 @@ class Rewriting:
 
 
 def rewriting(arguments: Mapping[str, Any], parsed: ParsedBody, plan: Plan, route: Callable[[], Route]) -> Rewriting:
-    """What LiteLLM is to send in place of the request. A field that LiteLLM would refuse for the provider goes into
-    ``extra_body``; where there is no such way, it is left out. Raises StoodDown where what the caller has given is not
-    what its JSON says (a number that is none, a key that is no text): then nothing of it is exchanged."""
+    """The change with which LiteLLM sends the plan in place of the request. A field that LiteLLM would refuse for the
+    provider goes into ``extra_body``; if the provider has no ``extra_body``, the field is left out. Raises StoodDown if
+    a value of the caller differs from its JSON (such as a number that is not finite, or a member's name that is no
+    text): then nothing is changed."""
     before, after = parsed.members, parse_members(plan.body)
     differs = [name for name, raw in after.items() if name != "model" and bytes(raw) != bytes(before.get(name, b""))]
     changed = {name: _value(after[name]) for name in differs if name != _MESSAGES}
@@ -52,7 +53,7 @@ def rewriting(arguments: Mapping[str, Any], parsed: ParsedBody, plan: Plan, rout
     found = route() if added else None
     beside = {name: changed.pop(name) for name in added if found is not None and name not in found.fields}
     if beside and found is not None and found.extra_body:
-        # What the caller says itself counts for more.
+        # The caller's own values win.
         changed["extra_body"] = {**beside, **mapping(arguments.get("extra_body"))}
     if plan.headers:
         changed["extra_headers"] = {**dict(plan.headers), **mapping(arguments.get("extra_headers"))}
@@ -63,12 +64,12 @@ def rewriting(arguments: Mapping[str, Any], parsed: ParsedBody, plan: Plan, rout
 
 
 def _messages(given: Sequence[Any], came: Sequence[bytes], sent: Sequence[Raw]) -> list[Any]:
-    """The messages that are sent. Those that are as they ``came`` are the caller's own."""
+    """The messages that are sent. Messages that are unchanged since they ``came`` are the caller's own objects."""
     raws = [bytes(raw) for raw in sent]
     if len(raws) == len(came):
         changed = [index for index, raw in enumerate(raws) if raw != came[index]]
         if len(changed) <= _MOST_MARKED:
-            # Nothing has moved: the others need not be looked for by what they say, which takes longer.
+            # No message has moved, so the others need not be found by their content, which would take longer.
             for index in changed:
                 _check_plain(given[index])
             exchanged = {index: _value(raws[index]) for index in changed}
@@ -84,8 +85,8 @@ def _value(raw: Raw | bytes) -> Any:
 
 
 def _check_plain(given: object) -> None:
-    """Raises StoodDown where JSON does not give a value back as it was. JSON was written from it before: it is not
-    nested without end, and the names of its members are texts."""
+    """Raises StoodDown if JSON does not give a value back unchanged. JSON was already written from the value, so it is
+    not nested without end, and the names of its members are texts."""
     if isinstance(given, dict | list):
         for each in given.values() if isinstance(given, dict) else given:
             _check_plain(each)

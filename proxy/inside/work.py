@@ -1,8 +1,8 @@
 """One attempt inside LiteLLM, from its plan to its settlement.
 
-Each attempt is planned for its own deployment, from the request as it came. LiteLLM's own repetition of a call, and a
-call that it makes within another one, begin with the arguments that the callback returned: these are known again, and
-what was exchanged is put back first. Of nested calls only the innermost is planned and settled.
+Each attempt is planned for its own deployment, from the request as it came. If LiteLLM repeats a call, or makes a call
+within another one, the new call begins with the arguments that the callback returned. These are recognised, and the
+change is undone first. For nested calls, only the innermost call is planned and settled.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ _MOST_SAID_CHARS = 2000
 
 @dataclass(eq=False)
 class Work:
-    """Plans attempts, and settles each exactly once. ``replaces_points``: where a plan is carried out, LiteLLM's own
+    """Plans attempts, and settles each exactly once. ``replaces_points``: if a plan is carried out, LiteLLM's own
     injection points are left out."""
 
     ports: Ports
@@ -67,8 +67,8 @@ class Work:
     _ending: Tasks = field(default_factory=set)
 
     async def plan(self, arguments: Mapping[str, Any], stood_down: StandDown) -> dict[str, Any] | None:
-        """The arguments of an attempt in whose place the caller goes on with others; None: with its own. ``stood_down``
-        is told where the request goes as it came although it might be planned."""
+        """The arguments with which the caller sends an attempt. None: the caller goes on with its own arguments.
+        ``stood_down`` is called if the request is sent as it came although it might have been planned."""
         restored: dict[str, Any] | None = None
         try:
             restored = await self._restored(arguments)
@@ -80,13 +80,13 @@ class Work:
         return restored
 
     async def succeeded(self, arguments: Mapping[str, Any], response: object) -> None:
-        """A deployment has answered, and not with a stream."""
+        """A deployment has answered without a stream."""
         if (attempt := self.open.of(arguments.get("litellm_call_id"), arguments)) is not None:
             await self._answered(attempt, getattr(response, "usage", None), ExchangeOutcome.COMPLETED)
 
     async def failed(self, arguments: Mapping[str, Any], error: Exception) -> None:
-        """A deployment has refused the request, or could not be reached. A layout that may be to blame is barred for
-        its session: what LiteLLM sends next goes as it came."""
+        """A deployment has refused the request, or could not be reached. If the layout may be the cause, it is barred
+        for its session: LiteLLM's next request is sent as it came."""
         if (attempt := self.open.of(arguments.get("litellm_call_id"), arguments)) is None:
             return
         told = getattr(error, "status_code", 0)
@@ -99,8 +99,8 @@ class Work:
         await self._finish(attempt, ExchangeOutcome.REJECTED if 400 <= status < 500 else ExchangeOutcome.BROKEN)
 
     async def logged(self, details: Mapping[str, Any], response: object) -> None:
-        """LiteLLM logs a success: the end of a stream, be it that its client left, or an answer out of its response
-        cache, for which nobody was called."""
+        """LiteLLM logs a success: the end of a stream (also if its client left), or an answer from LiteLLM's response
+        cache, for which no deployment was called."""
         if (attempt := self._of(details)) is None:
             return
         if details.get("cache_hit") is True:
@@ -111,21 +111,21 @@ class Work:
             await self._answered(attempt, getattr(response, "usage", None), ending)
 
     async def broken(self, details: Mapping[str, Any]) -> None:
-        """LiteLLM logs a failure. Those of calls that were not answered are told otherwise; this is of a stream."""
+        """LiteLLM logs the failure of a stream. Failures of calls without an answer are reported by another hook."""
         if (attempt := self._of(details)) is not None and attempt.exchange.answer.is_accepted:
             await self._answered(attempt, details.get("combined_usage_object"), ExchangeOutcome.BROKEN)
 
     async def headers(self, request: Mapping[str, Any], response: object) -> dict[str, str]:
-        """What is told about a call's last attempt. A stream begins with it; ``response`` is None where nobody
-        answered."""
+        """The headers about a call's last attempt. For a stream, this call marks its beginning. ``response`` is None if
+        no deployment answered."""
         call_id = request.get("litellm_call_id")
         if (attempt := self.open.of(call_id)) is not None and response is not None and attempt.is_stream:
             self._accept(attempt)
         return dict(self._recent.find(call_id) or ()) if isinstance(call_id, str) else {}
 
     async def _restored(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The arguments as they came, where they are those that an earlier attempt of this task was sent with. Raises
-        StoodDown for a call within another one that only begins like that."""
+        """The arguments as they came, if these are the arguments with which an earlier attempt of this task was sent.
+        Raises StoodDown for a nested call whose messages only begin like those of that attempt."""
         if (outer := self._current.get()) is None:
             return None
         theirs, came = arguments.get("messages"), outer.came.get("messages")
@@ -141,15 +141,16 @@ class Work:
         return outer.rewritten.undone(arguments, outer.came) if outer.rewritten is not None and is_shown else None
 
     async def _planned(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The attempt's plan, as arguments; None where the request goes as it came. Raises StoodDown,
-        Unreadable, InvalidRequest."""
+        """The attempt's plan, as arguments; None if the request is sent as it came. Raises StoodDown, Unreadable,
+        InvalidRequest."""
         now = self.ports.clock.now()
         if (deployment := self.deployments.find(arguments)) is None:
             return None
         if not self.replaces_points:
             deployment = _with_room(deployment, injected_marks(arguments))
         body = body_of(arguments, deployment.profile)
-        # What is bound by signed thinking must go out as it was: it is laid out however little time is left.
+        # Messages bound by signed thinking must be sent as they were sent before, so such a request is laid out even if
+        # no time of the share is left.
         if not self.share.has_any() and not may_be_signed(body):
             raise StoodDown("share-of-time")
         parsed = await self.aside.run_large(len(body), self.ports.planner.parse, body)
@@ -198,7 +199,7 @@ class Work:
         attempt = Attempt(call_id, model_id, exchange, plan, is_stream, arguments, rewritten)
         self.open.begin(attempt, exchange.arrival.now)
         self._current.set(attempt)
-        # LiteLLM tells the request's id in a header of its own.
+        # LiteLLM sends the request's id in its own header.
         self._recent.put(call_id, own_headers(exchange, ((ID_HEADER, call_id),)))
 
     def _of(self, details: Mapping[str, Any]) -> Attempt | None:
@@ -206,20 +207,20 @@ class Work:
         return self.open.of(details.get("litellm_call_id"), model_id=str(info.get("id") or ""))
 
     def _accept(self, attempt: Attempt) -> None:
-        """The deployment took the request, and began to answer."""
+        """The deployment has accepted the request, and begun to answer."""
         answer = attempt.exchange.answer
         if answer.first_byte_s is None:
             answer.status, answer.first_byte_s = 200, attempt.exchange.elapsed_s()
             self.ports.planner.on_accepted(attempt.plan, attempt.exchange.time())
 
     async def _answered(self, attempt: Attempt, used: Any, ending: ExchangeOutcome) -> None:
-        """The deployment has answered, to the end or not: LiteLLM says what was ``used``."""
+        """The deployment has answered, completely or not. ``used`` is the usage that LiteLLM reports."""
         self._accept(attempt)
         attempt.exchange.answer.outcome = _outcome(used, is_cut=ending is not ExchangeOutcome.COMPLETED)
         await self._finish(attempt, ending)
 
     async def _finish(self, attempt: Attempt, ending: ExchangeOutcome) -> None:
-        """Settle the attempt, if it was not. LiteLLM does not wait for a store."""
+        """Settle the attempt if it was not settled yet. LiteLLM does not wait for a store."""
         if not self.open.end(attempt):
             return
         attempt.exchange.ending = ending
@@ -232,7 +233,8 @@ class Work:
 
 
 def _with_room(deployment: Deployment, injected: int) -> Deployment:
-    """The deployment with room for so many markers less. Raises StoodDown where none is left."""
+    """The deployment with the ``injected`` number of markers taken from its slots. Raises StoodDown if no slot is
+    left."""
     if not injected:
         return deployment
     left = deployment.profile.max_marks - injected
@@ -242,9 +244,9 @@ def _with_room(deployment: Deployment, injected: int) -> Deployment:
 
 
 def _outcome(used: Any, *, is_cut: bool = False) -> Outcome:
-    """What LiteLLM says of an answer's usage. Of a stream that was ``is_cut`` short it says what the provider had told
-    by then (Anthropic tells the prompt's usage first). Where the provider had told nothing, LiteLLM has counted the
-    tokens by itself, and knows nothing of the cache."""
+    """The outcome with LiteLLM's usage of an answer. For a stream that ``is_cut`` short, LiteLLM gives the usage that
+    the provider had reported by then (Anthropic reports the prompt's usage first). If the provider had reported none,
+    LiteLLM has counted the tokens itself, and knows nothing about the cache."""
     facts = AnswerFacts()
     if used is not None:
         facts.learn({"usage": used.model_dump(exclude_none=True, warnings=False)})

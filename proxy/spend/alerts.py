@@ -1,4 +1,5 @@
-"""Tells clients, webhooks and metrics how budgets stand: a soft limit is passed, a hard limit refuses a request."""
+"""Reports the state of budgets to clients, webhooks and metrics: a soft limit is exceeded, or a hard limit refuses a
+request."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -19,8 +20,8 @@ _MOST_CLAIMED = 10_000
 
 
 class BudgetAlerts:
-    """What this worker has seen of budgets, and the news of them. A notice goes out once in a window, whichever worker
-    sends it: the worker that claims its name in the store does."""
+    """The state of budgets as this worker has seen it, and the notices about it. A notice goes out once in a window:
+    the worker that claims the notice's name in the store sends it."""
 
     def __init__(self, store_client: StoreClient, metrics: Metrics, webhooks: WebhookSender) -> None:
         self._store_client = store_client
@@ -31,23 +32,23 @@ class BudgetAlerts:
         self._remaining: dict[tuple[str, str], tuple[float, float]] = {}
 
     def remaining(self) -> dict[str, tuple[float, float]]:
-        """USD left to each team with a hard limit, as far as this worker saw it: the least of the team's budgets; and
-        the unix seconds at which that budget begins anew, infinite for one that does not."""
+        """For each team with a hard limit, the USD that are left, as far as this worker saw it: the least of the team's
+        budgets. Also the unix seconds at which that budget begins again; infinite if it does not."""
         least: dict[str, tuple[float, float]] = {}
         for (team, _), left in self._remaining.items():
             least[team] = min(left, least.get(team, left))
         return least
 
     async def look(self, team: str, rules: Sequence[Rule], now: float) -> None:
-        """Read what is left of budgets ahead of the first request. A store that is away is not waited for."""
+        """Read what is left of budgets before the first request. It does not wait for a store that is away."""
         for rule in rules:
             booking = booked(rule, NOTHING, now)
             if (balance := await self._store_client.balance(team, booking.charge)) is not None:
                 self._see(team, booking, balance)
 
     async def tell(self, reservation: BudgetReservation, balances: Sequence[Balance], *, is_new: bool = False) -> None:
-        """The counters of a reservation stand at these balances. A soft limit that is reached sends a notice. A
-        new reservation also gets a notice for its client where a soft limit is passed, or will probably be passed."""
+        """Report the balances of a reservation's counters. A soft limit that is reached sends a notice. A new
+        reservation also gets a notice for its client if a soft limit is exceeded, or will probably be exceeded."""
         for booking, balance in reservation.with_balances(balances):
             rule = booking.rule
             self._see(reservation.team, booking, balance)
@@ -66,7 +67,7 @@ class BudgetAlerts:
         if not rule.webhook:
             return
         name = f"{event}:{booking.charge.account}"
-        if booking.window.within:  # a rolling window has no end: once in the time that it takes
+        if booking.window.within:  # a rolling window has no end: one notice in the length of the window
             name = f"{event}:{account_of(rule, rule.window)}"
         if self._claimed.find((team, name)):
             return
@@ -91,7 +92,7 @@ class BudgetAlerts:
 
 
 def header_text(text: str) -> str:
-    """A text as it may stand in a header."""
+    """A text in a form that is allowed in a header."""
     return _UNSAFE.sub("?", text)
 
 

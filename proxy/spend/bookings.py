@@ -1,4 +1,4 @@
-"""The limits that an exchange draws on: rules with their windows, counters and charges, and the headers about them."""
+"""The limits that count an exchange: rules with their windows, counters and charges, and the headers about them."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,20 +33,20 @@ class Booking:
 
 @dataclass(slots=True)
 class BudgetReservation(Reservation):
-    """A reservation as it was asked for. ``is_asked``: the store may know of it."""
+    """A reservation as it was asked for. ``is_asked``: the store may know of the reservation."""
 
     bookings: Sequence[Booking] = ()
     is_asked: bool = False
     estimated: AbstractSet[str] = frozenset()
-    """The limits of which this call alone may go by an estimate of its tokens."""
+    """The counters of limits on which only this call may be counted by an estimate of its tokens."""
     entry: LedgerEntry | None = None
-    """What the ledger gets if nobody settles the exchange."""
+    """The entry that the ledger gets if nobody settles the exchange."""
     bound: InputBound | None = None
-    """What the prompt can have in tokens."""
+    """The bound of the prompt's tokens."""
     deployments: Sequence[Deployment] = ()
-    """Those that may serve the exchange."""
+    """The deployments that may serve the exchange."""
     further: list[Reserve] = field(default_factory=list)
-    """What was set aside later, for further calls."""
+    """Amounts that were set aside later, for further calls."""
 
     def held(self, booking: Booking) -> int:
         """All that is set aside on the counter of a booking."""
@@ -54,8 +54,8 @@ class BudgetReservation(Reservation):
         return booking.charge.amount + sum(one.amount for one in more if one.account == booking.charge.account)
 
     def took_turn(self, turn: Sequence[Booking]) -> None:
-        """A call of a deployment goes out. Of deployments that were called before, only the calls count: the tokens are
-        those of the one that answers."""
+        """A call of a deployment goes out. For deployments that were called before, only the calls count. The tokens
+        count for the deployment that answers."""
         accounts = {one.charge.account for one in turn}
         earlier = (one for one in self.bookings if one.rule.id != DEPLOYMENT_TOKENS_ID)
         self.bookings = [
@@ -64,7 +64,8 @@ class BudgetReservation(Reservation):
         ]
 
     def taken(self, booking: Booking, exchange: Exchange, cost: int) -> int:
-        """What the ended exchange took of a booking, in the unit of its rule. ``cost`` is in nano-dollars."""
+        """The amount that the ended exchange used of a booking, in the unit of its rule. ``cost`` is in
+        nano-dollars."""
         match booking.rule.unit:
             case "usd":
                 return cost
@@ -90,7 +91,7 @@ def account_of(rule: Rule, window: str) -> str:
 
 
 def counter_of(team: str, rule: Rule) -> str:
-    """The counter of a rule in whatever window, by its name among those of all teams."""
+    """The name of a rule's counter among the counters of all teams, without the window."""
     return f"{team}:{account_of(rule, '')}"
 
 
@@ -98,7 +99,7 @@ def booked(rule: Rule, amounts: Mapping[str, Estimate], now: float) -> Booking:
     """The booking of a rule for a request that arrives now and takes these amounts."""
     window = window_at(rule.window, rule.timezone, now)
     estimate = amounts[rule.unit]
-    # A rate limit is about what flows: a generous output limit that no answer reaches must not hold others up.
+    # A rate limit counts the expected amount: a high output limit that no answer reaches must not block other requests.
     amount = estimate.expected if rule.is_rate else estimate.most
     within = tuple(account_of(rule, name) for name in window.within)
     account = account_of(rule, window.name)
@@ -110,8 +111,8 @@ PREFIX = "x-ratelimit-"
 
 def rate_headers(limits: Iterable[tuple[Booking, Balance]], now: float) -> Headers:
     """The headers of rate limits in the form that OpenAI's clients read
-    (https://platform.openai.com/docs/guides/rate-limits#rate-limits-in-headers). Of several limits in one unit, they
-    show the one with the least left. Rules that are no rate limits are left out."""
+    (https://platform.openai.com/docs/guides/rate-limits#rate-limits-in-headers). If there are several limits in one
+    unit, they show the limit with the least left. Rules that are no rate limits are left out."""
     tightest: dict[str, tuple[int, int, float]] = {}
     for booking, balance in limits:
         rule = booking.rule

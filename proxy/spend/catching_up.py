@@ -1,14 +1,14 @@
-"""Keeps the calls that the store gets later, and has them carried out page by page.
+"""Keeps the calls that the store gets later, and has the store carry them out page by page.
 
-They wait in the worker's spool, or in memory where the spool fails. Both places are bounded. A call that neither place
-takes is lost to the ledger; it is counted and logged.
+They wait in the worker's spool, or in memory if the spool fails. Both places are bounded. A call that neither place
+takes is missing from the ledger; it is counted and logged.
 
-The calls of one team in a page are one round trip. Where the store does not take the calls of one team, they wait, and
-the calls of other teams go on.
+The calls of one team in a page are one round trip. If the store does not take the calls of one team, they wait, and the
+calls of other teams go on.
 
-As long as the store does not know of a call, the amount that it will charge is added to what is spent. A settlement
-whose reservation stands in the store counts only for what it charges beyond that reservation, because the store holds
-the reserved amount against the limit already. A reservation that is put off counts until its exchange ends.
+As long as the store does not know of a call, the amount that the call will charge is added to what is spent. If the
+store has the reservation of a settlement, only the amount beyond that reservation counts, because the store already
+counts the reserved amount against the limit. A reservation that is put off counts until its exchange ends.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from proxy.telemetry.metrics import Metrics
 
 
 class Backlog:
-    """The sums of what is put off, by team and counter. It knows the calls of this worker only."""
+    """The sums of the calls that are put off, by team and counter. It knows only the calls of this worker."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Counter[str]] = {}
@@ -36,7 +36,7 @@ class Backlog:
         self._intents: dict[str, Reserve] = {}
 
     def add(self, call: PutOff, reserved: Sequence[Charge] = ()) -> None:
-        """Count a call; ``reserved`` is what the store holds for its exchange."""
+        """Count a call. ``reserved`` are the charges that the store has reserved for its exchange."""
         match call:
             case Reserve():
                 self._intents[call.exchange_id] = call
@@ -63,7 +63,7 @@ class Backlog:
             self._count(intent.team, _amounts(intent.charges), -1)
 
     def _count(self, team: str, amounts: Mapping[str, int], sign: int = 1) -> None:
-        """Add the amounts to the sums of a team, or take them away. No sum is kept that is not above zero."""
+        """Add the amounts to the sums of a team, or subtract them. Only sums above zero are kept."""
         sums = self._sums.setdefault(team, Counter())
         for account, amount in amounts.items():
             sums[account] += sign * amount
@@ -73,7 +73,7 @@ class Backlog:
             del self._sums[team]
 
     def lowered(self, ask: Reserve) -> Reserve:
-        """The reservation to ask the store for: the same charges, under limits that are lowered by what is put off."""
+        """The reservation to ask the store for: the same charges, with limits that are lowered by what is put off."""
         if ask.team not in self._sums:
             return ask
         charges = [
@@ -106,9 +106,9 @@ def _amounts(charges: Sequence[Charge]) -> Counter[str]:
     return Counter({charge.account: charge.amount for charge in charges})
 
 
-# So many teams are served at once, so that requests still find a free connection to the store.
+# The number of teams that are served at once. It is small, so that requests still find a free connection to the store.
 _TEAMS_AT_ONCE = 3
-# So much is kept in memory of what could not be spooled: some ten thousand calls.
+# The most bytes of calls that are kept in memory if they could not be spooled: some ten thousand calls.
 _MOST_IN_MEMORY = 16 << 20
 _LOST_A_LINE = 1000
 # How many lost calls are named in the log when the worker ends, and how many in a line.
@@ -119,12 +119,12 @@ _log = logging.getLogger("stratiform.store")
 
 
 Doubt = Callable[[Exception], Awaitable[bool]]
-"""Whether the store is away, asked about a call that failed."""
+"""Says whether the store is away, after a call has failed with this error."""
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """One attempt to have everything carried out."""
+    """One attempt to have the store carry out all calls."""
 
     is_away: Doubt
     is_over: bool = False
@@ -133,8 +133,8 @@ class _Attempt:
 
 
 class CatchingUp:
-    """The calls that are put off. ``backlog`` knows what they will charge. They wait in the first of the ``spools``;
-    what waits in memory when the worker ends goes to any of them."""
+    """The calls that are put off. ``backlog`` knows what they will charge. They wait in the first of the ``spools``.
+    When the worker ends, the calls that wait in memory go to any spool that takes them."""
 
     def __init__(
         self,
@@ -157,14 +157,14 @@ class CatchingUp:
         self._places = asyncio.Semaphore(_TEAMS_AT_ONCE)
         self.backlog = Backlog()
         self.trouble = ""
-        """Why calls cannot be spooled at present; empty where they can."""
+        """Why calls cannot be spooled at present; empty if they can."""
 
     @property
     def pending(self) -> int:
         return self._memory.size + sum(spool.size for spool in self._spools)
 
     async def adopt(self) -> None:
-        """Take over what dead workers have left."""
+        """Take over the calls that dead workers have left."""
         for spool in self._spools:
             with suppress(StoreError):
                 for call in await spool.adopt():
@@ -172,8 +172,8 @@ class CatchingUp:
         self._metrics.spooled(self.pending)
 
     async def intend(self, ask: Reserve) -> bool:
-        """Keep an intent on disk: what is billed if an exchange that is sent while the store is away is never settled.
-        Whether that could be done."""
+        """Keep an intent on disk: the bill of an exchange that is sent while the store is away and is never settled.
+        Returns whether it could be kept."""
         if not await self._is_spooled(ask):
             return False
         self.backlog.add(ask)
@@ -181,8 +181,9 @@ class CatchingUp:
         return True
 
     async def put_off(self, call: PutOff, reserved: Sequence[Charge] = ()) -> None:
-        """Keep a call for later: on disk, or in memory where even that fails. ``reserved`` is what the store holds for
-        its exchange. What is lost counts against its team's limits as long as anything is put off."""
+        """Keep a call for later: on disk, or in memory if that fails. ``reserved`` are the charges that the store has
+        reserved for its exchange. A call that is lost counts against its team's limits as long as any call is put
+        off."""
         self.backlog.add(call, reserved)
         if not await self._is_spooled(call):
             try:
@@ -192,8 +193,8 @@ class CatchingUp:
         self._metrics.spooled(self.pending)
 
     async def catch_up(self, is_away: Doubt) -> int:
-        """Have the store carry out what is put off, the oldest calls first; how many it took. Calls that fail are kept.
-        ``is_away`` is asked about a failure: where the store is away, that ends the attempt."""
+        """Have the store carry out the calls that are put off, the oldest first. Returns how many it took. Calls that
+        fail are kept. After a failure, ``is_away`` is asked: if the store is away, the attempt ends."""
         attempt = _Attempt(is_away)
         for spool in (self._memory, *self._spools):
             try:
@@ -207,7 +208,7 @@ class CatchingUp:
         return attempt.carried_out
 
     async def aclose(self) -> None:
-        """Write what waits in memory to any spool that takes it, and release the spools. Raises StoreError."""
+        """Write the calls in memory to any spool that takes them, and release the spools. Raises StoreError."""
         lost: list[PutOff] = []
         for spool in self._spools:
             try:
@@ -228,7 +229,7 @@ class CatchingUp:
             await spool.aclose()
 
     async def _empty(self, spool: Spool, attempt: "_Attempt") -> None:
-        """Raises StoreError where the spool fails."""
+        """Have the store carry out the calls of one spool. Raises StoreError if the spool fails."""
         after = 0
         while not attempt.is_over and (page := await spool.page(after)):
             after = page[-1][0]
@@ -292,8 +293,8 @@ class CatchingUp:
 
 
 def lines_of_lost(calls: Sequence[PutOff]) -> Iterator[str]:
-    """Lines for a log about calls that no place takes: how many, what they cost, and which; none where nothing is lost.
-    They show no client's text and no key."""
+    """Log lines about calls that could not be kept anywhere: how many, what they cost, and which. There are no lines if
+    nothing is lost. They show no client's text and no key."""
     if not calls:
         return
     worth_usd = sum(call.entry.cost for call in calls if isinstance(call, Settle)) / NANOS_PER_USD

@@ -1,4 +1,5 @@
-"""What does not work as it should, and whether requests are refused for it: for readiness probes."""
+"""Lists the parts that do not work as they should, and whether requests are refused because of them: for readiness
+probes."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -12,8 +13,9 @@ from proxy.spend.store_client import StoreClient
 def faults(
     store_client: StoreClient, epochs: Epochs, directory: Directory, on_store_error: Literal["allow", "deny"]
 ) -> Sequence[Fault]:
-    """One for each part that does not work. Under ``deny``, a spool that cannot be written bars every request, and a
-    store that is away those under a hard budget; until the store has been read once, there may be one for anybody."""
+    """One fault for each part that does not work. Under ``deny``, a spool that cannot be written blocks every request.
+    A store that is away blocks the requests under a hard budget. Until the store has been read once, any request may be
+    under a hard budget."""
     denies = on_store_error == "deny"
     denies_some = denies and any(budget.hard is not None for budget in directory.snapshot.budgets.values())
     found = []

@@ -1,8 +1,8 @@
-"""Notices when the store was emptied or exchanged for another one (``proxy.core.epoch``).
+"""Notices when the store was emptied or replaced by another one (``proxy.core.epoch``).
 
 The known epoch is kept in memory and in a small file of the spool folder, one file for each address of a store. Every
-reservation brings the epoch of the store that granted it, so that the first request after the loss notices an emptied
-Redis. In addition, the store is asked every few seconds. The caller of ``trusts`` decides what follows from the answer.
+reservation brings the epoch of the store that granted it, so the first request after the loss notices an emptied Redis.
+In addition, the worker asks the store every few seconds. The caller of ``trusts`` decides what follows from the answer.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ _log = logging.getLogger("stratiform.store")
 
 
 class Epochs:
-    """What a worker knows of its store. ``file`` is where the epoch is remembered; None: nowhere. ``on_change`` is
-    called with True when another store is found than the known one, and with False when that store was accepted."""
+    """A worker's knowledge about the epoch of its store. ``file`` is where the epoch is remembered; None: nowhere.
+    ``on_change`` is called with True if the store is not the known one, and with False when that store was accepted."""
 
     def __init__(
         self,
@@ -46,16 +46,17 @@ class Epochs:
 
     @property
     def trouble(self) -> str:
-        """What is wrong with the store; empty: nothing."""
+        """A text that says what is wrong with the store; empty if nothing is wrong."""
         return "it was emptied or exchanged, and nobody has accepted it as it is" if self._lost else ""
 
     async def recall(self) -> None:
-        """Read what an earlier process knew."""
+        """Read the epoch that an earlier process knew."""
         found = await asyncio.to_thread(read_small, self._file)
         self._known = found[:_MOST_BYTES].decode("ascii", "ignore").strip()
 
     async def start(self) -> None:
-        """Recall what was known, and ask the store until ``aclose``. A store that is away is not waited for."""
+        """Recall the known epoch, and ask the store regularly until ``aclose``. It does not wait for a store that is
+        away."""
         await self.recall()
         await self._try()
         if self._store.is_durable:
@@ -65,8 +66,8 @@ class Epochs:
         await cancel(self._tasks)
 
     async def trusts(self, granted_by: str | None, counters: Sequence[str]) -> bool:
-        """Whether the counters of these names can be relied on. ``granted_by`` is the epoch of the store that granted a
-        reservation; None: nothing was granted yet. A store that cannot be asked is not trusted."""
+        """Whether the counters of these names are reliable. ``granted_by`` is the epoch of the store that granted a
+        reservation; None: nothing was granted yet. A store that does not answer is not trusted."""
         if not self._lost and (granted_by is None or (granted_by and granted_by == self._known)):
             return True
         try:
@@ -81,7 +82,7 @@ class Epochs:
         return epoch.not_accepted(await self._store.facts())
 
     async def accept(self) -> Sequence[str]:
-        """Accept the store as it is; the epochs whose loss is accepted. Raises StoreError."""
+        """Accept the store as it is. Returns the epochs whose loss is accepted. Raises StoreError."""
         await self._ask()
         facts = await self._store.facts()
         await self._store.put_facts(epoch.to_accept(facts), overwrite=True)
@@ -89,7 +90,7 @@ class Epochs:
         return epoch.not_accepted(facts)
 
     async def restored(self, counter: str) -> None:
-        """A counter was restored and can be relied on again. Raises StoreError."""
+        """Note that a counter was restored and is reliable again. Raises StoreError."""
         await self._ask()
         await self._store.put_facts(epoch.to_restore(await self._store.facts(), counter), overwrite=True)
 

@@ -1,4 +1,4 @@
-"""Estimates what a request will take of each kind of limit: at most, and probably."""
+"""Estimates how much a request will use of each kind of limit: at most, and probably."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -25,20 +25,21 @@ _MOST_DEPLOYMENTS = 1000
 _OUTPUT_TOKENS = 500.0
 _OUTPUT_WEIGHT = 0.05
 
-# Until enough was seen of a provider, it is assumed to count up to 1.5 times as many tokens as we do: Claude's
+# A provider is assumed to count up to 1.5 times as many tokens as we do until enough of its counts were seen. Claude's
 # tokenizer counts a fifth to a third more tokens in code than the tokenizer that we use. Later, a margin is added to
-# the most seen.
+# the highest factor that was seen.
 _FACTOR = 1.5
 _MARGIN = 1.15
 _SEEN = 50
-# No tokenizer of a language model of today counts more for ordinary text: what does was another prompt.
+# No tokenizer of a current language model counts more for ordinary text. A higher count was the count of another
+# prompt.
 _MOST = 2.1
-# Below this length the provider's template outweighs the text.
+# In a shorter prompt, the provider's template outweighs the text.
 _LEAST_TOKENS = 500
 
 
 class Estimates:
-    """``allows_unknown``: a request whose cost cannot be told is sent although a budget holds for it."""
+    """Estimates requests. ``allows_unknown``: a request of unknown cost is sent although a budget holds for it."""
 
     def __init__(self, price_of: PriceOf, bounds: PromptBounds, *, allows_unknown: bool = False) -> None:
         self._price_of = price_of
@@ -56,11 +57,11 @@ class Estimates:
         estimates: bool = False,
         further_tokens: int = 0,
     ) -> Amounts:
-        """What the request takes in each unit: the most over all deployments that may serve it, of which the first one
-        probably does. The most is what the ``bound`` of its prompt allows for, and ``further_tokens`` that are put into
-        it; without one it is what the request probably takes, which is enough where no hard limit holds. ``estimates``:
-        a count by another tokenizer than the model's is taken, too. Raises InvalidRequest and Forbidden where that
-        cannot be told and a hard limit holds."""
+        """The amounts that the request uses in each unit: the highest over all deployments that may serve it. The first
+        deployment probably serves it. With a ``bound``, the most follows from the bound of the prompt and from
+        ``further_tokens``, which are added to the prompt. Without a bound, it follows from the probable prompt, which
+        is enough if no hard limit holds. ``estimates``: a count by another tokenizer than the model's is also used.
+        Raises InvalidRequest and Forbidden if the amounts cannot be known and a hard limit holds."""
         demand, deployment = exchange.requested.demand, deployments[0]
         _check_clear(demand, rules)
         if demand.kind is Kind.FREE:
@@ -97,8 +98,8 @@ class Estimates:
         }
 
     def booked_prompt(self, exchange: Exchange, deployment: Deployment, bound: InputBound) -> int:
-        """The tokens that are booked for a prompt of which the provider says nothing: as they were counted whole, with
-        what the provider was seen to count beyond that, and never more than the ``bound``."""
+        """The tokens that are booked for a prompt if the provider reports no usage: our count of the whole prompt,
+        raised by the factor that was seen for the provider, and never more than the ``bound``."""
         tokens = bound.tokens(self._factor(deployment, estimates=True), _known_name(deployment))
         return most_prompt(self._price_of(deployment), _with_beyond(exchange.requested.demand, bound), tokens)
 
@@ -108,7 +109,7 @@ class Estimates:
         return self.output_estimates.factor(deployment) if estimates else None
 
     def _as_served(self, deployment: Deployment, demand: Demand) -> Demand:
-        """The demand at its service tier. Where it names no tier, the tier counts that this deployment served
+        """The demand with its service tier. If it names no tier, it gets the tier that this deployment served
         before."""
         tier = "" if demand.wants.tier else self.output_estimates.tier(deployment)
         return replace(demand, wants=replace(demand.wants, tier=tier)) if tier else demand
@@ -162,13 +163,14 @@ def _probable_tokens(exchange: Exchange) -> int:
 
 
 def _known_name(deployment: Deployment) -> str:
-    """The model's name where the upstream's own says nothing of it, such as that of a deployment of Azure's."""
+    """A name that identifies the model, if the upstream's own name does not, such as the name of an Azure
+    deployment."""
     return deployment.price_key or deployment.model
 
 
 def _has_long_life(exchange: Exchange) -> bool:
-    """Whether a marker may ask for the longer life. If the text stands elsewhere in the prompt, more is reserved than
-    needed."""
+    """Whether a marker may ask for the longer TTL. If the searched text stands elsewhere in the prompt, more is
+    reserved than needed."""
     if (plan := exchange.planned.plan) is None:
         return True
     bodies = (plan.body, plan.original) if plan.rewritten else (plan.body,)
@@ -187,34 +189,34 @@ class _Learnt:
 
 
 class OutputEstimates:
-    """The usual length of a deployment's answers, and by how much its token counts exceed ours. It is learnt from what
-    providers report and kept in memory, so that it begins anew with the process."""
+    """The usual length of a deployment's answers, and by how much its token counts exceed ours. Both are learnt from
+    what providers report. They are kept in memory, so a new process starts without them."""
 
     def __init__(self) -> None:
         self._known: LastUsed[str, _Learnt] = LastUsed(_MOST_DEPLOYMENTS)
 
     def factor(self, deployment: Deployment) -> float:
-        """By how much the provider's count of a prompt may pass ours."""
+        """The factor by which the provider's count of a prompt may exceed ours."""
         habit = self._of(deployment)
         learnt = habit.highest * _MARGIN
         return learnt if habit.seen >= _SEEN else max(learnt, _FACTOR)
 
     def output_tokens(self, deployment: Deployment) -> int:
-        """How long an answer probably is."""
+        """How many tokens an answer probably has."""
         return round(self._of(deployment).output_tokens)
 
     def tier(self, deployment: Deployment) -> str:
-        """The service tier of requests that name none, as the provider reported it last."""
+        """The service tier of requests that name no tier, as the provider last reported it."""
         return self._of(deployment).tier
 
     def _of(self, deployment: Deployment) -> _Learnt:
         return self._known.get(deployment.name) or _Learnt()
 
     def learn(self, exchange: Exchange) -> None:
-        """An exchange has ended."""
+        """Learn from an exchange that has ended."""
         usage, deployment = exchange.billed_usage, exchange.deployment
         if exchange.answer.further:
-            # Neither is the sum of several prompts the length of one, nor that of several answers.
+            # The sum over several calls is not the length of one prompt or one answer.
             usage = exchange.answer.outcome.usage
         if usage is None or usage.estimated or deployment is None:
             return

@@ -1,4 +1,4 @@
-"""Renews the reservations of exchanges that run, and has those of workers that died billed as they stand."""
+"""Renews the reservations of running exchanges. Has the store bill the reservations of dead workers as they stand."""
 
 import logging
 from collections.abc import Sequence
@@ -24,43 +24,44 @@ class Leases:
         self._metrics = metrics
         self._lease_s = lease_s
         self._keep_entries_s = keep_entries_s
-        # By exchange: its team, and what the store holds for it.
+        # For each exchange: its team, and the charges that the store has reserved for it.
         self._running: dict[str, tuple[str, Sequence[Charge]]] = {}
         self._forgotten_at = -_FORGET_EVERY_S
 
     def until(self, for_s: float | None = None) -> float:
-        """Until when a reservation stands that is made or renewed now."""
+        """The time at which a reservation that is made or renewed now expires."""
         return self._clock.now() + (self._lease_s if for_s is None else for_s)
 
     def begins(self, ask: Reserve, held: Sequence[Charge] = ()) -> None:
-        """An exchange runs. ``held`` is what the store has reserved for it: nothing where its reservation is put
-        off."""
+        """Note that an exchange runs. ``held`` are the charges that the store has reserved for it: none if its
+        reservation is put off."""
         self._running[ask.exchange_id] = (ask.team, held)
 
     def extended(self, ask: Reserve) -> Reserve:
-        """A reservation that is made late. If its exchange still runs, it stands as long as any other. Else it keeps
-        its own end, and is billed."""
+        """The reservation, if it is made late. If its exchange still runs, it lasts as long as any new reservation.
+        Otherwise it keeps its own expiry time, and is billed."""
         return replace(ask, expires_at=self.until()) if ask.exchange_id in self._running else ask
 
     def made(self, ask: Reserve) -> None:
-        """A reservation was made late."""
+        """Note that a reservation was made late."""
         if ask.exchange_id in self._running:
             self.begins(ask, ask.charges)
 
     def ended(self, exchange_id: str) -> Sequence[Charge]:
-        """An exchange has ended, so that its reservation is not renewed any more. What the store holds for it."""
+        """Note that an exchange has ended, so its reservation is not renewed any more. Returns the charges that the
+        store has reserved for it."""
         _, held = self._running.pop(exchange_id, ("", ()))
         return held
 
     async def look_after(self) -> None:
-        """Renew what runs, bill what has expired, and delete entries whose retention is over. A failure of one team
-        does not stop the others. Raises StoreError."""
+        """Renew reservations of running exchanges, bill expired ones, and delete entries whose retention is over. A
+        failure for one team does not stop the others. Raises StoreError."""
         failure: StoreError | None = None
         teams: dict[str, list[str]] = {}
         for exchange_id, (team, _) in self._running.items():
             teams.setdefault(team, []).append(exchange_id)
         for team, exchange_ids in teams.items():
-            # Meanwhile an exchange may have ended that was deferred: its reservation stands for longer.
+            # A deferred exchange may have ended meanwhile: its reservation lasts longer, and must not be shortened.
             running = [exchange_id for exchange_id in exchange_ids if exchange_id in self._running]
             try:
                 await self._store.renew(team, running, self.until())

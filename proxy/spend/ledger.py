@@ -1,4 +1,4 @@
-"""The ledger's entry for an exchange: who asked for what, when and in which mode, how it ended, and what it cost."""
+"""The ledger's entry for an exchange: its sender, model, time and mode, how it ended, and what it cost."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from proxy.telemetry.metrics import mode_label
 LOST = "lost"
 """The ending of an exchange whose worker died."""
 DEFERRED = "deferred"
-"""The ending of an exchange that the provider went on with, and that nobody asked about again."""
+"""The ending of an exchange that the provider continued in the background, and about which nobody asked again."""
 
 _MOST_CHARS = 256
 _NO_USAGE = Usage(0, 0)
@@ -74,5 +74,5 @@ def _entry(exchange: Exchange, deployment: Deployment | None, **of_its_end: Any)
 
 def _kept(text: str) -> str:
     """A text that a client may have chosen, in a form that the ledger can keep. Half of a surrogate pair is replaced,
-    and whatever looks like a key is taken out."""
+    and everything that looks like a key is removed."""
     return without_shapes(text[:_MOST_CHARS]).encode("utf-8", "replace").decode()

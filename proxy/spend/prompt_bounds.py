@@ -1,7 +1,7 @@
-"""Bounds the tokens of prompts: what a reservation for a request is made from.
+"""Bounds the tokens of prompts. Reservations are made from these bounds.
 
-Each message is weighed once and counted once, and what was found is kept with the message, or by digest. Texts are
-counted only where somebody asks for it, and beside the event loop where there are many that were not counted before.
+Each message is weighed once and counted once, and the result is kept with the message, or by digest. Texts are counted
+only if the caller asks for it. If many of them were not counted before, they are counted outside the event loop.
 """
 
 from collections.abc import Callable, MutableMapping, Sequence
@@ -23,18 +23,20 @@ from proxy.errors import InvalidRequest
 _MOST_KNOWN = 20_000
 _KNOWN_SHARE = 25_000
 _MOST_KEPT_PICTURES = 16
-"""Of one value: thousands of them would take more memory than their bytes, for as long as they are kept."""
+"""The most pictures of one value for which its bound is kept. A bound with thousands of pictures would take more memory
+than their bytes, for as long as it is kept."""
 _LARGE_COUNT_BYTES = 32 << 10
 """About 4 ms of counting."""
 _WEIGHED = "proxy.spend.weighed"
 
 
 _Place = tuple[MutableMapping[object, object], object, str, bytes | Raw]
-"""Where what is known of a value of the body is kept, under which key; the member that it belongs to; the value."""
+"""For one value of the body: where its bound is kept, and under which key; the member that it belongs to; the value."""
 
 
 class PromptBounds:
-    """``encode`` counts tokens whole, as the tokenizers of those models do of which ``is_exact`` says so."""
+    """Bounds prompts. ``encode`` counts the tokens of whole texts. For the models that ``is_exact`` accepts, it counts
+    as the model's own tokenizer does."""
 
     def __init__(
         self,
@@ -43,14 +45,14 @@ class PromptBounds:
         is_exact: Callable[[str], bool] = lambda _: False,
         memory_bytes: int = 512 << 20,
     ) -> None:
-        """``memory_bytes``: the room for layout state, for each 25,000 bytes of which one bound is kept."""
+        """``memory_bytes``: the room for layout state. One bound is kept for each 25,000 bytes of it."""
         self._encode = encode
         self.is_exact = is_exact
         self._aside = aside
         self._known: LastUsed[object, object] = LastUsed(min(_MOST_KNOWN, memory_bytes // _KNOWN_SHARE))
 
     async def bound(self, exchange: Exchange, *, counts: bool) -> InputBound:
-        """The bound for whatever of the request may be sent. With ``counts`` its texts are counted."""
+        """The bound over all bodies that may be sent for the request. With ``counts``, its texts are counted."""
         plan = exchange.planned.plan
         sent = exchange.sent or (() if plan is None else ((plan.body, 0),))
         found = [await self._bound(body, added, counts=counts) for body, added in sent]
@@ -81,7 +83,7 @@ class PromptBounds:
         )
 
     def _places(self, parsed: ParsedBody) -> Sequence[_Place]:
-        """Where the body's values are kept. Raises Unreadable."""
+        """The places where the bounds of the body's values are kept. Raises Unreadable."""
         places: list[_Place] = []
         for name, raw in parsed.members.items():
             if name == "messages" and (messages := parsed.read_messages) is not None:
@@ -94,6 +96,6 @@ class PromptBounds:
 
 
 def size_of(header: bytes) -> Pixels | None:
-    """The pixels of a picture by its header, which is not decoded."""
+    """The size of a picture in pixels, read from its header; the picture is not decoded."""
     width, height = imagesize.get(BytesIO(header), exif_rotation=False) if tells_size(header) else (-1, -1)
     return (width, height) if width > 0 and height > 0 else None

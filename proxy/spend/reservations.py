@@ -1,13 +1,13 @@
-"""Reserves what requests may cost, and settles what they did cost (the port Admission).
+"""Reserves the possible cost of requests, and settles their actual cost (the port Admission).
 
 Before a request is sent, its cost is reserved with every rule that holds for it, in one step. A hard limit counts the
-most that the request can cost, and a soft limit what it will probably cost. When the exchange has ended, its entry is
-written to the ledger and the counters move from reserved to spent, in one step again, before the client gets the last
-bytes of the answer.
+highest possible cost of the request, and a soft limit the probable cost. When the exchange has ended, its entry is
+written to the ledger and the counters move from reserved to spent. This is also one step, and it happens before the
+client gets the last bytes of the answer.
 
 While the store is away, traffic goes on: nothing is reserved, and settlements are spooled. ``on_store_error`` decides
 whether requests under a budget are sent meanwhile (``allow``) or refused (``deny``). Under ``deny`` a limit holds even
-then, because what was reserved stays reserved until it is settled.
+then, because a reserved amount stays reserved until it is settled.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,8 +36,8 @@ DEFERRED_S = 3600.0
 
 
 class BudgetReservations:
-    """Reserves and settles, as ``proxy.engine.ports.Admission`` promises. ``admit`` says who sends a request, and the
-    rules say what holds for it."""
+    """Reserves and settles, as ``proxy.engine.ports.Admission`` promises. ``admit`` finds the sender of a request, and
+    ``rules`` finds the limits that hold for it."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class BudgetReservations:
         epochs: Epochs | None = None,
     ) -> None:
         self.admit = admit
-        # Settling never waits where the store is this process's memory.
+        # Settling never waits if the store is this process's memory.
         self.is_immediate = not store_client.is_durable
         self.store_client = store_client
         self.alerts = alerts
@@ -59,7 +59,8 @@ class BudgetReservations:
         self._denies = on_store_error == "deny"
         self._estimates = estimates
         self._estimated: dict[str, float] = {}
-        """The counters of limits that a call draws on by an estimate, and until when: infinite while the call lasts."""
+        """The counters of limits on which a call is counted by an estimate, and until when; infinite while the call
+        lasts."""
 
     async def start(self) -> None:
         """Begin to look after reservations, and to deliver notices."""
@@ -67,13 +68,13 @@ class BudgetReservations:
         self.alerts.start()
 
     async def aclose(self) -> None:
-        """Deliver and write what is left, and release the store."""
+        """Deliver the notices and write the calls that are left, and release the store."""
         await self.alerts.aclose()
         await self.store_client.aclose()
 
     async def reserve(self, exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
-        """Set aside the most that this request can cost at its deployment, or at one of the others that may stand in
-        for it. Raises BudgetExceeded, RateLimited, BudgetUnavailable, Forbidden, InvalidRequest."""
+        """Set aside the most that this request can cost at its deployment, or at one of the ``others`` that may serve
+        it instead. Raises BudgetExceeded, RateLimited, BudgetUnavailable, Forbidden, InvalidRequest."""
         deployment = exchange.deployment
         assert deployment is not None
         _check_upstream_keys(exchange.admitted, (deployment, *others))
@@ -85,7 +86,7 @@ class BudgetReservations:
             is_hard=any(rule.hard is not None and not rule.is_rate for rule in rules),
             deployments=(deployment, *others),
         )
-        # From here on the end of the exchange gives the reservation back, even where this call does not return.
+        # From here on, the end of the exchange gives the reservation back, even if this call does not return.
         exchange.reservation = reservation
         if not rules and self.is_immediate:
             return
@@ -141,9 +142,9 @@ class BudgetReservations:
         return not self._denies if answer is None else isinstance(answer, Granted)
 
     async def take_turn(self, exchange: Exchange, deployment: Deployment) -> None:
-        """Count a call of a deployment that has limits of its own, in the minute in which it goes out. As in LiteLLM it
-        goes out while fewer tokens than the limit were used, and its own are counted when it has ended. Raises
-        RateLimited."""
+        """Count a call of a deployment that has its own limits, in the minute in which the call goes out. As in
+        LiteLLM, the call goes out if fewer tokens than the limit were used, and its own tokens are counted when it has
+        ended. Raises RateLimited."""
         held, rules = exchange.reservation, deployment_rules(deployment)
         if not rules or not isinstance(held, BudgetReservation):
             return
@@ -177,11 +178,11 @@ class BudgetReservations:
         *,
         counts: bool = False,
     ) -> Reserve:
-        """What is asked of the store, and noted of it in the reservation.
+        """The reservation that the store is asked for. Its parts are also noted in ``reservation``.
 
-        Where the model's tokenizer is not known, a count is an estimate that its client may have made wrong. One call
-        at a time of each limit may go by one, so that no limit is passed by more than the error of one estimate; all
-        others go by their bytes.
+        If the model's tokenizer is not known, a token count is only an estimate, and the client may have made it wrong.
+        Under each limit, only one call at a time may be reserved by such an estimate, so that no limit is exceeded by
+        more than the error of one estimate. All other calls are reserved by their bytes.
         """
         now, estimates, deployments = exchange.arrival.now, False, reservation.deployments
         reservation.bound = bound
@@ -199,7 +200,7 @@ class BudgetReservations:
         return Reserve(reservation.exchange_id, reservation.team, charges, self.store_client.lease(), entry)
 
     async def weigh(self, exchange: Exchange) -> None:
-        """Count the prompt of an exchange of which no usage came, so that it is not booked by its bytes."""
+        """Count the prompt of an exchange if the provider reported no usage, so that it is not booked by its bytes."""
         held, deployment = exchange.reservation, exchange.deployment
         is_text = exchange.requested.demand.kind in (Kind.TEXT, Kind.PROMPT)
         if not isinstance(held, BudgetReservation) or not held.is_hard or deployment is None or not is_text:
@@ -209,12 +210,13 @@ class BudgetReservations:
             held.prompt_tokens = self._estimates.booked_prompt(exchange, deployment, bound)
 
     async def defer(self, exchange: Exchange) -> None:
-        """Keep what is reserved for an exchange that the provider still works on, for ``DEFERRED_S``: then it is billed
-        as it stands, unless ``settle_later`` came first. Where the store is away, it is billed so at once."""
+        """Keep the reservation of an exchange on which the provider still works, for ``DEFERRED_S``. After that time it
+        is billed as it stands, unless ``settle_later`` was called before. If the store is away, it is billed as it
+        stands at once."""
         reservation, deployment = exchange.reservation, exchange.deployment
         if not isinstance(reservation, BudgetReservation) or deployment is None:
             return
-        # What is estimated stays so until it is billed; what nobody asks for any more goes.
+        # The estimated counters stay so until the exchange is billed. Entries whose time is over are removed.
         now, until = exchange.arrival.now, dict.fromkeys(reservation.estimated, exchange.arrival.now + DEFERRED_S)
         self._estimated = {one: last for one, last in {**self._estimated, **until}.items() if last > now}
         entry = reservation.entry or lost_entry(
@@ -222,14 +224,14 @@ class BudgetReservations:
         )
         await self._settle_lost(exchange, reservation)
         entry = replace(entry, status=exchange.answer.status, ending=DEFERRED)
-        # A limit that held when the exchange was reserved is not asked again.
+        # The limits were checked when the exchange was reserved, and are not checked again.
         charges = [replace(booking.charge, limit=None) for booking in reservation.bookings]
         ask = Reserve(reservation.exchange_id, reservation.team, charges, self.store_client.lease(DEFERRED_S), entry)
         if not await self.store_client.defer(ask):
             await self.store_client.settle(Settle(replace(entry, estimated=True), charges))
 
     async def settle_later(self, exchange: Exchange) -> None:
-        """Write a deferred exchange into the ledger with what it did cost, by the rules that hold for it now."""
+        """Write a deferred exchange into the ledger with its actual cost, by the rules that hold for it now."""
         assert exchange.deployment is not None
         rules = self._rules.rules(exchange.admitted, exchange.deployment)
         bookings = [booked(rule, NOTHING, exchange.arrival.now) for rule in rules]
@@ -239,8 +241,8 @@ class BudgetReservations:
         await self._write(exchange, BudgetReservation(exchange.arrival.id, exchange.admitted.team, bookings=bookings))
 
     async def settle(self, exchange: Exchange) -> None:
-        """Write the exchange into the ledger, and replace its reservation by what it did cost. When it returns, that is
-        durable: in the store, or in the spool. What was never sent upstream leaves no trace."""
+        """Write the exchange into the ledger, and replace its reservation by its actual cost. On return, this is
+        durable: in the store, or in the spool. A request that was never sent upstream leaves no trace."""
         reservation = exchange.reservation
         if not isinstance(reservation, BudgetReservation):
             return
@@ -252,7 +254,7 @@ class BudgetReservations:
             self.alerts.note_overrun(reservation, await self._write(exchange, reservation))
 
     async def _write(self, exchange: Exchange, reservation: BudgetReservation) -> Sequence[Charge]:
-        """Write the entry, and replace what is reserved; the charges that replace it."""
+        """Write the entry, and replace the reservation. Returns the charges that replace it."""
         self._estimates.output_estimates.learn(exchange)
         entry = settled_entry(exchange)
         final = _final(reservation, reservation.bookings, exchange, entry.cost)
@@ -262,7 +264,8 @@ class BudgetReservations:
         return final
 
     async def _settle_lost(self, exchange: Exchange, reservation: BudgetReservation) -> None:
-        """Write what was lost before the call on which the provider still works, as an entry of its own."""
+        """Write the usage of calls that were lost before the call on which the provider still works, as a separate
+        entry."""
         if exchange.lost.usage is not None:
             lost = replace(exchange, settlement=exchange.lost, ending=ExchangeOutcome.BROKEN)
             entry = replace(settled_entry(lost), exchange_id=f"{exchange.arrival.id}+0")
@@ -294,15 +297,16 @@ class BudgetReservations:
         error = RateLimited(text, kind=rule.unit, retry_after_s=max(1, int(resets_at - now + 0.999)))
         error.headers.update(rate_headers([(booking, balance)], now))
         if booking.charge.amount > (rule.hard or 0):
-            # It would never fit: to try again is in vain.
+            # The request can never fit into the limit, so a retry is useless.
             error.headers["x-should-retry"] = "false"
         return error
 
     async def _check_store(self, reservation: BudgetReservation, granted_by: str | None) -> None:
-        """Refuse the request where the store has lost the counters that were known, and budgets say so."""
+        """Refuse the request if the store has lost the known counters and ``on_store_error`` denies it."""
         limits = [one.rule for one in reservation.bookings if one.rule.hard is not None and not one.rule.is_rate]
         is_strict = self._denies and bool(limits)
-        # A request that is sent in any case asks only to notice a loss, and that is noticed already.
+        # For a request that is sent in any case, the store is asked only to notice a loss. A known loss needs no
+        # question.
         if self._epochs is None or (self._epochs.trouble and not is_strict):
             return
         counters = [counter_of(reservation.team, rule) for rule in limits]
@@ -313,8 +317,8 @@ class BudgetReservations:
             )
 
     async def _go_without_store(self, reservation: BudgetReservation, ask: Reserve) -> None:
-        """The store is away. A rate limit lets traffic pass meanwhile. For a budget ``on_store_error`` decides, also
-        where the intent to spend cannot be written down."""
+        """Handle a request while the store is away. A rate limit lets traffic pass meanwhile. For a budget,
+        ``on_store_error`` decides, also if the intent to spend cannot be written down."""
         if self._denies and (reservation.is_hard or not self._rules.are_known):
             await self._refuse_unchecked(reservation, "the store does not answer.")
         reservation.is_asked = True
@@ -326,7 +330,7 @@ class BudgetReservations:
         raise BudgetUnavailable(f"The budgets of team '{reservation.team}' cannot be checked: {why}")
 
     async def _give_back(self, reservation: BudgetReservation) -> None:
-        """What is reserved is not used. It may have been granted although the answer was lost."""
+        """Release a reservation that is not used. The store may have granted it although the answer was lost."""
         if reservation.is_asked:
             reservation.is_asked = False
             await self.store_client.release(reservation.exchange_id, reservation.team)
@@ -345,13 +349,14 @@ def _final(
 
 
 def _bounds_prompt(rule: Rule) -> bool:
-    """Whether a limit is held against the most that a prompt can take."""
+    """Whether a limit counts the most that a prompt can use."""
     return rule.hard is not None and rule.unit != "requests" and not rule.is_rate
 
 
 def _cautious(ask: Reserve, bookings: Sequence[Booking]) -> Reserve:
-    """The same, if it takes no limit beyond its half. Bytes are several times the tokens: a request that is reserved
-    by them is spared the counting, but the second half of a limit is for those that were counted."""
+    """The same reservation, with limits of half the size. The number of bytes is several times the number of tokens. A
+    request that is reserved by its bytes needs no counting, but the second half of a limit is only for requests whose
+    tokens were counted."""
     charges = [
         replace(one.charge, limit=one.rule.hard // 2) if _bounds_prompt(one.rule) and one.rule.hard else one.charge
         for one in bookings
@@ -360,8 +365,8 @@ def _cautious(ask: Reserve, bookings: Sequence[Booking]) -> Reserve:
 
 
 def _check_upstream_keys(principal: Principal, deployments: Sequence[Deployment]) -> None:
-    """Raises Forbidden where a deployment needs the client's own key and the key of the request is the proxy's. If that
-    went upstream, it would be given away."""
+    """Raises Forbidden if a deployment needs the client's own key and the key of the request is the proxy's. If the
+    proxy's key went upstream, it would be disclosed."""
     for one in deployments:
         if principal.virtual and one.transport is Transport.HTTP and not uses_operators_key(one):
             raise Forbidden(

@@ -8,7 +8,7 @@ from proxy.core.money.budget import Rule, Unit
 from proxy.ports import Deployment, Principal, RateLimit
 from proxy.storage.port import BudgetRecord
 
-# No budget has such an id: names have no slash.
+# No budget has such an id, because names have no slash.
 REQUESTS_ID = "rate/requests"
 TOKENS_ID = "rate/tokens"
 DEPLOYMENT_REQUESTS_ID = "rate/deployment/requests"
@@ -16,8 +16,8 @@ DEPLOYMENT_TOKENS_ID = "rate/deployment/tokens"
 
 
 class LimitResolver:
-    """Answers for each request from the directory's snapshot, without waiting. ``webhook`` is the default for budgets
-    without one."""
+    """Finds the rules for each request in the directory's snapshot, without waiting. ``webhook`` is the default for
+    budgets without a webhook."""
 
     def __init__(self, directory: Directory, webhook: str = "") -> None:
         self._directory = directory
@@ -37,7 +37,7 @@ class LimitResolver:
 
 
 def budget_rule(budget: BudgetRecord, principal: Principal, model: str, webhook: str = "") -> Rule | None:
-    """A budget as the rule for a request; None where the budget is about somebody or something else.
+    """A budget as the rule for a request; None if the budget is for another key, user or model.
 
     Under a budget for each user (or key), all requests that name no user (or key) share one counter, so that no request
     escapes the budget by naming nobody.
@@ -72,8 +72,8 @@ def budget_name(budget: BudgetRecord) -> str:
 
 
 def _rule_id(budget: BudgetRecord) -> str:
-    """The budget's name, with its unit where the name does not show it. A budget that was deleted and made anew in
-    another unit must not find the counters of the old one."""
+    """The budget's name, with its unit if the name does not show the unit. A budget that was deleted and created again
+    in another unit must not find the old counters."""
     name = budget_name(budget)
     return name if name.endswith("tokens") == (budget.unit == "tokens") else f"{name}/{budget.unit}"
 
@@ -84,7 +84,7 @@ def _title(budget: BudgetRecord, whom: str) -> str:
 
 
 def deployment_rules(deployment: Deployment) -> Sequence[Rule]:
-    """The limits of a deployment itself, whoever sends the requests."""
+    """The limits of a deployment itself, for the requests of all senders together."""
     if deployment.rates is None:
         return ()
     ids = (DEPLOYMENT_REQUESTS_ID, DEPLOYMENT_TOKENS_ID)

@@ -1,14 +1,15 @@
 """The store as requests use it. The store may be slow or away, and no request waits for that twice.
 
-Between the worker and the store stands one of three states::
+The connection between the worker and the store is in one of three states::
 
     in step ──(a call and a ping fail)──> away ──(a ping succeeds)──> catching up
        └──<─────────────────────(nothing is put off any more)──────────────┘
 
 While the store is *away*, no call goes to it, and settlements are put off. While the worker is *catching up*,
 reservations and new settlements go to the store at once, so that the number of calls that were put off only falls.
-Until the store has them, they count against the limits of their team (``proxy.spend.catching_up``). A call that fails
-while the store answers a ping fails alone: it is repeated once, and a settlement that fails again is put off.
+Until the store has these calls, they count against the limits of their team (``proxy.spend.catching_up``). If a call
+fails while the store answers a ping, only this call has failed: it is repeated once, and a settlement that fails again
+is put off.
 """
 
 import asyncio
@@ -27,10 +28,11 @@ from proxy.tasks import Tasks, drain, spawn, within
 from proxy.telemetry.metrics import Metrics
 
 LEASE_S = 60.0
-"""How long a reservation stands without being renewed."""
+"""How long a reservation lasts without being renewed."""
 _TIMEOUT_S = 2.0
 _RETRY_S = 0.5
-# A store that does not answer is away after the time-out. The ping that makes sure takes this share of the time.
+# A store that does not answer counts as away after the time-out. The ping that confirms it takes this share of the
+# time.
 _PING_SHARE = 0.25
 _MOST_PAUSES = 60
 
@@ -40,7 +42,8 @@ _log = logging.getLogger("stratiform.store")
 
 @dataclass(frozen=True, slots=True)
 class StoreTimes:
-    """How long a reservation stands without being renewed, a call may take, and a store that failed is left alone."""
+    """Three times: how long a reservation lasts without being renewed, how long a call may take, and how long to wait
+    before a store that failed is asked again."""
 
     lease_s: float = LEASE_S
     timeout_s: float = _TIMEOUT_S
@@ -81,7 +84,7 @@ class StoreClient:
 
     @property
     def pending(self) -> int:
-        """Calls that the store is still to get."""
+        """How many calls the store has still to get."""
         return self._catching_up.pending
 
     @property
@@ -91,11 +94,11 @@ class StoreClient:
 
     @property
     def troubles(self) -> Mapping[str, str]:
-        """What does not work by now, the "store" or the "spool", and why."""
+        """The parts that do not work now ("store" or "spool"), and why."""
         return {part: why for part, why in (("store", self._trouble), ("spool", self._catching_up.trouble)) if why}
 
     async def start(self) -> None:
-        """Take over what dead workers have left, and start the background loops."""
+        """Take over the calls that dead workers have left, and start the background loops."""
         await self._catching_up.adopt()
         if self.pending:
             await self._come_back()
@@ -105,7 +108,8 @@ class StoreClient:
         spawn(self._renew(), self._tasks)
 
     async def aclose(self) -> None:
-        """Write what can be written, and release the store and the spool. What is left is for the next worker."""
+        """Write the calls that can be written, and release the store and the spool. The next worker takes over the
+        rest."""
         self._closing.set()
         self._news.set()
         self._renewal.set()
@@ -121,8 +125,8 @@ class StoreClient:
                 _log.error("close failed: %s", error)
 
     async def reserve(self, ask: Reserve) -> Granted | Refused | None:
-        """The store's answer, with what is put off counted in; None where the store gave none. In that case the
-        reservation may stand all the same."""
+        """The store's answer, which includes the calls that are put off; None if the store gave no answer. In that case
+        the store may have made the reservation nevertheless."""
         try:
             answer = await self._ask(
                 "reserve", lambda: self._store.reserve(self._catching_up.backlog.lowered(ask), self._clock.now())
@@ -130,7 +134,7 @@ class StoreClient:
         except StoreError:
             return None
         except asyncio.CancelledError:
-            # Whoever asked has gone: the reservation is given back in the background.
+            # The caller was cancelled, so the reservation is given back in the background.
             spawn(self.release(ask.exchange_id, ask.team), self._tasks)
             raise
         if isinstance(answer, Granted):
@@ -139,7 +143,7 @@ class StoreClient:
 
     async def intend(self, ask: Reserve) -> bool:
         """Note an exchange that is sent although the store gave no answer, so that it is billed even if this process
-        dies: on disk when it returns. Whether that could be done."""
+        dies. The note is on disk on return. Returns whether it could be written."""
         if not self.is_durable:
             return True
         charges = [replace(charge, limit=None) for charge in ask.charges]
@@ -149,7 +153,8 @@ class StoreClient:
         return is_kept
 
     async def settle(self, end: Settle) -> Sequence[Balance] | None:
-        """The balances of what was charged; None where the store gave no answer and the settlement was put off."""
+        """Settle an exchange. Returns the balances of its charges; None if the store gave no answer and the settlement
+        was put off."""
         reserved = self._leases.ended(end.exchange_id)
         if not self.is_durable:
             return await self._store.settle(end, self._clock.now())
@@ -160,8 +165,8 @@ class StoreClient:
             return None
 
     async def defer(self, ask: Reserve) -> bool:
-        """Let a reservation stand until its ``expires_at`` without being renewed. Where there is no reservation, it is
-        made. Whether the store answered."""
+        """Keep a reservation until its ``expires_at`` without renewing it. If there is no reservation, it is made.
+        Returns whether the store answered."""
         self._leases.ended(ask.exchange_id)
 
         async def call() -> None:
@@ -184,21 +189,21 @@ class StoreClient:
             await self._put_off(call)
 
     async def balance(self, team: str, charge: Charge) -> Balance | None:
-        """The counter of a charge; None where the store gave no answer."""
+        """The counter of a charge; None if the store gave no answer."""
         try:
             return await self._ask("balances", lambda: self._store.balance(team, charge, self._clock.now()))
         except StoreError:
             return None
 
     async def claim(self, team: str, name: str, keep_s: float) -> bool:
-        """Whether this call is the first to claim a name. It is not where the store gave no answer."""
+        """Whether this call is the first to claim a name. False if the store gave no answer."""
         try:
             return await self._ask("claim", lambda: self._store.claim(team, name, keep_s, self._clock.now()))
         except StoreError:
             return False
 
     async def _ask(self, operation: str, call: Callable[[], Awaitable[_T]]) -> _T:
-        """The store's answer. A call that fails is repeated once. Raises StoreError where the store is away, or the
+        """The store's answer. A call that fails is repeated once. Raises StoreError if the store is away, or if the
         call fails twice."""
         if self.is_away:
             raise StoreError("the store is away")
@@ -240,7 +245,8 @@ class StoreClient:
         await asyncio.shield(self._question)
 
     async def _answers(self, operation: str, limit_s: float) -> bool:
-        """Whether the store answers a ping. Where it does not, it is away; ``operation`` is what was asked of it."""
+        """Whether the store answers a ping. If it does not, the store is away. ``operation`` is the name of the call
+        that failed before."""
         try:
             async with within(limit_s):
                 await self._store.ping()
@@ -266,7 +272,7 @@ class StoreClient:
             self._renewal.set()
 
     async def _catch_up(self) -> int:
-        """Have the store carry out what is put off; how many calls it took."""
+        """Have the store carry out the calls that are put off. Returns how many it took."""
         if self.is_away or not self.pending:
             return 0
 
@@ -298,7 +304,7 @@ class StoreClient:
             if self.is_in_step:
                 await self._news.wait()
             self._news.clear()
-            with suppress(TimeoutError):  # a pause behind each attempt, and behind the first failure
+            with suppress(TimeoutError):  # a pause after each attempt, and after the first failure
                 async with asyncio.timeout(pause_s):
                     await self._closing.wait()
                     return

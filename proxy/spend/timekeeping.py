@@ -1,4 +1,4 @@
-"""Keeps the clock that budgets use: it asks the store for its time, and reads the clock even while no request comes."""
+"""Keeps the clock of budgets correct: asks the store for its time, and reads the clock even while no request comes."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ _log = logging.getLogger("stratiform.clock")
 
 
 class Timekeeper:
-    """Keeps one clock right, between ``start`` and ``aclose``."""
+    """Keeps one clock correct, between ``start`` and ``aclose``."""
 
     def __init__(self, clock: SteadyClock, store: Store) -> None:
         self._clock = clock
@@ -34,19 +34,19 @@ class Timekeeper:
         await cancel(self._tasks)
 
     async def ask(self) -> None:
-        """Ask the store for its time. A store that is away is not waited for."""
+        """Ask the store for its time. It does not wait for a store that is away."""
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(_TIMEOUT_S):
                 before_s = self._clock.readings.monotonic()
                 store_s = await self._store.time()
             if store_s is not None:
                 self._clock.steady.told_by_store(store_s, (before_s + self._clock.readings.monotonic()) / 2)
-        # Reading notices a step, and its end.
+        # Reading the clock notices a step of the time, and the end of the step.
         self._clock.now()
 
 
 class ClockNews:
-    """Reports in the log and in metrics what happens to the machine's clock."""
+    """Reports changes of the machine's clock in the log and in metrics."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

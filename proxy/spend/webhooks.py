@@ -71,7 +71,7 @@ class WebhookSender:
             _log.error("%d notices wait for their webhooks: one more is dropped", _MOST_WAITING)
 
     async def aclose(self) -> None:
-        """Stop, after waiting notices had the time of one attempt."""
+        """Stop. Notices that wait get the time of one attempt first."""
         if self._tasks:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_TIMEOUT_S if not self._queue.empty() else 0):
@@ -100,7 +100,7 @@ class WebhookSender:
         return False
 
     async def _post(self, url: str, body: bytes, notice_id: str) -> str:
-        """Make one attempt; what went wrong, or an empty text."""
+        """Make one attempt. Returns what went wrong, or an empty text."""
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S))
         headers = {

@@ -1,10 +1,10 @@
-"""The windows of budgets: the part of time that a counter counts, and when the counter begins anew.
+"""The windows of budgets: the period that a counter counts, and when the counter begins again.
 
-Calendar windows begin at midnight in the rule's time zone, weeks on Monday, also where clocks are changed in summer.
-Minutes and hours begin on the full minute and hour. A rolling window is counted in parts, and each part has a counter
-of its own: the part in which the request arrives, and as many earlier parts as the window needs to reach back far
-enough. What is within the window always counts, so that the limit holds for every stretch of time of that length. What
-has left the window may count up to one part longer (a 24th of the window, at least a second).
+Calendar windows begin at midnight in the rule's time zone, and weeks on Monday. This also holds if the time zone has
+daylight saving time. Minutes and hours begin on the full minute and hour. A rolling window is counted in parts, and
+each part has a counter of its own: the part in which the request arrives, and as many earlier parts as the window needs
+to reach back far enough. Usage within the window always counts, so that the limit holds for every period of that
+length. Usage that has left the window may count up to one part longer (a 24th of the window, at least a second).
 """
 
 import math
@@ -24,8 +24,8 @@ _ROLLING = "rolling:"
 @dataclass(frozen=True, slots=True)
 class Window:
     """``name`` tells the counter of this window from the counters of other windows. ``within`` are the names of further
-    counters that count towards the same limit. ``resets_at`` is when money is free again, or may be; None for never.
-    ``keep_s`` is how long the counter is of use after a change; None for good."""
+    counters that count towards the same limit. ``resets_at`` is when money is free again, or may be free; None for
+    never. ``keep_s`` is how long the counter is needed after a change; None for ever."""
 
     name: str
     resets_at: float | None
@@ -70,6 +70,6 @@ def _rolling(length_s: int, now: float) -> Window:
     part_s = max(1.0, length_s / _PARTS)
     index = math.floor(now / part_s)
     back = math.ceil(length_s / part_s)
-    # The next part counts, too, because another host's clock may be ahead.
+    # The next part also counts, because another host's clock may be ahead.
     within = tuple(f"r{length_s}:{i}" for i in (index + 1, *range(index - 1, index - back - 1, -1)))
     return Window(f"r{length_s}:{index}", (index + 1) * part_s, length_s + 2 * part_s, within)

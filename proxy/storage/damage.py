@@ -1,8 +1,8 @@
-"""Damage in a SQLite file: the errors that tell of it, and the search for it (``PRAGMA quick_check``).
+"""Damage in a SQLite file: the errors that show it, and the search for it (``PRAGMA quick_check``).
 
-The search is bounded in time and runs beside the event loop. The tables are checked one after the other, the most
-important ones first. SQLite can be interrupted between two tables only, so the thread may go on for a while after its
-time is over. Nobody waits for it then.
+The search is bounded in time and runs outside the event loop. The tables are checked one after the other, the most
+important ones first. The search can be interrupted only between two tables, so the thread may go on for a while after
+its time is over. Nobody waits for it then.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class DamagedFile(StoreError):
 
 
 def code_of(error: BaseException | None) -> int | None:
-    """SQLite's primary result code, where the error has one."""
+    """SQLite's primary result code, if the error has one."""
     code = getattr(error, "sqlite_errorcode", None)
     return code & _PRIMARY if isinstance(code, int) else None
 
@@ -39,13 +39,13 @@ def is_damage(error: BaseException | None) -> bool:
 
 
 def store_error(error: Exception) -> StoreError:
-    """The error as the callers of a store know it."""
+    """The error as a StoreError, which the callers of a store expect."""
     is_damaged = isinstance(error, msgspec.MsgspecError) or is_damage(error)
     return DamagedFile(str(error)) if is_damaged else StoreError(str(error))
 
 
 async def damage_of(path: Path, tables: Sequence[str], most_s: float) -> str | None:
-    """What is wrong with a file, in SQLite's words. Empty: nothing is wrong. None: the time was too short to know."""
+    """The damage of a file, in SQLite's words. Empty: nothing is wrong. None: the time was too short to know."""
     found: Future[str | None] = Future()
     ended = threading.Event()
     threading.Thread(

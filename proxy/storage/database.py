@@ -1,17 +1,17 @@
-"""A SQLite file behind one writer thread, with group commit; and a database without a file.
+"""A SQLite file with one writer thread and group commit, and a database without a file.
 
-The event loop never waits for the disk: work is handed to the thread that owns the connection. Work that gathers while
-one transaction is committed goes into the next transaction together, each piece in a savepoint of its own, so that 200
-exchanges that end at once cost a handful of commits. An answer is given after its commit. Requests and reports each
-read on a connection and a thread of their own: in WAL mode readers do not hold up the writer, and a report that reads
-for seconds holds up no request.
+The event loop never waits for the disk: work is handed to the thread that owns the connection. Work that arrives while
+one transaction is committed goes into the next transaction together, each piece in its own savepoint. So 200 exchanges
+that end at once cost only a few commits. An answer is given after its commit. Requests and reports each read on their
+own connection and thread: in WAL mode, readers do not delay the writer, and a report that reads for seconds delays no
+request.
 
 With ``synchronous=NORMAL`` a commit survives the death of the process; only a power cut or a crash of the operating
 system can undo the last commits (https://www.sqlite.org/pragma.html#pragma_synchronous). With ``fsync``
-(``synchronous=FULL``) a commit survives those, too.
+(``synchronous=FULL``) a commit also survives those.
 
-A connection that has met damage, or that could not roll back, is closed. The next work opens the file anew, so that a
-file that was mended or replaced is used without a restart.
+A connection that has found damage, or that could not roll back, is closed. The next work opens the file again, so that
+a repaired or replaced file is used without a restart.
 """
 
 import asyncio
@@ -40,7 +40,8 @@ _MOST_AT_ONCE = 256
 _BESIDE = ("-wal", "-shm", "-journal")
 _PASSING = DAMAGE | {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 SERVING_WAIT_S = 1.0
-"""How long a process that serves requests waits for another process that writes to the file. Requests wait with it."""
+"""How long a process that serves requests waits for another process that writes to the file. Its requests wait as
+long."""
 
 
 class _LetGo(Exception):
@@ -49,7 +50,7 @@ class _LetGo(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """How a file is opened."""
+    """A file, and the settings with which it is opened."""
 
     path: Path
     migrations: Sequence[str]
@@ -87,10 +88,11 @@ class _Job:
 
 
 class _Reader:
-    """A thread that reads the file beside the thread that writes it. In WAL mode neither waits for the other.
+    """A thread that reads the file at the same time as another thread writes it. In WAL mode neither waits for the
+    other.
 
-    There is one connection, which is made for the first work. A connection that has met damage is closed, and the next
-    work opens the file anew.
+    There is one connection, which is made for the first work. A connection that has found damage is closed, and the
+    next work opens the file again.
     """
 
     def __init__(self, path: Path, busy_timeout_s: float) -> None:
@@ -100,7 +102,7 @@ class _Reader:
         self._connection: sqlite3.Connection | None = None
 
     async def run(self, work: Work[T]) -> T:
-        """Do work that only reads. Raises StoreError."""
+        """Run work that only reads. Raises StoreError."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
         except (sqlite3.Error, OSError, msgspec.MsgspecError, RuntimeError) as error:
@@ -108,7 +110,7 @@ class _Reader:
             raise store_error(error) from error
 
     async def let_go(self) -> None:
-        """Close the file until there is work again."""
+        """Close the file until the next work."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
 
     def close(self) -> None:
@@ -145,7 +147,7 @@ class Database:
         self._is_closed = False
         self._thread = threading.Thread(target=self._serve, name=f"store {file.path.name}", daemon=True)
         self._thread.start()
-        # Work that reads a few rows for a request, and work that reads many rows for a report, beside the writer.
+        # One reader for the few rows of a request and one for the many rows of a report. Both run beside the writer.
         self._reader, self._reports = (_Reader(file.path, file.busy_timeout_s) for _ in range(2))
         self.read, self.report = self._reader.run, self._reports.run
 
@@ -160,8 +162,8 @@ class Database:
         fsync: bool = False,
         is_patient: bool = False,
     ) -> "Database":
-        """Open the file, or make it. ``exclusive``: no other process may open it meanwhile. ``is_patient``: if the file
-        is damaged or on a full disk, the opening succeeds and the calls fail."""
+        """Open the file, or create it. ``exclusive``: no other process may open it meanwhile. ``is_patient``: if the
+        file is damaged or on a full disk, opening succeeds and the calls fail."""
         file = _File(path, migrations, busy_timeout_s, exclusive, fsync)
         try:
             return cls(file, await asyncio.to_thread(file.opened))
@@ -184,26 +186,26 @@ class Database:
 
     async def let_go(self) -> None:
         """Close the file until the next work, so that another file can take its place."""
-        with suppress(StoreError, RuntimeError, _LetGo):  # closed, or at work on this
+        with suppress(StoreError, RuntimeError, _LetGo):  # the database is closed, or this work was done
             await self._reader.let_go()
             await self._reports.let_go()
             await self.write(_let_go)
 
     async def aclose(self) -> None:
-        """Finish what was handed over, and close the file. May be called more than once."""
+        """Finish all work that was handed over, and close the file. May be called more than once."""
         with self._closing:
             self._is_closed = True
         await asyncio.to_thread(self._end)
 
     def _end(self) -> None:
-        # The connection that is closed last empties the journal, which one that only reads cannot do.
+        # The connection that is closed last empties the journal. A connection that only reads cannot do that.
         self._reader.close()
         self._reports.close()
         self._jobs.put(None)
         self._thread.join()
 
     def _serve(self) -> None:
-        """The writer thread: batches until it is told to stop."""
+        """The writer thread: commits batches of jobs until it gets None."""
         try:
             while (job := self._jobs.get()) is not None:
                 jobs = [job, *self._waiting()]
@@ -213,7 +215,7 @@ class Database:
             self._disconnect()
 
     def _commit(self, jobs: list[_Job]) -> None:
-        """Do the work in one transaction, on a connection that is made where there is none."""
+        """Do the work in one transaction. If there is no connection, one is made."""
         try:
             if self._connection is None:
                 self._connection = self._file.opened()
@@ -242,7 +244,7 @@ class Database:
 
 
 class MemoryDatabase:
-    """A database that this process alone can see, and that ends with it. Each piece of work runs at once, in the
+    """A database that only this process can see, and that ends with it. Each piece of work runs at once, in the
     caller's thread."""
 
     path = Path(":memory:")
@@ -258,13 +260,13 @@ class MemoryDatabase:
     read = report = write
 
     async def let_go(self) -> None:
-        """There is no file to close."""
+        """Do nothing: there is no file to close."""
 
     aclose = let_go
 
 
 def _run(connection: sqlite3.Connection, jobs: list[_Job]) -> None:
-    """Run all jobs in one transaction. A job that fails does not fail the others. Raises sqlite3.Error where the
+    """Run all jobs in one transaction. If one job fails, the others still succeed. Raises sqlite3.Error if the
     connection cannot be used any more."""
     try:
         connection.execute("BEGIN IMMEDIATE")
@@ -282,7 +284,7 @@ def _attempt(connection: sqlite3.Connection, job: _Job) -> None:
     connection.execute("SAVEPOINT job")
     try:
         job.result = job.work(connection)
-    except BaseException as error:  # raised again where the result is awaited
+    except BaseException as error:  # raised again by the caller that awaits the result
         if not connection.in_transaction:  # a full disk, an I/O error: SQLite has rolled everything back
             if isinstance(error, sqlite3.Error):
                 raise
@@ -306,7 +308,7 @@ def _deliver(jobs: list[_Job]) -> None:
 
 
 def _hand_over(jobs: list[_Job]) -> None:
-    """Give the results to those who still wait for them. Runs in their event loop."""
+    """Give the results to the callers that still wait for them. Runs in their event loop."""
     for job in jobs:
         if job.future.done():
             continue

@@ -9,7 +9,7 @@ from proxy.storage.port import RECORD_KINDS, ObjectRecord, R, Record, RecordKind
 
 
 def directory_version(connection: sqlite3.Connection) -> int:
-    """The version, which grows with every change."""
+    """The version of the directory, which grows with every change."""
     return int(connection.execute("SELECT version FROM directory_version").fetchone()[0])
 
 
@@ -27,7 +27,7 @@ def put(connection: sqlite3.Connection, record: Record) -> None:
 
 
 def remove(connection: sqlite3.Connection, kind: RecordKind, name: str) -> bool:
-    """Delete a record; whether there was one."""
+    """Delete a record. Returns whether there was one."""
     if deleted := connection.execute("DELETE FROM directory WHERE kind = ? AND name = ?", (kind, name)).rowcount:
         _raise_version(connection)
     return deleted > 0
@@ -49,7 +49,7 @@ def _raise_version(connection: sqlite3.Connection) -> None:
 
 
 _COLUMNS = "name, team, family, server, deployment, forget_at, bill"
-# A name that the team has already keeps its bill. A name that another team has at the server stays that team's.
+# If the team already has the name, it keeps its bill. A name that another team has at the server stays that team's.
 _REMEMBER = f"""
     INSERT INTO object ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (team, name) DO UPDATE SET forget_at = max(forget_at, excluded.forget_at)
@@ -58,7 +58,7 @@ _REMEMBER = f"""
 
 
 def remember(connection: sqlite3.Connection, records: Sequence[ObjectRecord], now: float) -> None:
-    """Keep records. Records that have ended are deleted first, so that they block nobody."""
+    """Keep records. Records that have ended are deleted first, so that they do not block other teams."""
     connection.execute("DELETE FROM object WHERE forget_at <= ?", (now,))
     connection.executemany(
         _REMEMBER, [(r.name, r.team, r.family, r.server, r.deployment, r.forget_at, r.bill) for r in records]
@@ -66,7 +66,7 @@ def remember(connection: sqlite3.Connection, records: Sequence[ObjectRecord], no
 
 
 def trim_objects(connection: sqlite3.Connection, team: str, most: int) -> None:
-    """Forget the records of a team that end first, until there are no more than ``most``."""
+    """Delete the records of a team that end first, until there are no more than ``most``."""
     (count,) = connection.execute("SELECT count(*) FROM object WHERE team = ?", (team,)).fetchone()
     connection.execute(
         "DELETE FROM object WHERE team = ? AND name IN "
@@ -85,12 +85,12 @@ def owned(connection: sqlite3.Connection, team: str, names: Sequence[str], now: 
 
 
 def disown(connection: sqlite3.Connection, team: str, name: str) -> None:
-    """The object was deleted."""
+    """Delete the record of an object that was deleted."""
     connection.execute("DELETE FROM object WHERE team = ? AND name = ?", (team, name))
 
 
 def take_bill(connection: sqlite3.Connection, team: str, name: str) -> str:
-    """The object's bill, once."""
+    """Take the object's bill away and return it. Only the first call gets it."""
     row = connection.execute("SELECT bill FROM object WHERE team = ? AND name = ?", (team, name)).fetchone()
     if row is None or not row[0]:
         return ""

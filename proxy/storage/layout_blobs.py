@@ -1,7 +1,7 @@
-"""Layout state in a SQLite file: blobs by scope and name, bounded by what they take of the file.
+"""Layout state in a SQLite file: blobs by scope and name, bounded by the room that they take in the file.
 
-A row takes more room than its blob: its scope and name stand in the table and in the index, a page is not filled to its
-end, and a blob that is larger than half a page leaves the rest of the page empty. With blobs of twelve bytes the file
+A row takes more room than its blob. Its scope and name stand in the table and in the index, a page is not filled to its
+end, and a blob that is larger than half a page leaves the rest of the page empty. With blobs of twelve bytes, the file
 would be twenty times as large as the blobs.
 """
 
@@ -11,7 +11,7 @@ from typing import Final
 
 from proxy.storage.port import Place
 
-# About the room that a row takes, with the empty room beside it. Tests compare it with files.
+# The approximate room that a row takes, with the empty room beside it. Tests compare it with real files.
 _WEIGHT: Final = (
     "(length(value) + min(length(value), 2048) + 2 * (length(CAST(scope AS BLOB)) + length(CAST(name AS BLOB))) + 128)"
 )
@@ -31,7 +31,7 @@ def page(
     connection: sqlite3.Connection, scope: str, behind: Place, limit: int, now: float
 ) -> list[tuple[str, float, bytes]]:
     """Blobs of one scope, the last saved first."""
-    # What is sorted are rows without their blobs.
+    # The rows are sorted without their blobs.
     rows = (
         "SELECT rowid FROM blob WHERE scope = ? AND forget_at > ? AND (forget_at, name) < (?, ?) "
         "ORDER BY forget_at DESC, name DESC LIMIT ?"
@@ -47,25 +47,25 @@ def save(connection: sqlite3.Connection, scope: str, blobs: Mapping[str, bytes],
 
 
 def forget(connection: sqlite3.Connection, now: float) -> None:
-    """Forget what has not been saved for its time to live. One call forgets a bounded number of rows."""
+    """Delete blobs that were not saved again within their time to live. One call deletes a bounded number of rows."""
     sql = f"SELECT rowid FROM blob WHERE forget_at <= ? ORDER BY forget_at LIMIT {_MOST_ROWS}"
     connection.execute(f"DELETE FROM blob WHERE rowid IN ({sql})", (now,))
 
 
 def weight(scope: str, blobs: Mapping[str, bytes]) -> int:
-    """About the room that these blobs take in the file."""
+    """The approximate room that these blobs take in the file."""
     names = sum(len(name.encode()) for name in blobs) + len(blobs) * len(scope.encode())
     return sum(len(blob) + min(len(blob), 2048) for blob in blobs.values()) + 2 * names + 128 * len(blobs)
 
 
 def total(connection: sqlite3.Connection) -> int:
-    """About the room that all blobs take in the file. Every row is read."""
+    """The approximate room that all blobs take in the file. Every row is read."""
     return int(connection.execute(f"SELECT coalesce(sum({_WEIGHT}), 0) FROM blob").fetchone()[0])
 
 
 def trim(connection: sqlite3.Connection, excess: int) -> int:
-    """Forget the blobs that end first, until ``excess`` bytes are free or the bound of a call is reached; the bytes
-    that are free now."""
+    """Delete the blobs that end first, until ``excess`` bytes are free or the bound of a call is reached. Returns how
+    many bytes were freed."""
     oldest = connection.execute(f"SELECT rowid, {_WEIGHT} FROM blob ORDER BY forget_at LIMIT {_MOST_ROWS}").fetchall()
     freed = 0
     for row, size in oldest:

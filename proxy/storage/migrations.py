@@ -1,9 +1,9 @@
-"""The schema of the SQLite files, version by version. ``PRAGMA user_version`` says which one a file has."""
+"""The schema of the SQLite files, version by version. ``PRAGMA user_version`` holds the version of a file."""
 
 import sqlite3
 from collections.abc import Sequence
 
-# Each entry brings a file one version further. Entries are never edited.
+# Each entry migrates a file to the next version. Entries are never edited.
 STORE = (
     """
     CREATE TABLE spend (
@@ -89,7 +89,7 @@ STORE = (
     DROP TABLE spend;
     DROP TABLE total;
     """,
-    # Whose the objects of the provider's account are.
+    # The owners of objects in the provider's account.
     """
     CREATE TABLE object (
         team TEXT NOT NULL,
@@ -105,19 +105,19 @@ STORE = (
     CREATE INDEX object_forget_at ON object (team, forget_at);
     CREATE INDEX object_end ON object (forget_at);
     """,
-    # What the file says about itself (proxy.core.epoch).
+    # Facts of the file about itself (proxy.core.epoch).
     """
     CREATE TABLE fact (
         name TEXT PRIMARY KEY,
         value TEXT NOT NULL
     ) WITHOUT ROWID;
     """,
-    # What broke the cache, and what that cost.
+    # The cause of a cache break, and its cost.
     """
     ALTER TABLE entry ADD COLUMN break_kind TEXT NOT NULL DEFAULT '';
     ALTER TABLE entry ADD COLUMN break_cost INTEGER NOT NULL DEFAULT 0;
     """,
-    # What the provider itself says of it.
+    # The cause that the provider itself reports.
     """
     ALTER TABLE entry ADD COLUMN provider_cause TEXT NOT NULL DEFAULT '';
     """,
@@ -131,7 +131,7 @@ SPOOL = (
         call TEXT NOT NULL
     );
     """,
-    # Whose call it is: the end of an exchange takes the place of its intent.
+    # The exchange of the call: the end of an exchange replaces its intent.
     """
     ALTER TABLE pending ADD COLUMN exchange TEXT NOT NULL DEFAULT '';
     CREATE INDEX pending_exchange ON pending (exchange);
@@ -140,7 +140,7 @@ SPOOL = (
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[str]) -> None:
-    """Bring the file to the last version. Two processes may try at once: the second finds it done."""
+    """Migrate the file to the last version. If two processes try at once, the second finds it done."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])

@@ -1,5 +1,5 @@
-"""Budgets and the ledger as SQL: functions over a connection that is in a transaction. ``proxy.storage.port`` says what
-they promise."""
+"""Budgets and the ledger as SQL: functions over a connection that is in a transaction. ``proxy.storage.port`` defines
+what they promise."""
 
 import math
 import sqlite3
@@ -32,7 +32,7 @@ from proxy.storage.port import (
 _COLUMNS = LedgerEntry.__match_args__
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM entry"
 _PUT = f"INTO entry ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
-# A counter that was forgotten or corrected meanwhile owes nothing.
+# A counter that was deleted or corrected meanwhile must not become negative.
 _CHANGE = """
     INSERT INTO counter (team, account, spent, reserved, expected, forget_at)
         VALUES (:team, :account, max(0, :spent), max(0, :reserved), max(0, :expected), :forget_at)
@@ -43,7 +43,7 @@ _GROUPS = {**GROUP_FIELDS, "day": "date(at + :utc_offset_s, 'unixepoch')"}
 _SUMMED = (
     "read_tokens", "write_5m_tokens + write_1h_tokens", "plain_tokens", "output_tokens", "cost", "saved", "estimated"
 )  # fmt: skip
-# sum() would refuse a report whose sum is too long for an integer, total() does not.
+# sum() fails if the sum is too large for an integer; total() does not.
 _SUMS = ", ".join(["count(*)", *(f"CAST(total({summed}) AS INTEGER)" for summed in _SUMMED)])
 
 # States of a reservation.
@@ -51,7 +51,7 @@ _OPEN, _BILLED, _RELEASED = "open", "billed", "released"
 
 
 class _HeldCharge(NamedTuple):
-    """A charge as a reservation remembers it."""
+    """A charge as it is stored with a reservation."""
 
     account: str
     amount: int
@@ -70,7 +70,7 @@ _entry = msgspec.json.Decoder(LedgerEntry)
 
 
 def reserve(connection: sqlite3.Connection, ask: Reserve, now: float) -> Granted | Refused:
-    """Grant all charges or none; expired reservations are billed first."""
+    """Grant all charges or none. Expired reservations are billed first."""
     expire(connection, now)
     if _hold(connection, ask.exchange_id) is None and not _is_written(connection, ask.exchange_id):
         balances = []
@@ -104,7 +104,7 @@ def settle(connection: sqlite3.Connection, end: Settle, now: float) -> Sequence[
 
 
 def release(connection: sqlite3.Connection, exchange_id: str, team: str, now: float) -> None:
-    """Give a reservation back. One that is not here yet must not be granted when it comes."""
+    """Give a reservation back. If the reservation has not arrived yet, it must not take effect when it arrives."""
     if (hold := _hold(connection, exchange_id)) is None and not _is_written(connection, exchange_id):
         connection.execute("INSERT INTO hold VALUES (?, ?, ?, '[]', '')", (exchange_id, _RELEASED, now))
     elif hold is not None and hold.state == _OPEN:
@@ -125,7 +125,7 @@ def carry_out(connection: sqlite3.Connection, team: str, calls: Sequence[PutOff]
 
 
 def renew(connection: sqlite3.Connection, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:
-    """These exchanges still run."""
+    """Renew the reservations of exchanges that still run."""
     connection.executemany(
         "UPDATE hold SET at = ? WHERE exchange_id = ? AND state = ?",
         [(expires_at, exchange_id, _OPEN) for exchange_id in exchange_ids],
@@ -133,7 +133,7 @@ def renew(connection: sqlite3.Connection, team: str, exchange_ids: Sequence[str]
 
 
 def expire(connection: sqlite3.Connection, now: float) -> int:
-    """Bill every expired reservation as it stands, marked estimated."""
+    """Bill every expired reservation as it stands, and mark it as estimated."""
     expired = connection.execute(
         "SELECT exchange_id, charges, entry FROM hold WHERE state = ? AND at <= ?", (_OPEN, now)
     ).fetchall()
@@ -155,14 +155,14 @@ def expire(connection: sqlite3.Connection, now: float) -> int:
 
 
 def forget(connection: sqlite3.Connection, now: float) -> None:
-    """Forget what may be forgotten: counters, claims, and reservations that were released or billed long ago."""
+    """Delete data whose time is over: counters, claims, and reservations that were released or billed long ago."""
     connection.execute("DELETE FROM hold WHERE state <> ? AND at <= ?", (_OPEN, now - REMEMBERED_S))
     connection.execute("DELETE FROM counter WHERE forget_at <= ? AND reserved = 0", (now,))
     connection.execute("DELETE FROM claim WHERE forget_at <= ?", (now,))
 
 
 def balance(connection: sqlite3.Connection, team: str, charge: Charge, now: float = 0.0) -> Balance:
-    """A counter, with those that count towards the same limit."""
+    """A counter, together with the counters that count towards the same limit."""
     accounts = (charge.account, *charge.within)
     row = connection.execute(
         "SELECT coalesce(sum(spent), 0), coalesce(sum(reserved), 0), coalesce(sum(expected), 0) FROM counter "
@@ -173,7 +173,7 @@ def balance(connection: sqlite3.Connection, team: str, charge: Charge, now: floa
 
 
 def set_spent(connection: sqlite3.Connection, team: str, charge: Charge, now: float) -> Balance:
-    """Correct a counter; the balance before."""
+    """Correct a counter. Returns the balance before."""
     before = balance(connection, team, charge)
     connection.executemany(
         "UPDATE counter SET spent = 0 WHERE team = ? AND account = ?",
@@ -184,7 +184,7 @@ def set_spent(connection: sqlite3.Connection, team: str, charge: Charge, now: fl
 
 
 def claim(connection: sqlite3.Connection, team: str, name: str, keep_s: float, now: float) -> bool:
-    """Whether nobody has claimed this name in the last ``keep_s``."""
+    """Claim a name. Returns whether nobody has claimed it in the last ``keep_s``."""
     return bool(
         connection.execute(
             "INSERT INTO claim VALUES (?, ?, ?) "
@@ -242,13 +242,13 @@ def forget_entries(connection: sqlite3.Connection, before: float, most: int) -> 
 
 
 def keep_entries(connection: sqlite3.Connection, most: int) -> None:
-    """Delete the oldest entries beyond a number of them."""
+    """Delete the oldest entries, so that at most ``most`` remain."""
     (count,) = connection.execute("SELECT count(*) FROM entry").fetchone()
     forget_entries(connection, math.inf, max(0, count - most))
 
 
 def _epoch(connection: sqlite3.Connection) -> str:
-    """The file's epoch; empty where it has none yet."""
+    """The file's epoch; empty if it has none yet."""
     row = connection.execute("SELECT value FROM fact WHERE name = ?", (EPOCH,)).fetchone()
     return row[0] if row else ""
 
@@ -286,9 +286,10 @@ def _change(
 
 
 def _put(connection: sqlite3.Connection, entry: LedgerEntry, *, is_replaced: bool) -> bool:
-    """Write an entry. An entry that is there is replaced, or stays; whether one was written."""
+    """Write an entry. An existing entry is replaced, or stays if not ``is_replaced``. Returns whether the entry was
+    written."""
     how = "REPLACE" if is_replaced else "IGNORE"
-    # An entry that an earlier version has kept with its reservation may hold a number that SQLite does not take.
+    # An earlier version may have stored an entry with a number that is too large for SQLite.
     values = [min(value, MOST_AMOUNT) if isinstance(value, int) else value for value in _values(entry)]
     return connection.execute(f"INSERT OR {how} {_PUT}", values).rowcount > 0
 

@@ -3,16 +3,17 @@
 Money is counted in integer nano-dollars, so that sums are exact on every engine. A counter stays below 2^53, which is 9
 million USD, because Redis scripts compute in doubles. Every method may raise ``proxy.ports.StoreError``; no other error
 leaves an engine. One method is one round trip. ``now`` is unix seconds of the machine's clock: it decides what has
-expired, never which window an exchange belongs to.
+expired, never the window of an exchange.
 
-The life of a reservation, by exchange id, is below. Each step is atomic. It is done once, however often it is asked for
-and in whichever order the calls arrive; a call that timed out may still be carried out later::
+The life of a reservation, by exchange id, is below. Each step is atomic. It is done once, even if it is asked for
+several times, and the calls may arrive in any order. A call that timed out may still be carried out later::
 
     reserve ──> settle      the entry is written, the counters move from reserved to spent
-       │  └───> release     the counters go back; no entry
-       └──(expires_at)────> billed as reserved, with ``Reserve.entry``, marked estimated; a settle that comes after all
-                            corrects counters and entry to the truth, once
-    settle alone            the store was away when it was reserved: the counters are charged, the entry written
+       │  └───> release     the counters go back; no entry └──(expires_at)────> billed as reserved, with
+       ``Reserve.entry``, marked as estimated; a later settle corrects
+                            counters and entry to the real values, once
+    settle alone            the store was away at the time of the reservation: the counters are charged, and the entry
+                            is written
 
 A reserve that arrives after its settle or release is granted and changes nothing. For that, an engine remembers ended
 reservations for at least ``REMEMBERED_S``.
@@ -24,18 +25,18 @@ from typing import Literal, Protocol, TypeVar
 from proxy.core.value import dataclass, field
 
 REMEMBERED_S = 86400.0
-"""How long a release, and a reservation that was billed as it stood, are remembered at least."""
+"""The shortest time for which a release, or a reservation that was billed as it stood, is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What an exchange draws from one counter: a budget in one of its windows, or a rate limit.
+    """The amount that an exchange takes from one counter: of a budget in one of its windows, or of a rate limit.
 
     ``account`` names the counter within the team, by rule, subject and window ("b:monthly:-:2026-11-01"). The counter
-    is forgotten ``keep_s`` after its last change (None: never). ``amount`` is what is reserved, in the counter's unit
-    (nano-dollars, tokens, requests), and ``expected`` what will probably be spent. ``limit`` is the most that spent and
-    reserved may reach together with this charge (None: no limit). ``within`` are further counters that count towards
-    the same limit: the earlier parts of a rolling window.
+    is forgotten ``keep_s`` after its last change (None: never). ``amount`` is the reserved amount, in the counter's
+    unit (nano-dollars, tokens, requests), and ``expected`` is the amount that will probably be spent. ``limit`` is the
+    most that spent and reserved may reach together with this charge (None: no limit). ``within`` are further counters
+    that count towards the same limit: the earlier parts of a rolling window.
     """
 
     account: str
@@ -48,20 +49,20 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """All charges of one exchange (there may be none): granted together or not at all. At ``expires_at`` the
-    reservation of a worker that died is billed as it stands, marked estimated."""
+    """All charges of one exchange (there may be none): granted together or not at all. At ``expires_at``, the
+    reservation of a worker that died is billed as it stands and marked as estimated."""
 
     exchange_id: str
     team: str
     charges: Sequence[Charge]
     expires_at: float
     entry: "LedgerEntry"
-    """What is written into the ledger if nobody settles."""
+    """The entry that is written into the ledger if nobody settles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """A counter after a call, in its own unit, with the counters that its charge names in ``within`` added up."""
+    """A counter after a call, in its own unit. The counters that its charge names in ``within`` are added."""
 
     account: str
     spent: int
@@ -71,8 +72,9 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """The reservation stands. There is a balance for each charge, in their order, which includes the new reservation.
-    ``epoch`` is the store's (``proxy.core.epoch``); empty where the store has lost it; None where it has none."""
+    """The reservation was made. There is a balance for each charge, in the order of the charges, which includes the new
+    reservation. ``epoch`` is the store's epoch (``proxy.core.epoch``); empty if the store has lost it; None if the
+    store has no epoch."""
 
     balances: Sequence[Balance]
     epoch: str | None = field(default=None, compare=False)
@@ -80,7 +82,8 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Nothing was reserved. ``balance`` is the first counter that would have passed its limit, as it stands."""
+    """Nothing was reserved. ``balance`` is the unchanged balance of the first counter that would have exceeded its
+    limit."""
 
     charge: Charge
     balance: Balance
@@ -88,13 +91,13 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One settled exchange in the ledger, at the prices of its day. An entry holds no text and no key.
+    """One settled exchange in the ledger, at the prices of its day. An entry holds no prompt text and no key.
 
     ``at`` is when the request arrived, so that windows and reports agree on the day. ``key_id`` is a virtual key's
-    public id, and ``user`` what the key or the client named. ``saved`` is the difference to the client's own layout.
-    ``break_kind`` says why the request was read from the cache less than it could have been, and ``break_cost`` what
-    that cost; empty and 0 where it was not. ``provider_cause`` is what the provider itself says
-    (``proxy.core.response.miss_diagnostics``), empty where it says nothing.
+    public id, and ``user`` is the user that the key or the client named. ``saved`` is the difference to the cost of the
+    client's own layout. ``break_kind`` says why less of the request was read from the cache than possible, and
+    ``break_cost`` is the cost of that; they are empty and 0 if there was no cache break. ``provider_cause`` is the
+    cause that the provider itself reports (``proxy.core.response.miss_diagnostics``); empty if it reports none.
     """
 
     exchange_id: str
@@ -123,8 +126,9 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """The end of an exchange. Each ``amount`` of ``final`` replaces what was reserved on its counter. A counter that
-    was reserved and is not in ``final`` is charged nothing; a counter that was not reserved is charged, too."""
+    """The end of an exchange. Each ``amount`` of ``final`` replaces the reserved amount on its counter. A counter that
+    was reserved and is not in ``final`` is charged nothing. A counter in ``final`` is also charged if nothing was
+    reserved on it."""
 
     entry: LedgerEntry
     final: Sequence[Charge]
@@ -136,33 +140,33 @@ class Settle:
 
     @property
     def team(self) -> str:
-        """Whose exchange it was."""
+        """The team of the exchange."""
         return self.entry.team
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A reservation that is to be given back, because its exchange was never sent upstream. It leaves no entry. Where
-    the exchange was settled or billed, nothing changes."""
+    """A reservation that is to be given back, because its exchange was never sent upstream. It leaves no entry. If the
+    exchange was already settled or billed, nothing changes."""
 
     exchange_id: str
     team: str
 
 
 PutOff = Settle | Release | Reserve
-"""A call that may be put off until the store answers. A reservation among them is for an exchange that was sent without
-one: it has no limits any more."""
+"""A call that may be put off until the store answers. A reservation that is put off is for an exchange that was already
+sent, so it has no limits."""
 
 SpendGroup = Literal["team", "key", "user", "model", "day"]
 GROUP_FIELDS: Mapping[SpendGroup, str] = {"team": "team", "key": "key_id", "user": "user", "model": "model"}
-"""The field of an entry that a group is about. A day has none: it follows from ``at``."""
+"""The field of an entry by which a group is formed. A day has no field: it follows from ``at``."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpendQuery:
     """A report: entries with ``since <= at < until``, of one team (key, user, model) or of all, summed up by groups.
-    Without a group there is one row, or none where there is no entry. ``utc_offset_s`` is added to ``at`` before the
-    day is taken; a group "day" reads "2026-11-22"."""
+    Without a group there is one row, or no row if there is no entry. ``utc_offset_s`` is added to ``at`` before the day
+    is computed. A group "day" has the form "2026-11-22"."""
 
     since: float
     until: float
@@ -196,7 +200,7 @@ def largest_first(rows: Iterable[SpendRow]) -> Sequence[SpendRow]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permissions:
-    """What a team or a key may do, and since when there is the team or the key."""
+    """The permissions of a team or a key, and when the team or the key was created."""
 
     mode: str = ""
     models: tuple[str, ...] = ()
@@ -230,8 +234,8 @@ class TeamRecord(Permissions):
 
 @dataclass(frozen=True, slots=True)
 class BudgetRecord:
-    """A budget: what it is for, how much it allows, and in which window. ``subject`` is the key id, user or model that
-    it is for ("*": each of them has its own counter)."""
+    """A budget: its subject, its amounts, and its window. ``subject`` is the key id, user or model to which the budget
+    applies ("*": each of them has its own counter)."""
 
     id: str
     team: str
@@ -253,8 +257,8 @@ class ObjectRecord:
     """An object of the provider's account (a file, a stored response, a batch ...) that a team made through the proxy.
 
     ``name`` is the provider's id for it, ``family`` the kind of object, ``deployment`` the id of the deployment that
-    made it. ``server`` says where the id is unique: two servers may give the same one. ``bill`` describes an exchange
-    that is still to be settled when the object's usage is known; it is empty for most objects.
+    made it. ``server`` names the server within which the id is unique: two servers may give the same id. ``bill``
+    describes an exchange that will be settled when the object's usage is known; it is empty for most objects.
     """
 
     name: str
@@ -267,7 +271,7 @@ class ObjectRecord:
 
 
 Record = TeamRecord | KeyRecord | BudgetRecord
-"""What an operator manages while the proxy runs."""
+"""A record that an operator manages while the proxy runs."""
 RecordKind = Literal["team", "key", "budget"]
 RECORD_KINDS: Mapping[type[Record], RecordKind] = {TeamRecord: "team", KeyRecord: "key", BudgetRecord: "budget"}
 R = TypeVar("R", TeamRecord, KeyRecord, BudgetRecord)
@@ -279,7 +283,7 @@ def record_name(record: Record) -> str:
 
 
 Place = tuple[float, str]
-"""Where a blob stands in the order of its scope: when it is forgotten, and its name."""
+"""The position of a blob in the order of its scope: the time at which it is forgotten, and its name."""
 
 
 class Store(Protocol):
@@ -289,38 +293,38 @@ class Store(Protocol):
     """Whether several workers and hosts may use it at once."""
 
     is_durable: bool
-    """Whether what it holds outlives the process."""
+    """Whether its content outlives the process."""
 
     # Budgets, rate limits and the ledger.
 
     async def reserve(self, ask: Reserve, now: float) -> Granted | Refused:
-        """Grant all charges or none, in one atomic step; expired reservations of the team are billed first."""
+        """Grant all charges or none, in one atomic step. Expired reservations of the team are billed first."""
 
     async def settle(self, end: Settle, now: float) -> Sequence[Balance]:
-        """Write the entry and replace the reservation; the balances of ``final``, in its order. Durable when it
-        returns."""
+        """Write the entry and replace the reservation. Returns the balances of ``final``, in its order. The change is
+        durable on return."""
 
     async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
-        """Settle, release and reserve for one team in one round trip; some of the calls may have been put off, and the
-        reservations among them have no limits. Where it raises, some of the calls may have been carried out; a
+        """Settle, release and reserve for one team in one round trip. Some of the calls may have been put off. The
+        reservations among them have no limits. If this raises an error, some of the calls may have been carried out; a
         repetition does no harm."""
 
     async def renew(self, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:
-        """These exchanges still run. An exchange without a reservation is left out."""
+        """Renew the reservations of exchanges that still run. An exchange without a reservation is left out."""
 
     async def expire(self, now: float) -> int:
-        """Bill every expired reservation as it stands, marked estimated; how many there were. Also forget what may be
-        forgotten."""
+        """Bill every expired reservation as it stands, and mark it as estimated. Returns how many there were. Also
+        delete data whose time is over."""
 
     async def balance(self, team: str, charge: Charge, now: float) -> Balance:
-        """The counter of a charge as it is, with those ``within`` its limit added up; an unknown counter is zero."""
+        """The current counter of a charge, with the counters ``within`` its limit added. An unknown counter is zero."""
 
     async def set_spent(self, team: str, charge: Charge, now: float) -> Balance:
-        """Correct a counter: what is spent on it, and on those ``within`` its limit, becomes the charge's amount. What
-        is reserved stays. Returns the balance before."""
+        """Correct a counter: the spent amount of the counter, together with the counters ``within`` its limit, becomes
+        the charge's amount. Reserved amounts stay. Returns the balance before."""
 
     async def claim(self, team: str, name: str, keep_s: float, now: float) -> bool:
-        """Whether nobody has claimed this name in the last ``keep_s``, for notices that go out once."""
+        """Claim a name, for notices that go out once. Returns whether nobody has claimed it in the last ``keep_s``."""
 
     async def spend(self, query: SpendQuery) -> Sequence[SpendRow]:
         """A report, largest cost first, then by group."""
@@ -332,65 +336,66 @@ class Store(Protocol):
         ``since`` is the last entry's ``at`` and ``after`` its id: entries up to (since, after) are left out."""
 
     async def forget_entries(self, before: float) -> int:
-        """Delete entries with ``at < before``; how many there were. Counters stay."""
+        """Delete entries with ``at < before``. Returns how many there were. Counters stay."""
 
     # Teams, keys and budgets that are managed while the proxy runs. They are few: all are read, and cached by
     # version.
 
     async def directory_version(self) -> int:
-        """Grows with every change."""
+        """The version of the records, which grows with every change."""
 
     async def records(self, record_type: type[R]) -> Sequence[R]:
-        """All records of a kind by name, revoked keys too."""
+        """All records of a kind, sorted by name, including revoked keys."""
 
     async def put(self, record: Record) -> None:
         """Create or replace, by name or id."""
 
     async def remove(self, kind: RecordKind, name: str) -> bool:
-        """Delete; whether there was one."""
+        """Delete a record. Returns whether there was one."""
 
     # The owners of objects in the provider's account. A record counts until its ``forget_at``.
 
     async def remember(self, team: str, records: Sequence[ObjectRecord], most: int, now: float) -> None:
-        """Keep records of one team. An object that the team has already keeps its bill, and the later end of both. An
-        object that another team has made at the same server stays that team's. Beyond about ``most`` objects (a
-        sixteenth more or less), the team's records that end first are forgotten."""
+        """Keep records of one team. If the team already has an object, the object keeps its bill, and the later of both
+        end times. An object that another team has made at the same server stays that team's. If a team has more than
+        about ``most`` objects (a sixteenth more or less), its records that end first are deleted."""
 
     async def owned(self, team: str, names: Sequence[str], now: float) -> Sequence[ObjectRecord | None]:
         """The team's objects of these names; None for an object that is not the team's."""
 
     async def disown(self, team: str, name: str) -> None:
-        """The object was deleted."""
+        """Delete the record of an object that was deleted."""
 
     async def take_bill(self, team: str, name: str) -> str:
-        """Take the bill of the team's object away. Of several callers at once, one gets it; the others get an empty
-        text."""
+        """Take the bill of the team's object away and return it. If several callers ask at once, one gets it and the
+        others get an empty text."""
 
-    # Layout state: opaque, versioned blobs. They may be lost (caching then starts anew), but they are never wrong.
+    # Layout state: opaque, versioned blobs. They may be lost (then caching starts again), but they are never wrong.
 
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
         """Blobs of one scope, in one round trip."""
 
     async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
-        """Write blobs of one scope, in one round trip; each is forgotten ``ttl_s`` after its last save."""
+        """Write blobs of one scope, in one round trip. Each blob is forgotten ``ttl_s`` after its last save."""
 
     async def page(self, scope: str, behind: Place, limit: int, now: float) -> Sequence[tuple[str, float, bytes]]:
-        """Blobs of one scope, the last saved first: name, when it is forgotten, and blob. The page begins behind the
-        place of the last one before it; (inf, "") is the very beginning. One round trip."""
+        """Blobs of one scope, the last saved first: name, the time at which it is forgotten, and blob. The page begins
+        after ``behind``, the place of the last blob of the page before; (inf, "") for the first page. One round
+        trip."""
 
-    # What the store says about itself are facts: short texts by name (``proxy.core.epoch``).
+    # Facts are statements of the store about itself: short texts by name (``proxy.core.epoch``).
 
     async def facts(self) -> Mapping[str, str]:
         """All facts."""
 
     async def put_facts(self, facts: Mapping[str, str], *, overwrite: bool) -> None:
-        """Write facts. Without ``overwrite``, a fact that is there stays as it is."""
+        """Write facts. Without ``overwrite``, an existing fact stays as it is."""
 
     async def time(self) -> float | None:
-        """The store's own clock, in unix seconds; None where the machine's clock is the store's."""
+        """The store's own clock, in unix seconds; None if the store uses the machine's clock."""
 
     async def ping(self) -> None:
-        """Raises StoreError where the store does not answer."""
+        """Raises StoreError if the store does not answer."""
 
     async def aclose(self) -> None:
-        """Finish what was handed over and release everything."""
+        """Finish all work that was handed over, and release everything."""

@@ -1,7 +1,7 @@
-"""Files that only the user of the proxy may read, whatever the umask is.
+"""Files that only the user of the proxy may read, with any umask.
 
-A small file, such as the known epoch of the store, is read and replaced by all workers of a host. Where there is no
-path, or the disk is full or read-only, nothing is kept: the process goes on with what it knows.
+A small file, such as the known epoch of the store, is read and replaced by all workers of a host. If there is no path,
+or the disk is full or read-only, nothing is kept: the process goes on with what it has in memory.
 """
 
 import logging
@@ -17,15 +17,15 @@ _log = logging.getLogger("stratiform.store")
 
 
 def make_private(path: Path) -> None:
-    """Make the file where there is none; at no moment can others read it. What is there already is tightened, and not
-    opened: to close it would release the locks that SQLite holds on it. Raises OSError."""
+    """Create the file if there is none; at no moment can other users read it. An existing file is tightened without
+    opening it: closing it would release the locks that SQLite holds on it. Raises OSError."""
     with suppress(FileExistsError):
         os.close(os.open(path.resolve(), os.O_CREAT | os.O_EXCL | os.O_WRONLY, _MODE))
     tighten(path)
 
 
 def tighten(path: Path) -> None:
-    """Take a file that is there from all other users. A file of another user stays as it is."""
+    """Remove all access of other users to an existing file. A file of another user stays as it is."""
     with suppress(OSError):
         if path.stat().st_mode & _OTHERS:
             path.chmod(_MODE)
@@ -33,7 +33,7 @@ def tighten(path: Path) -> None:
 
 
 def read_small(path: Path | None) -> bytes:
-    """What the file holds; empty where there is none."""
+    """The content of the file; empty if there is no file."""
     if path is not None:
         tighten(path)
         with suppress(OSError), path.open("rb") as file:
@@ -42,7 +42,7 @@ def read_small(path: Path | None) -> bytes:
 
 
 def replace_small(path: Path | None, content: bytes) -> None:
-    """Replace the file."""
+    """Replace the content of the file."""
     if path is None:
         return
     with suppress(OSError):

@@ -1,18 +1,18 @@
-"""The store in Redis, 7 or later: shared by any number of workers and hosts; one server, or a cluster. What each method
-promises stands in ``proxy.storage.port``.
+"""The store in Redis, 7 or later: shared by any number of workers and hosts; one server, or a cluster.
+``proxy.storage.port`` describes what each method promises.
 
 Every method that a request waits for is one script, which is one round trip and atomic. Its keys carry a hash tag of
-their team or scope, so that a cluster keeps them on one node. What is acknowledged is as durable as the server's
-configuration makes it: with ``appendonly yes`` and ``appendfsync always`` nothing acknowledged is lost, with
-``everysec`` up to the last second (https://redis.io/docs/latest/operate/oss_and_stack/management/persistence/).
+their team or scope, so that a cluster keeps them on one node. An acknowledged write is as durable as the server's
+configuration makes it: with ``appendonly yes`` and ``appendfsync always``, no acknowledged write is lost; with
+``everysec``, up to the last second (https://redis.io/docs/latest/operate/oss_and_stack/management/persistence/).
 
-The owners of objects in the provider's account stand under one hash tag, so that a script sees those of every team: no
-team can take over an object that another team has made.
+The owners of objects in the provider's account stand under one hash tag, so that a script sees the owners of every
+team: no team can take over an object that another team has made.
 
-The facts stand in one hash, and the epoch (``proxy.core.epoch``) also in the keys of every team, where each script of
-the team reads it. Where that copy is missing or differs, either the team is new under this epoch, or its keys were
-lost. For each epoch there is a set of teams, which tells the two cases apart, also in a cluster of which one node was
-emptied: a team's copy is written before the team is entered into the set.
+The facts stand in one hash. A copy of the epoch (``proxy.core.epoch``) also stands in the keys of every team, where
+each script of the team reads it. If that copy is missing or differs, either the team is new under this epoch, or its
+keys were lost. For each epoch there is a set of teams, which tells the two cases apart, even if one node of a cluster
+was emptied: a team's copy is written before the team is entered into the set.
 """
 
 import asyncio
@@ -64,10 +64,10 @@ _VERSION = _DIRECTORY + "version"
 _FACTS = _DIRECTORY + "facts"
 _TEAMS_OF_EPOCH = _DIRECTORY + "teams:"
 NO_EPOCH = ""
-"""The epoch of a store that has lost its own."""
+"""The epoch of a store that has lost its epoch."""
 # Each worker enters a team that it serves into the set of teams this often, because the set may have been lost.
 _REGISTERED_S = 60.0
-# The arguments of a script stand on Lua's stack, which has room for a few thousand values.
+# Lua keeps the arguments of a script on its stack, which has room for a few thousand values.
 _PAGE = 1000
 _PRUNED_AT_ONCE = 500
 SCOPE_BYTES = 64 << 20
@@ -82,14 +82,14 @@ _SCRIPTS: Mapping[str, Sequence[str]] = {
     "state": ("state_load", "state_page", "state_save"),
     "": ("put", "remove", "time"),
 }  # fmt: skip
-"""The scripts, behind the text that stands in front of each."""
+"""The scripts, by the name of the file whose text is put in front of each script."""
 
 _ENTRY: Final = json.Decoder(LedgerEntry)
 _OBJECT: Final = json.Decoder(ObjectRecord)
 
 
 class RedisStore:
-    """A store that workers and hosts share."""
+    """A store that several workers and hosts share."""
 
     is_shared = True
     is_durable = True
@@ -160,7 +160,7 @@ class RedisStore:
         return bool(await self._run("claim", team, name, now, now + keep_s))
 
     async def spend(self, query: SpendQuery) -> Sequence[SpendRow]:
-        """A report. Every entry asked for is read: one round trip for a thousand."""
+        """A report. Every entry of the report is read, in one round trip for each thousand."""
         sums: dict[tuple[str, ...], Sequence[int]] = {}
         for team in [query.team] if query.team is not None else await self._active_teams():
             since, after = query.since, ""
@@ -187,7 +187,7 @@ class RedisStore:
         return int(await self._link.command("GET", _VERSION) or 0)
 
     async def records(self, record_type: type[R]) -> Sequence[R]:
-        # In pairs on the wire, by name or not: redis-py makes a mapping of them.
+        # Redis sends pairs of names and records; redis-py makes a mapping of them.
         found: Mapping[bytes, bytes] = await self._link.command("HGETALL", _DIRECTORY + RECORD_KINDS[record_type])
         return [json.decode(found[name], type=record_type) for name in sorted(found)]
 
@@ -205,12 +205,12 @@ class RedisStore:
         is_news = current not in (self._epoch, NO_EPOCH)
         self._epoch = current
         if is_news and self._registered:
-            # The set of teams was lost. Without it reports are empty, and dead workers are not billed.
+            # The set of teams was lost. Without it, reports are empty, and reservations of dead workers are not billed.
             await self._link.command("SADD", _TEAMS, *self._registered)
         return facts
 
     async def put_facts(self, facts: Mapping[str, str], *, overwrite: bool) -> None:
-        if overwrite and facts:  # all at once: nobody sees a part of them
+        if overwrite and facts:  # all at once, so that nobody sees only some of them
             await self._link.command("HSET", _FACTS, *(word for pair in facts.items() for word in pair))
         elif not overwrite:
             for name, value in facts.items():
@@ -246,14 +246,14 @@ class RedisStore:
         return [(name.decode(), float(until), blob) for name, until, blob in found]
 
     async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
-        """Write blobs of one scope. Beyond a bound the ones that were saved first are forgotten."""
+        """Write blobs of one scope. Beyond a bound, the blobs that were saved first are deleted."""
         if blobs:
             pairs = (word for pair in blobs.items() for word in pair)
             ttl_ms = max(1, int(ttl_s * 1000))
             await self._run_state("save", scope, now, now + ttl_s, ttl_ms, self._scope_bytes, *pairs)
 
     async def time(self) -> float | None:
-        """The server's clock; of a cluster that of the node with the directory."""
+        """The server's clock; in a cluster, the clock of the node with the directory."""
         seconds, microseconds = await self._link.run(self._scripts["time"], [_VERSION])
         return int(seconds) + int(microseconds) / 1e6
 
@@ -284,14 +284,15 @@ class RedisStore:
         return [_ENTRY.decode(entry) for entry in await self._run("entries", team, since, until, after, limit)]
 
     async def _register(self, team: str, now: float) -> None:
-        """Enter the team into the set that ``expire`` and reports go through. Mostly this is a look into a dict."""
+        """Enter the team into the set of teams that ``expire`` and reports read. In most cases this is only a dict
+        lookup."""
         if abs(now - self._registered.get(team, float("-inf"))) >= _REGISTERED_S:
             await self._link.command("SADD", _TEAMS, team)
             self._registered[team] = now
 
     async def _epoch_of(self, team: str, copy: str) -> str:
-        """The store's epoch where the team's keys belong to it, else empty. ``copy`` is the team's copy, which a script
-        read."""
+        """The store's epoch if the team's keys belong to it, otherwise empty. ``copy`` is the team's copy of the epoch,
+        which a script has read."""
         if copy and copy == self._epoch:
             return copy
         current = (await self.facts()).get(epoch.EPOCH, NO_EPOCH)
@@ -302,14 +303,14 @@ class RedisStore:
             await self._link.command("SET", copy_key, current)
             await self._link.command("SADD", _TEAMS_OF_EPOCH + current, team)
             return current
-        # Another worker may have entered the team meanwhile: then the copy is there by now.
+        # Another worker may have entered the team meanwhile. Then the copy exists by now.
         if await self._link.command("GET", copy_key) == current.encode():
             return current
         await self._begin_epoch()
         return NO_EPOCH
 
     async def _begin_epoch(self) -> None:
-        """The keys of a team were lost, perhaps with other keys: the store begins a new epoch."""
+        """Begin a new epoch of the store, because the keys of a team were lost, perhaps with other keys."""
         facts = await self.facts()
         if facts.get(epoch.EPOCH):
             await self.put_facts(epoch.to_replace(facts, secrets.token_hex(8)), overwrite=True)
@@ -326,7 +327,7 @@ def _keys(kind: str, owner: str, names: Iterable[str]) -> list[str]:
 
 
 def _packed(entry: LedgerEntry) -> str:
-    """An entry without the fields that have their default value, which are two thirds of it in most cases."""
+    """An entry without the fields that have their default value. In most cases these are two thirds of the entry."""
     values = ((name, getattr(entry, name)) for name in LedgerEntry.__slots__)
     return json.encode({name: value for name, value in values if value not in ("", 0)}).decode()
 

@@ -1,14 +1,14 @@
 """The connections to Redis. Scripts are called by their digest, and every failure is a StoreError.
 
-The first call connects, and so does the first call after a failure. So a proxy starts without its store, and finds it
-when it is back. Connecting may take longer than a call may; a caller that gives up does not end it.
+The first call connects, and so does the first call after a failure. So a proxy can start without its store, and finds
+the store when it is back. Connecting may take longer than a call is allowed to take; it goes on if a caller gives up.
 
-A few senders take the calls that wait, all of them together in one write, which costs one round trip. So a busy worker
+A few senders take all calls that wait and send them together in one write, which costs one round trip. So a busy worker
 does not lengthen the queue in front of its store.
 
 A new client asks the server whether it is a cluster, and checks the versions of server and schema. It reads the file of
-authorities and looks up the server's name anew, because a certificate may be renewed, and a name may lead to another
-server after a failover.
+certificate authorities and looks up the server's name again, because a certificate may be renewed, and a name may lead
+to another server after a failover.
 """
 
 import asyncio
@@ -42,10 +42,11 @@ from proxy.tasks import Tasks, drain, spawn, within
 
 PREFIX = "stratiform:"
 SCHEMA = 1
-"""The layout of the keys. A later program raises it, and brings the data along."""
+"""The version of the key layout. A later program raises it, and migrates the data."""
 
 CONNECT_S = 2.0
-"""Connecting and checking the server takes several round trips, and with TLS 20 ms of computing."""
+"""The time limit for connecting. Connecting and checking the server takes several round trips, and with TLS 20 ms of
+computing."""
 
 _SCHEMA_KEY = PREFIX + "schema"
 _OLDEST = 7
@@ -56,11 +57,11 @@ Client = Redis | RedisCluster
 
 
 async def connected(url: str, connections: int, ca_file: Path | None) -> Client:
-    """A client of a server that takes what is written; ``connections`` is how many calls there will be at once. Raises
+    """A client of a server that accepts writes. ``connections`` is the number of calls at the same time. Raises
     StoreError, OSError, and the errors of redis-py.
 
-    The URL is redis:// or rediss:// (TLS). With TLS the server's certificate is checked, and that it is for the URL's
-    host: by the system's authorities, and those of ``ca_file``.
+    The URL is redis:// or rediss:// (TLS). With TLS, the server's certificate must be valid for the URL's host and be
+    signed by an authority of the system or of ``ca_file``.
     """
     client = await _open(url, connections, ca_file)
     try:
@@ -72,8 +73,8 @@ async def connected(url: str, connections: int, ca_file: Path | None) -> Client:
 
 
 async def check_writing(client: Client) -> None:
-    """Mark an empty store with the version of this program. A server that is read-only or full refuses the command even
-    where the mark stands already. Raises StoreError where a later program has written it, and RedisError."""
+    """Write the version of this program into an empty store. A server that is read-only or full refuses the command
+    even if a version is already there. Raises StoreError if a later program has written the version, and RedisError."""
     await client.execute_command("SET", _SCHEMA_KEY, SCHEMA, "NX")
     found = int(await client.execute_command("GET", _SCHEMA_KEY) or SCHEMA)
     if found > SCHEMA:
@@ -81,7 +82,7 @@ async def check_writing(client: Client) -> None:
 
 
 def said(error: Exception) -> str:
-    """The text of a failure, with advice where a certificate is refused."""
+    """The text of a failure, with advice if a certificate is refused."""
     refused: BaseException | None = error
     while not isinstance(refused, ssl.SSLCertVerificationError):
         if refused is None:
@@ -92,7 +93,8 @@ def said(error: Exception) -> str:
 
 
 async def _open(url: str, connections: int, ca_file: Path | None) -> Client:
-    """A client of the right kind. Raises StoreError where the server is too old."""
+    """A client for a single server or for a cluster, whichever the server is. Raises StoreError if the server is too
+    old."""
     options: dict[str, Any] = {
         "protocol": 2,
         "retry": Retry(NoBackoff(), 0),
@@ -122,7 +124,7 @@ _CONNECTIONS = 8
 _MOST_TOGETHER = 100
 # EVALSHA: digest count key ...
 _KEY_OF_A_SCRIPT = 2
-# These errors say that this server does not take writes (any more), or that the connections to it are dead.
+# These errors say that this server does not accept writes (any more), or that the connections to it are dead.
 _ANOTHER_SERVER = (LineError, ReadOnlyError, MovedError, ClusterDownError)
 
 Argument = str | bytes | int | float
@@ -131,14 +133,14 @@ _Call = tuple[tuple[Argument, ...], "asyncio.Future[Any]"]
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A Lua script and the digest that a server knows it by."""
+    """A Lua script and the digest by which a server identifies it."""
 
     text: str
     digest: str
 
     @classmethod
     def load(cls, *names: str) -> "Script":
-        """The files of these names, one behind the other. An empty name is no file."""
+        """The script made of the files of these names, one after the other. An empty name stands for no file."""
         text = "\n".join((_LUA / f"{name}.lua").read_text(encoding="utf-8") for name in names if name)
         return cls(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
@@ -161,7 +163,7 @@ class _Node:
 
 
 class RedisLink:
-    """Connections to one Redis; raises ValueError where ``url`` is none of a Redis."""
+    """Connections to one Redis. Raises ValueError if ``url`` is no Redis URL."""
 
     def __init__(self, url: str, timeout_s: float, ca_file: Path | None = None) -> None:
         parse_url(url)
@@ -173,14 +175,14 @@ class RedisLink:
         self._nodes: dict[str, _Node] = {}
 
     async def run(self, script: Script, keys: Sequence[str], *arguments: Argument) -> Any:
-        """Call a script: by its digest, in one round trip; with its text where the server does not know it yet."""
+        """Call a script by its digest, in one round trip, or with its text if the server does not know it yet."""
         try:
             return await self.command("EVALSHA", script.digest, len(keys), *keys, *arguments)
         except NoScriptError:
             return await self.command("EVAL", script.text, len(keys), *keys, *arguments)
 
     async def ping(self) -> None:
-        """Raises StoreError where the server does not take writes. The ping waits for no other call. It goes out on a
+        """Raises StoreError if the server does not accept writes. The ping waits for no other call. It goes out on a
         new connection, which replaces the old ones, because those may be dead."""
         async with self._translated(), within(self._timeout_s):
             if self._line is not None and not isinstance(self._line.client, Redis):
@@ -195,10 +197,10 @@ class RedisLink:
             await line.client.aclose()
 
     async def command(self, name: str, *words: Argument) -> Any:
-        """Call one command. Raises StoreError; NoScriptError where it calls a script by a digest that the server does
+        """Call one command. Raises StoreError, and NoScriptError if it calls a script by a digest that the server does
         not know."""
         node, answer = self._node(name, words), asyncio.get_running_loop().create_future()
-        # What cannot be written fails here, and no call that goes together with it.
+        # A word that cannot be encoded fails here, so that it does not fail other calls in the same write.
         encoded = [word.encode() if isinstance(word, str) else word for word in words]
         node.waiting.append(((name, *encoded), answer))
         if node.senders < _CONNECTIONS:
@@ -212,7 +214,7 @@ class RedisLink:
         return found
 
     def _node(self, command: str, words: Sequence[Argument]) -> _Node:
-        """The server that a call goes to. A server of a cluster that does not answer holds up its own calls only."""
+        """The server that a call goes to. A server of a cluster that does not answer delays only its own calls."""
         name = ""
         if self._line is not None and isinstance(self._line.client, RedisCluster):
             key = words[_KEY_OF_A_SCRIPT if command in ("EVALSHA", "EVAL") else 0]
@@ -222,12 +224,12 @@ class RedisLink:
         return self._nodes.setdefault(name, _Node())
 
     async def _send(self, node: _Node) -> None:
-        """Send what waits, together, until nothing waits."""
+        """Send the waiting calls together, until no call waits."""
         most = 1 if self._line is not None and isinstance(self._line.client, RedisCluster) else _MOST_TOGETHER
         try:
             while node.waiting:
                 taken = [node.waiting.popleft() for _ in range(min(len(node.waiting), most))]
-                calls = [call for call in taken if not call[1].done()]  # else whoever asked has left
+                calls = [call for call in taken if not call[1].done()]  # a done call has no caller any more
                 if calls:
                     await self._send_together(calls)
         finally:
@@ -239,13 +241,13 @@ class RedisLink:
             answers = await self._ask([words for words, _ in calls])
         except StoreError as error:
             answers = [error] * len(calls)
-        finally:  # whatever happens, nobody waits on
+        finally:  # in every case, no caller goes on waiting
             for (_, answer), found in zip(calls, answers, strict=True):
                 if not answer.done():
                     answer.set_result(found)
 
     async def _ask(self, calls: Sequence[tuple[Argument, ...]]) -> Sequence[Any]:
-        """The answers of the server, refusals among them. Raises StoreError."""
+        """The answers of the server, including refusals. Raises StoreError."""
         async with self._translated():
             async with within(self._timeout_s):
                 line = self._line if self._line is not None else await self._connect()
@@ -269,7 +271,8 @@ class RedisLink:
         return found
 
     async def _connected(self) -> _Line | Exception:
-        """A new line, or what kept it from connecting: perhaps nobody waits for it any more."""
+        """A new line, or the error that prevented it. The error is returned, because perhaps nobody waits for it any
+        more."""
         try:
             async with within(CONNECT_S):
                 line = _Line(await self._open())
@@ -283,7 +286,7 @@ class RedisLink:
         return line
 
     def _drop(self, line: _Line) -> None:
-        """Let the next call connect anew. The client of a cluster finds another node by itself."""
+        """Let the next call connect again. The client of a cluster finds another node by itself."""
         if isinstance(line.client, Redis):
             line.is_dropped = True
             if self._line is line:
@@ -305,8 +308,8 @@ class RedisLink:
 
 
 async def _twice(client: Client, calls: Sequence[tuple[Argument, ...]]) -> Sequence[Any]:
-    """Ask, and ask again where the connection broke. After a restart of the server every pooled connection is dead, and
-    every call may be repeated."""
+    """Ask, and ask again if the connection broke. After a restart of the server, every pooled connection is dead. Every
+    call may be repeated."""
     try:
         answers = await _answers(client, calls)
     except LineError:

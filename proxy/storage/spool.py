@@ -1,12 +1,12 @@
 """Keeps calls that the store did not take, in a SQLite file of the worker's own, until the store is back.
 
 Each file belongs to the worker that opened it, which holds SQLite's exclusive lock as long as it lives. A file that
-another worker can open belongs to a worker that died, and is taken over. A call is durable when ``add`` returns. A
-caller that reads a page has the store carry its calls out, and then has the spool forget them. A call that is carried
+another worker can open belongs to a worker that died, and is taken over. A call is durable when ``add`` returns. The
+caller reads a page of calls, has the store carry them out, and then has the spool delete them. A call that is carried
 out twice counts once (``proxy.storage.port``). A spool without a folder is kept in memory.
 
-A reservation among the calls is an *intent*: what is billed if its exchange is never settled. The end of the exchange
-replaces it, in one transaction. A damaged file is set aside, and what can be read of it goes into a new file.
+A reservation among the calls is an *intent*: it is billed if its exchange is never settled. The end of the exchange
+replaces it, in one transaction. A damaged file is renamed, and its readable calls go into a new file.
 """
 
 import asyncio
@@ -30,9 +30,11 @@ from proxy.storage.migrations import SPOOL
 from proxy.storage.port import PutOff, Release, Reserve, Settle
 
 PAGE = 250
-"""The most calls of a page. The store carries out those of one team in one step, and answers nobody else meanwhile."""
+"""The most calls of a page. The store carries out the calls of one team in one step, and answers nobody else
+meanwhile."""
 MAX_BYTES = 1 << 30
-"""The most bytes of calls that one worker keeps. Calls that it takes over from dead workers are kept beyond that."""
+"""The most bytes of calls that one worker keeps. Calls that it takes over from dead workers are kept beyond this
+limit."""
 _SUFFIX = ".spool"
 _FILES = ("", "-wal", "-shm", "-journal")
 _INTENT = "intent"
@@ -55,7 +57,7 @@ _log = logging.getLogger("stratiform.store")
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A call as the file has it."""
+    """A call as it stands in the file."""
 
     number: int
     kind: str
@@ -63,7 +65,7 @@ class _Row:
     text: bytes
 
     def call(self) -> PutOff | None:
-        """The call; None where it cannot be read."""
+        """The call; None if it cannot be read."""
         try:
             return _READ[self.kind](self.text)
         except (KeyError, msgspec.MsgspecError):
@@ -71,9 +73,9 @@ class _Row:
 
 
 class Spool:
-    """The pending calls of one worker. The file is made when there is something to write. ``fsync``: calls survive a
-    power cut, too. ``is_shared``: others may write to the folder around this one, so that the folder is used only where
-    it is this user's alone."""
+    """The pending calls of one worker. The file is made when there is something to write. ``fsync``: calls also survive
+    a power cut. ``is_shared``: other users may write to the parent folder, so the spool's folder is used only if it
+    belongs to this user alone."""
 
     def __init__(
         self, folder: Path | None, max_bytes: int = MAX_BYTES, *, fsync: bool = True, is_shared: bool = False
@@ -86,22 +88,22 @@ class Spool:
         self._database: Database | MemoryDatabase | None = None
         # Many calls may be put off at once; a second connection would find the file locked by the first.
         self._opening = asyncio.Lock()
-        # No number is given twice, not even when a new file replaces a damaged one: calls are forgotten by the number
-        # under which they were read.
+        # No number is given twice, not even when a new file replaces a damaged one, because calls are deleted by the
+        # number under which they were read.
         self._numbers = count(1)
         self.size = 0
         self._bytes = 0
 
     async def add(self, calls: Sequence[PutOff], *, is_last: bool = False) -> None:
-        """Keep all of the calls or none. They are durable on return. Raises StoreError, also where the bound is
-        reached; the end of an exchange replaces its intent even then. No bound holds for the last calls of a worker."""
+        """Keep all of the calls or none. They are durable on return. Raises StoreError, also if the bound is reached.
+        Even then, the end of an exchange replaces its intent. No bound holds for the last calls of a worker."""
         rows = [
             _Row(next(self._numbers), _KINDS[type(call)], call.exchange_id, msgspec.json.encode(call)) for call in calls
         ]
         await self._add(rows, None if is_last else self._max_bytes - self._bytes)
 
     async def adopt(self) -> Sequence[PutOff]:
-        """Take over what workers that died have left, and return it. Raises StoreError."""
+        """Take over the calls that dead workers have left, and return them. Raises StoreError."""
         first = next(self._numbers)
         for path in await asyncio.to_thread(self._found):
             await self._take_over(path)
@@ -121,16 +123,16 @@ class Spool:
             return
         delete, values = "DELETE FROM pending WHERE number = ?", [(number,) for number in numbers]
         fewer = await self._done(self._database, lambda file: file.executemany(delete, values).rowcount) or 0
-        self._bytes -= self._bytes * fewer // max(self.size, 1)  # calls are of much the same length
+        self._bytes -= self._bytes * fewer // max(self.size, 1)  # calls have about the same length
         self.size -= fewer
 
     async def aclose(self) -> None:
-        """Release the file, and remove it where nothing is pending."""
+        """Release the file, and remove it if no call is pending."""
         database, self._database = self._database, None
         if database is not None:
             await database.aclose()
         if self._folder is not None and not self.size:
-            with suppress(OSError):  # the folder may be none, or not be there
+            with suppress(OSError):  # the path may be no folder, or not exist
                 _remove(self.path)
 
     async def _add(self, rows: Sequence[_Row], room_bytes: int | None = None) -> None:
@@ -144,7 +146,7 @@ class Spool:
         self._bytes += size
 
     async def _done(self, database: Database | MemoryDatabase, work: Work[T]) -> T | None:
-        """What the work returns; None where the file is damaged, which is set aside then."""
+        """The result of the work. If the file is damaged, it is set aside, and the result is None."""
         try:
             return await database.write(work)
         except DamagedFile as error:
@@ -182,9 +184,9 @@ class Spool:
         return [path for path in sorted(folder.glob(f"*{_SUFFIX}")) if path != self.path]
 
     async def _give_up(self, database: Database | MemoryDatabase, error: DamagedFile) -> None:
-        """Give up this worker's damaged file, and go on in a new file with what can be read of the old one."""
+        """Give up this worker's damaged file, and go on in a new file with the readable calls of the old one."""
         async with self._opening:
-            if self._database is not database:  # another call has done it
+            if self._database is not database:  # another call has already done it
                 return
             await database.aclose()
             damaged, self.path = self.path, _new_path(self._folder)
@@ -192,7 +194,7 @@ class Spool:
         await self._salvage(damaged, error, await asyncio.to_thread(_salvaged, damaged))
 
     async def _take_over(self, path: Path) -> None:
-        """Move the calls of another file into this one. Where the worker of that file lives, do nothing."""
+        """Move the calls of another file into this one. If the worker of that file is alive, do nothing."""
         try:
             other = await Database.open(path, SPOOL, exclusive=True, busy_timeout_s=0.0)
             try:
@@ -211,8 +213,8 @@ class Spool:
         return [replace(row, number=next(self._numbers)) for row in rows]
 
     async def _salvage(self, path: Path, error: DamagedFile, rows: Sequence[_Row]) -> None:
-        """Keep what could be read of a damaged file, and set the file aside. Where that fails the file keeps its name,
-        and the next worker tries again."""
+        """Keep the calls that could be read from a damaged file, and set the file aside. If that fails, the file keeps
+        its name, and the next worker tries again."""
         if rows:
             await self._add(rows)
         aside = await asyncio.to_thread(_set_aside, path)
@@ -221,9 +223,9 @@ class Spool:
 
 
 def _adding(rows: Sequence[_Row], room_bytes: int | None) -> Callable[[sqlite3.Connection], tuple[int, int]]:
-    """Write rows, and return by how many rows and bytes the file has grown. The end of an exchange replaces its intent,
-    and an intent is not written behind the end of its exchange. Raises StoreError for rows that replace nothing and
-    have no room."""
+    """Work that writes rows, and returns by how many rows and bytes the file has grown. The end of an exchange replaces
+    its intent, and an intent is not written after the end of its exchange. The work raises StoreError for rows that
+    replace nothing and have no room."""
 
     def work(connection: sqlite3.Connection) -> tuple[int, int]:
         more = size = 0
@@ -240,12 +242,13 @@ def _adding(rows: Sequence[_Row], room_bytes: int | None) -> Callable[[sqlite3.C
 
 
 def _behind(number: int, most: int = -1) -> Callable[[sqlite3.Connection], Sequence[_Row]]:
-    """Rows with a higher number, the oldest first."""
+    """Work that reads rows with a higher number, the oldest first."""
     return lambda connection: [_row(*found) for found in connection.execute(_SELECT, (number, most))]
 
 
 def _salvaged(path: Path) -> Sequence[_Row]:
-    """What can be read of a damaged file: it is read from the first row forwards, and from the last row backwards."""
+    """The readable rows of a damaged file, which is read forwards from the first row and backwards from the last
+    row."""
     found: dict[int, _Row] = {}
     for order in ("ASC", "DESC"):
         with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as connection:
@@ -271,7 +274,7 @@ def _new_path(folder: Path | None) -> Path:
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether the folder belongs to this user, and nobody else may write to it."""
+    """Whether the folder belongs to this user, and no other user may write to it."""
     try:
         found = folder.lstat()
     except OSError:

@@ -1,10 +1,11 @@
-"""The store in a SQLite file, for one process. It survives a restart, and a kill at any moment. What each method
-promises stands in ``proxy.storage.port``. ``MemoryStore`` is the same without a file.
+"""The store in a SQLite file, for one process. It survives a restart, and a kill at any moment. ``proxy.storage.port``
+describes what each method promises. ``MemoryStore`` is the same without a file.
 
-The command line may open the file beside the proxy; a second proxy should not (``is_shared``).
+The command line may open the file while the proxy uses it; a second proxy should not (``is_shared``).
 
-A damaged file is written no more, because what is written on top of damage may be lost with it. It is used again when
-another file is in its place, or it was mended. Where only the layout state is damaged, only that is lost.
+A damaged file is not written any more, because data that is written to a damaged file may be lost with it. The store is
+used again when another file is in its place, or the file was repaired. If only the layout state is damaged, only that
+is lost.
 """
 
 import asyncio
@@ -34,18 +35,20 @@ P = ParamSpec("P")
 # The most entries that one transaction deletes, so that other work does not wait long.
 _FORGOTTEN_AT_ONCE = 2000
 STATE_BYTES = 256 << 20
-"""The most room that layout state takes in a file, a sixteenth more or less. What was saved first goes first."""
+"""The most room that layout state takes in a file, a sixteenth more or less. Blobs that were saved first are deleted
+first."""
 _CHECK_S = 2.0  # how long the start waits for the search for damage
 _CHECK_AGAIN_S = 1.0
 _TABLES = ("counter", "hold", "entry", "directory_version", "directory", "claim", "object")
-# As much as a busy moment writes: where this fits on the disk, a reservation fits, too.
+# As much as a busy moment writes: if this fits on the disk, a reservation also fits.
 _PROBE = "probe" * 8192
 
 _log = logging.getLogger("stratiform.store")
 
 
 _How = Literal["write", "read", "report"]
-"""In a transaction; or beside the writer, where work reads a few rows, or many."""
+"""How work runs: in a transaction of the writer ("write"), or beside the writer for work that reads a few rows ("read")
+or many rows ("report")."""
 
 
 def _method(
@@ -78,11 +81,12 @@ class SqliteStore:
     async def open(
         cls, path: Path, busy_timeout_s: float = SERVING_WAIT_S, *, is_patient: bool = False
     ) -> "SqliteStore":
-        """Open the store in this file, or make it. ``is_patient``: where the file is damaged, only its calls fail."""
+        """Open the store in this file, or create it. ``is_patient``: if the file is damaged, opening succeeds and the
+        calls fail."""
         return cls(await Database.open(path, STORE, busy_timeout_s=busy_timeout_s, is_patient=is_patient))
 
     async def check(self, most_s: float = _CHECK_S) -> None:
-        """Look for damage, and log what is found."""
+        """Search for damage, and log the result."""
         if damage := await damage_of(self._database.path, _TABLES, most_s):
             await self._found(damage)
             return
@@ -136,7 +140,7 @@ class SqliteStore:
         def work(connection: sqlite3.Connection) -> None:
             directory_sql.remember(connection, records, now)
             added = self._untrimmed.get(team, most) + len(records)
-            if added > most // 16:  # to count is not free
+            if added > most // 16:  # counting costs time, so it is not done at every call
                 directory_sql.trim_objects(connection, team, most)
                 added = 0
             self._untrimmed[team] = added
@@ -150,7 +154,7 @@ class SqliteStore:
         return await self._database.report(partial(layout_blobs.page, scope=scope, behind=behind, limit=limit, now=now))
 
     async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
-        """Write blobs of one scope. Beyond a bound the ones that were saved first are forgotten."""
+        """Write blobs of one scope. Beyond a bound, the blobs that were saved first are deleted."""
         self._refuse_damaged()
         await self._database.write(partial(layout_blobs.save, scope=scope, blobs=blobs, forget_at=now + ttl_s))
         self._saved_bytes += layout_blobs.weight(scope, blobs)
@@ -161,11 +165,11 @@ class SqliteStore:
                 excess -= freed
 
     async def time(self) -> float | None:
-        """The machine's clock is the store's."""
+        """None: the store uses the machine's clock."""
         return None
 
     async def ping(self) -> None:
-        """Raises StoreError where the file cannot be written: damaged, locked, or on a full disk."""
+        """Raises StoreError if the file cannot be written: it is damaged, locked, or on a full disk."""
         if self._damage and await asyncio.to_thread(self._stamp) != self._damaged:
             await self.check(_CHECK_AGAIN_S)
         await self._do(_probe)
@@ -194,7 +198,7 @@ class SqliteStore:
             _log.error(text + "a whole file is in its place", self._database.path, damage)
 
     def _stamp(self) -> tuple[int, ...]:
-        """A value that changes when another file takes the place of this one, or the file is mended."""
+        """A value that changes when another file replaces this one, or when the file is repaired."""
         try:
             found = self._database.path.stat()
         except OSError:
@@ -207,13 +211,13 @@ def _probe(connection: sqlite3.Connection) -> None:
 
 
 _MOST_ENTRIES = 100_000
-# The bound is checked after each so many entries.
+# The bound is checked each time this many entries were written.
 _ENTRIES_AT_ONCE = 1000
 
 
 class MemoryStore(SqliteStore):
-    """A store in memory, which ends with the process. It never fails, its ledger is bounded, and its calls never wait,
-    not even for a moment."""
+    """A store in memory, which ends with the process. It never fails, its ledger is bounded, and its calls never
+    wait."""
 
     is_durable = False
 

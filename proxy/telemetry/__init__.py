@@ -1,5 +1,5 @@
 """Metrics and traces of the proxy.
 
-Ended exchanges come in; metrics for Prometheus go out, summed over all workers. Labels have bounded values, and no text
-of a prompt and no key is exported.
+This package gets ended exchanges, and exports metrics for Prometheus, summed over all workers. Labels have bounded
+values, and no text of a prompt and no key is exported.
 """

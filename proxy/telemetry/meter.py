@@ -1,4 +1,4 @@
-"""Prices and counts exchanges: what was used, what it cost, what it saved, and every metric of it.
+"""Prices and counts exchanges: their usage, cost and saving, and all metrics about them.
 
 The meter is called at the start and at the end of an exchange. It never suspends, and takes tens of microseconds.
 """
@@ -33,7 +33,7 @@ from proxy.ports import Deployment
 from proxy.telemetry.metrics import NO_PROFILE, UNRECOGNISED, Metrics, mode_label
 
 NONE = "none"
-"""The label where an exchange never got so far as to have a model, a team or a transport."""
+"""The label of an exchange that ended before it had a model, a team or a transport."""
 
 _BYTES_PER_TOKEN = 4
 _ERROR_KINDS = {"upstream_timeout": "timeout", "circuit_open": "circuit-open", "upstream_loading": "loading"}
@@ -46,7 +46,7 @@ _STATUS = {
 
 
 class Meter:
-    """Prices and counts exchanges. What its methods promise stands in ``proxy.engine.ports.Meter``."""
+    """Prices and counts exchanges. ``proxy.engine.ports.Meter`` describes what its methods promise."""
 
     def __init__(
         self, metrics: Metrics, prices: PriceMap, on_settled: Callable[[Exchange], None] | None = None
@@ -108,17 +108,17 @@ class Meter:
             self._on_settled(exchange)
 
     def _priced(self, exchange: Exchange) -> Settlement:
-        """The usage and the cost of the exchange beside what was lost."""
+        """The usage and the cost of the exchange, without ``exchange.lost``."""
         deployment, plan = exchange.deployment, exchange.planned.plan
         if deployment is None or not exchange.objects.operation.bills:
-            # An object's usage was billed when it was made, however often it is read.
+            # An object's usage was billed when it was made. Reading the object bills nothing.
             return Settlement(exchange.answer.outcome.usage)
         answer = self._answered(exchange, is_billed=exchange.is_billed)
         usage = answer.usage
         if usage is None and not (exchange.is_billed and exchange.requested.demand.kind in UNIT_KINDS):
             return Settlement()
         price = price_for(self._prices, deployment)
-        # No client asked for a refresh: without a cache there would be none.
+        # No client asked for a refresh, so without a cache there would be no refresh.
         spent, uncached_usd = self._spent(exchange, deployment, answer, price, has_use=not is_refresh(plan))
         if price is None or spent is None:
             return Settlement(usage)
@@ -136,8 +136,8 @@ class Meter:
     def _unplanned(
         self, exchange: Exchange, deployment: Deployment, answers: Sequence[Outcome], *, has_use: bool
     ) -> Settlement:
-        """The usage and the cost of answers that no plan is about, each at the price of its own length. They are
-        counted. ``has_use``: the client gets them, and would without any cache."""
+        """The usage and the cost of answers that belong to no plan, each at the price of its own length. Both are
+        counted. ``has_use``: the client gets them, and would also get them without any cache."""
         usage, cost_usd, price = None, 0.0, price_for(self._prices, deployment)
         for answer in answers:
             spent, _ = self._spent(exchange, deployment, answer, price, has_use=has_use)
@@ -148,8 +148,8 @@ class Meter:
     def _spent(
         self, exchange: Exchange, deployment: Deployment, answer: Outcome, price: Price | None, *, has_use: bool
     ) -> tuple[Cost | None, float]:
-        """The cost of an answer, None where nobody knows the price, and the USD that its prompt would have cost without
-        a cache. Both are counted, and so is the usage. ``has_use``: without a cache there would be the call, too."""
+        """The cost of an answer (None if the price is unknown), and the USD that its prompt would have cost without a
+        cache. Both are counted, and so is the usage. ``has_use``: the call would also be made without a cache."""
         usage, spent, uncached_usd = answer.usage, None, 0.0
         if usage is not None:
             self._metrics.tokens(deployment.name, usage, _client(exchange))
@@ -166,7 +166,8 @@ class Meter:
         return spent, uncached_usd
 
     def _answered(self, exchange: Exchange, *, is_billed: bool) -> Outcome:
-        """The answer with its usage: the provider's, or where that said nothing, or not all, our own."""
+        """The answer with its usage: the provider's, or our own estimate if the provider reported none or only a
+        part."""
         answer, outcome, asks = exchange.answer, exchange.answer.outcome, exchange.requested
         if outcome.usage is not None and not outcome.is_open:
             if exchange.deployment is not None and answer.is_accepted:
@@ -176,14 +177,14 @@ class Meter:
         has_tokens = (exchange.arrival.is_chat or exchange.asks_model) and asks.demand.kind is not Kind.FREE
         if exchange.deployment is None or not is_billed or not has_tokens:
             return outcome
-        # An answer that does not stream comes when all of it is written.
+        # An answer that does not stream arrives when the provider has written all of it.
         is_whole = not asks.stream and answer.first_byte_s is not None
         silent_s = 0.0 if is_whole else answer.silence_s(exchange.elapsed_s())
         self._metrics.usage_missing(exchange.deployment.name)
         return self._booked(exchange, outcome, prompt_tokens(exchange), silent_s)
 
     def _booked(self, exchange: Exchange, outcome: Outcome, prompt: int, silent_s: float) -> Outcome:
-        """The answer as it is booked for a call whose usage is not known, or not all of it."""
+        """The answer as it is booked for a call whose usage is unknown or only partly known."""
         deployment, answer = exchange.deployment, exchange.answer
         assert deployment is not None
         price, took_s = price_for(self._prices, deployment), exchange.elapsed_s() - answer.asked_s
@@ -229,13 +230,13 @@ class Meter:
             self._metrics.deviation(_model(exchange), deviation, exchange.answer.outcome.cache_cause)
         sent, usage = sent_bill(exchange, plan), exchange.settlement.usage if exchange.settlement is not None else None
         if exchange.answer.further:
-            usage = exchange.answer.outcome.usage  # the plan was about the first call alone
+            usage = exchange.answer.outcome.usage  # the plan was made only for the first call
         if sent is not None and usage is not None and not usage.estimated and exchange.answer.is_accepted:
             error = scaled(sent, usage.prompt).read - usage.read
             self._metrics.prediction.child("over" if error >= 0 else "under").observe(abs(error))
 
     def _count_break(self, exchange: Exchange) -> None:
-        """Count what broke the cache, and whether the provider's own cause says the same, where it tells one."""
+        """Count the cache break, and whether the provider's cause agrees with ours, if the provider reports a cause."""
         broke, cause = exchange.planned.result.broke, exchange.answer.outcome.cache_cause
         if broke is not None and isfinite(broke.usd):
             self._metrics.broke(_model(exchange), broke.kind)
@@ -247,18 +248,18 @@ class Meter:
 
 
 def savings(exchange: Exchange, price: Price) -> dict[str, float]:
-    """USD saved against what the client's own layout would have cost, signed, by basis.
+    """USD saved compared with the cost of the client's own layout, signed, by basis.
 
-    ``shadow``: both as the shadow caches bill them. ``reported``: ours as the provider billed it. ``observed``: what
-    mode observe would have saved. A request that goes out as it came may still cost more or less than in a world
-    without us, because the provider holds what was sent before; where both worlds agree, nothing was saved, and what
-    the shadow got wrong is no saving either.
+    ``shadow``: both costs are those of the shadow caches. ``reported``: our cost is what the provider billed.
+    ``observed``: what mode observe would have saved. A request that goes out as it came may still cost more or less
+    than without this proxy, because the provider's cache holds what was sent before. If the shadow caches bill both
+    alike, nothing was saved. An error of the shadow cache is no saving either.
     """
     plan, answer, usage = exchange.planned.plan, exchange.answer, exchange.answer.outcome.usage
     if plan is None or plan.own is None or plan.predicted is None or plan.arm == CONTROL or not answer.is_accepted:
         return {}
     if is_refresh(plan):
-        # It is only a cost; what it saves is seen when its client returns.
+        # A refresh is only a cost; its saving is counted when its client returns.
         spent = {"shadow": -input_cost(plan.predicted, price)}
         if usage is not None:
             spent["reported"] = -input_cost(usage, price)
@@ -268,7 +269,7 @@ def savings(exchange: Exchange, price: Price) -> dict[str, float]:
     if not plan.rewritten and plan.predicted == plan.own:
         return {}
     saved = {}
-    if not exchange.planned.was_retried:  # then the shadow has no bill for what was sent
+    if not exchange.planned.was_retried:  # after a retry, the shadow cache has no bill for what was sent
         saved["shadow"] = saved_on_shadow(plan.own, plan.predicted, price)
     if usage is not None:
         saved["reported"] = saved_as_reported(plan.own, usage, price)
@@ -281,15 +282,16 @@ def is_refresh(plan: Plan | None) -> bool:
 
 
 def sent_bill(exchange: Exchange, plan: Plan) -> Bill | None:
-    """The bill that the shadow cache expected for the body that was sent in the end; None where it was not asked."""
+    """The bill that the shadow cache expected for the body that was finally sent; None if it was not asked for this
+    body."""
     if exchange.planned.was_retried:
         return None
     return plan.own if plan.mode is Mode.OBSERVE and plan.arm != CONTROL else plan.predicted
 
 
 def prompt_tokens(exchange: Exchange) -> int:
-    """The tokens of a prompt of which the provider says nothing: as they were reserved, else by our own count, else by
-    its bytes."""
+    """The tokens of a prompt if the provider reports none: the reserved number, or else our own count, or else an
+    estimate from its bytes."""
     held, plan = exchange.reservation, exchange.planned.plan
     if held is not None and held.prompt_tokens:
         return held.prompt_tokens
@@ -298,20 +300,21 @@ def prompt_tokens(exchange: Exchange) -> int:
 
 
 def both(one: Usage | None, other: Usage | None) -> Usage | None:
-    """The usage of two answers to one request, one of which is an estimate; None where neither has any."""
+    """The summed usage of two answers to one request. If both have usage, the sum is an estimate. None if neither has
+    any."""
     total = summed(one, other)
     return replace(total, estimated=True) if total and one and other else total
 
 
 def _visible_tokens(exchange: Exchange, outcome: Outcome) -> int:
     if exchange.requested.stream:
-        # Few events have less than a token, whatever is in them.
+        # Almost every event has at least one token, with any content.
         return max(outcome.tokens, outcome.events)
     return outcome.tokens or exchange.answer.sent_bytes // _BYTES_PER_TOKEN
 
 
 def error_kind(exchange: Exchange) -> str:
-    """How an upstream call failed: the closed vocabulary of ``upstream_errors_total``."""
+    """The kind of an upstream failure, one of the fixed values of ``upstream_errors_total``."""
     if exchange.ending is ExchangeOutcome.BROKEN:
         if exchange.answer.error_code in _ERROR_KINDS:
             return _ERROR_KINDS[exchange.answer.error_code]
@@ -328,7 +331,7 @@ def _model(exchange: Exchange) -> str:
 
 
 def _client(exchange: Exchange) -> str:
-    """The recogniser that knows the client's texts."""
+    """The name of the recogniser that knows the client's texts."""
     plan = exchange.planned.plan
     return (plan.client if plan is not None else "") or UNRECOGNISED
 
@@ -338,5 +341,5 @@ def _team(exchange: Exchange) -> str:
 
 
 def _finite(saved: dict[str, float]) -> dict[str, float]:
-    """A counter that once took a NaN never recovers."""
+    """The savings that are finite numbers. A counter that was once increased by NaN stays NaN."""
     return {basis: usd for basis, usd in saved.items() if isfinite(usd)}

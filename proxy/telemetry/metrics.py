@@ -1,12 +1,11 @@
 """Every Prometheus metric, named once.
 
-A ``Metrics`` belongs to one app and has its own registry. What is public of it is called when something happens: with
-the values of the labels, and ``by`` how much where that is not one; or with a figure where the metric has no label.
-Labels are bounded (``proxy.telemetry.series``):
-no client, key or session is ever one, and names that clients may choose (models behind a wildcard) collapse to
-``other`` beyond a cap.
+A ``Metrics`` belongs to one app and has its own registry. Its public members are called when something happens: with
+the values of the labels, and with ``by`` if the increase is not one. A metric without a label is called with a number.
+Labels are bounded (``proxy.telemetry.series``): no client, key or session is ever a label, and names that clients may
+choose (models that match a wildcard) become ``other`` beyond a limit.
 
-Counters cannot fall, so what a plan saved or lost is in two of them: saved - lost is the net.
+Counters cannot fall, so the savings and losses of plans are in two counters: saved - lost is the net saving.
 """
 
 import asyncio
@@ -40,8 +39,9 @@ _EXPECTED_SERIES = 1000
 UNRECOGNISED = "unrecognised"
 """The label of clients whose texts no recogniser knows."""
 _MOST_CLIENTS = 7
-# A metric with one of these labels, its last one, tells it apart in so many series. With all else that 20 models and 20
-# teams can have at once, a proxy then has fewer than 10,000 (tests/unit/telemetry/test_metrics.py).
+# For a metric whose last label is one of these: the number of series beyond which new values of the label become
+# ``other``. With all other series that 20 models and 20 teams can have at once, a proxy then has fewer than 10,000
+# series (tests/unit/telemetry/test_metrics.py).
 _MOST_TOLD = {"client": 600, "cause": 300}
 _STATUSES = frozenset(
     ["200", "400", "401", "403", "404", "408", "413", "422", "429", "499", "500", "502", "503", "504", "529"]
@@ -53,9 +53,9 @@ ERROR_KINDS = (
 )  # fmt: skip
 """How an upstream call can fail."""
 RETRIED_KINDS = get_args(Kind)
-"""Those after which another attempt may follow."""
+"""The failures after which another attempt may follow."""
 NO_PROFILE = "none"
-"""The label of requests that are fitted to no budget."""
+"""The label of requests without a window profile."""
 _BREAKER_STATES = {"closed": 0, "half-open": 1, "open": 2}
 _RELOADED = ("changed", "unchanged", "broken")
 _KINDS = ("read", "write", "uncached", "output")
@@ -69,7 +69,7 @@ _TOKENS = (0, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 13
 
 
 _Across = Literal["livesum", "livemax", "livemostrecent"]
-"""What a gauge reads where several workers set it."""
+"""How the values of several workers are combined in one gauge."""
 
 
 Starts = Iterable[tuple[str, ...]]
@@ -77,19 +77,20 @@ S = TypeVar("S", bound=Series[Any])
 
 
 def mode_label(mode: Mode) -> str:
-    """The mode as configs write it."""
+    """The mode as it is written in configurations."""
     return mode.name.lower()
 
 
 def _status_label(status: str) -> str:
-    """A status that upstreams commonly answer with, or the class of any other (``4xx``)."""
+    """The status itself if upstreams commonly answer with it, or else its class (``4xx``)."""
     return status if status in _STATUSES else f"{status[:1]}xx"
 
 
 class Metrics:
-    """The metrics of one app. ``deployments`` and ``teams`` are the configuration's: they never become ``other``.
+    """The metrics of one app. ``deployments`` and ``teams`` are those of the configuration; they never become
+    ``other``.
 
-    ``shared`` are those of all workers, this one among them; None: there are no others.
+    ``shared`` is the source of the metrics of all workers, including this one. None: there are no other workers.
     """
 
     def __init__(
@@ -110,10 +111,10 @@ class Metrics:
             "status": _status_label,
         }
         self.remaining: Callable[[], Mapping[str, tuple[float, float]]] = dict
-        """What is left of each team's budget (USD, negative where overdrawn), and when that begins anew (unix seconds):
-        asked for whenever the metrics are read."""
-        # What is known to come of each model is shown from 0 on: ``increase()`` does not see what a series had when it
-        # first appeared.
+        """For each team: the rest of its budget (USD, negative if overdrawn), and when the budget begins again (unix
+        seconds). It is called whenever the metrics are read."""
+        # Series that are expected for each model are shown from 0 on, because ``increase()`` ignores the value that a
+        # series has when it first appears.
         kinds = len(_KINDS) + len(ERROR_KINDS) + len(RETRIED_KINDS) + len(Deviation) + 2 * len(KINDS) + 1
         is_small = len(deployments) * (kinds + 7 * len(teams)) <= _EXPECTED_SERIES
         self._expected, self._teams = tuple(deployments) if is_small else (), tuple(teams)
@@ -319,7 +320,7 @@ class Metrics:
         )
 
     def _counter(self, name: str, text: str, *labels: str, starts: Starts = ()) -> Counters:
-        """A counter that is called with the values of its labels. Those of ``starts`` are shown from the start."""
+        """A counter that is called with the values of its labels. The series of ``starts`` are shown from the start."""
         return self._known(Counters, Counter(_PREFIX + name, text, labels, registry=self.registry), labels, starts)
 
     def _gauge(self, name: str, text: str, *labels: str, across_workers: _Across = "livemax") -> Series[Gauge]:
@@ -337,7 +338,7 @@ class Metrics:
         return self._known(Series[Histogram], histogram, labels, starts)
 
     def _known(self, kind: Callable[..., S], metric: object, labels: Sequence[str], starts: Starts = ()) -> S:
-        """The metric with its labels, and the children that it has from the start."""
+        """Register the metric with its labels, and make the children that it has from the start."""
         most_told = _MOST_TOLD.get(labels[-1], math.inf) if labels else math.inf
         found = kind(metric, labels, [self._labellings.get(label, str) for label in labels], most_told)
         self._series.append(found)
@@ -346,14 +347,14 @@ class Metrics:
         return found
 
     def pieces(self) -> Iterator[bytes]:
-        """The metrics of this process, as a text in pieces."""
+        """The metrics of this process as text, in pieces."""
         self._show_budgets()
         yield generate_latest(self._process)
         yield from pieces(self._series)
 
     async def rendered(self) -> bytes:
         """The text that Prometheus scrapes; its content type is ``CONTENT_TYPE``. The event loop does other work
-        meanwhile. What several workers have counted is added up beside it."""
+        meanwhile. The metrics of several workers are added up in a thread."""
         if self._shared is None:
             return b"".join(await in_turns(self.pieces(), 1))
         self._show_budgets()
@@ -365,13 +366,14 @@ class Metrics:
             self._budget_end.child(team).set(until)
 
     def ended(self, model: str, mode: str, status: int, transport: str) -> None:
-        """An exchange that ``began`` has ended, with the status that the client saw (499: it hung up before one)."""
+        """An exchange that ``began`` has ended, with the status that the client saw (499: the client hung up before it
+        got a status)."""
         self._in_flight.dec()
         self._requests(model, mode, str(status), transport)
 
     def tokens(self, model: str, usage: Usage, client: str = UNRECOGNISED) -> None:
-        """The tokens of an exchange of a client that this recogniser knows. A prompt that nobody reported on is a kind
-        of its own: no hit ratio counts it."""
+        """Count the tokens of an exchange. ``client`` is the recogniser that knows the client. A prompt without
+        reported usage has its own kind ("estimated"), and the hit ratio does not count it."""
         if usage.estimated:
             self._tokens(model, "estimated", client, by=usage.prompt)
             self._tokens(model, "output", client, by=usage.output)
@@ -383,15 +385,15 @@ class Metrics:
             self._hit_ratio.child(model).observe(usage.read / usage.prompt)
 
     def saved(self, model: str, team: str, basis: str, usd: float) -> None:
-        """Count the saving of a plan against the client's own layout; negative: lost. ``basis`` is shadow, reported or
-        observed.
+        """Count the saving of a plan compared with the client's own layout; negative: a loss. ``basis`` is shadow,
+        reported or observed.
 
-        ``observed`` is what mode observe would have saved: nothing was.
+        ``observed`` is what mode observe would have saved; in fact nothing was saved.
         """
         (self._saved if usd >= 0 else self._lost)(model, team, basis, by=abs(usd))
 
     def plan(self, mode: str, reason: str, tier_tokens: Mapping[str, int], segment_tokens: Mapping[str, int]) -> None:
-        """A plan was made."""
+        """Count a plan that was made."""
         self._reasons(mode, reason)
         for segment, count in segment_tokens.items():
             if count > 0:
@@ -401,9 +403,9 @@ class Metrics:
                 self._tier_tokens(tier, by=count)
 
     def prompt_set(self, version: str) -> None:
-        """The prompts are those of this version: hexadecimal digits, which become a number of 48 bits at most."""
+        """Set the version of the prompts. Its first hexadecimal digits become a number of at most 48 bits."""
         self._prompt_set.set(int(version[:12] or "0", 16))
 
     def breaker(self, deployment: str, state: str) -> None:
-        """A deployment's circuit breaker has changed its state."""
+        """Set the new state of a deployment's circuit breaker."""
         self._breaker.child(deployment).set(_BREAKER_STATES[state])

@@ -1,9 +1,8 @@
-"""Metrics whose label values are bounded: names that clients may choose cannot grow a metric without end.
+"""Metrics whose label values are bounded, so that names that clients may choose cannot make a metric grow without end.
 
-The text that Prometheus scrapes, written in pieces.
-
-Ten thousand series take a tenth of a second to write. In one piece that would hold up every request that comes
-meanwhile; so the event loop has its turn, and a moment of rest, after each half of a millisecond.
+This module also writes the text that Prometheus scrapes, in pieces. Ten thousand series take a tenth of a second to
+write. In one piece, this would delay every request that comes meanwhile. So the event loop has its turn, and a moment
+of rest, after each half of a millisecond.
 """
 
 import math
@@ -25,11 +24,11 @@ Labelling = Callable[[str], str]
 
 
 class Series(Generic[M]):
-    """A metric with its labels. ``labellings`` turn what is given into the value of the label, one for each. Beyond
-    ``most_told`` series the last label of every new one is ``other``.
+    """A metric with its labels. There is one labelling for each label, which turns the given value into the label's
+    value. Beyond ``most_told`` series, the last label of every new series is ``other``.
 
-    The ``children`` are kept by the values of the labels: ``labels()`` validates and locks on every call, a dict does
-    not.
+    The ``children`` are kept in a dict by the values of the labels, because ``labels()`` validates and locks on every
+    call.
     """
 
     __slots__ = ("_labellings", "_metric", "_most_told", "children", "label_names", "name", "text", "type")
@@ -48,7 +47,7 @@ class Series(Generic[M]):
     def child(self, *given: str) -> M:
         """The child with these values of the labels."""
         if (child := self.children.get(given)) is not None:
-            # What is given is what the labels are, as almost always.
+            # In almost all cases, the given values are the label values.
             return child
         pairs = zip(self._labellings, given, strict=True)
         labels: tuple[str, ...] = tuple([labelling(value) for labelling, value in pairs])
@@ -60,16 +59,16 @@ class Series(Generic[M]):
 
 
 class Counters(Series[Counter]):
-    """A counter with its labels. It is called when something is to be counted."""
+    """A counter with its labels. It is called to count something."""
 
     __slots__ = ()
 
     def __call__(self, *given: str, by: float = 1.0) -> None:
-        (self.children.get(given) or self.child(*given)).inc(by)  # mostly without another call
+        (self.children.get(given) or self.child(*given)).inc(by)  # the dict lookup mostly saves a call of ``child``
 
 
 class BoundedNames:
-    """A bounded set of label values: those known from the start, then the first that come, then ``other``."""
+    """A bounded set of label values: the values known from the start, then the first new ones, then ``other``."""
 
     __slots__ = ("_most", "_names")
 
@@ -113,7 +112,7 @@ def pieces(series: Iterable[Series[Any]]) -> Iterator[bytes]:
 
 
 def _lines(labels: Mapping[str, str], families: Iterable[Metric]) -> Iterator[str]:
-    """The samples of one child of a metric, which knows no labels but its own."""
+    """The lines of one child of a metric. ``labels`` are the child's labels, which its own samples do not contain."""
     own = [f'{name}="{value.translate(_ESCAPED)}"' for name, value in sorted(labels.items())]
     for sample in (sample for family in families for sample in family.samples):
         if not sample.name.endswith("_created"):

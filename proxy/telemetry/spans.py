@@ -1,12 +1,13 @@
 """One OpenTelemetry span for each exchange, sent to a collector over OTLP/HTTP.
 
-Imported only where the configuration names a collector: it needs the extra ``otel``. A span is made when its exchange
-has ended, put into a bounded queue and sent by a thread, so that no request waits for a collector; what does not fit
-into the queue is dropped. A span holds the values of the log line and no text of a prompt.
+This module is imported only if the configuration names a collector, because it needs the extra ``otel``. A span is made
+when its exchange has ended. It is put into a bounded queue and sent by a thread, so that no request waits for a
+collector. Spans that do not fit into the queue are dropped. A span holds the values of the log line and no text of a
+prompt.
 
-The names are those of the semantic conventions for generative AI
-(https://github.com/open-telemetry/semantic-conventions-genai), whose ``input_tokens`` contain what a cache read and
-wrote, as ``Usage.prompt`` does.
+The names follow the semantic conventions for generative AI
+(https://github.com/open-telemetry/semantic-conventions-genai). Their ``input_tokens`` include cache reads and cache
+writes, as ``Usage.prompt`` does.
 """
 
 import asyncio
@@ -48,7 +49,7 @@ _PROVIDERS = {
     "vertex_ai": "gcp.vertex_ai",
     "xai": "x_ai",
 }
-"""What the conventions call a provider, where LiteLLM calls it otherwise."""
+"""The conventions' name of a provider, if it differs from LiteLLM's name."""
 _NAMES = {
     "model": "gen_ai.request.model",
     "prompt": "gen_ai.usage.input_tokens",
@@ -56,14 +57,15 @@ _NAMES = {
     "read": "gen_ai.usage.cache_read.input_tokens",
     "write": "gen_ai.usage.cache_creation.input_tokens",
 }
-"""What the conventions call a value of the log line."""
+"""The conventions' name of a value of the log line."""
 
 _log = logging.getLogger("stratiform")
 
 
 class Spans:
-    """Makes spans and sends them to the collector at ``endpoint``, with these ``headers``. Unless ``has_sampler`` says
-    that the operator's environment chooses one, every exchange has a span: a client must not hide its own."""
+    """Makes spans and sends them to the collector at ``endpoint``, with these ``headers``. ``has_sampler``: the
+    operator's environment chooses a sampler. Otherwise every exchange has a span, because a client must not be able to
+    hide its exchanges."""
 
     def __init__(self, endpoint: str, headers: Mapping[str, str], service: str, *, has_sampler: bool = False) -> None:
         address = endpoint if endpoint.endswith(_PATH) else endpoint + _PATH
@@ -90,14 +92,14 @@ class Spans:
         span.end(_nanos(began_s + exchange.total_s))
 
     async def aclose(self) -> None:
-        """Send what waits. A collector that is away is given up: the thread ends with the process."""
+        """Send the spans that wait. If the collector is away, they are given up: the thread ends with the process."""
         thread = Thread(target=self._provider.shutdown, name="spans", daemon=True)
         thread.start()
         await asyncio.to_thread(thread.join, _CLOSE_S)
 
 
 class _Exporter(OTLPSpanExporter):
-    """Says once that the collector does not take spans, and once that it takes them again."""
+    """Logs once that the collector does not take spans, and once that it takes them again."""
 
     is_away = False
 

@@ -1,5 +1,5 @@
 """Calls the providers.
 
-A call comes in; an open answer goes out, or a ``ProxyError``. Each transport is one ``Upstream`` (``proxy.ports``).
-This package never tries a call again, and never chooses whom to call.
+The input is a call; the result is an open answer, or a ``ProxyError``. Each transport is one ``Upstream``
+(``proxy.ports``). This package never retries a call, and never chooses which provider to call.
 """

@@ -1,7 +1,8 @@
 """The http transport: any OpenAI-compatible server, bytes in and bytes out.
 
-One aiohttp session for the life of the process. Nothing is decoded, decompressed or followed, no cookie is kept; there
-is no limit on the whole duration of an answer, only on reaching the server and on silence.
+There is one aiohttp session for the life of the process. Nothing is decoded or decompressed, no redirection is
+followed, and no cookie is kept. There is no limit on the whole duration of an answer. Only the time to reach the server
+and the time without data are limited.
 """
 
 import asyncio
@@ -21,9 +22,9 @@ CONNECT_S = 10.0
 KEEPALIVE_S = 30.0
 READ_BUFFER_BYTES = 1 << 18
 EVENT_PIECE_BYTES = 8 << 10
-"""A stream of events is read in pieces of this size: to look into one that has an event in every third byte takes about
-10 ms, and other requests have their turn between two pieces."""
-# What aiohttp would add by itself where the client sent none.
+"""A stream of events is read in pieces of this size. Looking into a piece that has an event in every third byte takes
+about 10 ms, and other requests have their turn between two pieces."""
+# Headers that aiohttp would add by itself if the client sent none.
 _NO_AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 
@@ -39,13 +40,13 @@ class HttpUpstream:
         session = self._session or self._start()
         deployment = call.deployment
         if not call.path.startswith("/"):
-            # What follows a bare host would become a part of it.
+            # Without a slash, the path could become a part of the host's name.
             raise UpstreamError("a path begins with a slash")
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s, sock_read=deployment.timeout_s)
         try:
             response = await session.request(
                 call.method,
-                # The path came in percent-encoded and is not to be touched.
+                # The path is already percent-encoded and must not be changed.
                 URL(_address(call), encoded=True),
                 headers=call.headers,
                 data=call.body or None,
@@ -63,7 +64,7 @@ class HttpUpstream:
             await session.close()
 
     def _start(self) -> aiohttp.ClientSession:
-        # Made at the first call: a session belongs to the running event loop.
+        # The session is made at the first call, because it belongs to the running event loop.
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -95,8 +96,8 @@ class HttpAnswer:
         self._has_more = False
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body as the network cuts it, events in small pieces. Raises UpstreamUnavailable, UpstreamTimeout where it
-        breaks off."""
+        """The body in the pieces in which the network delivers it, and events in small pieces. Raises
+        UpstreamUnavailable, UpstreamTimeout if it breaks off."""
         return self
 
     def __aiter__(self) -> Self:
@@ -116,12 +117,12 @@ class HttpAnswer:
         return chunk
 
     async def aclose(self) -> None:
-        """Release the connection; drop it where the body has not been read to its end."""
+        """Release the connection, or drop it if the body was not read to its end."""
         self._response.close()
 
 
 def _translated(error: aiohttp.ClientError | OSError) -> UpstreamError:
-    """aiohttp's errors as ours: the most specific class wins. Messages name no host and no path."""
+    """Translates aiohttp's errors to ours: the most specific class wins. Messages name no host and no path."""
     match error:
         case aiohttp.ConnectionTimeoutError():
             return UpstreamTimeout("the upstream could not be reached in time").unreached()
@@ -134,7 +135,7 @@ def _translated(error: aiohttp.ClientError | OSError) -> UpstreamError:
 
 
 _FRONT = "/openai"
-# What is asked of a deployment; all other paths are the resource's.
+# Paths that belong to a deployment of Azure's; all other paths belong to the resource.
 _OF_DEPLOYMENTS = (
     "/chat/completions", "/completions", "/embeddings", "/images/generations", "/images/edits", "/audio/speech",
     "/audio/transcriptions", "/audio/translations",
@@ -143,8 +144,8 @@ _VERSION = "api-version"
 
 
 def azure_address(deployment: Deployment, path: str, query: str) -> str:
-    """The address of Azure's own API for a path behind ``/v1``: the deployment in it, and the version of the API. It is
-    used where a deployment sets ``api_version``, as in LiteLLM's config
+    """The address of Azure's own API for a path after ``/v1``. It contains the deployment and the version of the API.
+    It is used if a deployment sets ``api_version``, as in LiteLLM's configuration
     (https://learn.microsoft.com/en-us/azure/ai-services/openai/reference)."""
     host = deployment.base_url.partition(_FRONT)[0]
     if path.startswith(f"{_FRONT}/"):

@@ -1,8 +1,8 @@
-"""What an upstream says when it refuses or fails, without the operator's keys: both transports ask here.
+"""Removes the operator's keys from an upstream's refusals and failures. Both transports use it.
 
-Providers quote the key that they do not like, whole or in part. Answers that went well pass as they are; of an error,
-headers and body are read, and so are error events in a stream; long ones are cut. The key that a client brought along
-may be quoted to it.
+Providers quote a key that they refuse, whole or in part. Successful answers pass unchanged. The headers and the body of
+an error are searched for keys, and so are error events in a stream; long errors are cut. A key that the client itself
+has sent may be quoted to this client.
 """
 
 import re
@@ -26,7 +26,7 @@ _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate
 
 
 def secrets_of(deployment: Deployment, *further: str | None) -> tuple[str, ...]:
-    """Every secret that a message about this deployment could contain."""
+    """All secrets that a message about this deployment could contain."""
     named = [value for name, value in deployment.params.items() if _SECRET_NAME.search(name)]
     known = CREDENTIAL_HEADERS | ACCOUNT_HEADERS
     named += [value for name, value in deployment.headers if _SECRET_NAME.search(name) or name.lower() in known]
@@ -44,8 +44,8 @@ async def redacted(answer: Answer, deployment: Deployment) -> Answer:
 
 
 async def _error(answer: Answer, redaction: Redaction) -> WholeAnswer:
-    """A refusal, a failure, a redirection. One that does not end, or that breaks off, is one all the same: what has
-    come is shown."""
+    """The answer for a refusal, a failure or a redirection, with its secrets removed. If its body does not end, or
+    breaks off, the part that has arrived is shown."""
     try:
         found = await ReadAhead(answer, _MOST_BYTES).read()
     finally:
@@ -71,7 +71,7 @@ def _shown(answer: Answer, body: bytes, redaction: Redaction) -> bytes:
 
 
 class _RedactedStream:
-    """Events, of which those that are errors are looked into. Closing it closes the answer behind."""
+    """A stream of events in which error events are searched for secrets. Closing it closes the upstream's answer."""
 
     def __init__(self, answer: Answer, redaction: Redaction) -> None:
         self.status = answer.status
@@ -81,7 +81,7 @@ class _RedactedStream:
         self._events = ErrorEvents(redaction)
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The events, as they become whole. Raises UpstreamUnavailable, UpstreamTimeout where they break off."""
+        """The events, as soon as they are complete. Raises UpstreamUnavailable, UpstreamTimeout if they break off."""
         async for chunk in self._answer.chunks():
             if whole := self._events.feed(chunk):
                 yield whole
@@ -96,7 +96,7 @@ def _is_stream(answer: Answer) -> bool:
 
 
 def _unpacked(body: bytes, coding: str) -> bytes | None:
-    """The body unpacked. None where it is packed in a way that is not undone here, or where it is too large."""
+    """The decompressed body. None if its compression is not supported here, if it is damaged, or if it is too large."""
     if coding in ("identity", ""):
         return body
     if (window := _WINDOWS.get(coding)) is None:

@@ -1,12 +1,14 @@
-"""A rendered request: blocks, the smallest things that a provider's cache tells apart, and their markers.
+"""A rendered request: its blocks, which are the smallest units that a provider's cache distinguishes, and their
+markers.
 
-Where each provider reads a cache marker in an OpenAI-format request, and where it refuses one:
-Anthropic as litellm 1.109 translates (``llms/anthropic/chat/transformation.py``, ``factory.py``): kept on parts and on
-string content, dropped at message level beside list content, on a tool result only at message level, refused inside
-its content, on thinking blocks and on empty text. OpenAI up to GPT-5.5 knows no marker and refuses unknown parameters;
-GPT-5.6 and newer take ``prompt_cache_breakpoint`` on parts of messages that are not the assistant's. Groq, Mistral and
-Fireworks refuse what they do not know, others pass over it. DashScope reads markers on content parts alone, also within
-a tool result. All of it is in the profile.
+Each provider accepts a cache marker of an OpenAI-format request in certain places, and refuses it in others.
+Anthropic's rules are those of litellm 1.109's translation (``llms/anthropic/chat/transformation.py``, ``factory.py``):
+a marker is kept on parts and on string content. It is dropped at message level beside list content. On a tool result it
+is read only at message level. It is refused inside a tool result's content, on thinking blocks and on empty text.
+OpenAI up to GPT-5.5 knows no marker and refuses unknown parameters. GPT-5.6 and newer accept
+``prompt_cache_breakpoint`` on parts of messages that are not the assistant's. Groq, Mistral and Fireworks refuse
+unknown parameters; other providers ignore them. DashScope reads markers only on content parts, also within a tool
+result. All these rules are in the profile.
 """
 
 import json
@@ -31,7 +33,7 @@ Json = Mapping[str, Any]
 
 
 class BlockKind(StrEnum):
-    """The kind of a block. Consecutive calls, and consecutive results, are one run for a look-back."""
+    """The kind of a block. A look-back counts consecutive calls, or consecutive results, as one run."""
 
     TOOL = "tool"
     TEXT = "text"
@@ -43,10 +45,10 @@ class BlockKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One position. ``digest`` covers role and content, never a marker.
+    """One position of a prompt. ``digest`` covers role and content, never a marker.
 
-    ``cuts`` are digests of the block's slices, for caches that find a prefix inside a block; empty where the provider
-    does not look there. ``is_empty`` is text without a visible character.
+    ``cuts`` are digests of the block's slices, for caches that find a prefix inside a block; empty if the provider does
+    not look inside blocks. ``is_empty``: the text has no visible character.
     """
 
     kind: BlockKind
@@ -60,14 +62,15 @@ class Block:
 # Far below the 128-token step of the providers that look inside a block.
 SLICE_CHARS = 256
 
-# A count is additive where a paragraph starts at the margin: o200k_base's pattern never joins a run of newlines with a
-# following letter. So an edited file is counted again only where it changed.
+# Token counts can be added if the text is split where a paragraph starts at the margin, because o200k_base's pattern
+# never joins a run of newlines with a following letter. So only the changed paragraphs of an edited file are counted
+# again.
 _PARAGRAPH = re.compile(r"(?<=\n\n)(?=\S)")
 _LONG_CHARS = 2048
 
 
 class BlockMaker:
-    """Makes blocks from text, counting every text once."""
+    """Makes blocks from text. Each text is counted only once."""
 
     def __init__(self, encode: Encode, *, cuts: bool, remembered: int = 200_000) -> None:
         self._counter = TokenCounter(encode, capacity=remembered)
@@ -76,7 +79,7 @@ class BlockMaker:
     def make(
         self, kind: BlockKind, label: Sequence[bytes], text: str, *, extra_tokens: int = 0, mark: Life | None = None
     ) -> Block:
-        """A block of ``text``; ``label`` is what else enters the prefix (role, name, id)."""
+        """A block of ``text``. ``label`` are further values that are part of the prefix (role, name, id)."""
         head = digest(kind.encode(), *label)
         return Block(
             kind=kind,
@@ -88,7 +91,7 @@ class BlockMaker:
         )
 
     def count(self, text: str) -> int:
-        """Tokens of a text."""
+        """The number of tokens of a text."""
         if len(text) <= _LONG_CHARS:
             return self._counter.count(digest(utf8(text)), text)
         return sum(self._counter.count(digest(utf8(part)), part) for part in _PARAGRAPH.split(text))
@@ -99,25 +102,25 @@ class BlockMaker:
 
 
 def object_at(value: object, at: str) -> Json:
-    """A part of a request that must be an object. Raises UpstreamRejected where it is none."""
+    """A part of a request that must be an object. Raises UpstreamRejected if it is none."""
     if not isinstance(value, dict):
         raise refuse(f"Invalid type for '{at}': expected an object.", at, "invalid_type")
     return value
 
 
 def dumps(value: object, option: int = 0) -> bytes:
-    """JSON of a parsed value. Raises UpstreamRejected where it is nested deeper than any provider takes."""
+    """The JSON of a parsed value. Raises UpstreamRejected if it is nested more deeply than any provider accepts."""
     with suppress(orjson.JSONEncodeError):
         return orjson.dumps(value, option=option)
     try:
-        # Half of a surrogate pair, perhaps: that is written as an escape.
+        # The value may contain half of a surrogate pair, which is written as an escape.
         return json.dumps(value, sort_keys=bool(option & orjson.OPT_SORT_KEYS)).encode()
     except RecursionError as error:
         raise refuse("The JSON body of your request is nested too deeply.") from error
 
 
 def parsed_value(raw: bytes, at: str) -> Any:
-    """A parsed value, halves of surrogate pairs included. Raises UpstreamRejected for what is no JSON."""
+    """The parsed value, with halves of surrogate pairs kept. Raises UpstreamRejected if it is no JSON."""
     try:
         return text_value(raw)
     except Unreadable as error:
@@ -154,7 +157,7 @@ def forbid(owner: Json, at: str, profile: CacheProfile, *, breakpoint_allowed: b
 
 
 def cache_control(owner: Json, at: str) -> Life | None:
-    """The life that an Anthropic marker asks for."""
+    """The TTL for which an Anthropic marker asks."""
     if owner.get(CACHE_CONTROL) is None:
         return None
     control = owner[CACHE_CONTROL]
@@ -167,7 +170,7 @@ def cache_control(owner: Json, at: str) -> Life | None:
 
 
 def text_mark(owner: Json, at: str, text: str) -> Life | None:
-    """An Anthropic marker on text, which must not be empty."""
+    """The TTL of an Anthropic marker on text. The text must not be empty."""
     life = cache_control(owner, at)
     if life is not None and not text.strip():
         raise refuse(f"{at}: cache_control cannot be set for empty text blocks", f"{at}.cache_control")
@@ -175,7 +178,7 @@ def text_mark(owner: Json, at: str, text: str) -> Life | None:
 
 
 def breakpoint_mark(owner: Json, at: str, profile: CacheProfile) -> Life | None:
-    """An OpenAI breakpoint."""
+    """The TTL of an OpenAI breakpoint."""
     if owner.get(BREAKPOINT) is None:
         return None
     control = owner[BREAKPOINT]
@@ -185,7 +188,7 @@ def breakpoint_mark(owner: Json, at: str, profile: CacheProfile) -> Life | None:
 
 
 def named_life(options: Json, at: str, profile: CacheProfile) -> Life:
-    """The life that a ``ttl`` asks for, by the provider's own names."""
+    """The TTL for which a ``ttl`` member asks, by the provider's own names."""
     short, long = profile.ttls
     ttl = options.get("ttl", short)
     if ttl == short:

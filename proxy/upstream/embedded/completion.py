@@ -1,5 +1,5 @@
-"""The answers of the embedded model: deterministic, plausible, and of the length or by the schema that was asked
-for."""
+"""The answers of the embedded model: deterministic and plausible, with the requested length or by the requested
+schema."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
@@ -12,14 +12,14 @@ from proxy.core.value import dataclass
 from proxy.upstream.embedded.blocks import Json, dumps, refuse
 from proxy.upstream.embedded.request import ChatRequest
 
-# An end for schemas that refer to themselves; OpenAI allows 5000 properties and 10 levels ("Structured outputs").
+# Limits for schemas that refer to themselves. OpenAI allows 5000 properties and 10 levels ("Structured outputs").
 _MAX_VALUES = 5000
 _MAX_DEPTH = 24
 
 
 def example_of(schema: Mapping[str, Any]) -> Any:
-    """A minimal value of ``schema``: required properties, first choices, lower bounds, local references. Raises
-    UpstreamRejected (400) for what is no schema."""
+    """A minimal value of ``schema``, made of required properties, first choices and lower bounds; local references are
+    followed. Raises UpstreamRejected (400) if it is no schema."""
     try:
         return _Builder(schema).value(schema, 0)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
@@ -43,7 +43,7 @@ class _Builder:
             return schema["enum"][0]
         choices = schema.get("anyOf") or schema.get("oneOf")
         if choices:
-            # A null ends a schema that refers to itself.
+            # Choosing null ends a schema that refers to itself.
             null = next((choice for choice in choices if choice.get("type") == "null"), None)
             return self.value(null or choices[0], depth + 1)
         kind = schema.get("type", "object")
@@ -70,7 +70,7 @@ class _Builder:
                 return None
 
     def _resolve(self, reference: str) -> Any:
-        """A local reference (``#/$defs/name``)."""
+        """The target of a local reference (``#/$defs/name``)."""
         node: Any = self._root
         for name in filter(None, reference.removeprefix("#").split("/")):
             node = node[name]
@@ -97,7 +97,7 @@ _SENTENCES = (
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One answer: text in pieces, as it streams, or tool calls in the form that a message has for them."""
+    """One answer: text in pieces as they are streamed, or tool calls in the form of a message."""
 
     pieces: tuple[str, ...]
     calls: tuple[Json, ...]
@@ -117,7 +117,7 @@ class Completion:
 
 
 def told(bill: Bill, profile: CacheProfile) -> str:
-    """A sentence on what the cache did for a prompt, as the opening of an answer that a person reads."""
+    """A sentence about what the cache did for a prompt. It is the beginning of an answer that a person reads."""
     if bill.read or bill.write:
         did = (
             f"{bill.read:,} of {bill.total:,} prompt tokens were read from the cache, and {bill.write:,} were written."
@@ -196,7 +196,7 @@ def _called_tools(request: ChatRequest) -> tuple[str, ...]:
 
 
 def _structured(response_format: object) -> str | None:
-    """JSON text, where JSON was asked for."""
+    """JSON text if the request asks for JSON, otherwise None."""
     if not isinstance(response_format, Mapping):
         return None
     match response_format.get("type"):

@@ -1,15 +1,15 @@
 """Failures on demand, from ``Deployment.params["faults"]`` or the request header ``x-embedded-fault``.
 
-A fault is ``kind[;n=1][;seconds=2][;after=3][;status=503]``: ``n`` is how many requests of an account meet it (all,
-where it is not given; faults of the same text share their count), ``seconds`` a wait or a retry-after, ``after`` the
-chunks that still come.
+A fault is ``kind[;n=1][;seconds=2][;after=3][;status=503]``. ``n`` is how many requests of an account have the fault
+(all requests if it is not given; faults of the same text share their count). ``seconds`` is a wait or a retry-after,
+and ``after`` is the number of chunks that are sent before the fault.
 
 - ``rate-limit``: 429 with ``retry-after``.
 - ``error``: 500, or ``status``.
-- ``slow-headers``, ``slow-first-byte``: a wait in front of the answer, or in front of its first byte.
-- ``cut``: the line breaks in the middle.
-- ``empty-stream``: a 200 with nothing but ``[DONE]``; ``no-bytes``: a 200 without a byte.
-- ``refuse-rewrite``: a 400 where any cache marker is present.
+- ``slow-headers``, ``slow-first-byte``: a wait before the answer, or before its first byte.
+- ``cut``: the connection breaks in the middle of the answer.
+- ``empty-stream``: a 200 with only ``[DONE]``; ``no-bytes``: a 200 without a byte.
+- ``refuse-rewrite``: a 400 if any cache marker is present.
 """
 
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One failure. ``text`` is how it was written, and identifies it."""
+    """One failure. ``text`` is the text in which it was written; it identifies the fault."""
 
     kind: FaultKind
     text: str
@@ -61,7 +61,7 @@ def parse_fault(text: str) -> Fault:
 
 
 def parse_faults(texts: object) -> list[Fault]:
-    """Faults as a configuration file gives them: one text, or a list of them. Raises ValueError."""
+    """Faults as they are written in a configuration file: one text, or a list of texts. Raises ValueError."""
     if texts is None:
         return []
     if isinstance(texts, str):
@@ -72,7 +72,7 @@ def parse_faults(texts: object) -> list[Fault]:
 
 
 def rejection(fault: Fault, body: bytes) -> UpstreamRejected | None:
-    """The error answer of a fault, where it is one."""
+    """The error answer of a fault, if the fault is an error answer."""
     match fault.kind:
         case FaultKind.RATE_LIMIT:
             return UpstreamRejected(

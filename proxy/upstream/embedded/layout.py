@@ -1,8 +1,8 @@
-"""Requests as one provider's cache sees them: blocks to positions, the order, the seeds between sections, and what each
-provider keeps apart.
+"""Requests as a provider's cache sees them: the positions of blocks, their order, the seeds between sections, and the
+values by which each provider separates caches.
 
-Tools, then system, then messages. Which request members render in front of which section is the profile's
-(``CacheProfile.breaking``): a change there breaks all behind it.
+The order is tools, then system, then messages. The profile (``CacheProfile.breaking``) says which request members stand
+before which section: a change of such a member breaks the cache for everything after it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,8 @@ _RUN_KINDS = frozenset({BlockKind.CALL, BlockKind.RESULT})
 
 
 def lay_out(request: ChatRequest, profile: CacheProfile, account: str) -> Prompt:
-    """The prompt as the provider's cache sees it. Raises UpstreamRejected for marker options that it refuses."""
+    """The prompt as the provider's cache sees it. Raises UpstreamRejected for marker options that the provider
+    refuses."""
     request = _hoisted(request) if profile.hoists_system else request
     breaking, settings = profile.breaking, request.settings
     scope = _scope(request, profile, account)
@@ -43,24 +44,24 @@ def lay_out(request: ChatRequest, profile: CacheProfile, account: str) -> Prompt
         return prompt
     mode, life = _read_options(options, profile)
     if not profile.implicit_marks:
-        # Kimi sells one life for the whole prompt, as if a marker stood at its end.
+        # Kimi has one TTL for the whole prompt, as if a marker stood at its end.
         return replace(prompt, marks={len(prompt.hashes) - 1: life}) if prompt.hashes else prompt
     if mode == "explicit":
         return prompt
-    # In implicit mode the provider sets a boundary itself, and looks up earlier message endings.
+    # In implicit mode, the provider sets a boundary itself, and looks up the ends of earlier messages.
     endings, head_end = _endings(request)
     return replace(prompt, endings=tuple(endings), head_end=head_end)
 
 
 def _hoisted(request: ChatRequest) -> ChatRequest:
-    """The request with every system message in front of the conversation. The system messages keep their order."""
+    """The request with all system messages before the conversation. The system messages keep their order."""
     front = tuple(turn for turn in request.turns if turn.role in SYSTEM_ROLES)
     others = tuple(turn for turn in request.turns if turn.role not in SYSTEM_ROLES)
     return replace(request, turns=front + others, head=len(front))
 
 
 def extend(prompt: Prompt, turn: Turn) -> bytes:
-    """The digest of the prompt with one more turn behind it: what the next request's prefix will be."""
+    """The digest of the prompt followed by one more turn, which will be a prefix of the next request."""
     state = prompt.hashes[-1] if prompt.hashes else _START
     for block in turn.blocks:
         for cut in block.cuts or (block.digest,):
@@ -69,7 +70,8 @@ def extend(prompt: Prompt, turn: Turn) -> bytes:
 
 
 def _scope(request: ChatRequest, profile: CacheProfile, account: str) -> bytes:
-    """The digest of all that the provider keeps apart from the first token on. Empty where it caches nothing."""
+    """The digest of all values that separate the provider's caches from the first token on. Empty if it caches
+    nothing."""
     routing, settings = profile.routing, request.settings
     if profile.key_required and routing is not None and not settings.get(routing.name):
         return b""
@@ -116,7 +118,8 @@ def _positions(sections: Sequence[tuple[bytes, Sequence[Block]]], scope: bytes) 
 def _with_automatic(
     prompt: Prompt, sections: Sequence[tuple[bytes, Sequence[Block]]], settings: Mapping[str, Any]
 ) -> Prompt:
-    """Anthropic's automatic caching: a top-level marker stands on the last block that may carry one."""
+    """The prompt with Anthropic's automatic caching: a top-level marker counts for the last block that may have a
+    marker."""
     life = cache_control(settings, "")
     if life is None:
         return prompt
@@ -132,7 +135,7 @@ def _with_automatic(
 
 
 def _read_options(options: object, profile: CacheProfile) -> tuple[str, Life]:
-    """The mode and the life in ``prompt_cache_options``, as the provider would accept them."""
+    """The mode and the TTL in ``prompt_cache_options``, as the provider would accept them."""
     given = {} if options is None else options
     mode = given.get("mode", "implicit") if isinstance(given, Mapping) else None
     if not isinstance(given, Mapping) or mode not in ("implicit", "explicit"):
@@ -143,8 +146,8 @@ def _read_options(options: object, profile: CacheProfile) -> tuple[str, Life]:
 def _endings(request: ChatRequest) -> tuple[list[int], int]:
     """The positions at which eligible messages end, and the end of the opening instructions.
 
-    Eligible are messages of users and the last tool output of a group. Where there are none, the end of the opening
-    instructions stands in for them.
+    Messages of users and the last tool output of a group are eligible. If there are none, the end of the opening
+    instructions is used instead.
     """
     endings: list[int] = []
     head_end = -1
@@ -152,7 +155,7 @@ def _endings(request: ChatRequest) -> tuple[list[int], int]:
     for i, turn in enumerate(request.turns):
         position += len(turn.blocks)
         if position < 0:
-            continue  # an empty message in front of everything ends nowhere
+            continue  # an empty message at the very beginning has no end position
         following = request.turns[i + 1].role if i + 1 < len(request.turns) else ""
         if turn.role == "user" or (turn.role == "tool" and following != "tool"):
             endings.append(position)
@@ -161,7 +164,7 @@ def _endings(request: ChatRequest) -> tuple[list[int], int]:
     return endings or [position for position in (head_end,) if position >= 0], head_end
 
 
-# Twenty thousand turns and two hundred thousand entries are what a long replay needs.
+# A long replay needs twenty thousand turns and two hundred thousand entries.
 ENTRIES_A_TURN = 10
 
 
@@ -174,11 +177,11 @@ class PromptReader:
         self.turns = TurnReader(self.maker, profile, remembered=remembered)
 
     def request(self, body: bytes) -> ChatRequest:
-        """The body, taken apart. Raises UpstreamRejected for what the provider would refuse."""
+        """The parsed body. Raises UpstreamRejected if the provider would refuse it."""
         return read_chat(body, self.turns)
 
     def laid_out(self, request: ChatRequest, account: str) -> Prompt:
-        """The request's positions and markers. Raises UpstreamRejected for what the provider would refuse."""
+        """The request's positions and markers. Raises UpstreamRejected if the provider would refuse them."""
         prompt = lay_out(request, self.profile, account)
         complaint = validate(prompt, self.profile)
         if complaint is not None:
@@ -186,5 +189,5 @@ class PromptReader:
         return prompt
 
     def prompt(self, body: bytes) -> Prompt:
-        """The body's positions and markers, where only one account is billed. Raises UpstreamRejected."""
+        """The body's positions and markers, if only one account is billed. Raises UpstreamRejected."""
         return self.laid_out(self.request(body), "")

@@ -1,4 +1,4 @@
-"""One provider: its cache, its rules, and its answers. Pure; time is given."""
+"""One provider: its cache, its rules, and its answers. Pure; the caller gives the time."""
 
 import base64
 import struct
@@ -32,13 +32,14 @@ from proxy.upstream.embedded.wire import (
 )
 
 TAIL_TOKENS = 3
-"""The provider's framing behind every prompt, which is never cached (observed: 2 with Anthropic, 3 with OpenAI)."""
+"""The tokens that the provider adds after every prompt, which are never cached (observed: 2 with Anthropic, 3 with
+OpenAI)."""
 _DIMENSIONS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderReply:
-    """An answer to produce. ``store`` commits it to the cache, given the time of its first byte."""
+    """An answer to produce. ``store`` writes the exchange into the cache, given the time of the first byte."""
 
     chunks: Sequence[bytes]
     is_stream: bool
@@ -48,8 +49,8 @@ class ProviderReply:
 
 
 class Provider:
-    """A provider that answers by one cache profile. ``tells``: its texts begin with what the cache did, which depends
-    on what was asked before."""
+    """A provider that answers by one cache profile. ``tells``: its texts begin with a sentence about what the cache
+    did, which depends on earlier requests."""
 
     def __init__(
         self, profile: CacheProfile, encode: Encode, *, remembered: int = KNOWN_TURNS, tells: bool = False
@@ -62,7 +63,7 @@ class Provider:
         self._ids = count(1)
 
     def chat(self, body: bytes, account: str, now: float, output_tokens: int) -> ProviderReply:
-        """``POST /chat/completions``. Raises UpstreamRejected for what the provider would refuse."""
+        """``POST /chat/completions``. Raises UpstreamRejected if the provider would refuse the request."""
         request = self._reader.request(body)
         prompt = self._reader.laid_out(request, account)
         cached = self._cache.bill(prompt, now)
@@ -101,7 +102,7 @@ class Provider:
         return ProviderReply(chunks=chunks, is_stream=is_stream, bill=bill, output_tokens=choice.tokens)
 
     def embeddings(self, body: bytes) -> ProviderReply:
-        """``POST /embeddings``: small vectors, equal for equal text."""
+        """``POST /embeddings``: small vectors. Equal texts have equal vectors."""
         request = parsed(body)
         given = request.get("input")
         is_batch = isinstance(given, list) and any(isinstance(item, str | list) for item in given)
@@ -110,7 +111,7 @@ class Provider:
         if not isinstance(dimensions, int) or not 0 < dimensions <= 4096:
             raise refuse("Invalid 'dimensions'.", "dimensions", "invalid_value")
         vectors: list[Any] = [_vector(text, dimensions) for text in texts]
-        if request.get("encoding_format") == "base64":  # of little-endian floats: the ``openai`` SDK asks for it
+        if request.get("encoding_format") == "base64":  # little-endian floats; the ``openai`` SDK asks for this form
             vectors = [base64.b64encode(struct.pack(f"<{dimensions}f", *one)).decode() for one in vectors]
         rows = [{"object": "embedding", "index": i, "embedding": one} for i, one in enumerate(vectors)]
         tokens = sum(self._count(text) for text in texts)
@@ -121,8 +122,8 @@ class Provider:
         )
 
     def _choices(self, request: ChatRequest, output_tokens: int, opening: str) -> tuple[Completion, ...]:
-        """The answers. Their seed is the last message, so that another layout of the same conversation gets the same
-        answer."""
+        """The answers. Their seed is the last message, so that the same conversation gets the same answer in any
+        layout."""
         seed = digest(*(block.digest for block in request.turns[-1].blocks))
         number = request.settings.get("n") or 1
         return tuple(
@@ -136,7 +137,7 @@ class Provider:
 
 
 def parsed(body: bytes) -> dict[str, Any]:
-    """A small JSON object, parsed whole."""
+    """A small JSON object, parsed completely."""
     read_object(body)
     request: dict[str, Any] = parsed_value(body, "body")
     check_model(request)
@@ -144,7 +145,7 @@ def parsed(body: bytes) -> dict[str, Any]:
 
 
 def _joined(given: object, name: str) -> str:
-    """Text, a list of texts, or a list of token numbers."""
+    """One text from a text, a list of texts, or a list of token numbers."""
     if isinstance(given, str):
         return given
     if isinstance(given, list) and given:
@@ -153,7 +154,7 @@ def _joined(given: object, name: str) -> str:
 
 
 def _vector(text: str, dimensions: int) -> list[float]:
-    """A vector of length one, as OpenAI's are."""
+    """A vector of length one, as OpenAI's vectors are."""
     raw = [
         word / 32768 - 1
         for i in range(-(-dimensions // _DIMENSIONS))

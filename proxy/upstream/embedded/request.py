@@ -15,14 +15,14 @@ from proxy.upstream.embedded.turns import SYSTEM_ROLES, Turn, TurnReader
 _MAX_CHOICES = 128
 _OPENING_BYTES = 1024
 
-# Read as raw JSON, block by block; everything else is small and parsed.
+# Members that are read as raw JSON, block by block. All other members are small, and are parsed.
 _LARGE = frozenset({"messages", "tools"})
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A chat request. ``head`` is how many turns stand in the system section; ``settings`` is the body without
-    messages and tools; ``opening`` are the body's first bytes."""
+    """A chat request. ``head`` is the number of turns in the system section. ``settings`` is the body without messages
+    and tools. ``opening`` are the body's first bytes."""
 
     model: str
     turns: tuple[Turn, ...]
@@ -36,7 +36,7 @@ class ChatRequest:
 
 
 def read_chat(body: bytes, reader: TurnReader) -> ChatRequest:
-    """The request. Raises UpstreamRejected (400) for what the provider would refuse."""
+    """The request. Raises UpstreamRejected (400) if the provider would refuse it."""
     members = read_object(body)
     settings = {name: parsed_value(bytes(raw), name) for name, raw in members.items() if name not in _LARGE}
     model = check_model(settings)
@@ -66,7 +66,7 @@ def read_chat(body: bytes, reader: TurnReader) -> ChatRequest:
 
 
 def check_model(settings: Mapping[str, Any]) -> str:
-    """The model that a request names. Raises UpstreamRejected where it names none."""
+    """The model that a request names. Raises UpstreamRejected if it names none."""
     model = settings.get("model")
     if not isinstance(model, str) or not model or printable(model) != model:
         raise refuse("you must provide a model parameter", "model", "missing_required_parameter")
@@ -74,7 +74,7 @@ def check_model(settings: Mapping[str, Any]) -> str:
 
 
 def wants_usage(settings: Mapping[str, Any]) -> bool:
-    """Whether a stream is to end with its usage."""
+    """Whether a stream must end with its usage."""
     options = settings.get("stream_options")
     return isinstance(options, Mapping) and options.get("include_usage") is True
 
@@ -102,7 +102,8 @@ def _turns(members: Mapping[str, Raw], reader: TurnReader) -> tuple[Turn, ...]:
 
 
 def _check_tool_turns(turns: Sequence[Turn]) -> None:
-    """Check that every call is answered directly behind it, and that nothing answers a call that was not made."""
+    """Check that every tool call is answered directly after it, and that no message answers a call that was not
+    made."""
     open_calls: set[str] = set()
     for i, turn in enumerate(turns):
         if turn.answers is not None and turn.answers not in open_calls:

@@ -1,4 +1,4 @@
-"""Messages and tools to blocks, read once per distinct message."""
+"""Turns messages and tools into blocks. Each distinct message is read once."""
 
 import re
 from collections.abc import Mapping
@@ -42,8 +42,8 @@ _CALL_WORDS = re.compile(r"\bcall_tool(s?)\b")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message. ``call_ids`` are the calls it makes, ``answers`` the call it answers, ``asks`` how many tool calls
-    its text asks the embedded model for."""
+    """One message. ``call_ids`` are the ids of the calls that it makes, and ``answers`` is the id of the call that it
+    answers. ``asks`` is the number of tool calls for which its text asks the embedded model."""
 
     role: str
     blocks: tuple[Block, ...]
@@ -54,7 +54,7 @@ class Turn:
 
 
 class TurnReader:
-    """Reads messages as one provider does, remembering them by the digest of their raw JSON."""
+    """Reads messages as one provider does. It remembers them by the digest of their raw JSON."""
 
     def __init__(self, maker: BlockMaker, profile: CacheProfile, *, remembered: int = KNOWN_TURNS) -> None:
         self._maker = maker
@@ -63,7 +63,7 @@ class TurnReader:
         self._tools: LastUsed[bytes, tuple[Block, ...]] = LastUsed(remembered // 100)
 
     def turn(self, raw: bytes, at: str) -> Turn:
-        """The message whose JSON is ``raw``; ``at`` is its path for error messages."""
+        """The message whose JSON is ``raw``. ``at`` is its path for error messages."""
         key = sha256(raw).digest()
         turn = self._turns.find(key)
         if turn is None:
@@ -84,7 +84,7 @@ class TurnReader:
         return blocks
 
     def read(self, message: object, at: str) -> Turn:
-        """A parsed message."""
+        """The turn of a parsed message."""
         message = object_at(message, at)
         role = message.get("role")
         if not isinstance(role, str) or role not in _ROLES:
@@ -189,7 +189,8 @@ class TurnReader:
         return Turn(str(message["role"]), (block,), answers=call_id, has_image=bool(media))
 
     def _result_mark(self, message: Json, at: str, inside: Life | None) -> Life | None:
-        """The marker on a result: the one on the message, or the last one inside, whichever the provider reads."""
+        """The marker on a result: the marker on the message, or the last marker inside its content, depending on which
+        of them the provider reads."""
         if self.profile.result_mark is MarkPlace.PART or not reads_control(self.profile):
             return inside
         if inside is not None and self.profile.result_mark is MarkPlace.MESSAGE:

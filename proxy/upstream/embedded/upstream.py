@@ -1,4 +1,5 @@
-"""The adapter: routes, faults, waiting, one ledger per account, and answers that are produced chunk by chunk."""
+"""The embedded provider as an Upstream: routes, faults, waiting, one ledger per account, and answers that are produced
+chunk by chunk."""
 
 import asyncio
 from collections import Counter
@@ -25,10 +26,10 @@ from proxy.upstream.embedded.turns import KNOWN_TURNS
 
 @dataclass(slots=True)
 class Ledger(BillSum):
-    """One account's totals. Tokens are billed from the first byte on, as the cache stores from there on.
+    """The totals of one account. Tokens are billed from the first byte on, because the cache also stores from then on.
 
-    ``errors`` counts refusals by status, ``cancelled`` calls given up before their end, ``broken`` cut lines,
-    ``empty`` answers without content.
+    ``errors`` counts refusals by status, ``cancelled`` counts calls that were given up before their end, ``broken``
+    counts broken connections, and ``empty`` counts answers without content.
     """
 
     requests: int = 0
@@ -41,7 +42,7 @@ class Ledger(BillSum):
 
 
 class AnswerEnd(StrEnum):
-    """How a production ended."""
+    """How the production of an answer ended."""
 
     COMPLETE = "complete"
     BROKEN = "broken"
@@ -50,8 +51,9 @@ class AnswerEnd(StrEnum):
 
 @dataclass(slots=True, repr=False)
 class EmbeddedAnswer:
-    """``proxy.ports.Answer``, and the iterator over its own body: what is sent, and when. ``began`` is called at the
-    first chunk; ``ended`` once, with the chunks sent so far. ``breaks`` cuts the line behind the last chunk."""
+    """``proxy.ports.Answer``, and the iterator over its own body: the chunks that are sent, and when. ``began`` is
+    called at the first chunk. ``ended`` is called once, with the number of chunks sent so far. ``breaks``: the
+    connection breaks after the last chunk."""
 
     status: int
     headers: Headers
@@ -88,14 +90,14 @@ class EmbeddedAnswer:
         return self.body[self._produced - 1]
 
     async def aclose(self) -> None:
-        """Stop producing; a reader that waits is woken."""
+        """Stop producing. A reader that waits is woken."""
         self._given_up.set()
         is_whole = self._produced == len(self.body) and not self.breaks
         self._end(AnswerEnd.COMPLETE if is_whole else AnswerEnd.CANCELLED)
 
     async def _pause(self, seconds: float) -> None:
         if seconds <= 0:
-            await asyncio.sleep(0)  # as any socket would, let the others run
+            await asyncio.sleep(0)  # let other tasks run, as any socket would
             return
         with suppress(TimeoutError):
             await asyncio.wait_for(self._given_up.wait(), seconds)
@@ -113,27 +115,27 @@ _SSE: Headers = (("content-type", "text/event-stream; charset=utf-8"), ("cache-c
 _ROUTES = {"/chat/completions": "POST", "/completions": "POST", "/embeddings": "POST", "/models": "GET"}
 _REJECTING = frozenset({FaultKind.RATE_LIMIT, FaultKind.ERROR, FaultKind.REFUSE_REWRITE})
 _CUT_SLICE_BYTES = 64
-# The counts of faults that have struck are kept for this many distinct faults.
+# The counts of faults that have occurred are kept for at most this many distinct faults.
 _KNOWN_FAULTS = 10_000
 
 
 def account_name(key: str) -> str:
-    """The account that an API key or Authorization header belongs to. The key cannot be read back from it."""
+    """The account of an API key or Authorization header. The key cannot be computed from it."""
     secret = key.removeprefix("Bearer ").strip()
     return sha256(secret.encode()).hexdigest()[:16] if secret else ANONYMOUS
 
 
 class EmbeddedUpstream:
-    """``proxy.ports.Upstream`` without a network: every deployment's profile has a provider with a cache of its own.
+    """``proxy.ports.Upstream`` without a network: every deployment's profile has a provider with its own cache.
 
-    ``Deployment.params`` may hold ``output_tokens`` (about how long answers are), ``first_byte_s`` and ``pace_s``
-    (seconds in front of the first chunk, and of each further one), and ``faults`` (see ``faults``). The cache takes its
-    time from ``Call.now`` alone.
+    ``Deployment.params`` may contain ``output_tokens`` (the approximate length of answers), ``first_byte_s`` and
+    ``pace_s`` (the seconds before the first chunk, and before each further chunk), and ``faults`` (see ``faults``). The
+    cache takes its time only from ``Call.now``.
     """
 
     def __init__(self, encode: Encode, *, remembered: int = KNOWN_TURNS, tells: bool = False) -> None:
-        """``remembered``: how many messages each provider keeps, and ten cache entries for each. ``tells``: answers say
-        what the cache did."""
+        """``remembered``: how many messages each provider keeps, with ten cache entries for each message. ``tells``:
+        answers say what the cache did."""
         self._provider_of = cache(partial(Provider, encode=encode, remembered=remembered, tells=tells))
         self.ledgers: dict[str, Ledger] = {}
         self._models: set[str] = set()
@@ -141,7 +143,7 @@ class EmbeddedUpstream:
         self._closed = False
 
     async def open(self, call: Call) -> EmbeddedAnswer:
-        """Answer a call. A refusal of the provider's is an answer, too."""
+        """Answer a call. A refusal of the provider is also an answer."""
         if self._closed:
             raise UpstreamUnavailable("the embedded provider is closed").unreached()
         body = call.body if isinstance(call.body, bytes) else b"".join([part async for part in call.body])
@@ -235,7 +237,7 @@ class EmbeddedUpstream:
         return EmbeddedAnswer(200, headers, chunks, first_byte_s, pace_s, cut is not None, began, ended)
 
     def _struck_by(self, call: Call, body: bytes) -> Mapping[FaultKind, Fault]:
-        """The faults that shape this answer. Raises UpstreamRejected for one that refuses the request."""
+        """The faults that change this answer. Raises UpstreamRejected for a fault that refuses the request."""
         account = _account(call)
         shapes: dict[FaultKind, Fault] = {}
         for fault in _faults(call):
@@ -284,7 +286,7 @@ def _number(deployment: Deployment, name: str, default: float) -> float:
 
 
 def _cut(chunks: Sequence[bytes], after: int) -> Sequence[bytes]:
-    """The first chunks of an answer, but never all of them. An answer in one piece is sliced."""
+    """The first chunks of an answer, but never all of them. An answer of one chunk is cut into slices."""
     if len(chunks) == 1:
         body = chunks[0]
         chunks = [body[i : i + _CUT_SLICE_BYTES] for i in range(0, len(body), _CUT_SLICE_BYTES)]

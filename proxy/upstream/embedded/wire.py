@@ -1,10 +1,11 @@
-"""Answers on the wire: OpenAI's chat and completion objects, whole and as server-sent events, with the provider's own
-usage fields.
+"""Answers in the form in which they are sent: OpenAI's chat and completion objects, whole and as server-sent events,
+with the provider's own usage fields.
 
-Anthropic's usage as litellm 1.109 hands it on (``llms/anthropic/chat/transformation.py``, ``calculate_usage``):
-inclusive, with Anthropic's own counters beside. OpenAI's is inclusive; GPT-5.6 and newer add ``cache_write_tokens``.
-DeepSeek splits the prompt into hit and miss; Kimi repeats the read beside the details; DashScope names the explicit
-cache's creation in the details (https://www.alibabacloud.com/help/en/model-studio/context-cache).
+Anthropic's usage has the form in which litellm 1.109 passes it on (``llms/anthropic/chat/transformation.py``,
+``calculate_usage``): the prompt tokens include the cached tokens, and Anthropic's own counters are added. OpenAI's
+prompt tokens include the cached tokens; GPT-5.6 and newer add ``cache_write_tokens``. DeepSeek splits the prompt into
+hit and miss. Kimi repeats the cache read outside of the details. DashScope names the explicit cache's creation in the
+details (https://www.alibabacloud.com/help/en/model-studio/context-cache).
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +36,7 @@ def usage_fields(bill: Bill, output_tokens: int, profile: CacheProfile) -> dict[
 
 
 def _cached(bill: Bill, form: UsageForm) -> dict[str, Any]:
-    """The counters of the cache."""
+    """The usage fields about the cache."""
     read_and_written = {"cached_tokens": bill.read, "cache_write_tokens": bill.write}
     match form:
         case UsageForm.ANTHROPIC:
@@ -74,9 +75,9 @@ def _cached(bill: Bill, form: UsageForm) -> dict[str, Any]:
 
 
 def answer_of(named: Json, rows: Rows, pieces: Rows | None, usage: Json, *, include_usage: bool) -> list[bytes]:
-    """An answer as one object with these rows. Where it has ``pieces``, it is events instead, one for each of them,
-    with ``[DONE]`` at the end; the usage has an event of its own, where it was asked for. ``named`` are the members
-    that every object of the answer has."""
+    """An answer as one object with these rows. If there are ``pieces``, the answer is a stream instead, with one event
+    for each piece and ``[DONE]`` at the end. If the usage was asked for, it has its own event. ``named`` are the
+    members that every object of the answer has."""
     if pieces is None:
         return [orjson.dumps({**named, "choices": rows, "usage": usage})]
     is_chat = named["object"] == CHAT
@@ -96,7 +97,7 @@ def chat_rows(choices: Sequence[Completion]) -> Rows:
 
 
 def chat_pieces(choices: Sequence[Completion]) -> Rows:
-    """The same in pieces, in the order in which they are streamed."""
+    """The same choices in pieces, in the order in which they are streamed."""
     rows: list[Json] = []
     for index, choice in enumerate(choices):
         rows += [_row(index, "delta", delta, None) for delta in _deltas(choice)]
@@ -110,7 +111,7 @@ def text_rows(choice: Completion) -> Rows:
 
 
 def text_pieces(choice: Completion) -> Rows:
-    """The same in pieces."""
+    """The same choice in pieces."""
     return [*(_row(0, "text", piece, None) for piece in choice.pieces), _row(0, "text", "", choice.finish_reason)]
 
 
@@ -119,7 +120,7 @@ def _row(index: int, name: str, said: object, finish_reason: str | None) -> Json
 
 
 def _deltas(choice: Completion) -> Iterator[dict[str, Any]]:
-    """The deltas in the order in which OpenAI streams them: first the role, then the text by pieces, or for each call
+    """The deltas in the order in which OpenAI streams them: first the role, then the text in pieces, or for each call
     first its name and then its arguments."""
     yield {"role": "assistant", "content": None if choice.calls else ""}
     for piece in choice.pieces:

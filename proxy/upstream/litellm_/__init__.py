@@ -1,12 +1,11 @@
-"""The litellm transport: every provider that litellm speaks.
+"""The litellm transport: every provider that litellm supports.
 
-litellm translates, we carry: a chat request becomes one ``litellm.acompletion`` call, its answer becomes OpenAI JSON or
-server-sent events again. On this transport equal JSON is promised, not equal bytes.
+litellm translates the requests: a chat request becomes one ``litellm.acompletion`` call, and its answer becomes OpenAI
+JSON or server-sent events again. This transport promises equal JSON, not equal bytes.
 
-    upstream.py    LitellmUpstream: open a call, its answer as response bytes
-    arguments.py   a client's body as arguments; what a client may not steer
-    errors.py      litellm's exceptions as ours
-    library.py     the one import of litellm, lazy: it costs seconds of CPU
+    upstream.py    LitellmUpstream: open a call, its answer as response bytes arguments.py   a client's body as
+    arguments; settings that a client may not change errors.py      litellm's exceptions as ours library.py     the only
+    import of litellm, lazy because it takes seconds of CPU
 """
 
 from proxy.upstream.litellm_.upstream import LitellmUpstream

@@ -1,10 +1,10 @@
 """A client's body as arguments for litellm.
 
 litellm takes its own settings (``api_base``, ``fallbacks``, ``callbacks``, credentials, ...) from the same name space
-as the request's parameters. A client must not reach those: it could send the operator's key to a host of its choice.
-So only the parameters of OpenAI's API are passed as arguments; every other field of the client goes into the provider's
-body (``extra_body``), or, where litellm has no such way for a provider, it goes as a plain argument unless its name is
-one that litellm obeys or that stands for a place or a credential.
+as the request's parameters. A client must not change these settings: it could send the operator's key to a host of its
+choice. So only the parameters of OpenAI's API are passed as arguments. Every other field of the client goes into the
+provider's body (``extra_body``). If litellm has no ``extra_body`` for a provider, the field is passed as a plain
+argument, unless its name is a setting of litellm, or means a place or a credential.
 """
 
 import re
@@ -27,7 +27,8 @@ CHAT_FIELDS = frozenset(
 )  # fmt: skip
 EMBEDDING_FIELDS = frozenset({"input", "dimensions", "encoding_format", "user"})
 
-# What litellm takes for granted while it translates: it fails on other shapes, where a provider would answer 400.
+# The types that litellm expects without a check while it translates. It fails on other types, where a provider would
+# answer 400.
 _ARRAYS = frozenset({"messages", "tools", "functions"})
 _OBJECTS = frozenset(
     {"response_format", "stream_options", "thinking", "logit_bias", "prediction", "audio", "web_search_options"}
@@ -39,15 +40,15 @@ _NUMBERS = frozenset(
     }
 )  # fmt: skip
 
-# Of the client's headers these mean something to a provider behind litellm.
+# The client's headers that have a meaning for a provider that litellm calls.
 _FORWARDED_HEADERS = frozenset({"anthropic-beta", "openai-beta", "x-grok-conv-id"})
 
-# litellm works with these itself; it lists them for no provider or only for some.
+# litellm itself uses these arguments; it lists them for no provider, or only for some.
 _ALWAYS_ARGUMENTS = frozenset({"messages", "input", "stream", "stream_options"})
 
-# Words in a name that stand for a place, a credential or a setting, as in aws_bedrock_runtime_endpoint,
-# vertex_credentials, deployment_url. LiteLLM's own proxy keeps a list of such names
-# (proxy/auth/auth_utils.py _BANNED_REQUEST_BODY_PARAMS); a pattern also covers those to come.
+# Words in a name that mean a place, a credential or a setting, as in aws_bedrock_runtime_endpoint, vertex_credentials,
+# deployment_url. LiteLLM's own proxy keeps a list of such names (proxy/auth/auth_utils.py _BANNED_REQUEST_BODY_PARAMS);
+# a pattern also covers future names.
 _SETTING = re.compile(
     r"(^|_)(api|base|url|uri|endpoint|host|key|token|secret|credentials?|password|role|profile|region|project"
     r"|workspace|account|config|clients?|headers?|callbacks?|session|sts|ssl|identity|tenant|deployment)(_|$)"
@@ -87,7 +88,7 @@ def call_arguments(
             arguments[_native(name, route)] = value
     arguments.update(model=deployment.model, timeout=deployment.timeout_s, num_retries=0)
     if "messages" in fields:
-        arguments["_skip_mcp_handler"] = True  # else a tool could name litellm's own gateway
+        arguments["_skip_mcp_handler"] = True  # otherwise a tool could name litellm's own gateway
     optional: dict[str, Any] = {
         "api_base": deployment.base_url, "api_key": deployment.api_key or api_key,
         "extra_body": extra_body, "extra_headers": extra_headers,
@@ -96,8 +97,9 @@ def call_arguments(
 
 
 def _as_items(messages: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The messages with the texts of system messages as parts. Where litellm calls the Responses API instead, it makes
-    ``instructions`` of a plain text, which not every model caches; parts stay an item of the input (1.109.1, run)."""
+    """The messages with the texts of system messages as parts. If litellm calls the Responses API instead, it turns a
+    plain text into ``instructions``, which not every model caches. Parts stay an item of the input (seen by running
+    1.109.1)."""
     return [
         {**one, "content": [{"type": "text", "text": one["content"]}]}
         if one.get("role") == "system" and isinstance(one.get("content"), str)
@@ -121,10 +123,11 @@ def _check_shape(name: str, value: object) -> None:
 
 
 def _translated(name: str, route: Route, arguments: Mapping[str, Any]) -> bool:
-    """Whether litellm is to see the parameter: not where it would refuse it and ``extra_body`` can carry it."""
+    """Whether the parameter is passed to litellm. It is not if litellm would refuse it and ``extra_body`` can carry
+    it."""
     if name in route.fields or name in _ALWAYS_ARGUMENTS or not route.extra_body:
         return True
-    # The operator may have told litellm what to do with it.
+    # The operator may have configured how litellm treats the parameter.
     lists = (arguments.get("allowed_openai_params"), arguments.get("additional_drop_params"))
     return bool(arguments.get("drop_params")) or any(name in tuple(listed or ()) for listed in lists)
 
@@ -140,12 +143,14 @@ def _native(name: str, route: Route) -> str:
 
 
 def _user_metadata(value: object) -> dict[str, Any]:
-    """litellm reads its own settings from ``metadata``; a provider that is not OpenAI's sees only the user id of it."""
+    """The part of ``metadata`` that is passed on. litellm reads its own settings from ``metadata``, so a provider other
+    than OpenAI gets only the user id."""
     user = value.get("user_id") if isinstance(value, Mapping) else None
     return {"metadata": {"user_id": user}} if isinstance(user, str) else {}
 
 
 def _forwarded(headers: Headers, route: Route) -> dict[str, str]:
-    """Providers whose requests are signed, headers included, are not told the request's id."""
+    """The client's headers that are passed on. Providers that sign requests with their headers do not get the request's
+    id."""
     passing = _FORWARDED_HEADERS | ID_HEADERS if route.takes_key else _FORWARDED_HEADERS
     return {name: value for name, value in headers if name.lower() in passing}

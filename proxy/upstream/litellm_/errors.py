@@ -1,8 +1,8 @@
-"""litellm's exceptions as ours: the one translator.
+"""The only translator of litellm's exceptions to ours.
 
-litellm raises its own classes, whose status and message it chose; the truth is further down the chain of causes: the
-provider's HTTP response (413 and 529 become 400 and 500 in litellm), or the broken connection. So the chain is
-searched, most specific first.
+litellm raises its own classes, and chooses their status and message. The real error is further down the chain of
+causes: the provider's HTTP response (413 and 529 become 400 and 500 in litellm), or the broken connection. So the chain
+is searched, for the most specific cause first.
 """
 
 import re
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     import httpx
 
 _MESSAGE_CHARS = 2000
-# Keys stand in the queries of addresses, which litellm quotes whole.
+# Queries of addresses may contain keys, and litellm quotes whole addresses.
 _ADDRESS_QUERY = re.compile(r"(\w{1,32}://[^\s?\"']{1,256})\?[^\s\"']+")
 
-# What litellm puts around a provider's message.
+# Texts that litellm puts around a provider's message.
 _DECORATION = re.compile(
     r"^(litellm\.\w+:\s*|(?:[A-Z]\w*)?(?:Error|Exception|Timeout):\s*|[A-Z]\w*(?:Exception|Error) - )+"
     r"|(?<!\s)\s*+Handle with `litellm\.\w++`\.?$"
 )
 
-# The reason of Python's UTF-8 encoder.
+# The reason that Python's UTF-8 encoder gives for half of a surrogate pair.
 _HALF = "surrogates not allowed"
 _WRAPPERS = frozenset({"APIConnectionError", "MidStreamFallbackError"})
 
@@ -52,12 +52,12 @@ _TYPES = {
 
 
 class StreamEndedEarly(UpstreamUnavailable):
-    """The provider closed a stream, in good order, before it was complete."""
+    """The provider closed a stream without an error before it was complete."""
 
 
 class ErrorMap:
-    """A context manager: whatever litellm raises inside leaves as a ProxyError, without ``secrets`` in its message.
-    Cancellation passes."""
+    """A context manager: every exception of litellm inside it is raised as a ProxyError, without ``secrets`` in its
+    message. A cancellation passes unchanged."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = tuple(secrets)
@@ -106,7 +106,8 @@ def strip_secrets(message: str, secrets: Iterable[str] = ()) -> str:
 
 
 def passed_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The provider's headers that a client can use: when to come back, what is left, which request it was."""
+    """The provider's headers that a client can use: when to retry, the rest of rate limits, and the id of the
+    request."""
     return {name.lower(): value for name, value in headers.items() if _PASSED_HEADERS.match(name)}
 
 
@@ -152,9 +153,9 @@ def _said(response: "httpx.Response") -> Mapping[str, Any]:
 
 
 def _refused_by_litellm(chain: tuple[BaseException, ...], secrets: Iterable[str]) -> ProxyError:
-    """No provider's response and no broken connection: litellm's own refusal, an error event in a stream, a surprise.
+    """The error for all other cases: litellm's own refusal, an error event in a stream, or an unexpected error.
 
-    The classes in which litellm wraps what it does not know have a traceback for a message, so theirs is not shown.
+    The classes in which litellm wraps unknown errors have a traceback as their message, so their message is not shown.
     """
     for cause in reversed(chain):
         status = getattr(cause, "status_code", None)
@@ -175,7 +176,7 @@ def _refused_by_litellm(chain: tuple[BaseException, ...], secrets: Iterable[str]
 
 
 def _code(chain: tuple[BaseException, ...], said: Mapping[str, Any], secrets: Iterable[str]) -> str | None:
-    """The provider's code, or OpenAI's for what litellm's class says."""
+    """The provider's code, or OpenAI's code for the class of litellm's exception."""
     classes = {type(cause).__name__ for cause in chain}
     if "UnsupportedParamsError" in classes:
         return "unsupported_parameter"

@@ -1,4 +1,4 @@
-"""The one place that imports litellm, on first use and in a thread: the import takes four to five seconds of CPU."""
+"""The only place that imports litellm, on first use and in a thread: the import takes four to five seconds of CPU."""
 
 import asyncio
 import inspect
@@ -13,16 +13,16 @@ from proxy.core.value import dataclass
 from proxy.errors import UpstreamLoading
 from proxy.ports import Deployment
 
-# Read by litellm while it is imported. Offline: its catalogues come from the wheel, nothing is fetched that the
-# operator did not configure (litellm_core_utils/offline_mode.py, get_model_cost_map.py). PRODUCTION: no .env file is
-# loaded behind the operator's back (_process_defaults.py). What the operator has set stays.
+# litellm reads these variables while it is imported. Offline: its catalogues come from the wheel, and nothing is
+# fetched that the operator did not configure (litellm_core_utils/offline_mode.py, get_model_cost_map.py). PRODUCTION:
+# no .env file is loaded without the operator's knowledge (_process_defaults.py). Values that the operator has set stay.
 _ENVIRONMENT = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_OFFLINE_MODE": "true",
     "LITELLM_MODE": "PRODUCTION",
 }
 
-# Providers whose handler takes unknown fields in ``extra_body`` though they are not in litellm's list of providers
+# Providers whose handler accepts unknown fields in ``extra_body`` although they are not in litellm's list of providers
 # called through the OpenAI SDK (litellm/utils.py add_provider_specific_params_to_optional_params, main.py
 # _complete_openrouter).
 _EXTRA_BODY_PROVIDERS = frozenset({"openai", "azure", "openrouter", "text-completion-openai", "bigmodel"})
@@ -31,7 +31,8 @@ _KEY_PROVIDERS = frozenset({"openai", "anthropic", "openrouter"})
 
 _MOST_ROUTES = 1024
 _LOADING_S = 5
-"""When a client is told to come back that asks for a model before litellm is loaded: about how long that takes."""
+"""The retry-after time for a client that asks for a model before litellm is loaded: about the time that loading
+takes."""
 _WARM_MODELS = ("anthropic/claude-sonnet-4-5", "openai/gpt-4o")
 
 
@@ -39,9 +40,9 @@ _WARM_MODELS = ("anthropic/claude-sonnet-4-5", "openai/gpt-4o")
 class Route:
     """How litellm serves a model. ``fields`` are the OpenAI parameters that it translates for the provider.
 
-    ``extra_body`` says whether further fields are merged into the provider's body under that name; elsewhere they are
+    ``extra_body``: further fields are passed under that name and merged into the provider's body. Otherwise they are
     plain arguments, and ``owned`` are the names that litellm itself would obey. ``takes_key``: the provider is called
-    with one key, for which a client's own can stand; others have credentials of several parts, or a role.
+    with one key, which a client's own key can replace. Other providers have credentials of several parts, or a role.
     """
 
     provider: str
@@ -52,19 +53,19 @@ class Route:
 
 
 class Library:
-    """litellm, imported on first use. One import however many calls ask for it at once."""
+    """litellm, imported on first use. There is one import, even if many calls ask for it at once."""
 
     def __init__(self, module: Any = None) -> None:
-        """``module``: litellm, where somebody else has imported and configured it."""
+        """``module``: litellm, if the caller has already imported and configured it."""
         self._module = module
         self._importing = asyncio.Lock()
         self._is_warming = False
-        # A wildcard's names are the clients' choice: the memory of them is bounded.
+        # Clients choose the names that match a wildcard, so only a bounded number of them is remembered.
         self._routes: LastUsed[tuple[str, str, str], Route] = LastUsed(_MOST_ROUTES)
 
     async def module(self) -> Any:
-        """The imported and configured litellm. The event loop goes on while it is imported. While ``warm`` runs nobody
-        is kept waiting: raises UpstreamLoading."""
+        """The imported and configured litellm. The event loop goes on while it is imported. While ``warm`` runs,
+        callers do not wait: it raises UpstreamLoading."""
         if self._is_warming:
             raise UpstreamLoading("litellm is being loaded: try again", headers={"retry-after": str(_LOADING_S)})
         return await self._imported()
@@ -85,7 +86,7 @@ class Library:
             self._is_warming = False
 
     def route(self, deployment: Deployment) -> Route:
-        """How a deployment is served. litellm must have been imported. Raises litellm's error for unknown models."""
+        """The route of a deployment. litellm must have been imported. Raises litellm's error for unknown models."""
         key = (deployment.model, deployment.base_url, str(deployment.params.get("custom_llm_provider") or ""))
         if (found := self._routes.find(key)) is None:
             found = _route(self._module, *key)
@@ -93,12 +94,12 @@ class Library:
         return found
 
     async def aclose(self) -> None:
-        """Close the HTTP clients that litellm keeps; it makes new ones where it is used again."""
+        """Close the HTTP clients that litellm keeps. It makes new ones if it is used again."""
         if self._module is None:
             return
         await self._module.close_litellm_async_clients()
         self._module.in_memory_llm_clients_cache.flush_cache()
-        # Claude's streams go through a client that stands in the module, not in that cache (_lazy_imports.py).
+        # Claude's streams use a client that is kept in the module, not in that cache (_lazy_imports.py).
         if (client := vars(self._module).pop("module_level_aclient", None)) is not None:
             await client.close()
 
@@ -110,15 +111,16 @@ def _import_litellm() -> Any:
 
     litellm.suppress_debug_info = True
     if "LITELLM_LOG" not in os.environ:
-        # Its warnings quote requests (an image's address, a part of a message); the operator may ask for them.
+        # litellm's warnings quote requests (an image's address, a part of a message). The operator may ask for them.
         litellm.verbose_logger.setLevel(logging.CRITICAL)
     litellm.drop_params = False
     litellm.num_retries = 0
-    # Addresses in a client's messages are fetched by litellm for some providers: never from private networks.
+    # For some providers, litellm fetches addresses in a client's messages. This forbids private networks.
     litellm.user_url_validation = True
-    # Markers are placed by the planner, or not at all.
+    # Only the planner places markers.
     litellm.enable_anthropic_prompt_caching = False
-    # Else a model that writes the same chunk a hundred times is cut off (streaming_handler.raise_on_model_repetition).
+    # Otherwise litellm cuts a model off that writes the same chunk a hundred times
+    # (streaming_handler.raise_on_model_repetition).
     litellm.REPEATED_STREAMING_CHUNK_LIMIT = sys.maxsize
     for callbacks in (litellm.callbacks, litellm.success_callback, litellm.failure_callback, litellm.input_callback):
         callbacks.clear()
@@ -156,5 +158,5 @@ def keys_in_environment(litellm: Any, model: str) -> bool:
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """The value where it is a mapping; else an empty one."""
+    """The value if it is a mapping, otherwise an empty mapping."""
     return value if isinstance(value, Mapping) else {}

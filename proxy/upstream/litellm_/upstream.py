@@ -27,7 +27,8 @@ class LitellmUpstream:
         self.warm, self.aclose = self._library.warm, self._library.aclose
 
     async def open(self, call: Call) -> Answer:
-        """Make the call. A streamed answer is open once its first chunk has arrived; a refusal is an Answer too."""
+        """Make the call. A streamed answer is open as soon as its first chunk has arrived. A refusal is also an
+        Answer."""
         if (fields := _FIELDS.get(call.path)) is None:
             raise NotFound(
                 f"/v1{call.path} needs the http transport: the litellm transport serves chat and embeddings",
@@ -54,7 +55,8 @@ class LitellmUpstream:
 
 
 async def _opened(stream: Any, errors: ErrorMap) -> Answer:
-    """Wait for the first chunk: what is refused or ends only then must be known before the client gets bytes."""
+    """Wait for the first chunk. A call may be refused or end only then, and that must be known before the client gets
+    bytes."""
     is_open = False
     try:
         with errors:
@@ -69,13 +71,14 @@ async def _opened(stream: Any, errors: ErrorMap) -> Answer:
 
 
 def _is_made_up(stream: Any, first: Any) -> bool:
-    """Whether the provider sent nothing: litellm then makes a chunk that says "stop" (_finalize_completed_stream)."""
+    """Whether the provider sent nothing. Then litellm makes a chunk that says "stop" (_finalize_completed_stream)."""
     finished = any(choice.finish_reason for choice in first.choices)
     return finished and getattr(stream, "received_finish_reason", "") is None
 
 
 def _check_forwards(key: str | None, route: Route) -> None:
-    """Refuse a call without a key of the client's: litellm would look for the operator's. Raises Forbidden."""
+    """Refuse a call without the client's key, because litellm would use the operator's key instead. Raises
+    Forbidden."""
     if key is None or not route.takes_key:
         raise Forbidden(
             "This model is not served with keys of the provider's own, only with keys of this proxy.",
@@ -84,7 +87,7 @@ def _check_forwards(key: str | None, route: Route) -> None:
 
 
 async def _read(call: Call) -> dict[str, Any]:
-    """The body. Halves of surrogate pairs are kept: most of litellm's providers are sent them as they came."""
+    """The parsed body. Halves of surrogate pairs are kept, because litellm sends them unchanged to most providers."""
     raw = call.body if isinstance(call.body, bytes) else b"".join([part async for part in call.body])
     try:
         body = text_value(raw)
@@ -101,7 +104,7 @@ _PREFIX = "llm_provider-"
 
 
 class StreamAnswer:
-    """A streamed answer whose first chunk has arrived; ``stream`` is litellm's CustomStreamWrapper."""
+    """A streamed answer whose first chunk has arrived. ``stream`` is litellm's CustomStreamWrapper."""
 
     status = 200
 
@@ -113,7 +116,7 @@ class StreamAnswer:
         self._closed = False
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Server-sent events, ``[DONE]`` last. Raises ProxyError where the stream breaks."""
+        """Server-sent events, ``[DONE]`` last. Raises ProxyError if the stream breaks."""
         chunk = self._first
         while chunk is not None:
             yield event_of(render(chunk))
@@ -123,15 +126,15 @@ class StreamAnswer:
             yield DONE
 
     def usage_so_far(self) -> Mapping[str, object]:
-        """What the provider has told of the usage. litellm keeps it back until the last chunk, although Anthropic tells
-        the prompt's usage first."""
+        """The usage that the provider has reported so far. litellm holds it back until the last chunk, although
+        Anthropic reports the prompt's usage first."""
         usages: list[Any] = [getattr(chunk, "usage", None) for chunk in getattr(self._stream, "chunks", ())]
         told = [usage for usage in usages if hasattr(usage, "model_dump")]
         found: dict[str, object] = told[-1].model_dump(exclude_none=True, warnings=False) if told else {}
         return found
 
     async def aclose(self) -> None:
-        """Close the provider's response: a call that is still running is cancelled."""
+        """Close the provider's response. A call that is still running is cancelled."""
         self._closed = True
         await self._stream.aclose()
 
@@ -147,8 +150,8 @@ def empty_stream(stream: Any) -> WholeAnswer:
 
 
 def render(response: Any) -> bytes:
-    """A response, or a chunk of one, as JSON. Members that litellm left None are left out, but for those that OpenAI
-    sends as null."""
+    """A response, or a chunk of a response, as JSON. Members that are None in litellm are left out, except those that
+    OpenAI sends as null."""
     body: dict[str, Any] = response.model_dump(exclude_none=True, warnings=False)
     for choice in body.get("choices", ()):
         choice.setdefault("finish_reason", None)
@@ -158,7 +161,7 @@ def render(response: Any) -> bytes:
 
 
 def _provider_headers(response: object) -> Headers:
-    """The provider's own headers, which litellm keeps under a prefix, as far as they pass."""
+    """The provider's own headers that are passed on. litellm keeps them under a prefix."""
     hidden = getattr(response, "_hidden_params", None)
     kept = hidden.get("additional_headers") if isinstance(hidden, Mapping) else None
     if not isinstance(kept, Mapping):
