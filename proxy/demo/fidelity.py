@@ -57,8 +57,8 @@ class Wanted:
 
 
 def _in_order(wanted: Sequence[str], said: Sequence[str]) -> Iterator[str]:
-    """The first message that did not arrive after the messages before it, neither as a message nor within the text of
-    one."""
+    """The first message that did not arrive after the messages before it, neither as a message nor within their
+    text."""
     at = 0
     for number, one in enumerate(wanted, 1):
         try:
