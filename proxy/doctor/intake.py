@@ -73,7 +73,7 @@ class Intake:
         )
 
     def take(self, call: Call) -> None:
-        """Keep a call. Raises OSError where the disk is full."""
+        """Keep a call. Raises OSError if the disk is full."""
         name = call.client[:_MOST_NAME_CHARS]
         if name not in self.clients and len(self.clients) >= _MOST_CLIENTS:
             name = OTHERS

@@ -57,8 +57,8 @@ class Comparison:
     own order, and ``free`` is a lower bound for any order.
 
     ``allowance`` is how much more than the client's own request ``economic`` may cost while it learns a session. It is
-    a share of the largest request (``ShadowCaches.regret_budget``). ``found_by`` names the source of the best feasible
-    layout: the search, or the policy that the search did not beat.
+    the tokens of the largest request times a factor (``ShadowCaches.regret_budget``). ``found_by`` names the source of
+    the best feasible layout: the search, or the policy that the search did not beat.
     ``violations`` are violations of fidelity under ``economic``.
     """
 

@@ -170,7 +170,7 @@ class Credential(Loose):
 
 
 class GeneralSettings(Loose):
-    """LiteLLM's ``general_settings``, of which the master key and the allowed addresses are used."""
+    """LiteLLM's ``general_settings``. Only the master key and the allowed addresses are used."""
 
     master_key: Annotated[SecretStr, AfterValidator(filled("accept any key"))] | None = None
     allowed_ips: list[IPvAnyNetwork] | None = Field(default=None, min_length=1)

@@ -62,8 +62,8 @@ def named(
     is_closed: bool = True,
     is_public: bool = True,
 ) -> Define:
-    """The rule for a definition that is shown by its name, or ``otherwise`` without one, and by its ``detail``
-    where it has one; not ``unless``."""
+    """The rule for a definition that is shown by its name, or by ``otherwise`` if it has no name, and by its ``detail``
+    if it has one. It is not shown if ``unless``."""
 
     def define(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
         name = "" if unless is not None and unless(node, source) else source.field(node, field) or otherwise
