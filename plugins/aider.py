@@ -1,11 +1,11 @@
-"""Recognises aider's context messages: read-only files, repository map, chat files; and its reminder.
+"""Recognises aider's context messages (read-only files, repository map, chat files) and its reminder.
 
 aider (seen with 0.86) renders these messages anew for every request, so that each shows the present state. Its own
 words say so: "*Trust this message as the true contents of these files!* Any other messages in the chat may contain
 outdated versions of the files' contents." Each is followed by an assistant message in which the client acknowledges it.
 
-A file is its path on one line, a fence, the content and the closing fence. aider picks a fence that stands at no line's
-beginning in any of the files, so one message uses one fence.
+A file is its path on one line, a fence, the content and the closing fence. aider picks a fence that begins no line of
+any of the files, so one message uses one fence.
 """
 
 import re
@@ -35,7 +35,7 @@ _FENCES = {
 }
 _FIRST_FILE = re.compile(r"\n([^\n]++)\n(`{3,64}+|<(?:source|code|pre|codeblock|sourcecode)>)\n")
 _TAG_LINES = {fence: re.compile("\n</?" + fence[1:]) for fence in _FENCES}
-# Fences that are looked at in one message: more than any two thousand files have.
+# How many fences are examined in one message: more than any two thousand files have.
 _MOST_FENCES = 20_000
 _REMINDERS = (
     "\n\n# *SEARCH/REPLACE block* Rules:",
@@ -86,7 +86,7 @@ class AiderRecogniser:
     priority = 50
 
     def recognise(self, role: str, text: str) -> Recognition | None:
-        """The files, the map or the reminder in a user message of aider's. Raises TooMuch."""
+        """The files, the map or the reminder in one of aider's user messages. Raises TooMuch."""
         if role != "user":
             return None
         if len(text) > MOST_CHARS:
@@ -109,7 +109,7 @@ def _map_cuts(text: str) -> tuple[Cut, ...]:
 
 
 def file_cuts(text: str) -> tuple[Cut, ...] | None:
-    """Opening and files; None where the text does not consist of them alone. Raises TooMuch."""
+    """The opening and the files; None if the text holds anything else. Raises TooMuch."""
     first = _FIRST_FILE.search(text)
     if first is None:
         return None
@@ -131,8 +131,8 @@ def file_cuts(text: str) -> tuple[Cut, ...] | None:
 
 
 def _line_fences(text: str, fence: str, close: str) -> tuple[list[int], list[int]]:
-    """The line ends behind which a line begins with the opening fence, and with the closing one; found in one pass,
-    which on a long message is most of the work. Raises TooMuch."""
+    """The line ends after which a line begins with the opening fence, and those after which a line begins with the
+    closing fence. Both are found in one pass, which is most of the work for a long message. Raises TooMuch."""
     if fence == close:
         both = list(islice(_places(text, "\n" + fence), _MOST_FENCES + 1))
     else:
@@ -152,8 +152,8 @@ def _places(text: str, words: str) -> Iterator[int]:
 
 
 def _are_borders(text: str, starts: list[int], opened: int, closed: int, close: str) -> bool:
-    """Whether no line but the files' own borders begins with a fence. Where every fence begins a line of some file,
-    aider falls back to the first one: borders cannot be told from content then, and the message stays in one piece."""
+    """Whether no line but the files' own borders begins with a fence. If every fence begins a line of some file, aider
+    falls back to the first fence. Then borders cannot be told from content, and the message stays in one piece."""
     closings = [start - len(close) - 1 for start in starts[1:]] + [text.rindex(close)]
     own = sum(1 for at in closings if text[at - 1] == "\n")
     if close[0] == "`":
@@ -164,8 +164,8 @@ def _are_borders(text: str, starts: list[int], opened: int, closed: int, close: 
 def _following_files(text: str, position: int, opened: list[int], fence: str, close: str) -> Iterator[tuple[int, str]]:
     """The start of each further file (the blank line in front of its path), and its path.
 
-    A file starts behind the closing fence of the file before it: one line stands alone there, and then comes the
-    opening fence. All of that stands behind ``position``.
+    A file starts after the closing fence of the file before it: one line is alone there, and then comes the opening
+    fence. All of that is behind ``position``.
     """
     before, after = close + "\n", "\n" + fence + "\n"
     for line_end in opened:

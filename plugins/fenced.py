@@ -1,12 +1,13 @@
-"""Recognises context in a generic shape: a user message that is an opening line and fenced or tagged files, no more.
+"""Recognises context in a generic shape: a user message of only an opening line and fenced or tagged files.
 
 Many tools show files this way, and so do people in their own turns. The shape alone proves nothing, so the message is
-only a *candidate*: it becomes movable once the session has seen the client render it anew, which no turn ever is.
+only a *candidate*. It becomes movable once the session has seen the client render it anew, because a turn is never
+rendered anew.
 
-What an opening claims we cannot know. "You may edit the first file", "Outdated, do not trust them", "In the order of
-their weight": such a message moves, but is never taken apart. Where every word of the opening is one that only shows
-("Here are the current files of my project:"), or there is none, files may stand apart from it, under the header that
-refers to it and claims nothing itself.
+The claim of an opening is not known here. "You may edit the first file", "Outdated, do not trust them", "In the order
+of their weight": a message with such an opening moves, but is never taken apart. If every word of the opening only
+shows ("Here are the current files of my project:"), or if there is no opening, files may be separated from it, under a
+header that refers to it and claims nothing itself.
 """
 
 import re
@@ -28,8 +29,8 @@ from proxy.hookspecs import hookimpl
 _MAX_OPENING_CHARS = 800
 # One pattern, so that each character of the text is looked at once:
 # a path on its own line (perhaps bold, in backticks or a heading), then a fence with or without a language;
-# or the path on the fence line (```src/app.py, ```python title="src/app.py"); or an XML-like tag with a path. What is
-# found of a path or of a tag is never tried again shorter or longer, which could not help what stands behind it.
+# or the path on the fence line (```src/app.py, ```python title="src/app.py"); or an XML-like tag with a path. A path or
+# tag that was matched is never tried again shorter or longer: that could not help to match the text behind it.
 _FILE = re.compile(
     r"""(?:^|\n)(?:
       (?:\#{1,6}\ |\*\*|`)?(?P<line_path>(?>[\w./\\@+\-\[\]()]+\.\w++))(?:\*\*|`)?:?\n{1,3}
@@ -41,7 +42,7 @@ _FILE = re.compile(
     )""",
     re.VERBOSE,
 )
-# Words that permit, forbid, order, count or doubt nothing, whatever sentence they make.
+# Words that in no sentence permit, forbid, order, count or doubt anything.
 _SHOWS = re.compile(
     r"""(?:an?|all|and|are|as|asked|about|at|attached|below|chat|code|codebase|contents?|context|conversation|current
     |currently|documents?|excerpts?|files?|following|for|from|full|have|here|i|in|is|its?|me|my|need|now|of|on|our
@@ -50,13 +51,14 @@ _SHOWS = re.compile(
     re.VERBOSE,
 )
 _WORD = re.compile(r"\w++(?:['’]\w++)*+")
-# Where a path says which part of its source it is: "a.py:10-40", "a.py (part 2 of 3)", "notes.md#L10", "/doc?page=2".
+# The end of a path that says which part of its source it is: "a.py:10-40", "a.py (part 2 of 3)", "notes.md#L10",
+# "/doc?page=2".
 _PART = re.compile(
     r"(?:(?<!\s)\s++|[:,(\[]\s*+|[#?&](?=\w*[-_=]?\d))(?:(?:part|chunk|page|section|lines?|excerpt|no\.?)[\s=_-]*+)?"
     r"L?\d++(?:\s*+(?:of|/|-|–|:|,)\s*+L?\d++)?\s*+[)\]]?\Z",
     re.IGNORECASE,
 )
-# What may stand behind a closing fence on its line.
+# The blanks that may follow a closing fence on its line.
 _BLANKS = re.compile(r"(?<![ \t])[ \t]*+(?=\n|\Z)")
 
 
@@ -67,7 +69,7 @@ class FencedRecogniser:
     priority = 900
 
     def recognise(self, role: str, text: str) -> Recognition | None:
-        """A candidate for context, where nothing but an opening stands around the files."""
+        """A candidate for context, if nothing but an opening is around the files."""
         if role != "user":
             return None
         if len(text) > MOST_CHARS:
@@ -79,13 +81,13 @@ class FencedRecogniser:
         first = spans[0][0]
         opening = text[: first + (text[first] == "\n" and not text.endswith("\n", 0, first))]
         name = "fenced:" + digest(opening.strip().encode("utf-8", "surrogatepass")).hex()[:12]
-        # An opening that claims no more than that files follow says the same of each, in any order.
+        # An opening that only claims that files follow is true for each file, in any order.
         if not all(_SHOWS.match(word) for word in _WORD.findall(opening.lower())):
             return Recognition(name, MessageKind.CANDIDATE, (Cut("files", PieceKind.FILE, 0, len(text)),))
         cuts = [Cut("opening", PieceKind.OPENING, 0, len(opening))] if opening else []
         begin = len(opening)
         for number, (_, end, key) in enumerate(spans, 1):
-            # Its line's end belongs to a file, blank lines to the one behind them: it is the same whatever follows it.
+            # A file includes its line end; blank lines belong to the next file. So the next file does not change it.
             end = len(text) if number == len(spans) else end + text.startswith("\n", end)
             cuts.append(Cut(key, PieceKind.FILE, begin, end))
             begin = end
@@ -93,8 +95,8 @@ class FencedRecogniser:
 
 
 def _spans(text: str) -> list[tuple[int, int, str]]:
-    """(start, end, key) of every file, if only blank space stands between them and behind the last; else nothing.
-    Raises TooMuch."""
+    """(start, end, key) of every file, if there is only blank space between the files and behind the last one; else
+    nothing. Raises TooMuch."""
     spans: list[tuple[int, int, str]] = []
     found = _next_file(text, 0)
     while found is not None:
@@ -108,7 +110,7 @@ def _spans(text: str) -> list[tuple[int, int, str]]:
 
 
 def _next_file(text: str, position: int) -> tuple[int, int, str] | None:
-    """The next file at or behind ``position``: where it starts and ends, and its key: a source's parts share one."""
+    """The next file at or behind ``position``: its start, its end, and its key. Parts of one source share a key."""
     found = _FILE.search(text, position)
     if found is None:
         return None

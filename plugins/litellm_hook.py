@@ -1,7 +1,7 @@
 """Stratiform inside a LiteLLM proxy: ``callbacks: ["plugins.litellm_hook.stratiform"]``.
 
-This is the entry alone, and the only module beside ``proxy.upstream.litellm_`` that imports litellm. The work stands in
-``proxy.inside``. It is no plugin of Stratiform's: LiteLLM loads it.
+This is only the entry, and the only module besides ``proxy.upstream.litellm_`` that imports litellm. ``proxy.inside``
+does the work. This module is not a plugin of Stratiform: LiteLLM loads it.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from proxy.inside import Callback, Host, Work  # noqa: E402 - only once it is kn
 
 
 class StratiformLogger(CustomLogger):  # type: ignore[misc]  # litellm is not read by the type checker
-    """LiteLLM's names for what ``proxy.inside.callback`` does."""
+    """Gives the functions of ``proxy.inside.callback`` the names that LiteLLM calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class StratiformLogger(CustomLogger):  # type: ignore[misc]  # litellm is not re
     async def async_post_call_success_deployment_hook(
         self, request_data: dict[str, Any], response: object, call_type: object
     ) -> None:
-        """Called with each answer that is no stream. The answer stays as it is."""
+        """Called with each answer that is not a stream. The answer stays as it is."""
         await self._callback.after(Work.succeeded, request_data, response)
 
     async def async_post_call_failure_deployment_hook(
@@ -52,19 +52,19 @@ class StratiformLogger(CustomLogger):  # type: ignore[misc]  # litellm is not re
     async def async_log_success_event(
         self, kwargs: dict[str, Any], response_obj: object, start_time: object, end_time: object
     ) -> None:
-        """Called at the end of each stream, also where its client has left, and for answers of the response cache."""
+        """Called at the end of each stream, also if its client has left, and for answers of the response cache."""
         await self._callback.after(Work.logged, kwargs, response_obj)
 
     async def async_log_failure_event(
         self, kwargs: dict[str, Any], response_obj: object, start_time: object, end_time: object
     ) -> None:
-        """Called where a stream breaks off, and once for a call of which an attempt failed."""
+        """Called if a stream breaks off, and once for a call of which an attempt failed."""
         await self._callback.after(Work.broken, kwargs)
 
     async def async_post_call_response_headers_hook(
         self, data: dict[str, Any], user_api_key_dict: object, response: object, **_further: Any
     ) -> dict[str, str] | None:
-        """Called before the answer goes out; of a stream, when it begins."""
+        """Called before the answer goes out; for a stream, when it begins."""
         return await self._callback.after(Work.headers, data, response)
 
 

@@ -1,7 +1,7 @@
-"""Recognises what moves inside a system prompt: clock lines, retrieved documents, and files under a fixed header.
+"""Recognises the moving parts of a system prompt: clock lines, retrieved documents, and files under a fixed header.
 
 A line that tells the time changes with every request and takes everything behind it out of the cache. Applications
-that retrieve put the documents of the moment into the system prompt, in front of instructions that never change.
+with retrieval put the current documents into the system prompt, in front of instructions that never change.
 """
 
 import re
@@ -16,30 +16,30 @@ from proxy.core.recognition.lines import break_before, lines_before, one_break_b
 from proxy.core.recognition.tiered_files import files_at_end
 from proxy.hookspecs import hookimpl
 
-# What is longer is no prompt that somebody wrote, nor is what has more of these; to look through it would hold up
-# everybody else. A text beyond one of the bounds stays whole.
+# A text that is longer, or has more of these, is not a prompt that a person wrote. To look through it would delay all
+# other requests. A text beyond one of the bounds stays whole.
 _MOST_TIMES = 5_000  # lines that have one
 _MOST_BLOCKS = 20_000
-# What stands around a document is a piece, too.
+# The text around a document is a piece, too.
 _MOST_DOCUMENTS = MOST_PIECES // 2
 _MOST_TAGS = 20_000
 _MAX_VOLATILE_CHARS = 400
 _MAX_CLOCKS = 2
 _TIME = re.compile(r"(?<![\d:.+-])(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d++)?)?(?![\d:])|\dT[0-2]\d:[0-5]\d")
-# Near a time of day, what says that it is now; or nothing else on the line than a date.
+# Words near a time of day that say that it is the present time; or there is only a date on the line.
 _NOW_BEFORE = re.compile(r"\b(?:current|now|today|time|date|datetime|timestamp)\b", re.IGNORECASE)
 _NOW_BEHIND = re.compile(r"\b(?:now|today|currently)\b", re.IGNORECASE)
 _BEFORE_CHARS, _BEHIND_CHARS = 120, 60
-# A line without any of these is looked at no further.
+# A line without any of these is not examined further.
 _NOW = re.compile(r"current|now|today|time|date", re.IGNORECASE)
 _MOST_TIMES_OF_A_LINE = 16
 _BARE_DATE = re.compile(
     r"\W{0,64}+\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d++)?)?(?: ?[A-Z]{1,4}|[+-]\d{2}:?\d{2})?\W{0,64}+"
 )
-# A block of lines of its own that says which document it is: without, <result> or <source> in a sentence, or in the
-# description of an output format, would be torn out of it. Code between fences is looked at by nobody.
+# A document is a block on its own lines that names the document. Without this condition, <result> or <source> in a
+# sentence, or in the description of an output format, would be torn out. Code between fences is not examined.
 _DOCUMENT_TAGS = ("document", "doc", "chunk", "passage", "excerpt", "source", "result")
-# White space ends its name: <document-list> is another element. One that closes itself, <doc id="1"/>, holds nothing.
+# White space ends the tag's name: <document-list> is another element. A self-closing tag, <doc id="1"/>, is empty.
 _BLOCK = re.compile(
     rf"^(?:<(?P<tag>{'|'.join(_DOCUMENT_TAGS)})(?P<attributes>\s[^<>\n]{{0,1000}}+)(?<!/)>"
     r"|(?P<fence>`{3,64}+|~{3,64}+))",
@@ -60,7 +60,7 @@ class SystemTextRecogniser:
     priority = 500
 
     def recognise(self, role: str, text: str) -> Recognition | None:
-        """The pieces of a system text. None where nothing in it moves. Raises TooMuch."""
+        """The pieces of a system text. None if nothing in it moves. Raises TooMuch."""
         if role not in ("system", "developer"):
             return None
         if len(text) > MOST_CHARS:
@@ -102,7 +102,7 @@ def _is_within(position: int, ranges: list[tuple[int, int]]) -> bool:
 
 
 def _tells_now(text: str, start: int, end: int, first: re.Match[str]) -> bool:
-    """Whether one of the times of day on a line, the ``first`` and those behind it, is the present one."""
+    """Whether one of the times of day on a line, the ``first`` or a later one, is the present time."""
     if _NOW.search(text, start, end) is not None:
         for time in islice(_TIME.finditer(text, first.start(), end), _MOST_TIMES_OF_A_LINE):
             before = text[max(start, time.start() - _BEFORE_CHARS) : time.start()]
@@ -122,7 +122,7 @@ def _line(text: str, position: int) -> tuple[int, int]:
 def _blocks(text: str) -> tuple[list[tuple[int, int]], list[Span]]:
     """The ranges of fenced code, and the documents outside of them.
 
-    Where one fence too many stands, nobody can tell which one it is: everything from the first fence on may be code.
+    If there is one fence too many, it is unclear which one it is: everything from the first fence on may be code.
     Raises TooMuch.
     """
     fences: list[tuple[int, int]] = []
@@ -146,8 +146,8 @@ def _blocks(text: str) -> tuple[list[tuple[int, int]], list[Span]]:
         if not attributes:
             continue
         end = _end_of(text, found.group("tag"), position)
-        # Without an end, or with one in the middle of a line, it is not clear where a document ends, or another begins:
-        # nor, from then on, which fence opens and which one closes.
+        # If a document has no end, or an end in the middle of a line, it is unclear where it ends and another begins.
+        # From then on it is also unclear which fence opens and which one closes.
         if end is None:
             if (fence_behind := _FENCE.search(text, position)) is not None:
                 fences.append((fence_behind.start(), len(text)))
@@ -161,7 +161,8 @@ def _blocks(text: str) -> tuple[list[tuple[int, int]], list[Span]]:
 
 
 def _end_of(text: str, tag: str, position: int) -> int | None:
-    """Behind the tag that closes the one in front of ``position``: elements of its name may stand within."""
+    """The position behind the tag that closes the one in front of ``position``. Elements of the same name may be
+    inside."""
     depth = 1
     for found in _BOTH_TAGS[tag].finditer(text, position):
         depth += -1 if found.group(1) else 1
@@ -175,9 +176,9 @@ def _body(text: str, start: int, end: int) -> str:
 
 
 def _movable(text: str, documents: list[Span]) -> list[Span]:
-    """The documents that can stand elsewhere: all of them, where nothing is said between them and no two are parts of
-    one source. Where they stand in a tag that encloses them it is one piece with them: what the prompt says of it goes
-    on being true; what that tag holds besides keeps them where they are. Else none."""
+    """The documents that can be moved: all of them, if there is no text between them and no two are parts of one
+    source; else none. If a tag encloses them, the tag and the documents are one piece, so that the prompt's statements
+    about the tag stay true. If the tag holds anything else, the documents stay where they are."""
     gaps = (text[a[1] : b[0]] for a, b in zip(documents, documents[1:], strict=False))
     if any(gap.strip() for gap in gaps):
         return []
@@ -204,7 +205,7 @@ def _files_at_end(text: str) -> list[Span]:
 
 
 def _closing_line(text: str, end: int) -> re.Match[str] | None:
-    """The closing tag that has the next line for itself, blank ones left out."""
+    """The closing tag that is alone on the next line. Blank lines are skipped."""
     begin = _behind_breaks(text, end)
     return _CLOSING_LINE.match(text, begin) if begin > end else None
 
@@ -226,8 +227,8 @@ def _tags(text: str, start: int, end: int) -> Iterator[re.Match[str]]:
 
 
 def _joined(text: str, documents: list[Span]) -> list[Span]:
-    """Neighbours that are numbered parts of one source (part="2" behind part="1") as one piece: a text stays whole and
-    in order. Excerpts that a retriever ranked are not numbered so."""
+    """Joins neighbours that are numbered parts of one source (part="2" behind part="1") to one piece, so that a text
+    stays whole and in order. Excerpts that a retriever ranked are not numbered like this."""
     runs = [documents[:1]]
     before = _attributes(text, documents[0])
     for document in documents[1:]:
@@ -251,7 +252,7 @@ def _attributes(text: str, document: Span) -> dict[str, str]:
 
 
 def _follows(before: dict[str, str], now: dict[str, str]) -> bool:
-    """Whether two documents differ in one number only, which goes on, and something names what both are of."""
+    """Whether two documents differ only in one number, which goes on, and something names their common source."""
     differing = [name for name in before if before[name] != now.get(name)]
     if before.keys() != now.keys() or len(before) < 2 or len(differing) != 1:
         return False
@@ -262,8 +263,8 @@ def _follows(before: dict[str, str], now: dict[str, str]) -> bool:
 
 
 def _opening_line(text: str, tag: str, before: int) -> int | None:
-    """The start of the line with the opening tag whose element encloses the text behind ``before``. None where there is
-    none."""
+    """The start of the line with the opening tag whose element encloses the text behind ``before``. None if there is no
+    such tag."""
     opening = f"\n<{tag}"
     at = before
     for _ in range(_MOST_TAGS):
@@ -282,7 +283,7 @@ def _ends_name(text: str, position: int) -> bool:
 
 
 def _apart(spans: list[Span]) -> Iterator[Span]:
-    """The spans that do not overlap. The earlier one wins: a clock within a document is part of the document."""
+    """The spans without overlaps. The earlier span wins: a clock within a document is part of the document."""
     position = 0
     for span in spans:
         if span[0] >= position:
@@ -291,11 +292,11 @@ def _apart(spans: list[Span]) -> Iterator[Span]:
 
 
 def _with_breaks(text: str, spans: list[Span]) -> Iterable[Span]:
-    """The spans with line breaks, so that each document stands on lines of its own wherever it goes.
+    """The spans with line breaks, so that each document is on its own lines at every place.
 
-    Where the text ends in a line break, each document takes the breaks behind it: then anything that a document can
-    follow ends in one. Else it takes those in front of it. So one template gives a document the same bytes in every
-    place.
+    If the text ends in a line break, each document takes the breaks behind it: then everything that a document can
+    follow ends in a line break. Else it takes the breaks in front of it. So one template gives a document the same
+    bytes in every place.
     """
     documents = [span for span in spans if span[3] is not PieceKind.VOLATILE]
     if not documents:
@@ -306,8 +307,8 @@ def _with_breaks(text: str, spans: list[Span]) -> Iterable[Span]:
 
 
 def _with_breaks_before(text: str, spans: list[Span], floors: list[int]) -> list[Span]:
-    """Every document with one line break in front of it, and with the blank lines behind it; one break stays with what
-    follows.
+    """Every document with one line break in front of it, and with the blank lines behind it. One break stays with the
+    following text.
 
     At the end of a text, blank lines belong to the document behind them. ``floors`` are the earliest positions at which
     the breaks of each document may begin, and the end of the last document.

@@ -1,12 +1,12 @@
 """Recognises the context of tiered assemblies: messages that begin with one of their fixed headers.
 
-Such a client sorts its files by how stable they are and shows each tier in a message of its own: the tier's part of the
+Such a client sorts its files by how stable they are and shows each tier in a separate message: the tier's part of the
 repository map, if it has one, then its files under a header that never changes
-(``proxy.core.recognition.tiered_files``). The list of all files, fetched pages and what is under review are messages of
-their own, which stay whole. It renders all of them anew for every request, and closes each with an assistant's words
-that never change, either.
+(``proxy.core.recognition.tiered_files``). The list of all files, fetched pages and the review are separate messages,
+which stay whole. The client renders all of them anew for every request, and closes each with an assistant message that
+never changes, either.
 
-Where some line of a file may be a border, too, the message stays in one piece.
+If a line of a file may also be a border, the message stays in one piece.
 """
 
 from proxy.core.recognition import MOST_CHARS, Bound, Cut, FileClaim, MessageKind, PieceKind, Recognition, TooMuch
@@ -25,7 +25,7 @@ _MAP = (
 )
 _TREE = "# Repository Files\n\nComplete list of files in the repository:\n\n"
 _URLS = "# URL Context\n\nThe following content was fetched from URLs mentioned in the conversation:\n\n"
-# What changes less than anything else that is shown is known as read-only; such a message is never taken apart.
+# Content that changes less than all other shown content counts as read-only. Such a message is never taken apart.
 _WHOLE = (
     (_MORE_MAP, "tiered:map", FileClaim.READ_ONLY, _OK),
     (_MAP, "tiered:map", FileClaim.READ_ONLY, _OK),
@@ -42,7 +42,7 @@ class TieredRecogniser:
     priority = 60
 
     def recognise(self, role: str, text: str) -> Recognition | None:
-        """Header and files, or one piece; None where the text is nothing of that. Raises TooMuch."""
+        """Header and files, or one piece; None if the text is neither of them. Raises TooMuch."""
         if role != "user" or not text.startswith("# "):
             return None
         if len(text) > MOST_CHARS:
@@ -62,7 +62,7 @@ def _files(text: str) -> Recognition | None:
     if not known.is_clear:
         cuts: tuple[Cut, ...] = (Cut("files", PieceKind.FILE, 0, len(text)),)
     else:
-        # The blank line in front of a file belongs to it, so that one is the same in any place.
+        # The blank line in front of a file belongs to it, so that a file is the same in any place.
         starts = [at + len(header.rstrip("\n")), *(file.end for file in known.files[:-1])]
         ends = [*(file.end for file in known.files[:-1]), len(text)]
         pieces = zip(known.files, starts, ends, strict=True)
@@ -74,8 +74,8 @@ def _files(text: str) -> Recognition | None:
 
 
 def _header_at(text: str, header: str) -> int:
-    """The position of this header: at the beginning of the text, or behind a part of the repository map. It is -1 where
-    the header does not stand there, or where it is unclear which one is meant."""
+    """The position of this header: at the beginning of the text, or behind a part of the repository map. It is -1 if
+    the header is not there, or if it is unclear which one is meant."""
     if not text.startswith((_MORE_MAP, _MAP)):
         return 0 if text.startswith(header) else -1
     at = text.find("\n" + header)

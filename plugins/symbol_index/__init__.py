@@ -1,8 +1,8 @@
 """Symbol blocks of source files, by tree-sitter.
 
 The input is the files of one request: a path, a text and the text's digest. The output is a compact block of
-symbols for each file in a language that is known, a legend that explains the notation, and the graph of which file
-refers to which. The package never reads a file, never runs what it reads, and downloads nothing: parsers come with the
+symbols for each file in a known language, a legend that explains the notation, and the graph of references between
+files. The package never reads a file, never runs the texts that it gets, and downloads nothing: parsers come with the
 optional extra ``symbols``. Without that extra it registers no indexer.
 """
 
@@ -20,7 +20,7 @@ _log = logging.getLogger("stratiform")
 
 
 def is_installed() -> bool:
-    """Whether the extra ``symbols`` is there."""
+    """Whether the extra ``symbols`` is installed."""
     return importlib.util.find_spec("tree_sitter") is not None
 
 
@@ -34,14 +34,14 @@ def register_symbol_indexers() -> list[SymbolIndexer]:
 
 
 class LazyIndexer:
-    """The index, whose parsers are loaded when it is asked for the first time: most proxies never are."""
+    """The index. Its parsers are loaded at the first question, because most proxies never ask it anything."""
 
     name = "tree-sitter"
     priority = 100
 
     @cached_property
     def _loaded(self) -> SymbolIndexer:
-        # Where two threads ask first, each makes one, and one of the two stays: both give the same answers.
+        # If two threads ask first, each makes an indexer, and one of the two stays: both give the same answers.
         indexer: SymbolIndexer = importlib.import_module("plugins.symbol_index.indexer").TreeSitterIndexer()
         return indexer
 

@@ -16,7 +16,7 @@ _FEWEST_NAME_CHARS = 3
 _MOST_NAME_BYTES = 80
 _BLANKS = re.compile(r"\s+")
 IMPORTS, VALUE = "<", "v"
-"""The marks of the line of imports, and of constants and fields, which share a line."""
+"""The marks of the line of imports, and of the line that constants and fields share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """The symbols of one text. ``body`` is the block without its first line, the path; it is empty where there is
+    """The symbols of one text. ``body`` is the block without its first line, the path; it is empty if there is
     nothing to say. ``definitions`` are the names that other files may use; ``uses`` are the names that the text does
     not define itself."""
 
@@ -41,8 +41,8 @@ class Extract:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """One definition. ``mark`` is its kind's letter; ``detail`` follows the name without a space. What stands inside of
-    a symbol that ``is_closed`` is not shown."""
+    """One definition. ``mark`` is its kind's letter; ``detail`` follows the name without a space. If it ``is_closed``,
+    its content is not shown."""
 
     mark: str
     name: str
@@ -67,14 +67,14 @@ class Source:
         return words + "…" if end - begin > most_bytes else words
 
     def field(self, node: Node, name: str, most_bytes: int = _MOST_NAME_BYTES) -> str:
-        """The text of one field of a node; empty where the node has none."""
+        """The text of one field of a node; empty if the node does not have the field."""
         return self.text(node.child_by_field_name(name), most_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Place of a node: ``container`` is the mark of the symbol around it, empty at the top; ``is_hidden`` inside of
-    a closed one. ``wrapper`` is what a node around it says of it, a decorator or an export."""
+    """The place of a node. ``container`` is the mark of the symbol around it, empty at the top. ``is_hidden``: it is
+    inside of a closed symbol. ``wrapper`` is the information from a node around it, a decorator or an export."""
 
     container: str = ""
     level: int = 0
@@ -83,7 +83,7 @@ class Place:
 
 
 _INSIDE = Place("-", is_hidden=True)
-"""Inside of a definition that is not shown."""
+"""The place inside of a definition that is not shown."""
 
 Define = Callable[[Node, Source, Place], Iterator[Symbol]]
 Ask = Callable[[Node, Source], Iterator[Import]]
@@ -91,10 +91,10 @@ Ask = Callable[[Node, Source], Iterator[Import]]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How a grammar's nodes are read: what defines, what imports, and which nodes are names that are used. ``wrappers``
-    are nodes that say something of the definition inside: a node's parent is never asked for, which would take time
-    for each sibling. ``switches`` are nodes that say whether what stands behind them in the same place is hidden, or
-    None where they say nothing."""
+    """How a grammar's nodes are read: the nodes that define, the nodes that import, and the nodes that are used names.
+    ``wrappers`` are nodes with information about the definition inside them. A node's parent is never asked for,
+    because that would take time for each sibling. ``switches`` are nodes that say whether the nodes behind them in the
+    same place are hidden, or None if they say nothing about it."""
 
     definitions: Mapping[str, Define]
     imports: Mapping[str, Ask]
@@ -148,7 +148,7 @@ class _Walk:
                 depth -= 1
 
     def _visit(self, node: Node, place: Place) -> Place | None:
-        """Takes what the node says. Gives the place of what is inside, where that is another one."""
+        """Takes the node's information. Returns the place of the node's content, if that is a different place."""
         kind, rules = node.type, self._rules
         if kind in rules.names:
             if len(self._used) < _MOST_NAMES and node.end_byte - node.start_byte >= _FEWEST_NAME_CHARS:

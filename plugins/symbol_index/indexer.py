@@ -1,7 +1,7 @@
-"""The symbol indexer: what it has learnt of texts by their digests, and of whole repositories by their paths.
+"""The symbol indexer. It keeps results for texts by their digests, and for whole repositories by their paths.
 
-Every value that is kept is a pure function of texts and paths. So whatever was asked before, in whatever order and by
-whatever thread, the answer is that of an index from scratch; what is kept only makes it quicker.
+Every kept value is a pure function of texts and paths. So the answer is always that of an index from scratch, whatever
+was asked before, in any order and by any thread. The kept values only make it quicker.
 """
 
 import sys
@@ -36,20 +36,20 @@ def legend(aliases: Mapping[str, str]) -> str:
 
 
 MOST_TEXT_BYTES = 96 << 20
-"""The most memory for what was learnt of texts. A repository of 2,000 files takes about a tenth of it."""
+"""The most memory for the results of texts. A repository of 2,000 files takes about a tenth of it."""
 MOST_REPOSITORY_BYTES = 32 << 20
 """The most memory for answers about whole repositories. A request in which nothing has changed costs a comparison."""
 MOST_CALL_CHARS = 32 << 20
 """The most text of one request that is read. Files behind it have no symbols."""
 
 Found = Extract | None
-"""Symbols of a text. None: it is no text, it is in no language that is known, it is too long, or the parser gave up."""
+"""Symbols of a text. None: it is not a text, its language is not known, it is too long, or the parser gave up."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Repository:
-    """The last answer for a list of paths, and what it was made of. The digest of a file without a text is empty.
-    ``weight`` is about how many bytes the answer holds."""
+    """The last answer for a list of paths, and the inputs from which it was made. The digest of a file without a text
+    is empty. ``weight`` is about how many bytes the answer holds."""
 
     digests: tuple[str, ...]
     aliases: Mapping[str, str]
@@ -73,7 +73,7 @@ class TreeSitterIndexer:
 
     @property
     def kept_bytes(self) -> int:
-        """About how much memory is held by what is kept."""
+        """About how much memory the kept values take."""
         return self._texts.bytes + self._repositories.bytes
 
     def index(self, files: Sequence[ContextFile], aliases: Mapping[str, str]) -> SymbolMap:
@@ -88,7 +88,7 @@ class TreeSitterIndexer:
         entries = list(self._entries(files, budget))
         blocks = {one.path: f"{shorten(one.path, aliases)}\n{one.extract.body}" for one in entries if one.extract.body}
         answer = SymbolMap(blocks, legend(aliases), References(entries))
-        if not budget.is_spent:  # what is missing is read for the next request
+        if not budget.is_spent:  # if it is spent, the missing files are read for the next request
             repository = _Repository(digests, dict(aliases), answer, _weight(blocks, entries, paths))
             with self._lock:
                 self._repositories.put(paths, repository)
@@ -135,8 +135,8 @@ def _text_bytes(one: Found) -> int:
 
 
 def _weight(blocks: Mapping[str, str], entries: Sequence[Entry], paths: tuple[str, ...]) -> int:
-    """About what an answer takes with its references: about ten edges a file, and the tables by which they are
-    found."""
+    """About how much memory an answer takes with its references: about ten edges a file, and the tables by which they
+    are found."""
     texts = sum(sys.getsizeof(block) + 2 * len(path) + 400 for path, block in blocks.items())
     ends = sum(one.path.count("/") * (len(one.path) + 400) + 3_150 for one in entries)
     names = sum(250 * len(one.extract.definitions) for one in entries)

@@ -13,9 +13,9 @@ from proxy.core.value import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Ends of paths. The first of them that finds something counts. Where the lookup ``is_whole``, an end must be the
-    whole path. Where it ``is_folder``, the ends are of directories, and it finds those of their files that define a
-    name which the text uses."""
+    """Ends of paths. The first of them that finds something counts. If the lookup ``is_whole``, an end must be the
+    whole path. If it ``is_folder``, the ends are ends of directories, and the lookup finds those of their files that
+    define a name which the text uses."""
 
     ends: tuple[str, ...]
     is_whole: bool = False
@@ -25,8 +25,8 @@ class Lookup:
 @dataclass(frozen=True, slots=True)
 class Family:
     """Languages whose files refer to each other. ``lookups`` are asked for the path of a file and one of its imports.
-    ``heads`` are the names of files that stand for their directory. Where it ``has_suffixes``, imports are written with
-    the suffix. Where it ``goes_by_name``, names are visible without an import that says where they come from."""
+    ``heads`` are the names of files that represent their directory. If it ``has_suffixes``, imports are written with
+    the suffix. If it ``goes_by_name``, names are visible without an import that tells their origin."""
 
     name: str
     lookups: Callable[[str, Import], Iterator[Lookup]]
@@ -36,7 +36,7 @@ class Family:
 
 
 def _beside(path: str, relative: str) -> str:
-    """A path relative to a file's directory; empty where it leaves the repository."""
+    """A path relative to a file's directory; empty if it leaves the repository."""
     joined = posixpath.normpath(posixpath.join(posixpath.dirname(path), relative))
     return "" if joined.startswith("..") or joined == "." else joined.lstrip("/")
 

@@ -1,8 +1,8 @@
-"""Parses texts by the grammar of their files, within bounds of work. A grammar is loaded when the first file needs it.
+"""Parses texts by the grammar of their files, with bounded work. A grammar is loaded when the first file needs it.
 
-The work for one text is counted and not timed, so that a text always gets the same answer. A hundred steps may take
-fifty times as long in a text that is built for it, and nothing tells so but the clock: so the processor time of all
-texts of a call is bounded, too, above what texts take that people write.
+The work for one text is counted and not timed, so that a text always gets the same answer. In a text that is built for
+it, a hundred steps may take fifty times as long, and only the clock shows that. So the processor time of all texts of a
+call is bounded, too. The bound is above the time that texts written by people take.
 
 After each hundred steps the parser calls a function that counts these steps and says whether it goes on. Other threads
 of the process can run during this call: without it the parser would hold the interpreter until it is done.
@@ -48,7 +48,7 @@ _CPP_ONLY = re.compile(r"^[ \t]*+(?:class|namespace|template|using|public:|priva
 
 
 def grammar_of(path: str, text: str) -> str | None:
-    """The name of the grammar for a file; None where no grammar knows it. A header is read as C++ where a line of it
+    """The name of the grammar for a file; None if no grammar knows it. A header is read as C++ if one of its lines
     begins with a word that only C++ has."""
     suffix = path.rpartition("/")[2].rpartition(".")[2].lower()
     grammar = SUFFIXES.get(suffix)
@@ -57,7 +57,7 @@ def grammar_of(path: str, text: str) -> str | None:
 
 @cache
 def language(grammar: str) -> Language:
-    """The compiled grammar. Raises ImportError where its wheel is not installed."""
+    """The compiled grammar. Raises ImportError if its wheel is not installed."""
     package, function = _GRAMMARS[grammar]
     make: Callable[[], object] = getattr(importlib.import_module(package), function)
     return Language(make())
@@ -85,7 +85,7 @@ class Budget:
         self._until_s = time.thread_time() + _FREE_S
 
     def grow(self, chars: int) -> None:
-        """A text of this length is to be parsed."""
+        """Add the time for a text of this length, which is to be parsed."""
         self._until_s += _S_PER_TEXT + chars * _S_PER_CHAR
 
     @property
@@ -101,7 +101,7 @@ class Parsers(threading.local):
         self._parser_of = cache(lambda grammar: Parser(language(grammar)))
 
     def parse(self, grammar: str, source: bytes, budget: Budget) -> Tree | None:
-        """The tree of a text; None where it took too much work, or would take too much to read."""
+        """The tree of a text; None if it took too much work, or would take too much work to read."""
         parser = self._parser_of(grammar)
         left = _ROUNDS + len(source) // _BYTES_A_ROUND
 

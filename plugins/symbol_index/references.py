@@ -1,7 +1,7 @@
-"""Which file refers to which: from imports to files by their paths, and from names to the files that define them.
+"""Finds the references between files: from imports to files by their paths, and from names to the defining files.
 
-The work is linear in the number of paths, imports and names. A name that several files define says nothing and is left
-alone, except where one of them stands in the same directory.
+The work is linear in the number of paths, imports and names. A name that several files define says nothing and is
+ignored, unless one of these files is in the same directory.
 """
 
 import posixpath
@@ -26,7 +26,7 @@ Table = Mapping[str, list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file: its path, its family, and what its text says."""
+    """One file: its path, its family, and the extract of its text."""
 
     path: str
     family: Family
@@ -36,7 +36,7 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class _Files:
     """The files of one family by the ends of their paths, the directories by the ends of theirs, and the files that
-    define each name. A list of paths that share an end stops at one more than its bound, and is not used then."""
+    define each name. A list of paths that share an end stops at one more than its bound. Such a list is not used."""
 
     whole: Table
     ends: Table
@@ -45,8 +45,8 @@ class _Files:
 
 
 class References(Mapping[str, frozenset[str]]):
-    """For each file that refers to others their paths. They are found when somebody first asks: only the first request
-    of a session does."""
+    """The paths of the referred files, for each file that refers to others. They are found at the first question: only
+    the first request of a session asks."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._entries = list(entries)
@@ -108,7 +108,7 @@ def _add(some: list[str], one: str, most: int) -> None:
 
 
 def _stem(path: str, family: Family) -> str:
-    """The path as imports write it."""
+    """The path in the form in which imports write it."""
     if family.has_suffixes:
         return path
     folder, _, name = path.rpartition("/")
@@ -129,7 +129,8 @@ def _ends(path: str) -> Iterator[str]:
 
 
 def _imported(entry: Entry, one: Import, files: _Files, used: Table) -> Iterator[str]:
-    """The files that one import means: those at its path, and those that define its names where the path has none."""
+    """The files that one import means: the files at its path, and the files that define its names, if they are not at
+    the path."""
     if len(one.target) > _MOST_TARGET_CHARS:
         return
     lookups = entry.family.lookups(entry.path, one)

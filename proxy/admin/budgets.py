@@ -1,4 +1,4 @@
-"""Budgets, as the admin API makes and changes them."""
+"""Makes and changes budgets for the admin API."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,11 +21,11 @@ from proxy.spend.rules import rule_of
 from proxy.storage.port import BudgetRecord, Store
 
 _MOST_COUNTERS = 200
-"""So many counters of a budget are shown. Each of them is asked for at the store."""
+"""How many counters of a budget are shown at most. Each of them needs a call to the store."""
 
 
 class Budgets(Resource[BudgetRecord, BudgetForm]):
-    """What a budget counts never changes, only how much it allows."""
+    """The counted subject of a budget never changes; only its allowed amount does."""
 
     kind = "budget"
     form = BudgetForm
@@ -63,9 +63,9 @@ class Budgets(Resource[BudgetRecord, BudgetForm]):
         return await self._put(replace(budget, **forms.budget_changes(form, budget)))
 
     async def set_spent(self, name: str, body: Any) -> View:
-        """Correct what is counted as spent in the current window, after a store was lost or by the provider's bill. A
-        dry run changes nothing and shows what would change. Budgets of the configuration can be corrected, too, because
-        their counters stand in the store."""
+        """Correct the amount that is counted as spent in the current window, after a store was lost or by the
+        provider's bill. A dry run changes nothing and shows what would change. Budgets of the configuration can be
+        corrected, too, because their counters are in the store."""
         budget, form = self._found(name), forms.read(body, SpentForm)
         amount = forms.spent_amount(budget, form)
         whom, now = _whom(budget, form), self._clock.now()
@@ -108,7 +108,8 @@ class Budgets(Resource[BudgetRecord, BudgetForm]):
         }
 
     async def _counters(self, budget: BudgetRecord) -> Mapping[str, Any]:
-        """The counters of the keys that are known, or of the users that they name. Of models, none is known here."""
+        """The counters of the known keys, or of the users that these keys name. Models are not known here, so they have
+        no counters."""
         keys = self._snapshot.keys_of(budget.team)
         named = {"key": {key.id for key in keys}, "user": {key.user for key in keys if key.user}}.get(
             budget.scope, set()
@@ -117,7 +118,7 @@ class Budgets(Resource[BudgetRecord, BudgetForm]):
         return {"counters": [{"subject": one, **await self._state_now(budget, one)} for one in subjects]}
 
     async def _state_now(self, budget: BudgetRecord, subject: str = "") -> Mapping[str, Any]:
-        """The state of one counter of a budget, in the current window; ``subject`` where there are several."""
+        """The state of one counter of a budget, in the current window. ``subject`` selects one of several counters."""
         now = self._clock.now()
         whom = subject or ("" if budget.scope == "team" else budget.subject)
         booking = booked(rule_of(budget, whom), NOTHING, now)
@@ -126,12 +127,12 @@ class Budgets(Resource[BudgetRecord, BudgetForm]):
 
 
 def _has_one_counter(budget: BudgetRecord) -> bool:
-    """Whether everything that the budget is about is counted together."""
+    """Whether one counter counts everything that the budget covers."""
     return budget.scope == "team" or "*" not in budget.subject or (budget.scope == "model" and budget.subject != "*")
 
 
 def _state(booking: Booking, spent: int, reserved: int) -> Mapping[str, Any]:
-    """What the admin API shows of a counter: what is spent and reserved, what is left, and when the window ends."""
+    """A counter as the admin API shows it: the spent, reserved and remaining amounts, and the end of the window."""
     rule = booking.rule
     return {
         "spent": forms.in_unit(rule.unit, spent),
@@ -142,7 +143,7 @@ def _state(booking: Booking, spent: int, reserved: int) -> Mapping[str, Any]:
 
 
 def _whom(budget: BudgetRecord, form: SpentForm) -> str:
-    """The key, user or model whose counter a correction is about. Raises InvalidRequest."""
+    """The key, user or model whose counter is corrected. Raises InvalidRequest."""
     if _has_one_counter(budget):
         whom = "" if budget.scope == "team" else budget.subject
         if form.subject not in (UNSET, whom):

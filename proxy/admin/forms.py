@@ -1,6 +1,6 @@
-"""The bodies that the admin API takes, as typed forms. Their fields have the names of the configuration.
+"""The request bodies of the admin API as typed forms. Their fields have the names of the configuration.
 
-A field that is left out keeps its value (or has its default); null clears it.
+A field that is left out keeps its value (or gets its default); null clears it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 
 class Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Every field may be left out; unknown ones are an error."""
+    """Every field may be left out. Unknown fields are an error."""
 
 
 class _PermissionsForm(Form, frozen=True):
-    """What a team or a key may do."""
+    """The permissions of a team or a key."""
 
     mode: str | None | UnsetType = UNSET
     models: list[str] | None | UnsetType = UNSET
@@ -50,8 +50,8 @@ class KeyForm(_PermissionsForm, frozen=True):
 
 
 class BudgetForm(Form, frozen=True):
-    """A budget. ``expected`` is the limit that a change takes for granted (null: none); where it is another one by now,
-    nothing changes."""
+    """A budget. ``expected`` is the limit that the caller of a change believes to be in force (null: no limit). If the
+    limit is different by now, nothing changes."""
 
     team: str | UnsetType = UNSET
     name: str | UnsetType = UNSET
@@ -69,8 +69,8 @@ class BudgetForm(Form, frozen=True):
 
 
 class SpentForm(Form, frozen=True):
-    """A correction of what a budget has spent. ``subject`` names the key, user or model where each has its own
-    counter."""
+    """A correction of the spent amount of a budget. ``subject`` names the key, user or model if each of them has its
+    own counter."""
 
     spent: float | UnsetType = UNSET
     subject: str | UnsetType = UNSET
@@ -78,7 +78,7 @@ class SpentForm(Form, frozen=True):
 
 
 def read(body: Any, form: type[F], *, is_strict: bool = True) -> F:
-    """A body as a form; numbers may be texts unless it ``is_strict``. Raises InvalidRequest."""
+    """A body as a form. Numbers may be texts unless ``is_strict``. Raises InvalidRequest."""
     try:
         return msgspec.convert(body, form, strict=is_strict)
     except msgspec.ValidationError as error:
@@ -86,14 +86,14 @@ def read(body: Any, form: type[F], *, is_strict: bool = True) -> F:
 
 
 def check_query(query: Mapping[str, str], known: Iterable[str]) -> None:
-    """Raises InvalidRequest where a parameter is not known."""
+    """Raises InvalidRequest if a parameter is not known."""
     unknown = sorted(set(query) - set(known))
     if unknown:
         raise InvalidRequest(f"There is no parameter '{unknown[0][:64]}'.", param=unknown[0][:64])
 
 
 def checked(what: str, check: Callable[[T], Any], value: T) -> Any:
-    """The value as it is kept. Raises InvalidRequest with the field's name."""
+    """The value in the form in which it is stored. Raises InvalidRequest with the field's name."""
     try:
         return check(value)
     except ValueError as error:
@@ -118,7 +118,7 @@ def _between(least: int, most: int) -> Callable[[int], int]:
 _per_minute = _between(1, 10**12)
 _tokens = _between(0, 10**15)
 _Fields = Mapping[str, tuple[Callable[[Any], Any], Any]]
-"""How fields of a form become fields of a record: the check of each one's value, and the value where it was cleared."""
+"""How fields of a form become fields of a record: the check of each value, and the value of a cleared field."""
 _COMMON: _Fields = {
     "mode": (validation.mode, ""),
     "models": (validation.patterns, ()),
@@ -142,7 +142,7 @@ _AMOUNTS: Mapping[str, Callable[[Any], int]] = {
 
 
 def team_changes(form: TeamForm) -> Mapping[str, Any]:
-    """What a form says about a team, by the fields of its record."""
+    """The changes that a form makes to a team, by the fields of its record."""
     changes = _changes(form, _TEAM)
     if form.client_keys is not UNSET:
         changes["forwards_keys"] = form.client_keys == "forward"
@@ -150,12 +150,13 @@ def team_changes(form: TeamForm) -> Mapping[str, Any]:
 
 
 def key_changes(form: KeyForm, now: float) -> Mapping[str, Any]:
-    """What a form says about a key, by the fields of its record."""
+    """The changes that a form makes to a key, by the fields of its record."""
     return _changes(form, {**_KEY, "expires_at": (lambda value: validation.expiry(str(value), now), None)})
 
 
 def budget_changes(form: BudgetForm, before: BudgetRecord | None = None) -> Mapping[str, Any]:
-    """What a form says about a budget, by the fields of its record. The unit never changes, because counters use it."""
+    """The changes that a form makes to a budget, by the fields of its record. The unit never changes, because counters
+    use it."""
     changes = _changes(form, _BUDGET)
     amounts: dict[str, Any] = dict.fromkeys(_AMOUNTS)
     if before is not None:
@@ -174,7 +175,7 @@ def budget_changes(form: BudgetForm, before: BudgetRecord | None = None) -> Mapp
 
 
 def spent_amount(budget: BudgetRecord, form: SpentForm) -> int:
-    """What a form says that a budget has spent, in the unit of its counter."""
+    """The spent amount that a form sets, in the unit of the budget's counter."""
     if form.spent is UNSET:
         raise InvalidRequest(f"'spent' is missing: what the budget has spent, in {budget.unit}.", param="spent")
     if budget.unit == "usd":

@@ -1,16 +1,16 @@
-"""Sums of rows that the admin API has answered, by what they have in common."""
+"""Groups rows from the admin API's answers by common values, and sums them up."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 BILLED = ("requests", "read_tokens", "write_tokens", "uncached_tokens", "cost_usd", "saved_usd")
-"""What sessions and reports of spend both count."""
+"""The counters that sessions and reports of spend have in common."""
 
 
 def grouped(rows: Iterable[Mapping[str, Any]], by: Sequence[str], sums: Sequence[str]) -> list[dict[str, Any]]:
-    """One row for each group: what it has in common, its ``sums`` (of ``last_seen`` the latest), and the share of its
-    prompts that was read from the cache, where tokens are counted. The dearest group comes first: by the sum whose name
-    ends in ``usd``."""
+    """One row for each group: the common values, the ``sums`` (for ``last_seen`` the latest value), and the share of
+    the prompts that was read from the cache, if tokens are counted. The most expensive group comes first, by the sum
+    whose name ends in ``usd``."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
         key = tuple(row[name] for name in by)
@@ -22,7 +22,7 @@ def grouped(rows: Iterable[Mapping[str, Any]], by: Sequence[str], sums: Sequence
 
 
 def with_ratio(sums: Mapping[str, Any]) -> dict[str, Any]:
-    """These sums with the hit ratio, where they have tokens."""
+    """These sums, with the hit ratio if they have tokens."""
     if "read_tokens" not in sums:
         return dict(sums)
     prompt = sums["read_tokens"] + sums["write_tokens"] + sums["uncached_tokens"]

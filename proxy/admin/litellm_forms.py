@@ -1,8 +1,8 @@
 """LiteLLM's forms of keys, users, teams and spend, for tools that were made for its proxy.
 
-Each request becomes one of the admin API's own (``AdminService``), and its answer is written with LiteLLM's names, as
-far as there are such facts here: proxy/settings/README.md has a table. A field that would restrict a key and is not
-known here is refused, because a key must never be able to do more than was asked for.
+Each request becomes a request to the admin API itself (``AdminService``). The answer has LiteLLM's names, as far as the
+facts exist here: proxy/settings/README.md has a table. A field that would restrict a key and is not known here is
+refused, because a key must never be able to do more than was asked for.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _KEY = {
     "rpm_limit": "requests_per_minute", "tpm_limit": "tokens_per_minute",
 }  # fmt: skip
 _BUDGET = ("max_budget", "budget_duration")
-# Members of the free `metadata` by which LiteLLM restricts; what else stands there are an operator's notes.
+# Members of the free `metadata` by which LiteLLM restricts keys. All other members are an operator's notes.
 _RESTRICTING = re.compile(
     r"(?i)limit|budget|guardrail|polic|(?:^|_)tags?(?:_|$)|route|param|enforce|block|allow|deny|model|expir|team_"
 )
@@ -40,7 +40,7 @@ _MOST_LOGS = 10_000
 
 
 class LitellmForms:
-    """Answers LiteLLM's paths. A caller with the master key is None; any other one sees what is its own."""
+    """Answers LiteLLM's paths. A caller with the master key is None. Any other caller sees only its own data."""
 
     def __init__(self, service: AdminService, directory: Directory) -> None:
         self._do = service.answer
@@ -63,14 +63,14 @@ class LitellmForms:
         wanted, handler = self._handlers[path]
         if method != wanted:
             raise MethodNotAllowed(f"/{path} takes {wanted}.")
-        # A provider's own key, where such keys are let through, is nobody that is known here.
+        # If providers' own keys are let through, the sender of such a key is not known here.
         if caller is not None and (wanted == "POST" or not caller.key_id):
             raise Forbidden(f"/{path} needs the proxy's master key.", code="master_key_needed")
         try:
             await self._directory.refresh()
             if caller is None:
                 return await handler(query, body, caller)
-            # A sum over the ledger takes a while, and no rate limits how often a key asks for one.
+            # A sum over the ledger takes a while, and no rate limit controls how often a key asks for it.
             async with self._turn:
                 return await handler(query, body, caller)
         except StoreError as error:
@@ -104,7 +104,7 @@ class LitellmForms:
         return {**self._shown(made, {}), "key": made["key"], "key_name": f"sk-...{made['key'][-4:]}"}
 
     async def _delete(self, query: Query, body: Any, caller: Principal | None) -> Any:
-        """Revoke keys. Nothing is revoked where one of them is not known, or is the configuration's."""
+        """Revoke keys. If one of them is not known, or belongs to the configuration, no key is revoked."""
         snapshot, keys, aliases = self._directory.snapshot, _texts(body, "keys"), _texts(body, "key_aliases")
         wanted = [[self._id(one)] for one in keys]
         wanted += [[key.id for key in snapshot.keys.values() if key.note == alias] for alias in aliases]
@@ -168,12 +168,12 @@ class LitellmForms:
         return [_log(one) for one in newest]
 
     async def _spent(self, **of: str) -> Mapping[str, float]:
-        """What was spent in all, by keys."""
+        """The total spend of each key."""
         rows = (await self._do("GET", "spend", query={"since": _ALL_TIME, "by": "key", **_given(of)}))["data"]
         return {row["key"]: row["cost_usd"] for row in rows}
 
     def _id(self, text: str) -> str | None:
-        """The id of a key that is named by its id, by its SHA-256, or by itself."""
+        """The id of a key. The text may be the id, the key's SHA-256, or the key itself."""
         keys, digest = self._directory.snapshot.keys, digest_of(text)
         return text if text in keys else next((one.id for one in keys.values() if one.digest in (text, digest)), None)
 
@@ -195,7 +195,8 @@ class LitellmForms:
 
 
 def _own(query: Query, name: str, own: str | None) -> str:
-    """What a query asks for, and by default the caller's own; None: the caller may see all. Raises Forbidden."""
+    """The value that a query asks for, by default the caller's ``own``. If ``own`` is None, the caller may see all.
+    Raises Forbidden."""
     asked = query.get(name) or own or ""
     if own is not None and asked != own:
         raise Forbidden(f"A key may look at its own '{name}' alone.", code="master_key_needed")
@@ -215,7 +216,7 @@ def _texts(body: Any, name: str) -> list[str]:
 
 
 def _budget(given: Mapping[str, Any]) -> View:
-    """The budget of a key that is to be made; empty where there is none."""
+    """The budget of a key that is to be made; empty if the key has no budget."""
     duration = given.get("budget_duration", "")
     if not isinstance(duration, str):
         raise InvalidRequest("'budget_duration' must be a text.", param="budget_duration")
@@ -235,7 +236,7 @@ def _iso(at: float | None) -> str | None:
 
 
 def _daily(rows: list[View]) -> Iterator[View]:
-    """The rows of a report by day, key, user and model, as one sum for each day with its parts."""
+    """The rows of a report by day, key, user and model, summed up to one row for each day with its parts."""
     for day, group in groupby(sorted(rows, key=lambda row: str(row["day"])), key=lambda row: row["day"]):
         of_day = list(group)
         parts = {part: {row[part]: 0.0 for row in of_day} for part in ("key", "user", "model")}

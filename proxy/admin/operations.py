@@ -1,7 +1,7 @@
-"""The operations of the admin API and of the command line, on one directory: the same code for both.
+"""The operations of the admin API and of the command line on one directory. Both use the same code.
 
-An operation has a method, a path below ``/admin/``, a query and a body that was JSON, as in HTTP. It returns a
-JSON value, or a text of CSV, or raises a ``ProxyError``.
+As in HTTP, an operation has a method, a path below ``/admin/``, a query and a body that was JSON. It returns a JSON
+value or CSV text, or raises a ``ProxyError``.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class AdminService:
         epochs: Epochs | None = None,
         sessions: Sessions | None = None,
     ) -> None:
-        """``sessions`` is what is kept of live sessions; None, where no proxy runs here."""
+        """``sessions`` gives access to the stored data of live sessions; None if no proxy runs here."""
         self._directory = directory
         self._store = store
         self._clock = clock
@@ -63,7 +63,7 @@ class AdminService:
                 raise NotFound(
                     f"There is no /admin/{path}: there are teams, keys, budgets, sessions, store, spend and entries."
                 )
-            # Nothing may change between what an operation reads and what it writes.
+            # Nothing may change between the read and the write of an operation.
             async with self._turn:
                 await self._directory.refresh()
                 return await _operation(resource, method, rest, query or {}, body)
@@ -80,7 +80,7 @@ class AdminService:
 
 
 def store_away(error: StoreError) -> NotReady:
-    """What a client is told while the store does not answer."""
+    """The error that a client gets while the store does not answer."""
     return NotReady(f"The store does not answer ({error}).", code="store_unavailable")
 
 

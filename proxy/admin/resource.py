@@ -1,4 +1,4 @@
-"""What the admin API can do with teams, keys and budgets alike."""
+"""The operations of the admin API that teams, keys and budgets have in common."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -16,8 +16,9 @@ F = TypeVar("F")
 
 
 class Resource(ABC, Generic[R, F]):
-    """Records of one kind. ``verbs`` are methods beside reading and writing; each gets a name and a body. ``filters``
-    are the parameters by which a list may be narrowed. ``naming`` ends the text of an error for an unknown name."""
+    """Records of one kind. ``verbs`` are further operations besides reads and writes; each gets a name and a body.
+    ``filters`` are the parameters by which a list may be narrowed. ``naming`` ends the text of an error for an unknown
+    name."""
 
     kind: RecordKind
     form: type[F]
@@ -38,14 +39,14 @@ class Resource(ABC, Generic[R, F]):
 
     @abstractmethod
     async def create(self, form: F) -> View:
-        """Make one. Raises InvalidRequest, Conflict."""
+        """Make a record. Raises InvalidRequest, Conflict."""
 
     @abstractmethod
     async def change(self, name: str, form: F) -> View:
-        """Change one. Raises InvalidRequest, NotFound, Conflict."""
+        """Change a record. Raises InvalidRequest, NotFound, Conflict."""
 
     async def remove(self, name: str, query: Query) -> View:
-        """Delete one. Raises NotFound, Conflict."""
+        """Delete a record. Raises NotFound, Conflict."""
         self._changeable(name)
         await self._directory.remove(self.kind, name)
         return {"object": self.kind, "id": name, "deleted": True}
@@ -58,7 +59,7 @@ class Resource(ABC, Generic[R, F]):
     async def _view(self, record: R) -> View: ...
 
     def _order(self, record: R) -> Any:
-        """What lists are sorted by."""
+        """The sort key of lists."""
         return record_name(record)
 
     def _found(self, name: str) -> R:

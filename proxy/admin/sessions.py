@@ -1,4 +1,4 @@
-"""Live sessions: who they belong to, what they used, which tiers they consist of, and how long their cache lives."""
+"""Live sessions: their owners, their usage, their tiers, and how long their cache lives."""
 
 import asyncio
 from collections.abc import Iterator
@@ -37,21 +37,21 @@ _PLANNED, _MARKED = "tier", "mark"
 
 
 class Sessions(Protocol):
-    """What is kept of sessions. Nothing here raises for a store that is away."""
+    """The stored data of sessions. No method raises an error if the store is away."""
 
     async def page(self, behind: str, limit: int, team: str = "", words: str = "") -> SessionPage:
-        """At most so many sessions behind the page before, of one team or of all, with these words in what tells them
-        apart. Raises ValueError where ``behind`` is none of a page's."""
+        """At most ``limit`` sessions after the previous page, of one team or of all teams, with these words in the
+        texts that tell sessions apart. Raises ValueError if ``behind`` does not come from a page."""
 
     async def one(self, session: str) -> tuple[SessionPage, SessionDetails]:
         """One session, and its details."""
 
     def text(self, session: str) -> bytes | None:
-        """The last request of a session as it came; None where that is not kept."""
+        """The last request of a session as it came; None if it is not kept."""
 
 
 async def sessions_answer(sessions: Sessions, method: str, path: str, query: Query, now: float) -> View:
-    """``sessions``, ``sessions/ID``, and of one its ``breakdown``, its ``requests`` and its ``text``. Raises
+    """Answers ``sessions`` and ``sessions/ID``, and the ``breakdown``, ``requests`` and ``text`` of one session. Raises
     InvalidRequest, NotFound, MethodNotAllowed."""
     if method != "GET":
         raise MethodNotAllowed("Sessions can only be read.")
@@ -107,7 +107,7 @@ async def _list(sessions: Sessions, query: Query, now: float) -> View:
 
 
 def _standing(page: SessionPage) -> View:
-    """Since when the figures stand."""
+    """The time since which the figures are counted."""
     return {"as_of": page.as_of, "store_away": page.is_away}
 
 
@@ -145,8 +145,8 @@ def _view(record: SessionRecord, now: float) -> View:
 
 
 def _modes(sent: str, total: SessionSums) -> Iterator[View]:
-    """What the session cost in its mode, by the provider, and what it would have cost in the others, by the shadow
-    cache. In mode mark nobody knows what another order would have cost."""
+    """The cost of the session in its own mode, by the provider's figures, and in the other modes, by the shadow cache.
+    In mode mark, the cost of another order is not known."""
     found = [
         ("passthrough", total.client_read_tokens, total.client_usd),
         (_MARKED, total.marked_read_tokens, total.marked_usd),
@@ -160,15 +160,15 @@ def _modes(sent: str, total: SessionSums) -> Iterator[View]:
 
 
 def _diagnosis(one: SessionRequest) -> View:
-    """What broke the cache in one request; ``kind`` is empty where nothing did."""
+    """The cause of a cache break in one request. ``kind`` is empty if nothing broke the cache."""
     names = ("at", "prompt", "read", "written", "kind", "culprit", "is_waste", "line", "before", "tokens", "lost")
     behind = max(0, one.prompt - one.before - one.tokens) if one.kind else 0
     return {name: getattr(one, name) for name in names} | {"behind": behind, "usd": _usd(one.lost_usd)}
 
 
 def _request_view(one: SessionRequest) -> View:
-    """One request, in the client's own layout and as it was planned. Of these, one was sent, and the provider has
-    reported its figures; those of the other are estimated by the shadow cache."""
+    """One request, in the client's own layout and as it was planned. One of the two was sent, and the provider has
+    reported its figures. The shadow cache estimates the figures of the other one."""
     broke = {
         "kind": one.kind,
         "culprit": one.culprit,
@@ -180,7 +180,7 @@ def _request_view(one: SessionRequest) -> View:
     }
     other_usd = one.cost_usd + (-one.saved_usd if one.is_observed else one.saved_usd)
     sent = _layout_view(one.prompt, one.read, one.written, one.cost_usd, "provider")
-    # No client asked for a refresh.
+    # A refresh is not a client's request.
     prompt, read, written = (0, 0, 0) if one.is_refresh else (one.prompt, one.other_read, one.other_written)
     other = _layout_view(prompt, read, written, other_usd, "shadow")
     client, planned = (sent, other) if one.is_observed else (other, sent)
@@ -206,16 +206,16 @@ def _layout_view(prompt: int, read: int, written: int, usd: float, source: str) 
 
 
 def _usd(amount: float) -> float:
-    """An amount with the seven digits that are kept of it."""
+    """An amount, rounded to the seven digits that are kept."""
     return float(f"{amount:.7g}")
 
 
 def _texts(body: bytes) -> list[View]:
-    """The messages of a request: their roles, and their texts as JSON where they are more than a text. What has another
-    form than messages have is left out."""
+    """The messages of a request: their roles and their texts. Content that is more than a text is shown as JSON.
+    Entries that do not have the form of a message are left out."""
     last: list[object] = []
     with suppress(Unreadable):
-        # Of a long conversation only what is shown is read.
+        # Only the part of a long conversation that is shown is read.
         raws = elements(members_of(body).get("messages", b"[]"))[-_MOST_MESSAGES:]
         last = [read_or_mended(orjson.loads, bytes(raw)) for raw in raws]
     return [

@@ -24,13 +24,14 @@ _PARAMETERS = frozenset({"since", "until", "by", "team", "key", "user", "model",
 _ENTRY_PARAMETERS = frozenset({"since", "until", "team", "after", "limit", "format"})
 _DEFAULT_SINCE = "30d"
 _MOST_ENTRIES = 10_000
-# Spreadsheets take texts that begin so for a formula (https://owasp.org/www-community/attacks/CSV_Injection).
+# Spreadsheets read a text that begins with one of these as a formula
+# (https://owasp.org/www-community/attacks/CSV_Injection).
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _IN_USD: Final = {"cost": "cost_usd", "saved": "saved_usd", "break_cost": "break_usd"}
 
 
 async def spend_report(store: Store, query: Mapping[str, str], now: float) -> Any:
-    """Spend in ``since <= at < until``, summed up ``by`` groups. Raises InvalidRequest."""
+    """The spend in ``since <= at < until``, summed up by the groups in ``by``. Raises InvalidRequest."""
     _check(query, _PARAMETERS)
     by = _groups(query.get("by", "team"))
     since, until = _range(query, now)
@@ -87,7 +88,7 @@ async def entries_report(store: Store, query: Mapping[str, str], now: float) -> 
 
 
 async def ledger_entries(ask: Callable[..., Awaitable[Any]], query: Mapping[str, str]) -> AsyncIterator[View]:
-    """The entries of the ledger that the query asks for, the oldest first. They are asked for page by page, by
+    """The entries of the ledger that the query asks for, the oldest first. They are fetched page by page with
     ``await ask(method, path, query)``."""
     page = dict(query)
     while True:
@@ -101,7 +102,7 @@ async def ledger_entries(ask: Callable[..., Awaitable[Any]], query: Mapping[str,
 
 
 def as_csv(columns: Sequence[str], lines: Iterable[View]) -> str:
-    """Lines as CSV (RFC 4180). A text that a spreadsheet would take for a formula gets an apostrophe."""
+    """Lines as CSV (RFC 4180). A text that a spreadsheet would read as a formula gets an apostrophe in front."""
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(columns)

@@ -1,4 +1,4 @@
-"""Teams and their keys, as the admin API makes, changes and revokes them."""
+"""Makes, changes and revokes teams and their keys for the admin API."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ from proxy.storage.port import KeyRecord, TeamRecord
 
 
 class Teams(Resource[TeamRecord, TeamForm]):
-    """A team that has keys is deleted only where the caller insists."""
+    """Teams. A team that has keys is deleted only if the caller insists."""
 
     kind = "team"
     form = TeamForm
@@ -42,7 +42,7 @@ class Teams(Resource[TeamRecord, TeamForm]):
         return await self._put(replace(team, **forms.team_changes(form)))
 
     async def remove(self, name: str, query: Query) -> View:
-        """Delete a team with its budgets; with its keys where the query says ``force=true``."""
+        """Delete a team with its budgets. If the query says ``force=true``, its keys are deleted, too."""
         self._changeable(name)
         keys = self._snapshot.keys_of(name)
         if keys and query.get("force") != "true":
@@ -72,14 +72,14 @@ class Teams(Resource[TeamRecord, TeamForm]):
 
 
 class Keys(Resource[KeyRecord, KeyForm]):
-    """The answer that makes a key holds the key itself. Nothing else does."""
+    """Keys. Only the answer to the creation of a key holds the key itself."""
 
     kind = "key"
     form = KeyForm
     naming = ": keys are named by their id (key-...)"
 
     async def create(self, form: KeyForm) -> View:
-        """Make a key, or take one over by its digest."""
+        """Make a key, or take over an existing key by its digest."""
         team = self._team(DEFAULT_TEAM if form.team is UNSET else form.team)
         secret = new_key()
         digest = digest_of(secret)
@@ -90,7 +90,7 @@ class Keys(Resource[KeyRecord, KeyForm]):
                 raise Conflict("There is such a key already.")
         now = self._clock.now()
         changes = forms.key_changes(form, now)
-        # A key that exists already is known by its digest: its budgets can be made before it works.
+        # The id of an existing key follows from its digest, so its budgets can be made before the key works.
         id_ = new_id("key") if form.sha256 is UNSET else declared_id(digest)
         if id_ in self._snapshot.keys:
             raise Conflict("There is a key of this id already.")

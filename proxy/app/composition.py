@@ -48,8 +48,8 @@ from proxy.web.app import Parts
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """An app's parts, the upstreams among them, what takes a changed configuration over, what keeps open pages up to
-    date (None: there are no pages), and what has somebody told what each exchange used."""
+    """An app's parts, and its upstreams. ``reload`` takes over a changed configuration. ``live`` keeps open pages up to
+    date (None: there are no pages). ``watch`` registers a function that is told what each exchange used."""
 
     parts: Parts
     upstreams: Mapping[Transport, Upstream]
@@ -68,8 +68,8 @@ async def build(
     worker: Worker | None = None,
     wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Assembly:
-    """The parts of an app. Given upstreams stand in for those that the settings ask for, and ``readings`` for the
-    machine's clocks; ``wait`` sleeps for so many seconds of the clock. Raises ConfigError."""
+    """The parts of an app. Given ``upstreams`` replace those that the settings ask for, and ``readings`` replace the
+    machine's clocks. ``wait`` sleeps for the given seconds of the clock. Raises ConfigError."""
     ours, base = settings.stratiform, await lay(settings, readings=readings, encode=encode, worker=worker)
     models, metrics, state, aside = base.models, base.metrics, base.state, base.aside
     identity = declared.identity(settings, state.directory, state.store)
@@ -123,7 +123,7 @@ def _custody(settings: Settings, base: Foundation) -> Custody:
 
 
 def _session_book(settings: Settings, base: Foundation) -> SessionBook | None:
-    """What is kept of live sessions; None where nobody may look at it."""
+    """The stored data of live sessions; None if nobody may look at it."""
     if not factories.is_watched(settings):
         return None
     state, ours = base.state, settings.stratiform
@@ -143,7 +143,7 @@ def _session_book(settings: Settings, base: Foundation) -> SessionBook | None:
 def _admin(
     settings: Settings, state: State, identity: Identity, book: SessionBook | None
 ) -> tuple[AdminEndpoint | None, UiEndpoint | None]:
-    """The administration, None where nobody has a master key; and its pages, None where nobody may look at them."""
+    """The administration, None if there is no master key; and its pages, None if nobody may look at them."""
     service = AdminService(state.directory, state.store, state.clock, state.epochs, book)
     admin, ui, ours = None, None, settings.stratiform.ui
     if identity.has_master:
@@ -155,8 +155,8 @@ def _admin(
 
 
 async def _open_budgets(settings: Settings, base: Foundation, identity: Identity) -> BudgetReservations:
-    """Who may send requests, what they may spend, and the ledger. What is left of the teams' budgets is read ahead of
-    the first request."""
+    """The admission of requests, the budgets and the ledger. The remaining amounts of the teams' budgets are read
+    before the first request."""
     ours, state, metrics = settings.stratiform, base.state, base.metrics
     clock, bounds = state.clock, PromptBounds(base.encode, base.aside, is_counted_by, ours.limits.state_bytes)
     webhook, store_client = ours.budgets.webhook, base.store_client(settings)
@@ -186,7 +186,7 @@ def _followers(
     wait: Callable[[float], Awaitable[None]],
     book: SessionBook | None,
 ) -> Followers:
-    """What goes on behind the exchanges of clients."""
+    """The work that follows the exchanges of clients."""
     found: list[Follower] = [book] if book is not None else []
     ended = book.ended if book is not None else lambda exchange: None
     planner, metrics, price_of = base.planner, base.metrics, base.facts.price

@@ -1,4 +1,4 @@
-"""Turns what the configuration says about teams, keys and budgets into the records that the directory holds."""
+"""Turns the teams, keys and budgets of the configuration into the records that the directory holds."""
 
 import hashlib
 import secrets
@@ -28,9 +28,9 @@ def declared(settings: Settings) -> Declared:
 
 
 def identity(settings: Settings, known: Directory, store: Store) -> Identity:
-    """Who may send requests. State that outlives this process, or is shared, must find its owner again, so that the
-    scopes of clients follow from the configuration. Where there is no such state, they follow from a secret of the
-    process."""
+    """The identification of senders of requests. State that outlives this process, or is shared, must find its owner
+    again, so the scopes of clients are derived from the configuration. If there is no such state, they are derived from
+    a secret of the process."""
     if not (store.is_durable or store.is_shared):
         return Identity(known, secrets.token_bytes(32))
     master = settings.master_key.get_secret_value() if settings.master_key is not None else ""
@@ -38,7 +38,7 @@ def identity(settings: Settings, known: Directory, store: Store) -> Identity:
 
 
 def budget_record(budget: Budget, team: str) -> BudgetRecord:
-    """A budget of the configuration. Its id keeps it apart from those of other teams, and from managed ones."""
+    """A budget of the configuration. Its id keeps it apart from budgets of other teams, and from managed budgets."""
     hard, soft = budget.tokens, budget.soft_tokens
     if budget.unit == "usd":
         hard, soft = (None if usd is None else nanos(usd) for usd in (budget.usd, budget.soft_usd))

@@ -1,8 +1,8 @@
-"""Takes over the store of earlier versions, which all configurations of a user shared: the first configuration that
-starts has it as its own.
+"""Takes over the store of earlier versions, which all configurations of a user shared. It becomes the store of the
+first configuration that starts.
 
 The file is renamed while SQLite's exclusive lock is held, so that nobody reads or writes it at that moment. It is moved
-last: where the process dies in between, the next start completes the rest.
+last: if the process dies in between, the next start completes the rest.
 """
 
 import fcntl
@@ -22,8 +22,8 @@ _log = logging.getLogger("stratiform.store")
 
 
 def take_over(settings: Settings) -> None:
-    """Move the file of earlier versions, and the settlements that wait for it, to where this configuration has its own,
-    if it has none yet. Raises ConfigError where another process uses the file, and OSError."""
+    """Move the file of earlier versions, and the settlements that wait for it, to the place of this configuration's
+    store, if it has none yet. Raises ConfigError if another process uses the file, and OSError."""
     before = replace(settings, state_folder=settings.state_folder.parent)
     old, new = before.store_path, settings.store_path
     if new is None or old is None or old == new or new.exists() or not old.exists():
@@ -44,8 +44,8 @@ def take_over(settings: Settings) -> None:
 
 
 def warn_of_spool(settings: Settings) -> None:
-    """Say where settlements wait that an earlier version could not write to a Redis. They are not taken over: each
-    configuration put them into one folder, whatever its Redis was."""
+    """Log the place of settlements that an earlier version could not write to a Redis. They are not taken over, because
+    all configurations put them into one folder, whatever their Redis was."""
     before = replace(settings, state_folder=settings.state_folder.parent).spool_folder
     if before != settings.spool_folder and any(before.glob("*.spool")):
         _log.warning("%s holds settlements of an earlier version: stratiform.spool with this folder books them", before)
@@ -53,8 +53,8 @@ def warn_of_spool(settings: Settings) -> None:
 
 @contextmanager
 def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Of several configurations that start at once, the others wait until the first has taken over the store. SQLite's
-    own lock does not make them wait: it refuses a change of the journal mode at once."""
+    """If several configurations start at once, the others wait until the first has taken over the store. SQLite's own
+    lock does not make them wait: it refuses a change of the journal mode at once."""
     held = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -64,9 +64,9 @@ def _one_at_a_time(folder: Path) -> Iterator[None]:
 
 
 def _move_unused(store: Path, pairs: list[tuple[Path, Path]]) -> None:
-    """Move the files while nobody but us has the store open. Raises sqlite3.Error where somebody has."""
+    """Move the files while no other process has the store open. Raises sqlite3.Error if another process has it open."""
     with closing(sqlite3.connect(f"{store.as_uri()}?mode=rw", _WAIT_S, isolation_level=None, uri=True)) as connection:
-        # When this succeeds, nobody else has the file open, and everything stands in the file itself.
+        # If this succeeds, no other process has the file open, and the file itself holds all data.
         connection.execute("PRAGMA journal_mode = DELETE").fetchone()
         connection.execute("BEGIN EXCLUSIVE")
         for source, target in pairs:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("stratiform")
 
-# Where `transport: http` goes without an api_base.
+# The addresses that `transport: http` calls if there is no api_base.
 _HOMES = {
     "openai": "https://api.openai.com/v1",
     "deepseek": "https://api.deepseek.com/v1",
@@ -57,17 +57,17 @@ _PRICE_SUFFIXES = ("_cost_per_token", "_token_cost", "_token_cost_above_1hr")
 
 
 def price_map(settings: Settings) -> PriceMap:
-    """litellm's prices under those of the configuration."""
+    """The prices of the configuration, and litellm's prices where the configuration has none."""
     return load_price_map(overrides=price_overrides(settings))
 
 
 def price_overrides(settings: Settings) -> dict[str, dict[str, object]]:
-    """The configuration's own prices, in the fields of litellm's map."""
+    """The configuration's own prices, with the field names of litellm's map."""
     return {name: price.model_dump(exclude_none=True) for name, price in settings.stratiform.prices.items()}
 
 
 def model_table(settings: Settings, prices: PriceMap) -> ModelTable:
-    """The model list and ``--upstream``. Raises ConfigError."""
+    """The model table from the model list and ``--upstream``. Raises ConfigError."""
     table, problems = model_table_with(settings, prices)
     if problems:
         raise ConfigError(problems)
@@ -75,7 +75,7 @@ def model_table(settings: Settings, prices: PriceMap) -> ModelTable:
 
 
 def model_table_with(settings: Settings, prices: PriceMap) -> tuple[ModelTable, list[str]]:
-    """The model table as far as the configuration is right, and what is wrong with it."""
+    """The model table from the valid part of the configuration, and the problems of the rest."""
     default = settings.stratiform.default_model or ""
     lines, problems = entries_with(settings)
     listed = _names(lines)
@@ -98,8 +98,8 @@ def model_table_with(settings: Settings, prices: PriceMap) -> tuple[ModelTable, 
 
 
 def entries_with(settings: Settings) -> tuple[list[ListedModel], list[str]]:
-    """The lines of the model table, as far as the configuration is right: those of the file in their order, then
-    ``--upstream``; and what is wrong with it."""
+    """The lines of the model table from the valid part of the configuration, and the problems of the rest. The lines of
+    the file come in their order, then ``--upstream``."""
     problems: list[str] = []
     lines = list(_entries(settings, problems))
     listed = _names(lines)
@@ -130,7 +130,7 @@ def _is_served(name: str, listed: Collection[str]) -> bool:
 
 
 def keep_alive_terms(settings: Settings) -> RefreshTerms | None:
-    """What refreshes of prefixes may cost; None where they are off. Workers share a team's cap evenly."""
+    """The cost limits of prefix refreshes; None if refreshes are off. Workers share a team's cap evenly."""
     given, workers = settings.stratiform.keep_alive, settings.stratiform.workers
     if not given.enabled:
         return None
@@ -144,7 +144,7 @@ def keep_alive_terms(settings: Settings) -> RefreshTerms | None:
 
 
 def compactor_terms(settings: Settings) -> DailyTerms | None:
-    """What compactions may cost; None where they are not allowed. Workers share a team's cap evenly."""
+    """The cost limits of compactions; None if compactions are not allowed. Workers share a team's cap evenly."""
     given, workers = settings.stratiform.structured.compaction, settings.stratiform.workers
     if not given.allowed:
         return None
@@ -158,13 +158,13 @@ def compaction_terms(settings: Settings) -> CompactionTerms:
 
 
 def is_watched(settings: Settings) -> bool:
-    """Whether somebody may look at sessions: with the master key, or where the pages are for this machine alone."""
+    """Whether anybody may look at sessions: with the master key, or because the pages are for this machine alone."""
     ours = settings.stratiform
     return settings.master_key is not None or (ours.ui.enabled and is_loopback(ours.host))
 
 
 def upstream_profile(settings: Settings) -> str:
-    """Whose cache rules hold at ``--upstream``, in words for the log."""
+    """The cache rules that hold at ``--upstream``, in words for the log."""
     if settings.upstream_profile:
         return settings.upstream_profile
     if provider := provider_at(urlsplit(settings.upstream).hostname or ""):
@@ -173,7 +173,7 @@ def upstream_profile(settings: Settings) -> str:
 
 
 def request_rules(settings: Settings, prices: PriceMap) -> RequestRules:
-    """What a request may be, and how often it is tried."""
+    """The limits of a request, and how often it is tried."""
     ours, routing = settings.stratiform, settings.routing
     return RequestRules(
         Limits(body_bytes=int(ours.limits.max_body_mib * (1 << 20)), receive_s=ours.limits.receive_s),
@@ -205,24 +205,24 @@ def assembly_options(settings: Settings) -> AssemblyOptions:
 
 
 def token_limits(prices: PriceMap, deployment: Deployment) -> tuple[int | None, int | None]:
-    """The most tokens that a deployment's model reads and writes, as far as the configuration or the price map knows
-    them."""
+    """The most tokens that a deployment's model reads and writes. None if neither the configuration nor the price map
+    knows a number."""
     if (price := price_for(prices, deployment)) is None:
         return deployment.max_input_tokens, None
     return price.extras.max_input_tokens, price.max_output_tokens
 
 
 def price_source(prices: PriceMap) -> PriceOf:
-    """What a deployment's tokens cost, as a function."""
+    """A function that gives the price of a deployment's tokens."""
     return partial(price_for, prices)
 
 
 async def open_store(settings: Settings, busy_timeout_s: float = SERVING_WAIT_S, *, is_serving: bool = False) -> Store:
-    """The store of the configuration; ``busy_timeout_s`` is how long a file is waited for that others are writing to.
-    Raises ConfigError where it cannot be used; a Redis is connected to by its first call, and where requests are to be
-    served, a file that is damaged or on a full disk is a store that is away."""
+    """The store of the configuration. ``busy_timeout_s`` is how long to wait for a file that other processes write to.
+    Raises ConfigError if the store cannot be used. A Redis is connected to by its first call. If requests are to be
+    served, a file that is damaged or on a full disk counts as a store that is away."""
     if settings.store_url is not None:
-        # A third of the time that it takes to start, for those who have one.
+        # The import takes a third of the start time, so only configurations with a Redis do it.
         from proxy.storage.redis import RedisStore
 
         warn_of_spool(settings)
@@ -237,7 +237,8 @@ async def open_store(settings: Settings, busy_timeout_s: float = SERVING_WAIT_S,
         return opened
     except (StoreError, OSError) as error:
         if settings.stratiform.store is None and not settings.stratiform.teams:
-            # Nobody asked for a file: an existing LiteLLM configuration with a master key must start as it is.
+            # The configuration asks for no file: an existing LiteLLM configuration with a master key must start as it
+            # is.
             _log.warning("%s cannot be used (%s): keys, teams and spend end with this process", path, error)
             return MemoryStore()
         advice = "choose another file (sqlite:PATH) or memory"
@@ -245,14 +246,14 @@ async def open_store(settings: Settings, busy_timeout_s: float = SERVING_WAIT_S,
 
 
 def epoch_file(settings: Settings) -> Path:
-    """Where the epoch of the configuration's store is remembered. Each address of a store has a file of its own,
-    because an operator who configures another store wants another one."""
+    """The file that remembers the epoch of the configuration's store. Each address of a store has its own file, because
+    an operator who configures another store wants another one."""
     address = blake2b(settings.store_name.encode(), digest_size=8).hexdigest()
     return settings.spool_folder / f"epoch-{address}"
 
 
 def refuse_without_otel(settings: Settings) -> None:
-    """Refuse a collector without what sends to it. Raises ConfigError."""
+    """Refuse a collector if the library that sends to it is missing. Raises ConfigError."""
     if settings.stratiform.otel.endpoint is not None and not _is_installed("opentelemetry.exporter.otlp.proto.http"):
         raise ConfigError(["stratiform.otel.endpoint: needs more: pip install 'stratiform[otel]'"])
 
@@ -265,12 +266,12 @@ def _is_installed(module: str) -> bool:
 
 
 def spans_of(settings: Settings) -> "Spans | None":
-    """What makes spans; None where no collector is configured. Raises ConfigError without the extra for it."""
+    """The maker of spans; None if no collector is configured. Raises ConfigError if the extra for it is missing."""
     given = settings.stratiform.otel
     if given.endpoint is None:
         return None
     refuse_without_otel(settings)
-    # For those who have a collector.
+    # Only configurations with a collector import this.
     from proxy.telemetry.spans import Spans
 
     headers = {name: value.get_secret_value() for name, value in given.headers.items()}
@@ -279,7 +280,8 @@ def spans_of(settings: Settings) -> "Spans | None":
 
 
 def spools_of(settings: Settings) -> tuple[Spool, Spool]:
-    """What waits for the store while it is away, and what takes over where the first cannot be written at the end."""
+    """The spool for settlements while the store is away, and a second one in case the first cannot be written at the
+    end."""
     ours = settings.stratiform
     spool = Spool(settings.spool_folder, ours.spool_max_mib << 20, fsync=ours.spool_fsync)
     return spool, Spool(settings.spool_fallback, fsync=ours.spool_fsync, is_shared=True)
@@ -296,12 +298,12 @@ def _entries(settings: Settings, problems: list[str]) -> Iterator[ListedModel]:
         if isinstance(organizations, str):
             organizations = [organizations]
         shared = replace(listed, weight=weight / max(1, len(organizations)))
-        # A deployment for each, as in LiteLLM. Header fields of the entry come last: they win.
+        # Each organization has its own deployment, as in LiteLLM. Header fields of the entry come last: they win.
         yield from (replace(shared, headers=(("openai-organization", one), *shared.headers)) for one in organizations)
         if not organizations:
             yield listed
     if settings.upstream:
-        # What the client calls the model is passed on unchanged, whatever prefix it has.
+        # The client's name of the model is passed on unchanged, whatever prefix it has.
         yield ListedModel(
             name="*",
             model="openai/*",
@@ -314,7 +316,7 @@ def _entries(settings: Settings, problems: list[str]) -> Iterator[ListedModel]:
 
 
 def unknown_provider(entry: ListedModel, path: str, providers: Collection[str]) -> Iterator[str]:
-    """The problem of an entry whose provider litellm does not know; none where ``providers`` are not known here."""
+    """The problem of an entry whose provider litellm does not know. If ``providers`` is empty, nothing is reported."""
     provider, _ = provider_of(entry.model, entry.provider)
     is_ours = entry.transport in (Transport.HTTP, Transport.EMBEDDED) or provider == Transport.EMBEDDED
     if providers and provider and "*" not in provider and not is_ours and provider not in providers:
@@ -325,8 +327,8 @@ def unknown_provider(entry: ListedModel, path: str, providers: Collection[str]) 
 
 
 def listed_model(entry: ModelEntry, path: str, settings: Settings, problems: list[str]) -> ListedModel:
-    """An entry of the model list as a line of the model table. ``path`` is where it stands; what is wrong with it is
-    added to ``problems``."""
+    """An entry of the model list as a line of the model table. ``path`` is the entry's place in the configuration. Its
+    problems are added to ``problems``."""
     given, info = entry.litellm_params, entry.model_info
     provider, _ = provider_of(given.model, given.custom_llm_provider or "")
     transport = Transport(info.transport) if info.transport else None
@@ -340,7 +342,7 @@ def listed_model(entry: ModelEntry, path: str, settings: Settings, problems: lis
         problems.append(f"{path}.model_info.session_header: is sent on the http transport alone: use openai/NAME there")
     if info.cache_salt and info.cache_profile not in _SALTED:
         problems.append(f"{path}.model_info.cache_salt: needs cache_profile: {' or '.join(_SALTED)}")
-    # An entry's mode lowers the mode of the whole, never raises it.
+    # An entry's mode can lower the mode of the whole proxy, but never raise it.
     modes = [Mode.parse(name) for name in (settings.stratiform.mode, info.mode) if name]
     return ListedModel(
         name=entry.model_name,
@@ -367,7 +369,7 @@ def listed_model(entry: ModelEntry, path: str, settings: Settings, problems: lis
 
 
 def _rates(entry: ModelEntry) -> RateLimit | None:
-    """What a deployment may be asked for in a minute. As in LiteLLM, ``litellm_params`` come before ``model_info``."""
+    """The rate limit of a deployment. As in LiteLLM, ``litellm_params`` come before ``model_info``."""
     parts = (entry.litellm_params, entry.model_info)
     rpm, tpm = (
         next((int(given) for part in parts if (given := getattr(part, name)) is not None), None)
@@ -377,7 +379,7 @@ def _rates(entry: ModelEntry) -> RateLimit | None:
 
 
 def _params(entry: ModelEntry, settings: Settings) -> Mapping[str, object]:
-    """What else is said about the deployment; the litellm transport is handed it, prices are found in it."""
+    """The further parameters of the deployment. The litellm transport gets them, and prices are found in them."""
     params: dict[str, object] = dict(entry.litellm_params.model_extra or {})
     if entry.litellm_params.custom_llm_provider:
         params["custom_llm_provider"] = entry.litellm_params.custom_llm_provider
@@ -390,7 +392,7 @@ def _params(entry: ModelEntry, settings: Settings) -> Mapping[str, object]:
 
 
 def _reminder(wanted: bool | str, folder: Path, path: str, problems: list[str]) -> str:
-    """The text of the reminder that a model's config asks for: the one that comes along, or a file's."""
+    """The text of the reminder that a model's config asks for: the shipped text, or the text of a file."""
     if wanted is False:
         return ""
     try:
@@ -401,7 +403,7 @@ def _reminder(wanted: bool | str, folder: Path, path: str, problems: list[str]) 
 
 
 def _prompt_file(wanted: Literal[True] | str, folder: Path) -> Path:
-    """The file of a prompt: the reminder that comes along, one of ``prompts/`` by its id, or any file by its path."""
+    """The file of a prompt: the shipped reminder, a file of ``prompts/`` by its id, or any file by its path."""
     if wanted is True:
         return SHIPPED / "system_reminder.md"
     named = SHIPPED / f"{wanted}.md"

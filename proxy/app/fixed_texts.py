@@ -1,4 +1,4 @@
-"""The fixed words of the proxy, read from the files of ``prompts/`` that come along, or from others of the same form.
+"""The fixed words of the proxy, read from the shipped files of ``prompts/``, or from other files of the same form.
 
 Each reader raises ValueError for a file that is missing, unreadable or empty.
 """
@@ -22,8 +22,8 @@ _IN_MESSAGE = (PartName.INSTRUCTION, PartName.SELECTION, PartName.PREFIX, PartNa
 
 
 def prompt_text(file: Path) -> str:
-    """The text of a prompt's file without its front matter, byte for byte but for blank lines around it. Raises
-    ValueError."""
+    """The text of a prompt's file without its front matter and without the blank lines around it. It is otherwise
+    unchanged, byte for byte. Raises ValueError."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -36,12 +36,12 @@ def prompt_text(file: Path) -> str:
 
 
 def load_context_texts() -> ContextTexts:
-    """The words that structured context is assembled with. Raises ValueError."""
+    """The fixed words with which structured context is assembled. Raises ValueError."""
     return ContextTexts(load_assembly_texts(), load_panel_texts(), load_compaction_texts())
 
 
 def load_assembly_texts(folder: Path = SHIPPED / "tiered_assembly") -> AssemblyTexts:
-    """The texts of the files in ``folder``, one for each field. A header gets a blank line behind it. Raises
+    """The texts of the files in ``folder``, one for each field. A header is followed by a blank line. Raises
     ValueError."""
     texts = {field.name: prompt_text(folder / f"{field.name}.md") for field in fields(AssemblyTexts)}
     return AssemblyTexts(**{name: text if name in _ACKNOWLEDGEMENTS else f"{text}\n\n" for name, text in texts.items()})
@@ -57,8 +57,8 @@ def load_compaction_texts(folder: Path = SHIPPED) -> CompactionTexts:
 
 
 def load_panel_texts(file: Path = SHIPPED / "panels.md") -> PanelTexts:
-    """The texts of ``file``, one under a heading of its name for each field. Raises ValueError, too, for a text that is
-    missing, empty, there twice, unknown, or without its placeholder."""
+    """The texts of ``file``, one for each field, under a heading with the field's name. Raises ValueError, also for a
+    text that is missing, empty, there twice, unknown, or without its placeholder."""
     named = _named(prompt_text(file))
     names = [field.name for field in fields(PanelTexts)]
     for name, times in Counter(name for name, _ in named).items():
@@ -76,7 +76,7 @@ def load_panel_texts(file: Path = SHIPPED / "panels.md") -> PanelTexts:
 
 
 def load_window_texts() -> WindowTexts:
-    """The words around the parts of a request. A summary has the words that stand around one of a compaction. Raises
+    """The words around the parts of a request. The words around a summary are the same as for a compaction. Raises
     ValueError."""
     summary = load_compaction_texts()
     above = {name: prompt_text(SHIPPED / "window" / f"{name}.md") for name in _IN_MESSAGE}

@@ -1,7 +1,7 @@
-"""What every way of serving stands on: the store, the metrics and the planner, from settings.
+"""The foundation of every way to serve: the store, the metrics and the planner, made from settings.
 
-Nothing here knows of HTTP: a program that brings its own server and its own calls to providers, such as a gateway that
-loads the planner into its process, builds on it and on no part of ``proxy.web`` and ``proxy.upstream``.
+Nothing here depends on HTTP. A program with its own server and its own calls to providers, such as a gateway that loads
+the planner into its process, builds on this module and on no part of ``proxy.web`` and ``proxy.upstream``.
 """
 
 import secrets
@@ -47,7 +47,7 @@ from proxy.telemetry.multiprocess import SharedMetrics
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One of several processes that serve: its number, and the metrics of all of them."""
+    """One of several serving processes: its number, and the metrics of all of them."""
 
     slot: int
     metrics: SharedMetrics
@@ -55,7 +55,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What outlives a request: the store, the time that it goes by, and the teams, keys and budgets in it."""
+    """The state that outlives a request: the store, its clock, and the teams, keys and budgets in it."""
 
     store: Store
     clock: SteadyClock
@@ -66,7 +66,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Foundation:
-    """The parts that need no server of ours."""
+    """The parts that do not need the proxy's own server."""
 
     prices: PriceMap
     facts: ModelFacts
@@ -79,7 +79,7 @@ class Foundation:
     planner: Planning
 
     def windows(self) -> ContextWindows:
-        """What fits requests to the context windows of their models."""
+        """The part that fits requests to the context windows of their models."""
         return ContextWindows(
             self.planner.pure.reader,
             self.encode,
@@ -90,7 +90,7 @@ class Foundation:
         )
 
     def store_client(self, settings: Settings) -> StoreClient:
-        """What settles into the store. A store in memory needs no spool: it cannot be away."""
+        """The client that settles into the store. A store in memory needs no spool, because it cannot be away."""
         store, days = self.state.store, settings.stratiform.ledger.retention_days
         spools = factories.spools_of(settings) if store.is_durable else ()
         keep_s = None if days is None else days * 86400.0
@@ -98,8 +98,8 @@ class Foundation:
 
     @property
     def closing(self) -> Sequence[Callable[[], Awaitable[None]]]:
-        """What is called once nobody uses the parts, the last one first. The store is closed by what settles into it
-        (``proxy.spend.store_client``), or else by itself."""
+        """The functions to call when the parts are no longer used, the last one first. The store is not among them: the
+        store client closes it (``proxy.spend.store_client``), or else it is closed separately."""
         state = self.state
         return state.directory.aclose, self.planner.aclose, state.timekeeper.aclose, state.epochs.aclose
 
@@ -111,7 +111,7 @@ async def lay(
     encode: Encode | None = None,
     worker: Worker | None = None,
 ) -> Foundation:
-    """Open the store and build the planner. ``readings`` stand in for the machine's clocks. Raises ConfigError."""
+    """Open the store and build the planner. ``readings`` replace the machine's clocks. Raises ConfigError."""
     prices, encode, aside = factories.price_map(settings), encode or local_tokens, Aside()
     models, teams = factories.model_table(settings, prices), [team.name for team in settings.stratiform.teams]
     served = [models.resolve(name) for name in models.names()]
@@ -180,8 +180,8 @@ def _structured(
     aside: Aside,
     manager: pluggy.PluginManager,
 ) -> StructuredChats | None:
-    """What assembles structured context. A store that outlives us keeps conversations with live panels, and texts of
-    clients where the operator asks for it."""
+    """The assembler of structured context. A store that outlives the process keeps conversations with live panels, and
+    also clients' texts if the operator asks for it."""
     ours, store, now, failed = settings.stratiform, state.store, state.clock.now, metrics.store_failed
     given, room, is_shared = ours.structured, ours.limits.state_bytes, store.is_shared
     if not given.enabled:

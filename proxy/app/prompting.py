@@ -1,4 +1,4 @@
-"""From settings to the rules of composed prompts and of context windows."""
+"""Turns settings into the rules of composed prompts and of context windows."""
 
 import asyncio
 import logging
@@ -20,8 +20,8 @@ from proxy.telemetry.metrics import Metrics
 
 
 def rules_of(settings: Settings, names_of: NamesOf = only_itself) -> Rules:
-    """Whose requests get which prompts and which capability profile. ``names_of`` gives the names of a model
-    (``ModelTable.spellings``)."""
+    """The rules that say which requests get which prompts and which capability profile. ``names_of`` gives the names of
+    a model (``ModelTable.spellings``)."""
     prompts, window = settings.stratiform.prompts, settings.stratiform.window
     return Rules(
         PromptRules(
@@ -63,8 +63,8 @@ def named_prompts(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def missing_prompts(settings: Settings, ids: Collection[str]) -> Iterator[str]:
-    """A warning for every place of the configuration that names a prompt which is none of these. Nothing is composed
-    for it."""
+    """A warning for every place of the configuration that names a prompt which is not among ``ids``. Nothing is
+    composed for it."""
     for path, pattern in named_prompts(settings):
         if not any(matches(pattern, id_) for id_ in ids):
             close = nearest(pattern, ids) if "*" not in pattern else None
@@ -109,7 +109,7 @@ _log = logging.getLogger("stratiform")
 
 
 class LazyRegistry:
-    """The prompts in force. Most proxies compose none, and do not pay for the language of templates."""
+    """The prompts in force. Most proxies compose no prompts, so they do not load the template language."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class LazyRegistry:
         metrics: Metrics,
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """``settings`` are those of the start: the folders stay the same until the process ends."""
+        """``settings`` are the settings at the start: the folders stay the same until the process ends."""
         self._settings = settings
         self._manager = manager
         self._metrics = metrics
@@ -127,13 +127,14 @@ class LazyRegistry:
         self._tasks: Tasks = set()
 
     def snapshot(self) -> "Snapshot":
-        """The prompts that are in force. The registry was opened before: no rules that need it hold without it."""
+        """The prompts that are in force. The registry was opened before: rules that need it are in force only after
+        that."""
         assert self._registry is not None
         return self._registry.snapshot
 
     async def open(self, settings: Settings, rules: Rules) -> None:
         """Make sure that the prompts which the ``rules`` of these settings compose are read, and that their files are
-        looked at from then on. A warning tells of each prompt that the settings name and that is not there. Raises
+        watched from then on. Logs a warning for each prompt that the settings name and that does not exist. Raises
         ConfigError."""
         if not rules.may_compose:
             return
@@ -144,7 +145,7 @@ class LazyRegistry:
             _log.warning("%s", problem)
 
     def _read(self) -> "Registry":
-        # A tenth of the time that it takes to start, for those who compose prompts.
+        # The import takes a tenth of the start time, so only proxies that compose prompts do it.
         from proxy.prompting.registry import Registry
         from proxy.prompting.sources import Sources
 
@@ -155,5 +156,5 @@ class LazyRegistry:
             raise ConfigError([f"stratiform.prompts: {error}"]) from error
 
     async def aclose(self) -> None:
-        """Look at the files no more."""
+        """Stop watching the files."""
         await cancel(self._tasks)

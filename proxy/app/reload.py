@@ -1,7 +1,7 @@
-"""Reads the configuration again while the proxy runs, as SIGHUP asks for.
+"""Reads the configuration again while the proxy runs, when a SIGHUP asks for it.
 
-Models, prices, teams, keys, budgets, and who has which prompts and which context window, hold from then on. Requests
-that run keep the deployment that they were given, and no connection is closed. A file that is wrong changes nothing.
+Models, prices, teams, keys, budgets, and the rules for prompts and context windows are in force from then on. Running
+requests keep their deployment, and no connection is closed. A file with mistakes changes nothing.
 Everything else in the file (the address, the store, limits, workers, folders of prompts ...) is fixed when the process
 starts; a change there is named in the log.
 """
@@ -34,8 +34,8 @@ class ConfigSource:
     read: Callable[[], Settings]
 
     def reread(self) -> bool:
-        """Read the configuration again; says whether it can be used. A mistake is logged, and what was read before
-        stays."""
+        """Read the configuration again. Returns whether it can be used. A mistake is logged, and the configuration that
+        was read before stays."""
         try:
             settings = self.read()
             _, problems = factories.entries_with(settings)
@@ -52,7 +52,7 @@ class ConfigSource:
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """What of a running app follows the configuration."""
+    """The parts of a running app that follow the configuration."""
 
     models: ModelTable
     prices: PriceMap
@@ -61,12 +61,12 @@ class Reload:
     prompts: LazyRegistry
 
     async def run(self, source: ConfigSource) -> bool:
-        """Read the configuration again and put it into force; says whether that was done."""
+        """Read the configuration again and put it into force. Returns whether that was done."""
         if not await asyncio.to_thread(source.reread):
             return False
         settings = source.settings
         rules = prompting.rules_of(settings, self.models.spellings)
-        # In front of everything else: rules whose prompts cannot be read would let requests go without them.
+        # This comes first: if prompts could not be read, their rules would let requests go without the prompts.
         try:
             await self.prompts.open(settings, rules)
         except ConfigError as error:
@@ -83,7 +83,7 @@ class Reload:
 
 
 def _needs_restart(before: Settings, now: Settings) -> Iterator[str]:
-    """The settings that differ and that a running process cannot change."""
+    """The changed settings that a running process cannot take over."""
     ours, new = before.stratiform, now.stratiform
     routing_before, routing_now = (
         replace(one.routing, fallbacks={}, context_window_fallbacks={}, targets=()) for one in (before, now)

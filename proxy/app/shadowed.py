@@ -1,4 +1,5 @@
-"""Folders of the operator's that bear the name of one of our packages: they are told, or refused, never taken silently.
+"""Finds the operator's folders that have the name of one of our packages. They are reported or refused, never imported
+silently.
 
 ``stratiform`` itself does not look for modules in the working folder. ``python -m``, ``PYTHONPATH`` and LiteLLM, which
 looks for callbacks beside its configuration, do.
@@ -16,7 +17,8 @@ _PACKAGES = ("proxy", "plugins")
 
 
 def refuse_shadowed() -> None:
-    """Make sure that our plugins are ours. Raises ConfigError where Python finds something else of that name first."""
+    """Make sure that Python imports our own plugins. Raises ConfigError if it finds something else of that name
+    first."""
     spec = find_spec("plugins")
     places = [] if spec is None else [*(spec.submodule_search_locations or ()), spec.origin or "nothing"]
     if not places or Path(places[0]).resolve() != _HOME / "plugins":
@@ -27,7 +29,7 @@ def refuse_shadowed() -> None:
 
 
 def shadowing(folder: Path) -> Iterator[str]:
-    """A warning for each package or module in ``folder``, where the configuration is, that could be taken for one of
+    """A warning for each package or module in ``folder``, the configuration's folder, that could be taken for one of
     ours."""
     for name in _PACKAGES:
         for path in (folder / name, folder / f"{name}.py"):

@@ -1,9 +1,9 @@
 """The ``stratiform`` command.
 
 A command is a module of this package with the command's name (``check-config``: ``check_config.py``; ``try``, which is
-a word of Python's: ``try_.py``) and one line in ``COMMANDS``. The module has ``configure(parser)``, which adds its
-arguments, and ``run(arguments)``, which does the work and returns the exit status; it may raise ConfigError. Only the
-module of the command that is run gets imported.
+a Python keyword: ``try_.py``) and one line in ``COMMANDS``. The module has ``configure(parser)``, which adds its
+arguments, and ``run(arguments)``, which does the work and returns the exit status. ``run`` may raise ConfigError. Only
+the module of the command that is run gets imported.
 """
 
 import argparse
@@ -37,7 +37,8 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that the arguments name; the exit status: 0 done, 1 not, 2 asked for wrongly, 130 interrupted."""
+    """Run the command that the arguments name. Returns the exit status: 0 done, 1 not done, 2 wrong usage, 130
+    interrupted."""
     try:
         refuse_shadowed()
         return _run(sys.argv[1:], _loaded_for_good) if arguments is None else _run(arguments, module_of)
@@ -54,8 +55,8 @@ def module_of(name: str) -> ModuleType:
 
 
 def _loaded_for_good(name: str) -> ModuleType:
-    """The module of the command that this process is for. The objects that modules make stay: to look through it for
-    garbage takes a tenth of the start."""
+    """The module of the command that this process runs. The objects that modules make stay in memory, so garbage
+    collection is avoided here: it would take a tenth of the start time."""
     gc.disable()
     found = module_of(name)
     gc.freeze()

@@ -1,6 +1,6 @@
-"""The common part of the commands ``teams``, ``keys``, ``budgets`` and ``spend``: where they work, and how they print.
+"""The common part of the commands ``teams``, ``keys``, ``budgets`` and ``spend``: access to the data, and output.
 
-Each of them asks the same service as the admin API does: on the configured store itself or, with ``--url``, through a
+Each of them uses the same service as the admin API: on the configured store itself or, with ``--url``, through a
 running proxy. The master key is never an argument, because other users of a machine can read the arguments of a
 process.
 """
@@ -30,7 +30,7 @@ from proxy.spend.timekeeping import Timekeeper
 
 DEFAULT_CONFIG = Path("config.yaml")
 _TIMEOUT_S = 30.0
-# A person waits for a command as long as a proxy that is busy with its file may take.
+# A command waits as long as a proxy may be busy with its file.
 _PATIENCE_S = 10.0
 _KEY_VARIABLES = ("STRATIFORM_MASTER_KEY", "LITELLM_MASTER_KEY")
 _CLEARED = ("", "none")
@@ -41,7 +41,7 @@ Ask = Callable[..., Awaitable[Any]]
 
 
 class Unanswered(ProxyError):
-    """The proxy that was asked refuses, or does not answer."""
+    """The proxy refuses a request of the command, or does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,10 @@ LIMITS = (
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request of an action to the admin API. ``path`` may name an argument in braces. ``options`` become fields of
-    the body, as do the arguments called ``fields``; those called ``query`` become parameters. Arguments that were not
-    given are left out. ``columns`` are the headings under which ``show`` prints the fields of the answer."""
+    """A request that an action makes to the admin API. ``path`` may name an argument in braces. ``options`` and the
+    arguments named in ``fields`` become fields of the body. The arguments named in ``query`` become parameters.
+    Arguments that were not given are left out. ``columns`` are the headings under which ``show`` prints the fields of
+    the answer."""
 
     method: str
     path: str
@@ -108,8 +109,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def config_or_default(given: Path | None, advice: str) -> Path:
-    """The configuration that a command works on. Raises ConfigError, with the advice, where none is given and the
-    default one is not there."""
+    """The configuration that a command works on. Raises ConfigError, with the advice, if none is given and the default
+    one does not exist."""
     if given is None and not DEFAULT_CONFIG.exists():
         raise ConfigError([f"there is no {DEFAULT_CONFIG} here: {advice}"])
     return given or DEFAULT_CONFIG
@@ -139,7 +140,7 @@ def _body(arguments: argparse.Namespace, request: Request) -> dict[str, Any]:
 
 
 def run_with(arguments: argparse.Namespace, work: Callable[[Ask], Awaitable[None]]) -> int:
-    """Run a command's work with a way to ask; the exit status. Raises ConfigError."""
+    """Run a command's work with an ``Ask`` function. Returns the exit status. Raises ConfigError."""
 
     async def main() -> None:
         async with _asking(arguments) as ask:
@@ -155,7 +156,7 @@ def run_with(arguments: argparse.Namespace, work: Callable[[Ask], Awaitable[None
 
 @asynccontextmanager
 async def _asking(arguments: argparse.Namespace) -> AsyncIterator[Ask]:
-    """A way to ask the admin service: that of the store itself, or that of a running proxy. Raises ConfigError."""
+    """A function that asks the admin service, on the store itself or of a running proxy. Raises ConfigError."""
     environment = Environment.of_process()
     if arguments.url is not None:
         key = next(filter(None, map(environment.get, _KEY_VARIABLES)), None)
@@ -205,7 +206,7 @@ async def _ask_proxy(
 ) -> Any:
     """Ask a running proxy. A redirect is not followed, because the key belongs to this address alone. Raises
     InvalidRequest, NotFound, Conflict, Unanswered."""
-    # An argument that is no UTF-8 is asked for as it was given.
+    # An argument that is not UTF-8 is sent in its original bytes.
     address = f"{url}/admin/{quote(path, errors='surrogateescape')}"
     if query:
         address += f"?{urlencode(query, errors='surrogateescape')}"
@@ -236,7 +237,8 @@ async def _message(answer: aiohttp.ClientResponse) -> str:
 
 
 def show(arguments: argparse.Namespace, content: Any, columns: Mapping[str, str]) -> None:
-    """Print a list, or one thing, as JSON or as a table: column headings by the fields that they show."""
+    """Print a list or a single object, as JSON or as a table. ``columns`` has the headings of the columns by the fields
+    that they show."""
     if arguments.json:
         print_json(content)
         return

@@ -93,7 +93,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _show(arguments: argparse.Namespace, content: Any, columns: Mapping[str, str]) -> None:
-    """A budget that counts each key or user apart has a line for each of them, below its own."""
+    """Print budgets. A budget that counts each key or user separately has a line for each of them, below its own."""
     if not arguments.json:
         rows = [[one, *({"id": one["id"], **each} for each in one.get("counters", ()))] for one in content["data"]]
         content = {**content, "data": [row for of_one in rows for row in of_one]}

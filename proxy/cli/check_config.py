@@ -28,7 +28,7 @@ from proxy.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Mistakes, S
 from proxy.spend.estimates import PriceOf
 
 _OLD_DAYS = 90
-"""Facts about a provider that were read earlier are worth another look."""
+"""Facts about a provider that are older than this number of days should be checked again."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check the file; 0 where it can be used. Raises ConfigError."""
+    """Check the file. Returns 0 if it can be used. Raises ConfigError."""
     try:
         report = check(arguments.config, ignores_unsupported=arguments.ignore_unsupported)
     except ConfigError as error:
@@ -58,8 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, Any]:
-    """The meaning of a configuration, as JSON values; where it is wrong, its mistakes and warnings only. Raises
-    ConfigError where nothing of the file can be read."""
+    """The meaning of a configuration, as JSON values. If it is wrong, only its mistakes and warnings are given. Raises
+    ConfigError if nothing of the file can be read."""
     mistakes = Mistakes()
     settings = read(path, mistakes)
     if not ignores_unsupported:
@@ -195,7 +195,8 @@ def _warnings(settings: Settings, prices: PriceMap, today: date) -> Iterator[str
 
 
 def _old_facts(deployment: Deployment, path: str, today: date) -> Iterator[str]:
-    """Pages about the deployment's model whose copies are old: minimums and prices change."""
+    """Source pages about the deployment's model whose copies are old. They matter because minimums and prices
+    change."""
     rows = [*sources_of(deployment.profile, deployment.model)]
     rows += [source for name, (_, source) in PRICES.items() if name == deployment.model]
     for page, read_on in sorted({row for row in rows if (today - date.fromisoformat(row.read_on)).days > _OLD_DAYS}):

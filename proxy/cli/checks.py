@@ -1,5 +1,5 @@
-"""Checks of a configuration that ``serve`` and ``check-config`` share: provider keys that strangers could use,
-restrictions of LiteLLM that are not enforced, expired keys, and budgets that no request fits into."""
+"""The checks of a configuration that ``serve`` and ``check-config`` share: provider keys that strangers could use,
+restrictions of LiteLLM that are not enforced, expired keys, and budgets that are too small for any request."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,14 +14,15 @@ from proxy.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Settings, T
 from proxy.spend.estimates import PriceOf
 from proxy.ui.gate import is_loopback
 
-# What stands for a key where a server needs none.
+# Values that are written in place of a key if a server needs none.
 _PLACEHOLDERS = frozenset({"none", "null", "empty", "dummy", "no-key", "not-needed", "not_needed", "x", "-"})
 
 
 def refuse_exposed(settings: Settings, address: str, *, is_open: bool) -> None:
-    """Refuse to serve where anybody who reaches this address could use the operator's keys.
+    """Refuse to serve if anybody who reaches this address could use the operator's keys.
 
-    ``address`` is the one that the socket is bound to. ``is_open`` says that any key is accepted. Raises ConfigError.
+    ``address`` is the address that the socket is bound to. ``is_open`` says that any key is accepted. Raises
+    ConfigError.
     """
     if not is_open or settings.stratiform.open_to_network or is_loopback(address):
         return
@@ -35,7 +36,7 @@ def refuse_exposed(settings: Settings, address: str, *, is_open: bool) -> None:
 
 
 def provider_keys(settings: Settings) -> Iterator[str]:
-    """The names of the models that are served with a credential of the operator's. With litellm the credential may come
+    """The names of the models that are served with the operator's credentials. With litellm the credentials may come
     from the environment, or from the role of the machine."""
     for entry in factories.entries_with(settings)[0]:
         if _is_operators(deployment_of(entry, no_price)):
@@ -55,14 +56,15 @@ def _is_operators(deployment: Deployment) -> bool:
 
 
 def no_price(deployment: Deployment) -> None:
-    """A source of prices for questions that have nothing to do with prices."""
+    """A source without prices, for questions that do not depend on prices."""
 
 
 IGNORE_HELP = "accept the file even if it restricts clients in ways that this proxy does not enforce"
 
 
 def not_honoured(settings: Settings) -> list[Unused]:
-    """The keys that are not honoured and change who may do what, or what is sent. Restrictions come first."""
+    """The keys that are not honoured, although they change permissions or the sent requests. Restrictions come
+    first."""
     found, lines = [*settings.unused], {entry.line: entry for entry in factories.entries_with(settings)[0]}
     for index, given in enumerate(settings.models):
         if deployment_of(lines[index], no_price).transport is Transport.HTTP:
@@ -72,7 +74,8 @@ def not_honoured(settings: Settings) -> list[Unused]:
 
 
 def unsupported(settings: Settings) -> Iterator[str]:
-    """The restrictions that a configuration relies on and this proxy does not enforce: it is refused for them."""
+    """The restrictions that a configuration relies on and this proxy does not enforce. The configuration is refused
+    because of them."""
     for one in settings.unused:
         if one.effect is Effect.RESTRICTS:
             yield f"{one} (to start without it: {IGNORE_FLAG})"
@@ -86,8 +89,8 @@ def expired_keys(settings: Settings, now: float) -> Iterator[str]:
 
 
 def tight_budgets(settings: Settings, table: ModelTable, price_of: PriceOf) -> Iterator[str]:
-    """A warning for each budget that is too small for one request without a limit of its own, at some model that is
-    listed by its name. The prompt is not counted."""
+    """A warning for each budget that is too small for one request without an output limit, at some model that is listed
+    by its name. The prompt is not counted."""
     for index, team in enumerate(settings.stratiform.teams):
         served = [
             deployment
@@ -107,7 +110,7 @@ def _tight(budget: Budget, team: Team, served: Sequence[Deployment], price_of: P
             amount = _reserved(budget, team, deployment, price_of)
             amounts[deployment.name] = max(amount, amounts.get(deployment.name, 0))
     limit = budget.tokens if budget.unit == "tokens" else nanos(budget.usd or 0.0)
-    # A budget of nothing at all is meant as it is written.
+    # A budget of 0 is intended, so there is no warning about it.
     refused = [name for name, amount in amounts.items() if limit and amount > limit]
     if refused:
         most = max(amounts[name] for name in refused)

@@ -1,4 +1,4 @@
-"""``stratiform replay --compare``: every policy beside the bounds and the best feasible layout, for each trace."""
+"""``stratiform replay --compare``: every policy, the bounds and the best feasible layout, for each trace."""
 
 import argparse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compare; 0 where every request came through unharmed."""
+    """Compare. Returns 0 if every request came through unharmed."""
     found = _compared(find_traces(arguments.traces), arguments)
     if arguments.plot is not None:
         write_file(arguments.plot, plot(found, arguments.profile))
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _compared(paths: Sequence[Path], arguments: argparse.Namespace) -> list[Comparison]:
-    """The comparisons in the order of the paths. The longest traces are begun first."""
+    """The comparisons in the order of the paths. The longest traces are started first."""
     found: dict[Path, Comparison] = {}
     ordered = sorted(paths, key=lambda path: -path.stat().st_size if path.exists() else 0)
     with progress(MofNCompleteColumn(), TimeElapsedColumn()) as bar:
@@ -59,11 +59,11 @@ def _compared(paths: Sequence[Path], arguments: argparse.Namespace) -> list[Comp
 
 
 def _results(paths: Sequence[Path], arguments: argparse.Namespace) -> Iterator[tuple[Path, Comparison]]:
-    """Each comparison as soon as it is ready; several traces are compared by two processes. Raises TraceError."""
+    """Each comparison as soon as it is ready. Two processes compare several traces. Raises TraceError."""
     if len(paths) == 1:
         yield paths[0], _one(paths[0], arguments)
         return
-    # Fresh processes: a fork would copy the thread that draws the progress bar.
+    # New processes are spawned: a fork would copy the thread that draws the progress bar.
     with ProcessPoolExecutor(_PROCESSES, mp_context=get_context("spawn")) as pool:
         jobs = {pool.submit(_one, path, arguments): path for path in paths}
         try:
@@ -153,7 +153,7 @@ def _table(
     cells: Callable[[Comparison], list[str]],
     means_of: Callable[[Mean], list[str]],
 ) -> Table:
-    """A row for each trace, and a line of means below each kind and below all."""
+    """A row for each trace, and a row of means below each kind and below all rows."""
     table = Table(*columns, box=None, pad_edge=False, collapse_padding=True)
     by_name = {mean.name: mean for mean in lines}
     for kind, some in by_kind(found):

@@ -1,7 +1,7 @@
-"""``stratiform demo``: sample sessions through the real proxy over HTTP, into a provider in this process.
+"""``stratiform demo``: sample sessions through the real proxy over HTTP, to a provider in this process.
 
-No API key and no network: the proxy listens on loopback, and behind it is the embedded provider, which really keeps a
-prompt cache by Anthropic's rules. The sessions bring their own time along, so that minutes between turns pass at once.
+It needs no API key and no network. The proxy listens on loopback. Behind it is the embedded provider, which really
+keeps a prompt cache by Anthropic's rules. The sessions have their own time, so that minutes between turns pass at once.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Start the proxy, send the sessions, show what they came to, stop the proxy. Raises ConfigError."""
+    """Start the proxy, send the sessions, show their results, stop the proxy. Raises ConfigError."""
     began = perf_counter()
     with plain_failures():
         scene = scene_of(demo_settings(arguments.port), local_encode(), as_json=arguments.json, has_pages=arguments.ui)
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def demo_settings(port: int) -> Settings:
-    """One model, served by the embedded provider; requests bring their own time."""
+    """One model, served by the embedded provider. Requests have their own time."""
     entry = {
         "model_name": MODEL,
         "litellm_params": {"model": MODEL},

@@ -13,7 +13,7 @@ WORDS = "panels: coding sessions with live panels, as context messages and as st
 
 
 def run(scene: Scene) -> int:
-    """Send every session in every form, and show what it came to: 0, or 1 where content was lost or a goal missed."""
+    """Send every session in every form, and show the results. Returns 0, or 1 if content was lost or a goal missed."""
     compared = [comparison(scenario, scene.setting, scene.price) for scenario in SCENARIOS]
     return run_sessions(scene, compared, _table, _summary, _report, _missed)
 

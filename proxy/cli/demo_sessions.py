@@ -1,5 +1,5 @@
-"""Sends coding sessions, each in several forms, through the real proxy over HTTP to the embedded provider. Every form
-of a session is a client of its own."""
+"""Sends coding sessions, each in several forms, through the real proxy over HTTP to the embedded provider. Each form of
+a session is a separate client."""
 
 import asyncio
 import sys
@@ -43,7 +43,8 @@ _STOP_S = 10
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A proxy that serves. ``url`` is where, without ``/v1``; ``recorder`` sees what reaches the provider."""
+    """A running proxy. ``url`` is its address without ``/v1``. ``recorder`` sees the requests that reach the
+    provider."""
 
     url: str
     provider: EmbeddedUpstream
@@ -52,9 +53,9 @@ class Running:
 
 @contextmanager
 def running(settings: Settings, encode: Encode, now: float | None = None, *, tells: bool = False) -> Iterator[Running]:
-    """Serve until the block ends, however it ends. ``now``: the proxy's clock begins there, in unix seconds; it is the
-    machine's otherwise. ``tells``: answers say what the cache did. Raises ConfigError, and whatever keeps the app from
-    starting."""
+    """Serve until the block ends, also if it ends with an error. ``now`` is the start of the proxy's clock in unix
+    seconds; without it, the machine's clock is used. ``tells``: answers say what the cache did. Raises ConfigError, and
+    any error that keeps the app from starting."""
     provider, began = EmbeddedUpstream(encode, tells=tells), boot_time()
     built: Future[uvicorn.Server] = Future()
     with listen(settings.stratiform.host, settings.stratiform.port) as listener:
@@ -76,7 +77,7 @@ def running(settings: Settings, encode: Encode, now: float | None = None, *, tel
 
         thread = threading.Thread(target=_run, args=(serve(), built), name="stratiform", daemon=True)
         thread.start()
-        # From the moment that the app is built, connections to the listening socket are served.
+        # As soon as the app is built, connections to the listening socket are served.
         serving = built.result()
         try:
             yield proxy
@@ -102,9 +103,9 @@ C = TypeVar("C", bound=panels.Comparison | structured.Comparison)
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The surroundings of sessions. ``settings`` and ``encode`` are the proxy's; ``setting`` are the rules of the
-    provider behind it, whose prices are ``price``. ``as_json``: JSON is printed, and no text. ``has_pages``: the pages
-    of the sessions are served afterwards."""
+    """The environment of the sessions. ``settings`` and ``encode`` are the proxy's. ``setting`` are the rules of the
+    provider behind it, and ``price`` its prices. ``as_json``: JSON is printed, and no text. ``has_pages``: the pages of
+    the sessions are served afterwards."""
 
     settings: Settings
     encode: Encode
@@ -122,8 +123,8 @@ def run_sessions(
     report: Callable[[C], dict[str, object]],
     missed: Callable[[Sequence[C]], Iterator[str]] = lambda compared: iter(()),
 ) -> int:
-    """Send every session in every form, and show what it came to: 0, or 1 where content was lost or a goal missed. A
-    session is seen as a ``table`` while it is sent, in the lines of the ``summary`` when all are sent, and as a
+    """Send every session in every form, and show the results. Returns 0, or 1 if content was lost or a goal missed. A
+    session is shown as a ``table`` while it is sent, in the lines of the ``summary`` when all are sent, and as a
     ``report`` in JSON. ``missed`` tells which goals were not reached."""
     began = perf_counter()
     tallies: list[FormTally] = [tally for one in compared for tally in one.tallies.values()]
@@ -150,8 +151,9 @@ def show(
     drawn: Callable[[], RenderableType],
     told: Callable[[str], Sequence[str]],
 ) -> int:
-    """Send all sessions side by side, below the words and what is ``drawn`` again and again. ``told`` then prints what
-    they came to, by the URL of the proxy that still serves; the faults that it gives are errors. The exit status."""
+    """Send all sessions at the same time. Meanwhile the words and, below them, the updated ``drawn`` are shown.
+    ``told`` then prints the results; it gets the URL of the proxy, which still serves. The faults that it returns are
+    errors. Returns the exit status."""
     ended = max(sending.at for tally in tallies for sending in tally.sendings)
     with running(scene.settings, scene.encode, ended) as proxy:
         notice = f"The proxy is at {proxy.url}/v1; {words}"
@@ -171,13 +173,13 @@ def show(
 
 
 def shown_table(title: str, columns: Sequence[str]) -> Table:
-    """A table of these columns behind that of the forms' names, without rows."""
+    """A table without rows: the column of the forms' names, then these columns."""
     numbers = (Column(name, justify="right", no_wrap=True) for name in columns)
     return Table(" ", *numbers, box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
 
 
 async def _watched(sending: Awaitable[None], notice: str, drawn: Callable[[], RenderableType], *, quiet: bool) -> None:
-    """Send, below the notice and what is ``drawn``. ``quiet``: nothing is shown."""
+    """Send. Meanwhile the notice and the updated ``drawn`` are shown. ``quiet``: nothing is shown."""
     if quiet:
         await sending
         return
@@ -188,7 +190,7 @@ async def _watched(sending: Awaitable[None], notice: str, drawn: Callable[[], Re
 
 
 async def send_all(proxy: Running, tallies: Iterable[Tally | FormTally]) -> None:
-    """Send what each tally has to send, each by a client of its own."""
+    """Send the requests of each tally, each tally with its own client."""
     await asyncio.gather(*(_send(proxy, tally) for tally in tallies))
 
 

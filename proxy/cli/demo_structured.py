@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, scene: Scene) -> int:
-    """Send every session in every form, and show what it came to: 0, or 1 where content was lost."""
+    """Send every session in every form, and show the results. Returns 0, or 1 if content was lost."""
     if not symbol_index.is_installed():
         fail("no symbol index: install the extra `symbols` (pip install 'stratiform[symbols]')")
     try:

@@ -59,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Examine and report; 1 where more is wasted than ``--fail-over`` allows, or nobody can tell."""
+    """Examine and report. Returns 1 if more is wasted than ``--fail-over`` allows, or if the waste is not known."""
     if bool(arguments.files) == bool(arguments.url):
         fail("name the logs to read, or a running proxy with --url")
     with plain_failures():
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _examined(arguments: argparse.Namespace) -> Report:
-    # Shares and first differences need no tokenizer, whose table takes a second to load. Reported usage is the scale.
+    # Shares and first differences need no tokenizer, which takes a second to load. Reported usage gives the scale.
     manager, encode = build_plugin_manager(), quick(bytes_over_four)
     given = None if arguments.profile is None else PROFILES[arguments.profile]
     rules = Rules(load_price_map(), given)
@@ -105,9 +105,9 @@ def _examined(arguments: argparse.Namespace) -> Report:
 
 
 def _of_proxy(arguments: argparse.Namespace) -> Report:
-    """The report of a running proxy, by its ledger and its sessions. Raises ConfigError where the master key is
+    """The report of a running proxy, by its ledger and its sessions. Raises ConfigError if the master key is
     missing."""
-    # What asks a proxy takes longer to import than most logs to read.
+    # The modules that ask a proxy are imported only here: the import takes longer than most logs take to read.
     from proxy.admin.spend import ledger_entries
     from proxy.cli.admin_client import Ask, run_with
 
@@ -118,7 +118,7 @@ def _of_proxy(arguments: argparse.Namespace) -> Report:
             count_entry(clients, entry)
         with suppress(NotFound):
             for session in (await ask("GET", "sessions", {"limit": _SESSIONS}))["data"]:
-                # Of some sessions only the figures are kept.
+                # For some sessions only the figures are kept.
                 with suppress(NotFound):
                     name_pieces(clients, await ask("GET", f"sessions/{session['id']}/breakdown"))
 

@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Replay up to the request and show what is planned for it."""
+    """Replay up to the request and show the plan for it."""
     with plain_failures():
         trace = replayable(arguments.trace)
         count = len(trace.steps)

@@ -1,7 +1,7 @@
-"""The head-up display of ``stratiform serve --hud``: after each request its tiers, as a diagram of blocks, and what it
-and its session used.
+"""The head-up display of ``stratiform serve --hud``. After each request it shows the request's tiers as a diagram of
+blocks, and the usage of the request and of its session.
 
-A terminal that stands still, because somebody holds its output, stops a thread of its own and nothing else.
+If the terminal's output is paused, only the display's own thread waits.
 """
 
 import threading
@@ -30,8 +30,8 @@ _COLORS = {"L0": "blue", "L1": "cyan", "L2": "green", "L3": "yellow"}
 
 
 class Hud:
-    """Writes reports (``proxy.planning.token_usage``) to a terminal, from a thread of its own. If that cannot keep up,
-    reports are left out."""
+    """Writes reports (``proxy.planning.token_usage``) to a terminal, from a separate thread. If the thread cannot keep
+    up, reports are left out."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -52,8 +52,8 @@ class Hud:
 
 
 def drawn(report: Mapping[str, Any], width: int, encoding: str = "utf-8", *, has_colors: bool = True) -> str:
-    """A report as the text for a terminal that is so many cells wide. Characters that its encoding lacks are drawn as
-    others of the same width."""
+    """A report as the text for a terminal that is ``width`` cells wide. Characters that its encoding lacks are replaced
+    by others of the same width."""
     out = StringIO()
     console = Console(
         file=out,
@@ -92,7 +92,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 
 def diagram(tiers: Sequence[Mapping[str, Any]]) -> Table:
-    """The diagram of blocks: a line for each tier, as the breakdown has it, with a bar as long as its share of the
+    """The diagram of blocks: a line for each tier of the breakdown, with a bar as long as the tier's share of the
     tokens."""
     whole = max(1, sum(one["tokens"] for one in tiers))
     tokens = Column(justify="right", no_wrap=True)
@@ -100,7 +100,7 @@ def diagram(tiers: Sequence[Mapping[str, Any]]) -> Table:
     for one in tiers:
         label = f"{one['tier']} ({one['threshold']}+)" if one["cached"] else one["tier"]
         bar = "█" * max(1, round(_BAR_CELLS * one["tokens"] / whole))
-        # What the provider has is known from its report alone; the tier only says what is meant to be cached.
+        # Only the provider's report tells what the provider has cached; the tier only says what should be cached.
         state = "[cached]" if one["cached"] else ""
         color = _COLORS.get(one["tier"], "dim")
         table.add_row(label, Text(bar, color), f"{one['tokens']:,}", state, ", ".join(_contents(one["contents"])))

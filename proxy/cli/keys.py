@@ -1,4 +1,4 @@
-"""``stratiform keys``: the proxy's own keys. One is shown when it is made, and never again. LiteLLM's keys and teams
+"""``stratiform keys``: the proxy's own keys. A key is shown when it is made, and never again. LiteLLM's keys and teams
 can be taken over."""
 
 import argparse
@@ -89,10 +89,10 @@ _THERE = "is there already"
 
 
 def _import(arguments: argparse.Namespace) -> int:
-    """Take LiteLLM's keys and teams over, each with its budget and what that has spent.
+    """Take LiteLLM's keys and teams over, each with its budget and the budget's spent amount.
 
-    A key stands behind its budget: where the command is ended in between, no key works without its limit. Existing keys
-    and teams stay as they are, so the command may be repeated. The exit status is 1 where something was not taken over.
+    A budget is made before its key: if the command is ended in between, no key works without its limit. Existing keys
+    and teams stay as they are, so the command may be repeated. The exit status is 1 if something was not taken over.
     Raises ConfigError.
     """
     export, outcomes, lacking = read_export(arguments.files), list[Mapping[str, Any]](), set[str]()
@@ -100,7 +100,7 @@ def _import(arguments: argparse.Namespace) -> int:
     async def work(ask: Ask) -> None:
         for kind, found in export.items():
             for one in found:
-                # Which key it is, and whose, must be known in any case.
+                # The key and its owner must be known in any case.
                 is_readable = all("not known here" in why for why in one.refused)
                 whys = [] if arguments.ignore_unsupported and is_readable else list(one.refused)
                 if kind == "key" and one.team in lacking:
@@ -117,7 +117,7 @@ def _import(arguments: argparse.Namespace) -> int:
 
 
 async def _taken_over(ask: Ask, kind: str, one: Imported) -> list[str]:
-    """Make a team or a key; why that was not done. Raises ProxyError."""
+    """Make a team or a key. Returns the reasons if that was not done. Raises ProxyError."""
     try:
         if kind == "team":
             there = await _made(ask, "teams", one.body)
@@ -142,7 +142,8 @@ async def _is_done(asking: Awaitable[object], refusal: type[ProxyError]) -> bool
 
 
 async def _with_budget(ask: Ask, one: Imported, owner: str) -> None:
-    """Make the budget, with what has been spent. If its owner is not there yet, an earlier run has ended before."""
+    """Make the budget with its spent amount. If the budget exists and its owner does not, an earlier run was ended in
+    between."""
     if one.budget is None:
         return
     name = f"{one.team}/{one.budget['name']}"

@@ -1,8 +1,9 @@
 """Reads an export of LiteLLM's keys and teams: rows of its tables ``LiteLLM_VerificationToken`` and
 ``LiteLLM_TeamTable``, as CSV or JSON, or the answers of its ``/key/list`` and ``/team/list``.
 
-A column is used, or says nothing about what a key may do, or it restricts: a row in which it has a value is not taken
-over, for here the key could do more. Columns that are not known restrict, too.
+There are three kinds of columns: used ones, ones that do not affect what a key may do, and restricting ones. A row with
+a value in a restricting column is not taken over, because here the key could do more. Unknown columns count as
+restricting.
 """
 
 import csv
@@ -38,7 +39,7 @@ _SILENT = frozenset({
     "allowed_cache_controls", "keys", "keys_count",
 })  # fmt: skip
 _EMPTY = ("", "null", "{}", "[]", "\\n", "f", "false")
-# The only routes that this proxy has.
+# The value that allows all routes of models, which are the only routes that this proxy has.
 _ALL_ROUTES = ["llm_api_routes"]
 _HEX = re.compile(r"[0-9a-fA-F]{64}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -47,8 +48,8 @@ _ALL_MODELS = frozenset({"all-proxy-models", "all-team-models"})
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A team or a key: the body with which the admin API makes it, that of its budget, and what the budget has spent.
-    ``refused`` says why it is not taken over; empty: it is."""
+    """A team or a key: the body with which the admin API makes it, the body of its budget, and the spent amount of the
+    budget. ``refused`` says why it is not taken over; if ``refused`` is empty, it is taken over."""
 
     label: str
     team: str
@@ -71,7 +72,7 @@ def read_export(files: Sequence[Path]) -> dict[str, list[Imported]]:
 
 
 def _merged(rows: Iterable[tuple[str, Row]]) -> dict[str, Row]:
-    """One row for each name. A team's row may hold a shorter form of a key: what any row says counts."""
+    """One row for each name. A team's row may hold a shorter form of a key: the values of all rows of a key count."""
     found: dict[str, Row] = {}
     for name, row in rows:
         told = {column: value for column, value in row.items() if not _is_empty(value)}
@@ -81,7 +82,7 @@ def _merged(rows: Iterable[tuple[str, Row]]) -> dict[str, Row]:
 
 
 def _digest(token: str) -> str:
-    """The digest by which LiteLLM looks a key up, too (proxy/utils.py hash_token)."""
+    """The digest of a key. LiteLLM looks a key up by the same digest (proxy/utils.py hash_token)."""
     return token.lower() if _HEX.fullmatch(token) else digest_of(token)
 
 
@@ -117,8 +118,8 @@ def _within(value: object) -> Iterator[Row]:
 
 
 def _team_names(rows: Mapping[str, Row]) -> dict[str, str]:
-    """A name for each team, by its id: its alias, where that can be made a name and no other team has it. Whoever gives
-    a team its alias must not get it into another team's limits."""
+    """A name for each team, by its id. The name is the team's alias, if the alias can be made a name and no other team
+    has it. An alias must not put a team under another team's limits."""
     names = {id_: _named(_text(row, "team_alias") or id_) for id_, row in rows.items()}
     while len(taken := Counter(names.values())) < len(names):
         names = {id_: name if taken[name] == 1 else f"{name[:40]}-{digest_of(id_)[:23]}" for id_, name in names.items()}
@@ -219,7 +220,7 @@ def _text(row: Row, column: str) -> str:
 
 
 def _is_empty(value: object) -> bool:
-    """Whether a column has no value. A limit of 0 is one."""
+    """Whether a column has no value. A limit of 0 is a value."""
     if isinstance(value, str):
         return value.strip().lower() in _EMPTY
     return value is None or value is False or value == [] or value == {}
@@ -244,5 +245,5 @@ def _list(value: object) -> list[str]:
             value = json.loads(text) if text.startswith("[") else [] if _is_empty(text) else [text]
         except (ValueError, RecursionError):
             return [text]
-    # What is no list allows no model: none is called so.
+    # A value that is not a list allows no model, because no model has that name.
     return [str(one) for one in value] if isinstance(value, list) else [] if value is None else [str(value)]

@@ -1,5 +1,5 @@
-"""Logs a line to the standard error for each record, a text or JSON. No line holds a key, also where a library wrote
-the record.
+"""Logs each record as a line of text or JSON to the standard error. No line holds a key, even if a library wrote the
+record.
 
 The proxy's own lines hold no keys. Libraries quote addresses, headers and exceptions, so their lines pass through here
 as well.
@@ -18,7 +18,7 @@ _INCOMPLETE = "ASGI callable returned without completing response."
 
 
 class Formatter(logging.Formatter):
-    """Formats a record, its traceback included, and takes out what looks like a key."""
+    """Formats a record, including its traceback, and removes texts that look like keys."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)
@@ -42,24 +42,25 @@ class JsonFormatter(Formatter):
 
 
 def log_to_stderr(level: str, log_format: str = "text") -> None:
-    """From now on log every record of at least that level, as a text or as JSON."""
+    """From now on log every record of at least that level, as text or as JSON."""
     handler = logging.StreamHandler(sys.stderr)
     text = "%(asctime)s %(levelname)s %(name)s %(message)s"
     handler.setFormatter(JsonFormatter("%(message)s") if log_format == "json" else Formatter(text))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("stratiform").setLevel(level.upper())
     logging.getLogger("uvicorn.error").addFilter(_is_news)
-    # It says anew for each batch that a collector is away; proxy.telemetry.spans says it once.
+    # This logger reports for each batch that a collector is away; proxy.telemetry.spans reports it once.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     if level in ("debug", "error"):
         logging.getLogger().setLevel(level.upper())
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether a line of the server says something that no line of ours says.
+    """Whether a line of the server has information that no line of the proxy has.
 
     A request that still runs when the proxy must end is cancelled, and its client is told so: that needs no traceback.
-    An answer that breaks off is left incomplete, so that its client can tell; the engine logs which exchange it was.
+    An answer that breaks off is left incomplete, so that its client can notice it. The engine logs which exchange it
+    was.
     """
     if record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError):
         return False

@@ -1,4 +1,4 @@
-"""Prints for commands, and ends those that fail: with one line and a status, never a traceback."""
+"""Prints for commands. It ends failed commands with one line and a status, never with a traceback."""
 
 import argparse
 import os
@@ -15,9 +15,9 @@ from rich.text import Text
 
 from proxy.replay.trace import TraceError
 
-# Wide enough that no table is cut where the output is no terminal.
+# This is wide enough that no table is cut if the output is not a terminal.
 _FILE_COLUMNS = 200
-# What a terminal would obey instead of showing it.
+# Characters that a terminal would obey instead of showing them.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
@@ -29,19 +29,19 @@ class Output(Console):
         super().__init__(highlight=False, markup=False, width=width)
 
     def on_broken_pipe(self) -> None:
-        """Rich would end the process with an error."""
+        """Raise BrokenPipeError: Rich itself would end the process with an error."""
         raise BrokenPipeError
 
 
 def visible(text: str) -> str:
-    """A text that others wrote, with its control characters as escapes: no terminal takes them for commands."""
+    """A text from outside, with its control characters as escapes, so that no terminal takes them for commands."""
     return text.translate(_CONTROLS)
 
 
 def plain_table(
     headings: Iterable[str], numbers: Collection[str] = (), rows: Iterable[Iterable[str | Text]] = ()
 ) -> Table:
-    """A table without lines. The headings in ``numbers`` are those of columns of numbers."""
+    """A table without lines. The columns whose headings are in ``numbers`` hold numbers."""
     columns = (Column(one, overflow="fold", justify="right" if one in numbers else "left") for one in headings)
     table = Table(*columns, box=None, pad_edge=False)
     for row in rows:
@@ -75,7 +75,7 @@ def number_within(kind: Callable[[str], float], least: float, most: float = sys.
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a file that the user has named; ends the command where that cannot be done."""
+    """Write a file that the user has named. Ends the command if that is not possible."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

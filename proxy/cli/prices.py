@@ -1,4 +1,4 @@
-"""``stratiform prices``: what the models of a configuration cost, and which pinned prices have changed."""
+"""``stratiform prices``: the prices of a configuration's models, and the pinned prices that have changed."""
 
 import argparse
 from collections.abc import Iterator, Mapping
@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the action, and return the exit status: 1 where a model has no price, or a pinned one has changed. Raises
+    """Run the action, and return the exit status: 1 if a model has no price, or a pinned price has changed. Raises
     ConfigError."""
     settings, path = load(arguments.config), bundled_price_file()
     known: RawMap = orjson.loads(path.read_bytes()) if path is not None else {}
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def price_of_model(model: str, prices: PriceMap, table: ModelTable) -> Price | None:
-    """The price of a model that a request may name; None where it is not known."""
+    """The price of a model that a request may name; None if it is not known."""
     try:
         return price_for(prices, table.resolve(model))
     except UnknownModel:
@@ -90,13 +90,13 @@ def _amounts(price: Price | None) -> dict[str, float | None]:
 
 
 def _named(deployment: Deployment, known: RawMap) -> str:
-    """The name under which the map has the price of a deployment; empty where it has none."""
+    """The name under which the map has the price of a deployment; empty if it has no price."""
     names = [name for name in (deployment.price_key, deployment.model) if name]
     return next((form for name in names for form in (name, *forms(name)) if form in known), "")
 
 
 def _update(settings: Settings, known: RawMap) -> int:
-    """Print what ``stratiform.prices`` should say where the installed map says something else by now."""
+    """Print new values of ``stratiform.prices`` for the prices that differ from the installed map by now."""
     pinned, table = factories.price_overrides(settings), factories.model_table(settings, factories.price_map(settings))
     by_name = dict(table.listed())
     changed: dict[str, dict[str, object]] = {}

@@ -1,5 +1,5 @@
-"""The parts of ``check-config`` about prompts and context windows. Contexts and overrides are texts of the operator's,
-which may hold secrets: that they are there is said, and no more."""
+"""The parts of ``check-config`` about prompts and context windows. Contexts and overrides are the operator's texts and
+may hold secrets, so the output only says that they exist."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -22,8 +22,8 @@ _LATER = "; one that is made while the proxy runs will have it"
 
 
 def registered(settings: Settings) -> Snapshot | None:
-    """The prompts that requests may be composed of; None where the configuration names none, and where no request gets
-    one and they cannot be read. Raises ConfigError."""
+    """The prompts of which requests may be composed. None if the configuration names none, or if no request gets one
+    and they cannot be read. Raises ConfigError."""
     may_compose = rules_of(settings).may_compose
     if not (may_compose or any(named_prompts(settings))):
         return None
@@ -32,13 +32,13 @@ def registered(settings: Settings) -> Snapshot | None:
         return Sources.of(settings.prompt_folders, is_shipped=is_shipped, manager=build_plugin_manager()).snapshot()
     except PromptFileError as error:
         if not may_compose:
-            # The proxy starts without reading them.
+            # The proxy starts without reading these prompts.
             return None
         raise ConfigError([f"stratiform.prompts: {error}"]) from error
 
 
 def prompts_of(settings: Settings, snapshot: Snapshot | None) -> dict[str, object] | None:
-    """The section ``stratiform.prompts`` as JSON values; None where no request gets a prompt."""
+    """The section ``stratiform.prompts`` as JSON values; None if no request gets a prompt."""
     given = settings.stratiform.prompts
     if snapshot is None or not rules_of(settings).may_compose:
         return None
@@ -53,7 +53,7 @@ def prompts_of(settings: Settings, snapshot: Snapshot | None) -> dict[str, objec
 
 
 def window_of(settings: Settings) -> dict[str, object] | None:
-    """The section ``stratiform.window`` as JSON values, with the values of all profiles; None where no request has a
+    """The section ``stratiform.window`` as JSON values, with the values of all profiles; None if no request has a
     profile."""
     given = settings.stratiform.window
     named = {part: {shown(name): profile for name, profile in getattr(given, part).items()} for part in _SECTIONS}
@@ -82,7 +82,7 @@ def prompt_lines(report: Mapping[str, object]) -> Iterator[str]:
 
 
 def prompt_warnings(settings: Settings, table: ModelTable, snapshot: Snapshot | None) -> Iterator[str]:
-    """Names of models, teams, keys, profiles and prompts that do not exist, and so change nothing."""
+    """Warnings about names of models, teams, keys, profiles and prompts that do not exist, and so have no effect."""
     ours = settings.stratiform
     known = declared.declared(settings)
     teams = {DEFAULT_TEAM, CLIENT_KEYS_TEAM, *(team.name for team in known.teams)}
@@ -157,7 +157,7 @@ def _profile(profile: CapabilityProfile) -> dict[str, object]:
 
 
 def _words(values: Mapping[str, object]) -> str:
-    """Names with their values: "use system, tools yes". An object stands in brackets."""
+    """Names with their values: "use system, tools yes". An object is put in brackets."""
     shown = (f"{name} {_word(value)}" for name, value in values.items() if value is not None and value != {})
     return ", ".join(shown) or "nothing"
 

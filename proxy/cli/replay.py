@@ -1,4 +1,4 @@
-"""``stratiform replay``: recorded sessions through the planner in virtual time, and what each policy would cost."""
+"""``stratiform replay``: recorded sessions through the planner in virtual time, and the cost under each policy."""
 
 import argparse
 from collections import Counter
@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Replay; 0 where every request came through unharmed."""
+    """Replay. Returns 0 if every request came through unharmed."""
     alone = arguments.out is not None or arguments.keep_alive
     if (arguments.compare and alone) or (arguments.plot is not None and not arguments.compare):
         fail("--compare cannot be used with --out or --keep-alive, and --plot needs --compare")
@@ -71,7 +71,7 @@ def _writer(path: Path, stack: ExitStack) -> Callable[[Step, Plan], None]:
         fail(f"{path}: cannot be written: {error.strerror}")
 
     def write(step: Step, plan: Plan) -> None:
-        # The body as it is: parsed and written anew it would not be what is forwarded.
+        # The body is written as it is: if it were parsed and written anew, it would differ from the forwarded body.
         head = orjson.dumps({"t": step.at, "session": step.session})[:-1]
         try:
             file.write(head + b',"request":' + plan.body + b"}\n")
@@ -162,7 +162,7 @@ def _print(results: Sequence[Result], means: Summary) -> None:
 
 
 def _refreshes(results: Sequence[Result]) -> str:
-    """The requests that only kept prefixes alive, and their cost, which is in our share."""
+    """The requests that only kept prefixes alive, and their cost, which is included in our share."""
     cost = sum(r.ours.refresh_bills.cost(r.profile) for r in results if r.ours.refresh_bills is not None)
     plain = sum(r.plain for r in results)
     return f"refreshes: {sum(r.ours.refreshes for r in results)}, {cost / plain:.4f} of no caching"

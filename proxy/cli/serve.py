@@ -34,7 +34,7 @@ from proxy.upstream.litellm_ import LitellmUpstream
 from proxy.web.app import create_app
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
-# Beyond the time that answers are given, for what a worker does at its end.
+# A worker gets this time for its last work, after the time that running answers get.
 _MARGIN_S = 10
 _GC_ALLOCATIONS = 20_000
 
@@ -71,8 +71,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until SIGINT or SIGTERM; SIGHUP reloads the configuration. Raises ConfigError."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something that can reload
+    """Serve until SIGINT or SIGTERM. SIGHUP reloads the configuration. Raises ConfigError."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the code that reloads is ready
     source = ConfigSource(settings_of(arguments), partial(settings_of, arguments))
     settings, has_hud = source.settings, arguments.hud and sys.stderr.isatty()
     log_to_stderr(settings.stratiform.log_level, settings.stratiform.log_format)
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _serve_with_workers(source: ConfigSource, listener: socket.socket, *, has_hud: bool) -> int:
-    """Serve in several processes, each with an app of its own, until a signal ends them all."""
+    """Serve in several processes, each with its own app, until a signal ends all of them."""
     ours = source.settings.stratiform
     _log.info("stratiform %s: %d workers", __version__, ours.workers)
     with TemporaryDirectory(prefix="stratiform-metrics-") as folder:
@@ -108,14 +108,14 @@ def _serve_with_workers(source: ConfigSource, listener: socket.socket, *, has_hu
             return 0
 
         grace_s = ours.limits.drain_s + _MARGIN_S
-        # As long as one process holds the socket, the kernel lets clients in whom nobody will serve.
+        # As long as one process holds the socket, the kernel accepts clients that nobody will serve.
         return Workers(
             work, ours.workers, grace_s, on_death=shared.died, on_reload=source.reread, on_stop=listener.close
         ).run()
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
-    """The settings of the file, under those of the command line. Raises ConfigError."""
+    """The settings of the file. Settings of the command line take precedence. Raises ConfigError."""
     settings = load(arguments.config, arguments.upstream)
     if not arguments.ignore_unsupported and (problems := list(unsupported(settings))):
         raise ConfigError(problems)
@@ -134,7 +134,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 
 
 def _settings_at(arguments: argparse.Namespace, address: str) -> Settings:
-    """The settings, read again while the proxy listens at this address. Raises ConfigError."""
+    """The settings, when they are read again while the proxy listens at this address. Raises ConfigError."""
     settings = settings_of(arguments)
     refuse_exposed(settings, address, is_open=declared.declared(settings).is_empty)
     return settings
@@ -148,8 +148,8 @@ async def serve(
     *,
     has_hud: bool = False,
 ) -> None:
-    """Build the app and serve it on a bound socket, until a signal ends it. A worker also ends as soon as something can
-    be read from its ``lifeline``. ``has_hud``: the standard error shows what each request used. Raises ConfigError."""
+    """Build the app and serve it on a bound socket, until a signal ends it. A worker also ends as soon as its
+    ``lifeline`` can be read. ``has_hud``: the standard error shows what each request used. Raises ConfigError."""
     settings, warming, background = source.settings, _Warming(), Tasks()
     assembly = await composition.build(
         settings,
@@ -157,7 +157,7 @@ async def serve(
         worker=worker,
     )
     if has_hud:
-        # Only those who watch need what draws on a terminal.
+        # The module that draws on a terminal is imported only if it is used.
         from proxy.cli.hud import Hud
 
         assembly.watch(Hud(sys.stderr).show)
@@ -185,15 +185,15 @@ async def serve(
 
 
 def _end_in_order(running: uvicorn.Server, lifeline: socket.socket) -> None:
-    """The parent process is gone: nobody would restart this worker or end it. So the worker ends itself."""
+    """End this worker, because the parent process is gone: nothing else would restart the worker or end it."""
     asyncio.get_running_loop().remove_reader(lifeline)
     running.should_exit = True
 
 
 def settle_heap() -> None:
-    """Take what has been built so far out of the garbage collection: it stays for good.
+    """Exclude all objects that exist so far from garbage collection: they stay until the process ends.
 
-    The garbage of requests is freed by its reference count. The collector is needed only for the rare cycle, so it runs
+    Objects of requests are freed by their reference counts. The collector is needed only for rare cycles, so it runs
     less often.
     """
     gc.collect()
@@ -202,7 +202,7 @@ def settle_heap() -> None:
 
 
 class _Warming:
-    """Imports litellm in the background, which takes seconds. Meanwhile the proxy serves, but does not call itself
+    """Imports litellm in the background, which takes seconds. Meanwhile the proxy serves, but does not report itself as
     ready."""
 
     def __init__(self) -> None:
@@ -210,7 +210,7 @@ class _Warming:
         self._has_begun = False
 
     def begin(self, assembly: composition.Assembly, background: Tasks) -> None:
-        """Import litellm where a model needs it and the import has not begun."""
+        """Import litellm if a model needs it and the import has not begun."""
         litellm = assembly.upstreams[Transport.LITELLM]
         needs_it = Transport.LITELLM in assembly.reload.models.transports()
         if needs_it and not self._has_begun and isinstance(litellm, LitellmUpstream):

@@ -1,4 +1,4 @@
-"""An app on a socket: the socket itself, the event loop, and uvicorn with the bounds of the configuration."""
+"""Runs an app on a socket: the socket itself, the event loop, and uvicorn with the limits of the configuration."""
 
 import asyncio
 import errno
@@ -14,12 +14,12 @@ from starlette.types import ASGIApp
 from proxy.settings import ConfigError, Limits
 from proxy.web.guard import WireLimits, guarded_http
 
-# This is longer than the pools of clients keep an idle connection (node 5 s, httpx 5 s, aiohttp 15 s; load balancers
-# 60 s). The client must be the first to close an idle connection, or a request that it just sends is lost.
+# This is longer than the time for which clients' pools keep an idle connection (node 5 s, httpx 5 s, aiohttp 15 s; load
+# balancers 60 s). The client must be the first to close an idle connection, or a request that it just sends is lost.
 _KEEPALIVE_S = 75
 _BACKLOG = 2048
 _NEARBY = 100
-# Python's own interval is 5 ms. With half a millisecond threads are switched more often; the time cannot be measured.
+# Python's own interval is 5 ms. With half a millisecond threads are switched more often; the cost is not measurable.
 _SWITCH_S = 0.0005
 
 
@@ -52,8 +52,8 @@ def address(listener: socket.socket) -> str:
 def run_on_loop(work: Coroutine[object, object, None]) -> None:
     """Run the work on the event loop that uvicorn prefers here.
 
-    While a thread reads a large request, the loop waits for it by the switch interval, once for each of the ten steps
-    of a small request.
+    While a thread reads a large request, the loop waits for that thread for one switch interval, once for each of the
+    ten steps of a small request.
     """
     sys.setswitchinterval(_SWITCH_S)
     with asyncio.Runner(loop_factory=uvicorn.Config("", log_config=None).get_loop_factory()) as runner:

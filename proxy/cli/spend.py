@@ -1,4 +1,4 @@
-"""``stratiform spend``: what was spent, and what caching saved, by team, key, user, model and day."""
+"""``stratiform spend``: the spend, and the savings by caching, by team, key, user, model and day."""
 
 import argparse
 import csv
@@ -69,7 +69,7 @@ async def _export(query: dict[str, str], ask: Ask, *, as_csv: bool) -> None:
 
 
 def _with_total(content: dict[str, Any]) -> dict[str, Any]:
-    """The rows, with their sum as the last one."""
+    """The rows, with their sum as the last row."""
     rows, by = content["data"], content["by"]
     if len(rows) < 2 or not by:
         return content

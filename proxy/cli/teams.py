@@ -1,4 +1,4 @@
-"""``stratiform teams``: who shares keys, models and budgets."""
+"""``stratiform teams``: the groups that share keys, models and budgets."""
 
 import argparse
 

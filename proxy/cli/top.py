@@ -1,4 +1,4 @@
-"""``stratiform top``: live sessions in a terminal, or one of them in its layers, by a running proxy's admin API."""
+"""``stratiform top``: live sessions in a terminal, or one session in its layers, from a running proxy's admin API."""
 
 import argparse
 import asyncio
@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show sessions until somebody interrupts it, or once; the exit status. Raises ConfigError."""
+    """Show sessions until the user interrupts the command, or once. Returns the exit status. Raises ConfigError."""
 
     async def work(ask: Ask) -> None:
         if arguments.json:
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _follow(ask: Ask, arguments: argparse.Namespace) -> None:
-    """Show it again and again. While the proxy does not answer, the last figures stand, and say so."""
+    """Show the figures again and again. While the proxy does not answer, the last figures stay, with a note."""
     output = Output()
     content, pages = await _asked(ask, arguments), 1
     with Live(console=output, screen=True, auto_refresh=False) as live:
@@ -63,7 +63,7 @@ async def _follow(ask: Ask, arguments: argparse.Namespace) -> None:
         while True:
             view = _view(content, arguments, max(1, output.height - _AROUND_LINES))
             live.update(Group(view, Text(problem, "red")) if problem else view, refresh=True)
-            # A long list costs the proxy more, and is asked for less often.
+            # A long list costs the proxy more, so it is asked for less often.
             await asyncio.sleep(_EVERY_S * pages)
             try:
                 content, problem = await _asked(ask, arguments), ""
@@ -87,7 +87,7 @@ async def _asked(ask: Ask, arguments: argparse.Namespace) -> dict[str, Any]:
         if not page["has_more"] or pages == _MOST_PAGES:
             break
         query["behind"] = page["behind"]
-    # A session that is used while its list is read comes twice.
+    # A session that is used while the list is read may come twice.
     found = {one["id"]: one for one in sessions}.values()
     standing = {name: page[name] for name in ("has_more", "as_of", "store_away")}
     if arguments.by is not None:
@@ -139,7 +139,8 @@ def _figures(row: Mapping[str, Any], now: float) -> tuple[str, ...]:
 
 
 def _session(content: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """One session: what it is and used, its tiers as blocks, what is cached and until when, and what broke."""
+    """One session: its identity and usage, its tiers as blocks, its cached content with the expiry, and its cache
+    breaks."""
     about = (content[name] for name in ("team", "model", "client", "mode"))
     yield Text(" · ".join(_name(one) for one in (content["id"], *about)), "bold")
     table = plain_table(_NUMBERS, _NUMBERS)
@@ -158,7 +159,7 @@ def _session(content: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 
 def _name(value: object) -> str:
-    """A name that somebody chose, safe for a terminal and not too long."""
+    """A name from outside, safe for a terminal and not too long."""
     text = visible(str(value or "-"))
     return text if len(text) <= _NAME_CHARS else f"{text[: _NAME_CHARS - 1]}…"
 

@@ -87,7 +87,7 @@ def setting(arguments: argparse.Namespace) -> Setting:
 
 
 def replayable(path: Path) -> Trace:
-    """A recorded session, as far as it can be replayed; what is left out is told on the standard error. Raises
+    """A recorded session, as far as it can be replayed. A message on the standard error tells what is left out. Raises
     TraceError."""
     trace, count = without_prompts(read_trace(path))
     if count:
@@ -101,15 +101,15 @@ def replayable(path: Path) -> Trace:
 
 
 def assembler_maker(manager: PluginManager, encode: Encode, policy: str) -> Callable[[], ContextAssembler]:
-    """A maker of assemblers that work as the proxy does by default; each call gives one with a memory of its own."""
+    """A maker of assemblers that work as in the proxy by default. Each call gives an assembler with its own memory."""
     texts, indexer = load_context_texts(), symbol_indexer(manager)
     return lambda: ContextAssembler(texts, quick(encode), indexer, AssemblyOptions(policy))
 
 
 @contextmanager
 def progress(*columns: ProgressColumn) -> Iterator[Progress]:
-    """A bar on the standard error while the block lasts, with these columns behind it; none where that is no
-    terminal."""
+    """A progress bar on the standard error while the block lasts, with these columns after it. There is no bar if the
+    standard error is not a terminal."""
     shown = sys.stderr.isatty()
     console = Console(stderr=True, quiet=not shown)
     with Progress(

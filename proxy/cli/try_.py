@@ -1,8 +1,8 @@
-"""``stratiform try``: a short conversation through a running proxy, and what its provider's cache made of it.
+"""``stratiform try``: a short conversation through a running proxy, and how its provider's cache served it.
 
 The conversation has instructions that are long enough for every provider's cache, and a few short questions. The
-provider's report comes back in the answers (``stratiform.return_usage``), so the command needs no more rights than any
-client has.
+provider's report comes back in the answers (``stratiform.return_usage``), so the command needs no more permissions than
+any client.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Say what it costs, send the conversation, and say what the provider reported. Raises ConfigError."""
+    """Print the expected cost, send the conversation, and print the provider's report. Raises ConfigError."""
     with plain_failures(), _place(arguments) as (url, key, settings):
         try:
             used = asyncio.run(_tried(url, key, settings, arguments))
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _place(arguments: argparse.Namespace) -> Iterator[tuple[str, str, Settings]]:
-    """The URL of the proxy that is asked, a key, and the settings of its configuration, as far as they are known."""
+    """The URL of the proxy, a key, and the settings of its configuration, as far as they are known."""
     if arguments.embedded:
         settings = demo_settings(0)
         with running(settings, local_encode(), tells=True) as proxy:
@@ -87,8 +87,8 @@ def _place(arguments: argparse.Namespace) -> Iterator[tuple[str, str, Settings]]
 
 
 async def _tried(url: str, key: str, settings: Settings, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Hold the conversation; the sums of what the proxy booked for it. Raises aiohttp.ClientError, TimeoutError and
-    ValueError."""
+    """Hold the conversation. Returns the sums of what the proxy booked for it. Raises aiohttp.ClientError, TimeoutError
+    and ValueError."""
     headers = {"authorization": f"Bearer {key}"}
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
     async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
@@ -148,7 +148,7 @@ def _announced(url: str, settings: Settings, model: str, system: str, *, is_free
 
 
 def _report(used: Mapping[str, Any]) -> Sequence[str]:
-    """Three lines: what was read and written, what it cost, and what it would have cost."""
+    """Three lines: the tokens that were read and written, the cost, and the cost without Stratiform."""
     prompt_tokens, read, written, cost, saved = (used[name] for name in _SUMS)
     other = cost + saved
     lines = [

@@ -1,8 +1,8 @@
-"""Several processes that serve one socket, and the one above them that starts, watches and ends them.
+"""Several processes that serve one socket, and the parent process that starts, watches and ends them.
 
-The socket is bound once and shared: a connection that waits when a worker dies is taken by another one. A worker that
-dies is started anew in its slot; one that cannot start at all ends the whole. Each worker watches the process above it,
-and ends in order where that one is gone.
+The socket is bound once and shared: if a worker dies, another worker takes the waiting connections. A worker that dies
+is started anew in its slot. A worker that cannot start at all ends the whole. Each worker watches the parent process,
+and ends in order if the parent is gone.
 """
 
 import logging
@@ -29,8 +29,8 @@ _INTERRUPTED = 130  # what a shell expects of a command that SIGINT has ended
 _HANDLED = (*_SIGNALS, signal.SIGHUP)
 
 Work = Callable[[int, socket.socket], int]
-"""Serves in the slot of that number until a signal says so, or until the socket can be read: its other end, which the
-process above holds, is gone. The process's exit code."""
+"""Serves in the slot of that number until a signal ends it, or until the socket can be read. It can be read when its
+other end, which the parent process holds, is gone. Returns the process's exit code."""
 
 
 @dataclass(slots=True)
@@ -46,8 +46,8 @@ class _Worker:
 @dataclass(slots=True)
 class Workers:
     """``count`` processes that do ``work``. A process that has not ended ``grace_s`` after it was told to is killed.
-    ``on_death`` is called with the slot of a process that ended by itself, ``on_stop`` before all are told to end.
-    SIGHUP calls ``on_reload``, whose answer says whether the running workers are told, too."""
+    ``on_death`` is called with the slot of a process that ended by itself. ``on_stop`` is called before all processes
+    are told to end. SIGHUP calls ``on_reload``; its result says whether the running workers are told, too."""
 
     work: Work
     count: int
@@ -62,7 +62,7 @@ class Workers:
 
     def run(self) -> int:
         """Run the workers until a signal ends them, or until no worker can start. Returns the exit code."""
-        # Forked from a process with one thread and nothing open but the socket: a worker is there in milliseconds.
+        # Workers are forked from a process with one thread and nothing open but the socket. A fork takes milliseconds.
         context = multiprocessing.get_context("fork")
         self._slots = [_Worker(slot) for slot in range(self.count)]
         near, far = socket.socketpair()
@@ -88,7 +88,7 @@ class Workers:
         worker.process = context.Process(
             target=_work, args=(self.work, worker.slot, near, far), name=f"worker-{worker.slot}"
         )
-        # A signal that comes before the worker has handlers of its own must wait, not reach ours in its place.
+        # A signal that comes before the worker has its own handlers must wait, and not reach the parent's handlers.
         signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
         worker.process.start()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
@@ -96,7 +96,7 @@ class Workers:
         _log.info("worker %d is process %d", worker.slot, worker.process.pid)
 
     def _reload(self) -> None:
-        """Workers that run read the configuration again; those that start later inherit it from this process."""
+        """Let running workers read the configuration again. Workers that start later inherit it from this process."""
         self._reloads = False
         if not self.on_reload():
             return
@@ -105,7 +105,7 @@ class Workers:
                 os.kill(worker.process.pid, signal.SIGHUP)
 
     def _look_after(self) -> int:
-        """Clear the slots of processes that ended. Returns the exit code of the whole if that is the end of it."""
+        """Clear the slots of processes that ended. Returns the exit code of the whole if the whole must end."""
         for worker in self._slots:
             process = worker.process
             if process is None or process.exitcode is None or self._stops:
@@ -147,7 +147,7 @@ class Workers:
 
     @contextmanager
     def _woken_by_signals(self) -> Iterator[socket.socket]:
-        """A socket that can be read once a signal came."""
+        """A socket that can be read after a signal came."""
 
         def stop(number: int, frame: object) -> None:
             self._stops = True
@@ -175,16 +175,16 @@ def _work(work: Work, slot: int, near: socket.socket, far: socket.socket) -> Non
     signal.set_wakeup_fd(-1)
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_DFL)
-    # What was read when the worker was forked is as new as what this signal would have it read.
+    # SIGHUP is ignored: the configuration at the fork is as new as the one that the signal would make the worker read.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
-    # Only the process above keeps this end.
+    # Only the parent process keeps this end.
     far.close()
     raise SystemExit(work(slot, near))
 
 
 def _wait(waker: socket.socket, processes: Iterable[BaseProcess], timeout: float | None) -> None:
-    """Wait until a process ends or a signal comes, and no longer than that."""
+    """Wait until a process ends, a signal comes, or the timeout is over."""
     wait([waker, *(process.sentinel for process in processes)], timeout)
     with suppress(BlockingIOError):
         while waker.recv(1024):

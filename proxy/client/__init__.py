@@ -1,9 +1,9 @@
 """A small helper for clients of structured context.
 
-What comes in is what a client shows of its repository: files, symbols, pages, a review, images. What goes out is the
-value for ``extra_body={"stratiform": ...}`` of the OpenAI SDK, in which each content is sent once and named by its
-digest afterwards; where the proxy has lost one, ``chat`` and ``achat`` send it again. The package needs nothing but the
-standard library, reads no files and opens no connections: the client's own SDK does that.
+A client gives the parts of its repository that it shows: files, symbols, pages, a review, images. It gets the value for
+``extra_body={"stratiform": ...}`` of the OpenAI SDK. In this value each content is sent once and named by its digest
+afterwards. If the proxy has lost a content, ``chat`` and ``achat`` send it again. The package needs only the standard
+library. It reads no files and opens no connections: the client's own SDK does that.
 """
 
 from proxy.client.chat import achat, chat, missing_digests, token_usage

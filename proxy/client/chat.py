@@ -1,7 +1,7 @@
 """Chat requests with structured context, through an OpenAI client: contents that the proxy lacks are sent again.
 
-Any client serves that has ``chat.completions.create`` as the OpenAI SDK has it, and whose errors have ``status_code``
-and ``body``.
+Any client works that has the OpenAI SDK's ``chat.completions.create``, and whose errors have ``status_code`` and
+``body``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,9 +15,9 @@ _CONFLICT = 409
 
 
 def chat(client: Any, context: Context, **arguments: Any) -> Any:
-    """Calls ``client.chat.completions.create(**arguments)`` with the context in ``extra_body``, and returns what that
-    returns, which may be a stream. Where the proxy lacks contents, the request is sent again with these, and once more
-    with all of them. Raises what the client raises."""
+    """Calls ``client.chat.completions.create(**arguments)`` with the context in ``extra_body``, and returns its result,
+    which may be a stream. If the proxy lacks contents, the request is sent again with these contents, and once more
+    with all contents. The client's errors are raised as they are."""
     for attempt in _attempts(context, arguments):
         with attempt as complete:
             return client.chat.completions.create(**complete)
@@ -25,7 +25,7 @@ def chat(client: Any, context: Context, **arguments: Any) -> Any:
 
 
 async def achat(client: Any, context: Context, **arguments: Any) -> Any:
-    """The same for an asynchronous client."""
+    """The same as ``chat``, for an asynchronous client."""
     for attempt in _attempts(context, arguments):
         with attempt as complete:
             return await client.chat.completions.create(**complete)
@@ -33,7 +33,7 @@ async def achat(client: Any, context: Context, **arguments: Any) -> Any:
 
 
 def missing_digests(error: BaseException | None) -> list[str] | None:
-    """The digests of the contents that the proxy lacks; None where the error is another one."""
+    """The digests of the contents that the proxy lacks; None for any other error."""
     body = getattr(error, "body", None)
     if getattr(error, "status_code", None) != _CONFLICT or not isinstance(body, Mapping):
         return None
@@ -45,8 +45,8 @@ def missing_digests(error: BaseException | None) -> list[str] | None:
 
 
 def token_usage(answer: Any) -> dict[str, Any] | None:
-    """What the request of an answer used, or that of a stream whose chunk this is; None where it does not say so. Any
-    answer of the OpenAI SDK serves, and any that was read from JSON."""
+    """The usage of the request that belongs to an answer or to a chunk of a stream; None if it does not hold the usage.
+    The answer may be one of the OpenAI SDK, or one that was read from JSON."""
     section = answer.get("stratiform") if isinstance(answer, Mapping) else getattr(answer, "stratiform", None)
     found = section.get("token_usage") if isinstance(section, Mapping) else None
     return dict(found) if isinstance(found, Mapping) else None

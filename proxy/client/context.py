@@ -1,4 +1,4 @@
-"""What one conversation shows of its repository, as the section ``stratiform`` of its requests."""
+"""The parts of a repository that one conversation shows, as the section ``stratiform`` of its requests."""
 
 import json
 import os
@@ -13,9 +13,10 @@ from typing import Any, Literal
 Path = str | os.PathLike[str]
 TierName = Literal["L0", "L1", "L2", "L3"]
 Minimum = Literal["chunk_messages", "chunk_tokens", "keep_messages", "keep_tokens"]
-"""When the oldest messages are frozen: so many of them, with so many tokens, and so much stays behind them."""
+"""The minimums for freezing the oldest messages: how many messages and tokens are frozen at once, and how many messages
+and tokens stay behind them."""
 MOST_DELIVERED = 50_000
-"""So many digests are remembered. The oldest are forgotten first, and their contents are sent again."""
+"""How many digests are remembered. The oldest are forgotten first, and their contents are sent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +30,16 @@ class Context:
     """The state of one conversation. A path may be given in any spelling; ``./a.py`` and ``a.py`` are one file.
 
     ``session`` is the conversation's name; without one the proxy recognises the conversation by its messages.
-    ``assembly`` is ``tiered`` or ``flat``. Without ``use_repo_map`` neither tree nor symbols are sent to the model.
+    ``assembly`` is ``tiered`` or ``flat``. If ``use_repo_map`` is off, neither tree nor symbols are sent to the model.
     ``detach`` says whether, or by which minimums, the proxy freezes the oldest messages into a panel; None leaves it to
     the operator. ``compaction`` lets the proxy shorten the conversation by a call of its own. ``return_usage``: each
     answer says what its request used (``token_usage`` reads that).
 
-    A message is named by its index in the ``messages`` of the request. What is said of a message stays until
-    ``forget`` or ``forget_all``: a client that takes messages out of its list, or puts some in, says all of it anew.
+    A message is named by its index in the ``messages`` of the request. A setting for a message stays until ``forget``
+    or ``forget_all``. A client that removes messages from its list, or inserts some, must make all these settings anew.
 
-    ``body`` never changes the context. ``delivered`` and ``missing`` tell it what became of a body: ``chat`` and
-    ``achat`` do this by themselves.
+    ``body`` never changes the context. ``delivered`` and ``missing`` tell the context the outcome of a body: ``chat``
+    and ``achat`` call them by themselves.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Context:
         compaction: bool = False,
         return_usage: bool = False,
     ) -> None:
-        # The members that each request has as they stand here; None: it does not have the member.
+        # The members that each request has, exactly as they are here. None: the request does not have the member.
         self._fields: dict[str, Any] = {
             "session": session or None,
             "assembly": None if assembly == "tiered" else assembly,
@@ -67,7 +68,7 @@ class Context:
         self._review: dict[str, Any] | None = None
         self._drops_review = False
         self._images: list[str] = []
-        # What is said with one request only, by the member of the section.
+        # The values that are sent with one request only, by the member of the section.
         self._once: dict[str, dict[str, None]] = {"removed": {}, "modified": {}, "broken": {}}
         self._panels: dict[str, dict[str, str]] = {}
         self._metas: dict[int, dict[str, Any]] = {}
@@ -75,13 +76,13 @@ class Context:
         self._delivered: OrderedDict[str, None] = OrderedDict()
 
     def select(self, path: Path, text: str | None) -> None:
-        """Show a file by its whole text; None where it cannot be read as text. Raises ValueError for a text with half
-        of a surrogate pair."""
+        """Show a file by its whole text. ``text`` is None if the file cannot be read as text. Raises ValueError for a
+        text with half of a surrogate pair."""
         self._list(path, text, is_selected=True)
 
     def show(self, path: Path, text: str | None = None) -> None:
-        """Show a file by its symbols. The proxy makes them of the text; without a text give them with
-        ``set_symbols``."""
+        """Show a file by its symbols. The proxy makes the symbols from the text. If there is no text, give the symbols
+        with ``set_symbols``."""
         self._list(path, text, is_selected=False)
 
     def hide(self, path: Path) -> None:
@@ -95,15 +96,15 @@ class Context:
         self._once["removed"][_key(path)] = None
 
     def mark_modified(self, path: Path) -> None:
-        """Count the file as changed in the next request, whatever its text says."""
+        """Count the file as changed in the next request, even if its text is the same."""
         self._once["modified"][_key(path)] = None
 
     def mark_broken(self, *tiers: TierName) -> None:
-        """Count these tiers as broken in the next request: what they hold will not be in the provider's cache."""
+        """Count these tiers as broken in the next request: their content will not be in the provider's cache."""
         self._once["broken"] |= dict.fromkeys(tiers)
 
     def set_symbols(self, path: Path, block: str) -> None:
-        """Set a file's symbols, which come from an index of the client's own."""
+        """Set a file's symbols, which come from the client's own index."""
         self._symbols[_key(path)] = block
         self._once["removed"].pop(_key(path), None)
 
@@ -112,12 +113,12 @@ class Context:
         self._fields["legend"] = text or None
 
     def tree(self, paths: Iterable[Path] | bool) -> None:
-        """Set the paths of the repository's tree: True shows those of the listed files, False shows no tree."""
+        """Set the paths of the repository's tree. True shows the paths of the listed files, False shows no tree."""
         shown = paths or None if isinstance(paths, bool) else list(dict.fromkeys(_key(path) for path in paths))
         self._fields["tree"] = shown
 
     def add_url(self, url: str, content: str, *, title: str = "", symbols: str = "") -> None:
-        """Show a page that the client has fetched. A request takes three pages at most."""
+        """Show a page that the client has fetched. A request may have at most three pages."""
         self._urls[url] = {"url": url, "content": content} | _said(title=title, symbols=symbols)
 
     def drop_url(self, url: str) -> None:
@@ -155,8 +156,8 @@ class Context:
         self._images.append(url)
 
     def set_panel(self, id: str, content: str, *, kind: str = "", header: str = "") -> None:
-        """Show a live panel, or show it as it is now. ``id`` consists of ASCII letters, digits, ``_`` and ``-``. A
-        panel that is set again keeps its place; with an empty content it is not shown. Raises ValueError for half of a
+        """Show a live panel, or update its content. ``id`` consists of ASCII letters, digits, ``_`` and ``-``. A panel
+        that is set again keeps its place. A panel with empty content is not shown. Raises ValueError for half of a
         surrogate pair."""
         try:
             (header + content).encode()
@@ -185,8 +186,8 @@ class Context:
         context: Mapping[str, Mapping[str, Any]] | None = None,
         extra: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Set what each request from now on asks of the operator's prompts, in place of what was asked before. Without
-        an argument the requests ask for nothing."""
+        """Set which of the operator's prompts each request asks for from now on. This replaces earlier settings.
+        Without an argument the requests ask for no prompts."""
         self._asked["prompts"] = _said(
             persona=persona,
             override=override,
@@ -208,8 +209,8 @@ class Context:
         summary: str = "",
         virtual_files: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Set the capability profile of each request from now on, and the parts that are fitted to its context window,
-        in place of what was set before. The proxy takes parts only from a context that shows nothing else."""
+        """Set the capability profile of each request from now on, and the parts that are fitted to its context window.
+        This replaces earlier settings. The proxy takes parts only from a context that shows nothing else."""
         self._asked["window"] = _said(
             profile=profile,
             instruction=instruction,
@@ -221,7 +222,7 @@ class Context:
         )
 
     def summarize(self, index: int, tl_dr: str) -> None:
-        """Send ``tl_dr`` in place of this message's content. Raises ValueError for a blank one."""
+        """Send ``tl_dr`` in place of this message's content. Raises ValueError if ``tl_dr`` is blank."""
         if not tl_dr.strip():
             raise ValueError("a summarized message needs a text: delete a message that shall say nothing")
         self._describe(index, {"status": "summarized", "tl_dr": tl_dr})
@@ -231,20 +232,19 @@ class Context:
         self._describe(index, {"status": "deleted"})
 
     def detach(self, index: int) -> None:
-        """Stop sending this message, because it is shown elsewhere, as in a panel."""
+        """Stop sending this message, because it is shown elsewhere, for example in a panel."""
         self._describe(index, {"status": "detached"})
 
     def forget(self, index: int) -> None:
-        """Send this message as it is again."""
+        """Send this message unchanged again."""
         self._metas.pop(index, None)
 
     def forget_all(self) -> None:
-        """Send all messages as they are: the client's list of messages is another one now."""
+        """Send all messages unchanged: the client's list of messages has changed."""
         self._metas.clear()
 
     def body(self, *, whole: bool = False) -> dict[str, Any]:
-        """The value of ``stratiform``. Contents that were delivered stand in it as digests, unless it shall be
-        ``whole``."""
+        """The value of ``stratiform``. Delivered contents are in it as digests, unless the body shall be ``whole``."""
         files = [self._file(path, file, whole) for path, file in self._files.items()]
         body: dict[str, Any] = {"files": files} | _said(
             symbols=[{"path": path, "block": block} for path, block in self._symbols.items()],
@@ -260,17 +260,17 @@ class Context:
         elif self._drops_review:
             body["review"] = None
         if self._has_history:
-            # The rules of the history hold where panels are sent, and if there are none.
+            # The panels are sent even if there are none: then the rules of the history hold.
             body["panels"] = [dict(panel) for panel in self._panels.values()]
         body |= _said(messages_meta=[dict(self._metas[index]) for index in sorted(self._metas)])
         asked = _said(**deepcopy(self._asked))
         if asked and body == {"files": []}:
-            body = {}  # Parts of a window go with no structured context, not even with an empty one.
+            body = {}  # Parts of a window cannot go with structured context, not even with an empty one.
         return body | asked | _said(return_usage=self._returns_usage or None)
 
     def delivered(self, body: Mapping[str, Any]) -> None:
-        """Note that a request with this body has been answered. Its contents need not be sent again, and what holds for
-        one request only ends with it."""
+        """Note that a request with this body has been answered. Its contents need not be sent again, and settings for
+        one request only end with it."""
         for file in body.get("files", ()):
             if isinstance(file.get("content"), str):
                 self._remember(text_digest(file["content"]))
@@ -285,7 +285,7 @@ class Context:
         del self._images[: len(body.get("images", ()))]
 
     def missing(self, digests: Iterable[str]) -> None:
-        """Note that the proxy lacks these contents: the next body has them again."""
+        """Note that the proxy lacks these contents: the next body contains them again."""
         for digest in digests:
             self._delivered.pop(digest, None)
 
@@ -321,7 +321,7 @@ class Context:
 
 
 def _said(**fields: Any) -> dict[str, Any]:
-    """The fields that are set. False is a value; an empty text, list or mapping is none."""
+    """The fields that are set. False is a value; an empty text, list or mapping is not."""
     return {name: value for name, value in fields.items() if value or value is False}
 
 
@@ -332,14 +332,14 @@ def _key(path: Path) -> str:
 
 
 def text_digest(text: str) -> str:
-    """The SHA-256 of the text in UTF-8, as lower-case hexadecimal digits. Raises ValueError where the text holds half
-    of a surrogate pair, which has no form in UTF-8."""
+    """The SHA-256 of the text in UTF-8, as lower-case hexadecimal digits. Raises ValueError if the text holds half of a
+    surrogate pair, which UTF-8 cannot represent."""
     return sha256(text.encode()).hexdigest()
 
 
 def review_digest(review: Mapping[str, object]) -> str:
-    """The same of a review's JSON object in the canonical form of RFC 8785. The object is taken exactly as it is sent:
-    strings, arrays of strings, objects of strings, and None."""
+    """The same digest for a review's JSON object in the canonical form of RFC 8785. The object is taken exactly as it
+    is sent: strings, arrays of strings, objects of strings, and None."""
     return text_digest(json.dumps(_ordered(review), ensure_ascii=False, separators=(",", ":")))
 
 

@@ -3,7 +3,7 @@
     python -m proxy.client.example_panels --base-url http://127.0.0.1:4000/v1 --model claude "What is left to do?"
 
 The panels are the files of a folder, the output of ``git status``, and a list of tasks. They are read again before each
-question: whoever edits a file or the list while the chat waits sees that the model knows. Without questions on the
+question: if you edit a file or the list while the chat waits, the model knows the change. Without questions on the
 command line the chat asks for them, until the input ends. The oldest messages of a long chat are frozen.
 """
 
@@ -25,14 +25,14 @@ _HIDDEN_FOLDERS = ("node_modules", "__pycache__")
 
 
 def refresh(context: Context, folder: Path, todo: Path) -> None:
-    """Show the folder as it is now. What has not changed is sent in the same bytes, and stays in the cache."""
+    """Show the current state of the folder. Unchanged content is sent in the same bytes, and stays in the cache."""
     context.set_panel("tree", tree_of(folder), kind="tree", header=f"Files of {folder.name}")
     context.set_panel("git", git_status(folder), kind="git", header="git status")
     context.set_panel("todo", text_of(todo), kind="todo", header="Tasks")
 
 
 def tree_of(folder: Path) -> str:
-    """The files of the folder and of the folders in it, one a line, in an order that does not change by itself."""
+    """The files of the folder and of its subfolders, one a line, in an order that does not change by itself."""
     paths: list[str] = []
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _HIDDEN_FOLDERS)
@@ -43,7 +43,7 @@ def tree_of(folder: Path) -> str:
 
 
 def git_status(folder: Path) -> str:
-    """What ``git status`` says; nothing where there is no repository, or no git, so that no panel is shown."""
+    """The output of ``git status``. It is empty if there is no repository or no git; then no panel is shown."""
     try:
         command = ["git", "-C", str(folder), "status", "--short", "--branch"]
         return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=10, check=True).stdout
@@ -52,7 +52,7 @@ def git_status(folder: Path) -> str:
 
 
 def text_of(path: Path) -> str:
-    """The text of a file; nothing where there is none."""
+    """The text of a file; empty if there is no file."""
     try:
         return path.read_text("utf-8", errors="replace")
     except OSError:
@@ -60,7 +60,7 @@ def text_of(path: Path) -> str:
 
 
 def asked(questions: Sequence[str]) -> Iterator[str]:
-    """The questions of the command line, or those that are typed."""
+    """The questions of the command line, or else the questions that the user types."""
     yield from questions
     with suppress(EOFError):
         while not questions:

@@ -14,8 +14,8 @@ _TIMEOUT_S = 30.0
 async def usages(
     base_url: str, key: str, requests: Iterable[Request], headers: Mapping[str, str]
 ) -> AsyncIterator[Usage]:
-    """Send one session, and give the usage that each answer reports. Each session has a key of its own, so that the
-    proxy and the provider keep them apart. ``headers`` go with every request. Raises openai.OpenAIError."""
+    """Send one session, and yield the usage that each answer reports. Each session has its own key, so that the proxy
+    and the provider keep the sessions apart. ``headers`` go with every request. Raises openai.OpenAIError."""
     async with AsyncOpenAI(base_url=base_url, api_key=key, max_retries=0, timeout=_TIMEOUT_S) as client:
         for request in requests:
             timed = {**headers, TIME_HEADER: f"{request.at:.3f}"}

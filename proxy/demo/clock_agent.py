@@ -1,4 +1,4 @@
-"""An agent whose instructions begin with the time of day: in the client's own order nothing is ever read again."""
+"""An agent whose instructions begin with the time of day. In the client's own order, nothing is ever read again."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -58,7 +58,7 @@ def clock_agent() -> Sample:
 
 
 def instructions(at: float) -> str:
-    """The system prompt, as it is made for every request anew."""
+    """The system prompt. It is made anew for every request."""
     now = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
     return f"Current date and time: {now} UTC\n\n{_INSTRUCTIONS}"
 

@@ -1,4 +1,4 @@
-"""The cost of a session: as the provider reported it, and beside it the same requests under other policies."""
+"""The cost of a session as the provider reported it, and the cost of the same requests under other policies."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ _BASELINES = {AS_SENT: as_sent, SYSTEM_LAST: system_and_last}
 
 
 class Tally:
-    """One session so far. ``usd`` is the cost of its prompts by policy, and ``uncached_usd`` their cost without any
+    """One session so far. ``usd`` is the cost of its prompts by policy, and ``uncached_usd`` is their cost without any
     cache."""
 
     def __init__(self, sample: Sample, setting: Setting, price: Price) -> None:
@@ -31,7 +31,8 @@ class Tally:
         self.usd = dict.fromkeys(totals, 0.0)
 
     def add(self, usage: Usage, sent: bytes) -> None:
-        """The next request was answered: ``usage`` is what was reported, ``sent`` what had reached the provider."""
+        """Count the next answered request. ``usage`` is the reported usage; ``sent`` is the body that reached the
+        provider."""
         step = self._trace.steps[self.requests]
         self.requests += 1
         dialect = self.setting.profile.dialect
@@ -62,7 +63,7 @@ class Sum:
     violations: int
 
     def saved_usd(self, policy: str) -> float:
-        """How much less we cost than another policy."""
+        """How much less the planner's requests cost than those of another policy."""
         return self.usd[policy] - self.usd[OURS]
 
     def saved_share(self, policy: str) -> float:

@@ -1,7 +1,8 @@
 """A file editing chat in the shape of aider 0.86 (edit format ``diff``, a Claude model), with commit message calls.
 
-System text, repository map and acknowledgement, the conversation so far, the files as they are now and acknowledgement,
-the prompt: each request renders map and files anew. The framing words are aider's; all other text is written here.
+A request consists of the system text, the repository map and its acknowledgement, the conversation so far, the current
+files and their acknowledgement, and the prompt. Each request renders map and files anew. The framing words are aider's;
+all other text is written here.
 """
 
 import difflib
@@ -12,7 +13,7 @@ from proxy.core.value import dataclass
 from proxy.demo.sample import BEGIN, Message, Request, Sample, assistant, chat, system, user
 from proxy.demo.source import TEST_LOOKUP, TEST_NAME, SourceFile, file_of_tests, function, source_file
 
-# What an editor chat of this kind fences files with: the first pair of which no file has a line that begins with one.
+# The fences around files in an editor chat of this kind. The first pair is used that begins no line of any file.
 _FENCES = (
     ("```", "```"), ("````", "````"), ("<source>", "</source>"), ("<code>", "</code>"), ("<pre>", "</pre>"),
     ("<codeblock>", "</codeblock>"), ("<sourcecode>", "</sourcecode>"),
@@ -120,7 +121,8 @@ Only ever return code in a *SEARCH/REPLACE block*!
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One turn: the request, and the change that answers it. ``old`` empty: the new function ``added`` is appended."""
+    """One turn: the request, and the change that answers it. If ``old`` is empty, the new function ``added`` is
+    appended."""
 
     path: str
     prompt: str
@@ -173,12 +175,12 @@ EDITS = (
 
 
 def editor_chat() -> Sample:
-    """Twelve turns over five files, one of which changes with each; a commit message call behind every turn."""
+    """Twelve turns over five files. Each turn changes one file, and a commit message call follows it."""
     return Sample("editor", "aider-style editor", tuple(_requests()))
 
 
 def chat_files() -> list[SourceFile]:
-    """The five files in the chat, as they are at the beginning."""
+    """The five files in the chat, in their state at the beginning."""
     return [
         source_file("shop/orders.py", "Orders, and what they are made of.", range(4)),
         source_file("shop/ledger.py", "The ledger: every booking and its counterpart.", range(8, 14)),
@@ -228,12 +230,12 @@ def shown(files: Mapping[str, str]) -> str:
 
 
 def line_ended(text: str) -> str:
-    """The text with a line break at its end; nothing stays nothing."""
+    """The text with a line break at its end. An empty text stays empty."""
     return text if not text or text.endswith("\n") else text + "\n"
 
 
 def repository_map(turn: int) -> str:
-    """The map with the signatures of other files. It shows the ones that the chat has mentioned, so it changes from
+    """The map with the signatures of other files. It shows the files that the chat has mentioned, so it changes from
     turn to turn."""
     entries, shift = [_MAP], turn - (turn % 3 == 2)
     for number in range(14):

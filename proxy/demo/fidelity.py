@@ -1,4 +1,4 @@
-"""A check that what reached the provider holds all that a client has said, whatever form it was sent in."""
+"""Checks that the requests that reached the provider hold everything that a client has said, in any form."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -8,14 +8,14 @@ from proxy.core.value import dataclass, field
 from proxy.demo.sample import Message
 
 _PANEL_CALL = "panel_"
-# Shorter texts may stand within others by chance.
+# Shorter texts may be part of others by chance.
 _DISTINCT_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The content that must reach the provider: the ``conversation`` in its order, and each of the ``contents``, by
-    name, once. The ``hidden`` texts must not. ``is_frozen``: old messages of the conversation may stand as text in a
+    name, once. The ``hidden`` texts must not reach it. ``is_frozen``: old messages of the conversation may be text in a
     panel."""
 
     conversation: Sequence[Message]
@@ -24,7 +24,7 @@ class Wanted:
     is_frozen: bool = False
 
     def losses(self, sent: bytes) -> list[str]:
-        """The parts that are missing in a request, stand there twice, or are out of order; empty where all is well."""
+        """The parts that are missing in a request, are there twice, or are out of order; empty if all is well."""
         messages = orjson.loads(sent)["messages"]
         said, wanted = list(map(_said, messages)), list(map(_said, self.conversation))
         texts = [_text(message) for message, one in zip(messages, said, strict=True) if one not in wanted]
@@ -36,7 +36,7 @@ class Wanted:
         return [*found, *lost] if lost or is_prompt_last else [*found, "something stands behind the prompt"]
 
     def live_messages(self, sent: bytes) -> int:
-        """How many messages of the conversation stand in a request as messages, and not in a frozen part."""
+        """How many messages of the conversation are in a request as messages, and not in a frozen part."""
         said = set(map(_said, orjson.loads(sent)["messages"]))
         return sum(_said(message) in said for message in self.conversation)
 
@@ -52,12 +52,13 @@ class Wanted:
                 yield f"{name} is not selected, and stands there in full"
 
     def _times_in(self, text: str) -> int:
-        """How often a text stands in the contents: files may be equal, or hold one another."""
+        """How often a text occurs in the contents: files may be equal, or one may contain another."""
         return sum(other.count(text) for other in self.contents.values())
 
 
 def _in_order(wanted: Sequence[str], said: Sequence[str]) -> Iterator[str]:
-    """The first message that is not among those that arrived, or in their text, behind the ones in front of it."""
+    """The first message that did not arrive after the messages before it, neither as a message nor within their
+    text."""
     at = 0
     for number, one in enumerate(wanted, 1):
         try:
@@ -68,7 +69,7 @@ def _in_order(wanted: Sequence[str], said: Sequence[str]) -> Iterator[str]:
 
 
 def _parted(messages: Sequence[Message]) -> Iterator[str]:
-    """Calls of panels whose result does not follow them at once."""
+    """Panel calls whose result does not follow at once."""
     for message, behind in zip(messages, [*messages[1:], {}], strict=True):
         for call in message.get("tool_calls") or []:
             if call["id"].startswith(_PANEL_CALL) and behind.get("tool_call_id") != call["id"]:

@@ -1,4 +1,4 @@
-"""Remembers what reached the provider, so that the demo can check it against what the clients sent."""
+"""Remembers the requests that reached the provider, so that the demo can compare them with the clients' requests."""
 
 from proxy.engine.headers import get
 from proxy.ports import Answer, Call, Upstream
@@ -19,5 +19,5 @@ class RequestRecorder:
         return await self._inner.open(call)
 
     async def aclose(self) -> None:
-        """Close the other one."""
+        """Close the other upstream."""
         await self._inner.aclose()

@@ -1,4 +1,4 @@
-"""A sample session: what a client would send, and when."""
+"""A sample session: the requests that a client would send, with their times."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,8 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request: ``body`` as a client hands it to its SDK, ``at`` in unix seconds of the session's own time."""
+    """One request. ``body`` is in the form in which a client gives it to its SDK. ``at`` is in unix seconds of the
+    session's own time."""
 
     at: float
     body: dict[str, Any]
@@ -25,7 +26,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A session with a name, and in a few words what kind of client it is."""
+    """A session with a name, and a short description of the kind of client."""
 
     name: str
     client: str

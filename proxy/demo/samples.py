@@ -8,5 +8,5 @@ from proxy.demo.tool_agent import tool_agent
 
 
 def samples() -> list[Sample]:
-    """One of each kind of client."""
+    """One session of each kind of client."""
     return [editor_chat(), tool_agent(), clock_agent(), support_chat()]

@@ -104,7 +104,7 @@ def test_@noun_with_a_long_name_is_refused(store: Store) -> None:
     @noun = make_@noun(store, name="x" * 201)
     assert check_@noun(@noun, Rules()) == ["name does not fit the label"]
 """
-# The first seven are what source files are made of.
+# Source files are made of the first seven.
 TEMPLATES = (_FIND, _TOTAL, _CHECK, _RANK, _CHANGE, _EXPORT, _MERGE, _TEST, _TEST_LOOKUP, _TEST_NAME)
 SOURCE, TEST, TEST_LOOKUP, TEST_NAME = range(7), 7, 8, 9
 
@@ -140,7 +140,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file. ``text`` is all of it."""
+    """One file. ``text`` is its whole text."""
 
     path: str
     head: str
@@ -179,7 +179,7 @@ def file_of_tests(path: str, title: str, nouns: Sequence[int]) -> SourceFile:
 
 
 def function(template: int, noun: int) -> Function:
-    """One function that stands in no file yet."""
+    """One function that is in no file yet."""
     return next(_functions([NOUNS[noun % len(NOUNS)]], [TEMPLATES[template]]))
 
 

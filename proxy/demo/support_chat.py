@@ -98,7 +98,7 @@ _TOPICS = (
     ("seasons", "A season", "opened, extended and closed", "Calendar"),
 )
 
-# What is asked, and which documents are found for it: (topic, section).
+# The questions, and the documents that are found for each: (topic, section).
 _QUESTIONS = (
     ("How do I pause a subscription for two weeks?", (5, 2, 3, 12)),
     ("And is the customer told about it?", (5, 12, 2, 15)),

@@ -20,19 +20,19 @@ _LEARNING_TURNS = 10
 
 @dataclass(frozen=True, slots=True)
 class Sending(Request):
-    """One request, and what of it must reach the provider."""
+    """One request, and the content of it that must reach the provider."""
 
     wanted: Wanted
 
 
 @dataclass(slots=True)
 class FormTally:
-    """One form of a session so far. ``key`` is the client's: each form of each session is an account of its own.
+    """One form of a session so far. ``key`` is the client's key: each form of each session is a separate account.
 
-    ``usd`` is the cost of its prompts and ``uncached_usd`` their cost without a cache. ``late`` are the bills after the
-    first ten turns. ``uploaded`` are the bytes of the bodies that the client has sent. Where ``marks`` is given, that
-    account at the provider bills the same requests with markers on the system prompt and the last message, sent past
-    the proxy: ``marked_usd``.
+    ``usd`` is the cost of its prompts, and ``uncached_usd`` is their cost without a cache. ``late`` are the bills after
+    the first ten turns. ``uploaded`` is the number of bytes of the bodies that the client has sent. If ``marks`` is
+    given, that account at the provider bills the same requests with markers on the system prompt and the last message,
+    sent without the proxy. ``marked_usd`` is their cost.
     """
 
     form: StrEnum
@@ -64,8 +64,8 @@ class FormTally:
         return self.usd / self.uncached_usd if self.uncached_usd else None
 
     def add(self, usage: Usage, sent: bytes) -> None:
-        """The next request was answered: ``usage`` is what was reported, ``sent`` what had reached the provider. Raises
-        ValueError where the provider refuses the same request with plain markers."""
+        """Count the next answered request. ``usage`` is the reported usage; ``sent`` is the body that reached the
+        provider. Raises ValueError if the provider refuses the same request with plain markers."""
         sending = self.sendings[self.requests]
         wanted = sending.wanted
         self.requests += 1

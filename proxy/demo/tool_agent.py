@@ -1,4 +1,4 @@
-"""A coding agent that calls tools: every request is the one before it with something appended."""
+"""A coding agent that calls tools. Every request is the request before it with something appended."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -70,7 +70,7 @@ def tools(count: int = len(_TOOLS)) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One answer of the model: what it says, which tools it calls, and what they give."""
+    """One answer of the model: its text, its tool calls, and their results."""
 
     words: str
     calls: tuple[tuple[str, dict[str, str]], ...]

@@ -1,4 +1,4 @@
-"""Reads logs and reports: the way from files to a ``Report``."""
+"""Reads log files and makes a ``Report`` of them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -21,12 +21,12 @@ _MOST_PROBLEMS = 1_000
 NONE_READ = "holds no call of a model that can be read"
 
 Progress = Callable[[Path, int, int], None]
-"""Called with a file, the bytes of it that were read, and its bytes."""
+"""Called with a file, how many of its bytes were read, and how many bytes it has."""
 
 
 def examine(paths: Sequence[Path], rules: Rules, setting: Setting, on_progress: Progress) -> Report:
-    """Read the files and report. ``rules`` say what holds for a model, ``setting`` how requests are replayed. Raises
-    OSError where the disk is full."""
+    """Read the files and report. ``rules`` are the rules and prices of each model; ``setting`` says how requests are
+    replayed. Raises OSError if the disk is full."""
     setting = replace(setting, encode=counted_once(setting.encode))
     problems: dict[tuple[str, str], Problem] = {}
     files = set[Path]()
@@ -37,7 +37,7 @@ def examine(paths: Sequence[Path], rules: Rules, setting: Setting, on_progress: 
             if isinstance(found, Call):
                 intake.take(found)
                 continue
-            # Many records of a file that are left out for the same reason are one problem.
+            # If many records of a file are left out for the same reason, they count as one problem.
             file = printable(str(path))
             known = problems.get((file, found.text))
             if known is not None:
@@ -51,7 +51,7 @@ def examine(paths: Sequence[Path], rules: Rules, setting: Setting, on_progress: 
 
 
 def _read(paths: Sequence[Path], on_progress: Progress) -> Iterator[tuple[Path, Call | Problem]]:
-    """All that is in the files that are named, and in the logs of the folders that are named, by name."""
+    """Everything in the named files, and in the logs of the named folders, by name."""
     for named in dict.fromkeys(paths):
         files = [named]
         if named.is_dir():

@@ -1,4 +1,4 @@
-"""Calls in the order of time become findings about their clients: the culprits, their losses, and the cache."""
+"""Turns calls in the order of time into findings about their clients: the culprits, their losses, and the cache."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,14 +19,13 @@ from proxy.doctor.readers.call import Call, CutSizes, Gap
 
 _CULPRITS = 5_000
 _MODELS = 100
-# A longer pause lies between two logs.
+# A longer pause counts as the gap between two logs.
 _LONGEST_PAUSE_S = 30 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """The key by which breaks are added up. ``sign`` is what a line evidently is, empty where it is nothing that is
-    known."""
+    """The key by which breaks are added up. ``sign`` is the evident kind of a line, empty if the kind is not known."""
 
     kind: str
     piece: str
@@ -49,13 +48,14 @@ class Loss:
 class Client:
     """One client.
 
-    ``bodies`` are the calls whose requests are kept for a replay, and ``size`` their bytes; ``chats`` are all that ask
-    for a chat completion. ``told`` calls have a usage, and ``unpriced`` ones a model of an unknown price. ``usd`` is
-    what the prompts have cost whose usage is told. ``largest`` is the largest prompt of each session, added up.
-    ``agreed`` of ``compared`` breaks have the cause that the provider itself has named. ``span_s`` are the seconds that
-    the log covers, and ``last`` is the time of the last call. ``keys`` are the fields by which the providers of these
-    calls keep a conversation on one machine, empty for a provider that has none. ``notes`` are sentences on what is not
-    known, besides the gaps; ``modes_untold`` says why nothing is replayed, where it is not that nothing was kept.
+    ``bodies`` are the calls whose requests are kept for a replay, and ``size`` is the number of their bytes. ``chats``
+    counts all calls that ask for a chat completion. ``told`` counts the calls with a usage, and ``unpriced`` the calls
+    to a model of an unknown price. ``usd`` is the cost of the prompts whose usage is known. ``largest`` is the sum of
+    the largest prompts of all sessions. ``agreed`` of ``compared`` breaks have the cause that the provider itself has
+    named. ``span_s`` are the seconds that the log covers, and ``last`` is the time of the last call. ``keys`` are the
+    fields by which the providers of these calls keep a conversation on one machine, empty for a provider that has no
+    such field. ``notes`` are sentences about unknown facts, besides the gaps. ``modes_untold`` says why nothing is
+    replayed, if the reason is not that nothing was kept.
     """
 
     bodies: list[Call] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Client:
     modes_untold: str = ""
 
     def count(self, model: str, at: float | None, usage: Usage | None, usd: float | None) -> None:
-        """Count one call, in the order of time. ``usd`` is the cost of its prompt, None where the model's price is not
+        """Count one call, in the order of time. ``usd`` is the cost of its prompt, None if the model's price is not
         known."""
         self.calls += 1
         if model in self.models or len(self.models) < _MODELS:
@@ -96,7 +96,7 @@ class Client:
             self.usd += usd or 0.0
 
     def lose(self, broken: Break, sign: str = "", cause: str = UNTOLD) -> None:
-        """Count a break. ``cause`` is what the provider calls it."""
+        """Count a break. ``cause`` is the provider's name for its cause."""
         culprit = Culprit(
             str(broken.kind), broken.culprit, broken.culprit_kind, broken.line, sign, is_waste=broken.is_waste
         )
@@ -114,12 +114,12 @@ class Client:
 UNTOLD_CULPRIT = "prompt"
 """The culprit of a break that the log does not explain; its kind is ``BreakKind.CHANGED``."""
 
-# What is remembered: of a session more than the lines of its sub-agents that take turns, and of all sessions as much as
-# fits into 100 MB, at 28 bytes a piece and the sizes of lines besides.
+# Limits of the memory. A session keeps more records than it has sub-agents that take turns. All sessions together keep
+# what fits into 100 MB, at 28 bytes a piece plus the sizes of lines.
 _RECORDS = 64
 _PIECES = 2_000_000
 _CUT_TEXTS = 64
-# A part takes as much memory as so many pieces.
+# A part takes as much memory as this number of pieces.
 _CUT_PIECES = 8
 # A conversation that loses this share at once was cut, summarised, or begun anew.
 _SHRUNK = 0.6
@@ -135,7 +135,7 @@ class _Session:
 
 
 def diagnose_all(calls: Iterable[Call], clients: Mapping[str, Client], rules: Rules) -> None:
-    """Tell each client what is found about its calls, which come in the order of time."""
+    """Add the findings about the calls to their clients. The calls come in the order of time."""
     sessions: Bounded[tuple[str, str], _Session] = Bounded(
         _PIECES,
         lambda session: (
@@ -160,7 +160,7 @@ def diagnose_all(calls: Iterable[Call], clients: Mapping[str, Client], rules: Ru
 
 
 def _break(session: _Session, call: Call, held: ModelRules) -> Break | None:
-    """The break of a call; the session then remembers it."""
+    """The break of a call. The session then remembers the call."""
     profile, usage = held.profile, call.usage
     record = call.record
     if record is None:
@@ -174,7 +174,7 @@ def _break(session: _Session, call: Call, held: ModelRules) -> Break | None:
             session.cuts.put(piece.digest, _parts(piece, call.cuts[piece.digest]))
     broken = diagnose(session.records, record, usage, profile, held.price, session.cuts)
     if call.record is None and broken is not None and broken.kind in tuple(Deviation):
-        # Whatever it was, it is no difference that anybody has seen.
+        # The log shows no difference, whatever the cause was.
         is_over = broken.kind == Deviation.EXPIRED
         broken = broken if is_over else replace(broken, kind=BreakKind.CHANGED, culprit=UNTOLD_CULPRIT, is_waste=True)
     session.records.append(record if call.record is None else record.answered(usage, profile))
@@ -183,17 +183,18 @@ def _break(session: _Session, call: Call, held: ModelRules) -> Break | None:
 
 
 def _parts(piece: PromptPiece, cuts: CutSizes) -> list[PromptPiece]:
-    """The parts of a text; its tokens are spread by their lengths."""
+    """The parts of a text. The text's tokens are spread over the parts by their lengths."""
     sizes = zip(cuts, spread(piece.tokens, (size for *_, size in cuts)), strict=True)
     return [PromptPiece(key, kind, digest, tokens, piece.place) for (key, kind, digest, _), tokens in sizes]
 
 
 def _untold(session: _Session, call: Call, usage: Usage) -> PromptRecord:
-    """A prompt that the log does not hold, as the one before it and by what it is longer: if nothing was read of that,
-    something differs. An entry that was written for an hour keeps that life while it is read."""
+    """A prompt that the log does not hold, described as the prompt before it plus the tokens by which it is longer. If
+    none of the earlier prompt was read, something differs. An entry that was written for an hour keeps that TTL while
+    it is read."""
     before = session.records[-1] if session.records else PromptRecord()
     if call.is_compacted or usage.prompt < _SHRUNK * before.total:
-        # What a summary has taken the place of could not have been read again.
+        # Content that a summary has replaced could not have been read again.
         session.records.clear()
         before = PromptRecord(is_long=before.is_long)
     grown = usage.prompt - before.total
@@ -205,7 +206,7 @@ def _untold(session: _Session, call: Call, usage: Usage) -> PromptRecord:
 
 
 def _sign(broken: Break, call: Call) -> str:
-    """The sign of the line that differs; empty where it has none."""
+    """The sign of the line that differs; empty if the line has no sign."""
     record = call.record
     if record is None or broken.culprit_kind != SYSTEM:
         return ""

@@ -22,7 +22,7 @@ from proxy.replay.trace import TraceError, chat_body
 
 
 class Entries:
-    """All calls; ``add`` and the reading may raise OSError where the disk is full."""
+    """All calls. ``add`` and reading may raise OSError if the disk is full."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the entries
@@ -30,14 +30,14 @@ class Entries:
         self._end = 0
 
     def add(self, call: Call) -> None:
-        """Keep one more. What has no time stays in the order in which it came, in front of all that has one."""
+        """Keep one more call. Calls without a time keep the order in which they came, in front of calls with a time."""
         written = msgspec.msgpack.encode(call)
         self._file.write(written)
         self._order.append((-math.inf if call.at is None else call.at, self._end, len(written)))
         self._end += len(written)
 
     def __iter__(self) -> Iterator[Call]:
-        """The calls in the order of time; of equal times, in the order in which they came."""
+        """The calls in the order of time. Calls with equal times keep the order in which they came."""
         decoder = msgspec.msgpack.Decoder(Call)
         for _, start, length in sorted(self._order):
             self._file.seek(start)
@@ -73,7 +73,7 @@ class Intake:
         )
 
     def take(self, call: Call) -> None:
-        """Keep a call. Raises OSError where the disk is full."""
+        """Keep a call. Raises OSError if the disk is full."""
         name = call.client[:_MOST_NAME_CHARS]
         if name not in self.clients and len(self.clients) >= _MOST_CLIENTS:
             name = OTHERS
@@ -85,7 +85,7 @@ class Intake:
         self._entries.add(taken if call.body is None else self._digested(client, call.body, taken))
 
     def _digested(self, client: Client, raw: bytes, call: Call) -> Call:
-        """The call with its prompt by digests; without it where the body is nested more deeply than any prompt."""
+        """The call with its prompt as digests; without the prompt if the body is nested more deeply than any prompt."""
         signs: dict[bytes, LineSigns] = {}
         cuts: dict[bytes, CutSizes] = {}
 
@@ -111,8 +111,8 @@ class Intake:
         return structs.replace(call, record=record, signs=signs, cuts=cuts, continues=is_continuation(body))
 
     def _keep(self, client: Client, call: Call) -> None:
-        """Keep the body of a chat request while there is room. No client takes more than half of what is left, so that
-        there is some for the others."""
+        """Keep the body of a chat request while there is room. No client takes more than half of the room that is left,
+        so that the others have some room, too."""
         assert call.body is not None
         size = len(call.body)
         if not call.is_chat or Gap.CUT in call.gaps or client.size + size > self._left // 2:
@@ -125,7 +125,7 @@ class Intake:
 
 
 def _cuts(recognisers: Sequence[Recogniser], role: str, text: str) -> CutSizes:
-    """The parts of a message that holds context, without its opening; none of any other one."""
+    """The parts of a message that holds context, without its opening. Any other message has no parts."""
     found = recognise_text(recognisers, role, text)
     if found is None or found.form not in (MessageKind.CONTEXT, MessageKind.CANDIDATE):
         return ()
@@ -134,10 +134,10 @@ def _cuts(recognisers: Sequence[Recogniser], role: str, text: str) -> CutSizes:
 
 
 def _signs(text: str) -> LineSigns:
-    """The first sign of each line of a text; a line with a time of day is a clock, whatever else stands in it."""
+    """The first sign of each line of a text. A line with a time of day is a clock, whatever else it holds."""
     found: dict[int, str] = {}
     for sign in volatile_in(text):
         if sign.kind == _CLOCK or sign.line not in found:
             found[sign.line] = sign.kind
-    # A text of one line differs as a whole.
+    # If a text of one line differs, it differs as a whole.
     return {0: found[1], **found} if found and "\n" not in text else found

@@ -9,11 +9,11 @@ from proxy.replay.templates import templates_in
 _BARS = 12
 
 Bar = tuple[str, float, str, str]
-"""One row of a picture: its name, how long it is, what stands behind it, and its class of the style sheet."""
+"""One row of a picture: its name, its length, the text behind it, and its class in the style sheet."""
 
 
 def page(report: Report) -> str:
-    """The whole document. Every text is escaped, wherever it comes from."""
+    """The whole document. Every text is escaped, whatever its source."""
     environment = templates_in(Path(__file__).parent)
     shown = (costly, figures, problem_text, usd, visible)
     environment.filters |= {one.__name__: one for one in shown} | {"bar": _bar, "mode_bar": _mode_bar}

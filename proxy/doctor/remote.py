@@ -1,8 +1,8 @@
-"""Findings about each key, from what a running proxy tells.
+"""Findings about each key, from the data of a running proxy.
 
-Every entry of its ledger has the usage and the cost of an exchange, and the kind and the loss of its break where the
-proxy diagnoses. The sessions of the last day tell the pieces, too. Whatever a proxy of another version does not tell is
-not known.
+Every entry of its ledger has the usage and the cost of an exchange, and the kind and the loss of its break if the proxy
+diagnoses breaks. The sessions of the last day also name the pieces. Facts that a proxy of another version does not send
+stay unknown.
 """
 
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ _LARGEST = 1e12
 
 
 def count_entry(clients: dict[str, Client], entry: Fields) -> None:
-    """Count one exchange of the ledger; they come in the order of time. Clients are keys, or teams where a request had
-    no key."""
+    """Count one exchange of the ledger. Exchanges come in the order of time. A client is a key, or the team if the
+    request had no key."""
     client = clients.setdefault(
         _text(entry, "key_id") or _text(entry, "team") or "(no key)",
         Client(modes_untold=NO_MODES, notes=[NO_BREAKS]),
@@ -36,7 +36,7 @@ def count_entry(clients: dict[str, Client], entry: Fields) -> None:
 
 
 def name_pieces(clients: Mapping[str, Client], session: Fields) -> None:
-    """Name the pieces of the breaks of a session, by its breakdown. They are breaks that the ledger knows already."""
+    """Name the pieces of the breaks of a session, by its breakdown. The ledger knows these breaks already."""
     client = clients.get(_text(session, "key") or _text(session, "team") or "(no key)", Client())
     told = session.get("diagnosis")
     for entry in filter(lambda each: isinstance(each, dict), told if isinstance(told, list) else ()):

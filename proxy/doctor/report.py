@@ -1,4 +1,4 @@
-"""The report as values: what ``--json`` prints, and what the text and the page show. It holds no text of a prompt."""
+"""The report as values. ``--json`` prints them, and the text and the page show them. It holds no text of a prompt."""
 
 from collections.abc import Mapping, Sequence
 
@@ -32,8 +32,8 @@ _GAPS: Mapping[Gap, str] = {
 
 @dataclass(frozen=True, slots=True)
 class CulpritReport(Culprit):
-    """One culprit. ``usd_month`` is None where the log tells no times or the model has no price; ``tier_saves_month``
-    is what mode tier would save of it. ``line`` counts from 1; 0: no line."""
+    """One culprit. ``usd_month`` is None if the log tells no times or the model has no price. ``tier_saves_month`` is
+    the part of it that mode tier would save. ``line`` counts from 1; 0: no line."""
 
     breaks: int
     lost_tokens: int
@@ -45,7 +45,8 @@ class CulpritReport(Culprit):
 
 @dataclass(frozen=True, slots=True)
 class ModeReport:
-    """The cost of a mode, as a share of passthrough; ``saved_usd_month`` against passthrough."""
+    """The cost of a mode, as a share of the cost of passthrough. ``saved_usd_month`` is the saving against
+    passthrough."""
 
     mode: str
     cost_share: float
@@ -58,10 +59,10 @@ class ModeReport:
 class ClientReport:
     """One client.
 
-    ``hit_ratio`` is read tokens / prompt tokens, and ``context_written`` the tokens that were not read / the largest
-    prompt of each session (1.00 is ideal), both None where no usage is told. ``hours`` is the length of the log, and
-    ``usd`` what the prompts have cost whose usage is told. The modes were tried on ``replayed`` of ``calls``;
-    ``modes_untold`` says why there are none. ``gaps`` are sentences.
+    ``hit_ratio`` is read tokens / prompt tokens, and ``context_written`` is the tokens that were not read / the largest
+    prompt of each session (1.00 is ideal). Both are None if no usage is known. ``hours`` is the length of the log, and
+    ``usd`` is the cost of the prompts whose usage is known. The modes were tried on ``replayed`` of ``calls``;
+    ``modes_untold`` says why there are no modes. ``gaps`` are sentences.
     """
 
     client: str
@@ -88,8 +89,8 @@ class ClientReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything, the client that loses most first. ``lost_usd_month`` and ``waste_usd_month`` are None where no client
-    has one."""
+    """The whole report. The client that loses most comes first. ``lost_usd_month`` and ``waste_usd_month`` are None if
+    no client has such an amount."""
 
     form: str
     files: int
@@ -124,14 +125,14 @@ def _sum(amounts: Sequence[float | None]) -> float | None:
 
 def _client(name: str, client: Client, runs: Runs) -> ClientReport:
     hours = None if client.last is None else client.span_s / 3600
-    # What an amount of the log is multiplied by for a month at this rate.
+    # An amount of the log is multiplied by this factor to get the amount of a month at the same rate.
     is_known = hours is not None and client.unpriced < client.calls
     monthly = MONTH_HOURS / max(LEAST_HOURS, hours or 0.0) if is_known else None
     losses = sorted(client.losses.items(), key=lambda item: (-item[1].usd, -item[1].lost))
     lost, usage = sum(loss.usd for _, loss in losses), client.usage
     modes = _modes(client, runs, monthly)
     tier = next((mode.saved_usd_month for mode in modes if mode.mode == Mode.TIER.name.lower()), None)
-    # What a mode saves beyond the losses (markers where there were none) is no culprit's.
+    # A mode may save more than the losses (by markers where there were none). That part belongs to no culprit.
     share = min(1.0, max(0.0, tier) / (lost * monthly)) if tier is not None and monthly and lost else None
     of = f"of {client.calls:,} calls"
     gaps = [f"{count:,} {of} {_GAPS[gap]}" for gap, count in sorted(client.gaps.items())]
@@ -168,7 +169,7 @@ def _modes(client: Client, runs: Runs, monthly: float | None) -> list[ModeReport
         mode: sum(total.cost(held.profile) * held.price.input for total, held in some if held.price is not None)
         for mode, some in runs.items()
     }
-    # The kept requests stand for all chat requests of the client's.
+    # The kept requests represent all chat requests of the client.
     scale = client.chats / len(client.bodies)
     return [
         ModeReport(
@@ -206,12 +207,12 @@ def _culprit(
 
 
 def costly(client: ClientReport) -> list[CulpritReport]:
-    """The culprits that have cost anything, the dearest first."""
+    """The culprits that have cost anything, the most expensive first."""
     return [culprit for culprit in client.culprits if culprit.lost_tokens or culprit.usd]
 
 
 def figures(client: ClientReport) -> list[str]:
-    """The figures of a client's cache and money, as a person reads them."""
+    """The figures of a client's cache and costs, written for people."""
     told = (
         (client.hit_ratio, "hit ratio {:.1%}"),
         (client.context_written, "each context was written {:.2f} times (1.00 is ideal)"),

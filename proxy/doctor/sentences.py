@@ -11,14 +11,14 @@ from proxy.core.shadow.deviations import Deviation
 from proxy.doctor.findings import UNTOLD_CULPRIT, Culprit
 from proxy.doctor.readers.call import Problem
 
-# What a terminal would obey instead of showing it.
+# Characters that a terminal would obey instead of showing them.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 _SIGNS: Mapping[str, str] = MappingProxyType(
     {"time": "is a clock", "date": "is a date", "random": "is a random id", "counter": "is a counter"}
 )
 _BEHIND = "put it behind the last user message"
 _NOT_LOGGED = "less was read than the request before has left, and the log does not hold the prompts that would say why"
-# What has happened, and what helps; of a system text some other things do.
+# For each kind: what has happened, and what helps. For a system text, other advice may apply.
 _KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         BreakKind.CHANGED: ("changes", "append what is new, and leave earlier turns as they were"),
@@ -70,12 +70,12 @@ _NO_KEY = "keep a conversation at one account, one region and one gateway"
 
 
 def visible(text: str) -> str:
-    """A text that others wrote, with its control characters as escapes."""
+    """A text from outside, with its control characters as escapes."""
     return text.translate(_CONTROLS)
 
 
 def usd(amount: float) -> str:
-    """An amount as a person writes it."""
+    """An amount in USD, written for people."""
     if amount < 0:
         return f"-{usd(-amount)}"
     if amount >= 100:
@@ -84,7 +84,7 @@ def usd(amount: float) -> str:
 
 
 def place_of(culprit: Culprit) -> str:
-    """The culprit's name for people; empty where it is no piece of the request."""
+    """The culprit's name for people; empty if it is not a piece of the request."""
     name, kind = culprit.piece, culprit.piece_kind
     if kind == SYSTEM:
         return f"line {culprit.line} of your system text" if culprit.line else "your system text"
@@ -105,8 +105,9 @@ def happened(culprit: Culprit) -> str:
 
 
 def advice(culprit: Culprit, cost: str, tier_saves: str, keys: Collection[str]) -> str:
-    """The sentence. ``cost`` is what the culprit costs and ``tier_saves`` what mode tier would save of it, both as a
-    person writes amounts; the latter is empty where it saves nothing, or nobody knows. ``keys`` as in ``Client``."""
+    """The sentence. ``cost`` is the culprit's cost, and ``tier_saves`` is the part of it that mode tier would save.
+    Both are amounts written for people; ``tier_saves`` is empty if mode tier saves nothing, or if the saving is not
+    known. ``keys`` as in ``Client``."""
     fix = _KINDS.get(culprit.kind, ("", ""))[1]
     if culprit.piece_kind in CONTENT and culprit.kind in _SYSTEM_FIXES:
         fix = "send it behind what stays the same"
@@ -123,7 +124,7 @@ def advice(culprit: Culprit, cost: str, tier_saves: str, keys: Collection[str]) 
 
 
 def problem_text(problem: Problem) -> str:
-    """One sentence, with the line where there is one."""
+    """One sentence, with the line number if there is one."""
     where = f"{visible(problem.file)}:{problem.line}: the line" if problem.line else f"{visible(problem.file)}:"
     more = f" ({problem.count:,} such lines)" if problem.count > 1 else ""
     return f"{where} {problem.text}{more}"

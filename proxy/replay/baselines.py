@@ -1,4 +1,4 @@
-"""Policies of today's gateways, to compare with: the same order, markers by a fixed rule.
+"""Policies of today's gateways, for comparison. They keep the order and set markers by a fixed rule.
 
 Only the messages that gain or lose a marker are parsed and written anew.
 """
@@ -23,7 +23,7 @@ TOOLS_SYSTEM_LAST_TWO = "tools + system + last two"
 
 
 def as_sent(body: bytes, dialect: Dialect) -> bytes:
-    """The client's request without any marker: what it costs where nobody marks."""
+    """The client's request without any marker. It gives the cost if nobody sets markers."""
     if not is_marked(body):
         return body
     members = parse_members(body)
@@ -40,14 +40,14 @@ def client(body: bytes, dialect: Dialect) -> bytes:
 
 
 def system_and_last(body: bytes, dialect: Dialect) -> bytes:
-    """Markers on the system prompt and on the last message: what gateways inject by default
+    """Markers on the system prompt and on the last message. Gateways inject these by default
     (litellm's ``cache_control_injection_points``; providers' own automatic caching marks the last block)."""
     return _marked_at(body, dialect, _system_and_last)
 
 
 def tools_system_and_last_two(body: bytes, dialect: Dialect) -> bytes:
-    """Markers on the last tool, the last system message of the head and the last two messages that can carry one: what
-    agents that mark by themselves do."""
+    """Markers on the last tool, the last system message of the head and the last two messages that can carry one.
+    Agents that set their own markers do this."""
     marked = _marked_at(body, dialect, _head_and_last_two)
     members = parse_members(marked)
     if dialect is not Dialect.CACHE_CONTROL or not bytes(members.get("tools", b"")).startswith(b"["):
@@ -74,7 +74,7 @@ def _marked_at(body: bytes, dialect: Dialect, places: Callable[[Sequence[object]
     members = parse_members(plain)
     messages = [bytes(raw) for raw in elements(members["messages"])]
     for index in places([value(one["role"]) if "role" in one else None for one in map(members_of, messages)]):
-        # Assistant turns and empty texts carry none.
+        # Assistant turns and empty texts carry no marker.
         messages[index] = marked(messages[index], dialect, is_head=True) or messages[index]
     return splice(plain, members, {"messages": _array(messages)})
 

@@ -15,13 +15,13 @@ from proxy.replay.totals import geometric_mean
 
 FIXED, FREE = "fixed limit", "free limit"
 COLUMNS = (*POLICIES, FIXED, BEST, FREE)
-"""What a trace is priced under, the bounds last."""
+"""The policies and bounds that a trace is priced under. The bounds come last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """Traces of one kind in one line. Shares are geometric means; hit rates and waste are means over traces; a gain is
-    that of the mean shares (None: there was nothing to save)."""
+    """The traces of one kind, summed up in one line. Shares are geometric means. Hit rates and waste are means over
+    traces. A gain is computed from the mean shares (None: there was nothing to save)."""
 
     name: str
     traces: int
@@ -46,12 +46,12 @@ def gains(costs: Mapping[str, float], policy: str = ECONOMIC) -> dict[str, float
 
 
 def by_kind(found: Sequence[Comparison]) -> list[tuple[Kind, list[Comparison]]]:
-    """The traces of each kind that there are any of."""
+    """The traces of each kind. Kinds without a trace are left out."""
     return [(kind, some) for kind in Kind if (some := [one for one in found if one.kind is kind])]
 
 
 def means(found: Sequence[Comparison]) -> list[Mean]:
-    """One line for each kind, and where there are several one for all."""
+    """One line for each kind. If there are several kinds, one more line covers all of them."""
     kinds = by_kind(found)
     lines = [_mean(str(kind), some) for kind, some in kinds]
     return [*lines, _mean("all", found)] if len(kinds) > 1 else lines

@@ -1,4 +1,4 @@
-"""One recorded session under every policy, beside what could be reached: the benchmark."""
+"""The benchmark: one recorded session under every policy, compared with the best possible results."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -20,7 +20,7 @@ from proxy.upstream.embedded import TAIL_TOKENS, PromptReader
 CLASSIC, ECONOMIC, BEST = "classic", "economic", "best found"
 POLICIES = (AS_SENT, CLIENT, SYSTEM_LAST, TOOLS_SYSTEM_LAST_TWO, CLASSIC, ECONOMIC)
 
-# Of what it repeats, the client's own order lets a cache keep at least this much in an append-only session.
+# In an append-only session, the client's own order lets a cache keep at least this share of the repeated tokens.
 _APPENDS = 0.8
 
 
@@ -32,7 +32,7 @@ class Kind(StrEnum):
 
 
 def kind_of(shared: float) -> Kind:
-    """The kind of a session of which the client's own order lets a cache keep this share (``prefix_share``)."""
+    """The kind of a session whose own order lets a cache keep this share of the repeated tokens (``prefix_share``)."""
     return Kind.APPEND_ONLY if shared >= _APPENDS else Kind.MUTABLE
 
 
@@ -41,7 +41,7 @@ class Score:
     """The result of one policy on one trace.
 
     ``cost`` is in tokens at the plain price. ``waste`` is the share of the written tokens that was never read (None:
-    nothing was written). ``has_long`` says that some tokens were written at the longer life.
+    nothing was written). ``has_long`` says that some tokens were written with the longer TTL.
     """
 
     cost: float
@@ -53,13 +53,13 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The comparison of one trace. ``plain`` is the cost without any cache. ``fixed`` bounds the client's own order
-    from below, and ``free`` bounds any order.
+    """The comparison of one trace. ``plain`` is the cost without any cache. ``fixed`` is a lower bound for the client's
+    own order, and ``free`` is a lower bound for any order.
 
-    ``allowance`` is what ``economic`` may cost more than the client's own request while it learns a session: so much of
-    the largest request (``ShadowCaches.regret_budget``). ``found_by`` names what found the best feasible layout: the
-    search, or the policy that the search did not beat.
-    ``violations`` are those of fidelity under ``economic``.
+    ``allowance`` is how much more than the client's own request ``economic`` may cost while it learns a session. It is
+    the tokens of the largest request times a factor (``ShadowCaches.regret_budget``). ``found_by`` names the source of
+    the best feasible layout: the search, or the policy that the search did not beat.
+    ``violations`` are violations of fidelity under ``economic``.
     """
 
     trace: str
@@ -91,7 +91,7 @@ def compare(trace: Trace, setting: Setting) -> Comparison:
     sent = {name: [(step.at, make(step.body, dialect)) for step in steps] for name, make in COMPARED.items()}
     sent |= {CLASSIC: classic, ECONOMIC: economic}
     scores = {name: _score(bodies, setting, reader) for name, bodies in sent.items()}
-    # The longer life is among the choices of the bounds where someone asks for it.
+    # The bounds may choose the longer TTL only if some policy has used it.
     with_long = any(score.has_long for score in scores.values())
     scores[BEST], found_by = _best(steps, setting, reader, scores)
     bagger = Bagger(reader)
@@ -117,7 +117,7 @@ _Sent = list[tuple[float, bytes]]
 
 
 def _client(steps: Sequence[Step], reader: PromptReader) -> tuple[list[Timed], list[tuple[float, bytes]]]:
-    """The client's requests without markers, as far as the provider accepts them."""
+    """The client's requests without markers. Requests that the provider refuses are left out."""
     prompts, bodies = [], []
     for step in steps:
         body = as_sent(step.body, reader.profile.dialect)
@@ -128,8 +128,8 @@ def _client(steps: Sequence[Step], reader: PromptReader) -> tuple[list[Timed], l
 
 
 def _planned(steps: Sequence[Step], setting: Setting) -> tuple[list[Step], _Sent]:
-    """The requests, those with structured context as the planner gets them, and what the planner sends; a request that
-    is refused as planned goes out as it came."""
+    """The requests and what the planner sends for them. Requests with structured context are returned in the form that
+    the planner gets. If the provider refuses a planned request, the request goes out as it came."""
     came: list[Step] = []
     sent: _Sent = []
     ours = Ours(replace(setting, on_sent=None))
@@ -165,7 +165,7 @@ def _violations(steps: Sequence[Step], sent: _Sent, setting: Setting) -> Iterato
 
 
 def _best(steps: Sequence[Step], setting: Setting, reader: PromptReader, scores: dict[str, Score]) -> tuple[Score, str]:
-    """The cheapest feasible layout that is known. It is that of the search where the provider accepts it, no content is
+    """The cheapest feasible layout that is known. It is the search's layout if the provider accepts it, no content is
     harmed, and it beats every policy."""
     cheapest = min(scores, key=lambda name: (scores[name].refused, scores[name].cost))
     found = find_layouts(steps, setting.rules, setting.encode, setting.recognisers)

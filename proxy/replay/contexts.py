@@ -1,8 +1,9 @@
-"""The client's context messages in what is sent: each stands there once, either whole or in its parts, the opening with
-the last part.
+"""Checks the client's context messages in the sent request. Each must be there once, whole or in parts; if it is in
+parts, the opening is with the last part.
 
-Several messages of a client may have the same opening, and hold the same files. So they are judged together: there are
-as many openings of each kind as came, and under each claim stand the same pieces, each as often as it came.
+Several messages of a client may have the same opening and hold the same files, so they are judged together. The sent
+request must have as many openings of each kind as the client sent. Under each claim it must have the same pieces, each
+as often as the client sent it.
 """
 
 from collections import Counter
@@ -14,7 +15,7 @@ from proxy.core.value import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One message without its markers. ``text`` joins its parts where all of them are plain text; else it is None."""
+    """One message without its markers. ``text`` joins its parts if all of them are plain text; else it is None."""
 
     role: str
     text: str | None
@@ -41,11 +42,11 @@ class Context:
 
     @property
     def kind(self) -> tuple[str | None, ...]:
-        """All that stands with the last part, and may be the same for several messages."""
+        """Everything that is sent with the last part. It may be the same for several messages."""
         return self.opening, self.header, self.message.rest, self.ack.text, self.ack.rest
 
     def ends(self, said: Said) -> bool:
-        """Whether this is its opening with one of its pieces."""
+        """Whether ``said`` is the opening of this context message with one of its pieces."""
         text = said.text or ""
         is_piece = text.startswith(self.opening) and text.removeprefix(self.opening) in self.pieces
         return is_piece and self.message.rest == said.rest
@@ -53,7 +54,8 @@ class Context:
 
 @dataclass(slots=True)
 class Contexts:
-    """All of a request's, and what was found of them: pieces by their header, and where openings and parts stand."""
+    """All context messages of a request, and the parts of them that were found: the pieces by their header, and the
+    positions of openings and parts."""
 
     known: Sequence[Context]
     _openings: Counter[tuple[str | None, ...]] = field(default_factory=Counter)
@@ -73,7 +75,7 @@ class Contexts:
             pieces = context.pieces if context.message.same(said) else (text.removeprefix(context.opening),)
             self._openings[context.kind] += 1
             self._pieces.update((context.header, piece) for piece in pieces)
-        # Where it may be the opening of several messages, it counts for each of them.
+        # If it may be the opening of several messages, it counts for each of them.
         self._last_opening.update({(one.header, piece): at for one in found for piece in one.pieces})
         return bool(found)
 

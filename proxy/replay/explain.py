@@ -70,11 +70,11 @@ _REASONS: Mapping[ElementKind, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One piece, or a part of one where a marker stands inside it.
+    """One piece, or a part of a piece that has a marker inside.
 
     ``position`` is its first position in the provider's count. ``read_again`` is P(the next request comes in time and
-    repeats everything up to its end). ``segment`` counts what stands between markers, ``tier`` is the tracker's of a
-    context piece, and empty for all else.
+    repeats everything up to its end). ``segment`` is the number of the stretch between two markers. ``tier`` is the
+    tracker's tier of a context piece; it is empty for everything else.
     """
 
     position: int
@@ -89,9 +89,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One request's plan. ``request`` counts from 1. ``own`` is the bill for the client's own layout and markers,
-    ``predicted`` for what is described here; costs are in tokens at the plain price. ``broke`` says what breaks the
-    cache (None: nothing differs from the request before)."""
+    """One request's plan. ``request`` counts from 1. ``own`` is the bill for the client's own layout and markers, and
+    ``predicted`` is the bill for the layout that is described here. Costs are in tokens at the plain price. ``broke``
+    says what breaks the cache (None: nothing differs from the request before)."""
 
     trace: str
     request: int
@@ -109,7 +109,8 @@ class Explanation:
 
 
 def explain_request(trace: Trace, setting: Setting, number: int) -> Explanation:
-    """Replay the requests before it, plan this one and describe the plan. ``number`` counts from 1."""
+    """Replay the requests before the one with this number, plan that one and describe the plan. ``number`` counts from
+    1."""
     ours = Ours(replace(setting, encode=counted_once(setting.encode)))
     for step in trace.steps[: number - 1]:
         ours.send(step, ours.assembled(step))
@@ -137,8 +138,8 @@ def explain_request(trace: Trace, setting: Setting, number: int) -> Explanation:
 
 
 class _Description:
-    """The rows of one draft: the layout that was chosen, or the client's own where that is sent. ``hit`` is the
-    position that is read up to; ``contexts`` has assembled the structured context."""
+    """The rows of one draft: the chosen layout, or the client's own layout if that one is sent. ``hit`` is the position
+    up to which the cache is read. ``contexts`` has assembled the structured context."""
 
     def __init__(self, in_flight: InFlight, profile: CacheProfile, hit: int, contexts: ReplayedContexts | None) -> None:
         self._profile, self._hit, self._contexts = profile, hit, contexts
@@ -186,14 +187,14 @@ class _Description:
         return f"{how}, costs as {tokens * price:,.0f} plain tokens"
 
     def _piece(self, element: Element, number: int, count: int) -> tuple[str, str]:
-        """The words of a row; an element is several rows where markers stand inside it."""
+        """The words of a row. An element with markers inside it has several rows."""
         what, why = self._told(element)
         if element.ack < 0 or number == 1:
             return (f"{what} (part {number} of {count})" if count > 1 and element.ack < 0 else what), why
         return "assistant: the acknowledgement", "stays with what it acknowledges"
 
     def _tier(self, element: Element) -> str:
-        """The tier of an element; of a message of several pieces the least stable one's."""
+        """The tier of an element. For a message of several pieces, it is the tier of the least stable piece."""
         given = self._contexts.tier_of(element) if self._contexts is not None else None
         if given is not None:
             return given
@@ -207,7 +208,7 @@ class _Description:
         return ends[end] - (ends[first - 1] if first else 0)
 
     def _told(self, element: Element) -> tuple[str, str]:
-        """The name of an element, and the reason why it stands where it stands."""
+        """The name of an element, and the reason for its position."""
         recognised, role = self._analysis.recognised, element.role
         if element.kind is ElementKind.TOOLS:
             return f"tools: {len(element.parts)}", "tools, shared by all sessions"
@@ -242,7 +243,7 @@ class _Description:
         return "turn"
 
     def _item_reason(self, item: ContextPiece) -> str:
-        """Why a piece stands where it stands: what the prompt says of it, else its age."""
+        """The reason for a piece's position: what the prompt says about it, or else its age."""
         analysis, key = self._analysis, item.key
         age = analysis.observation.ages.get(key, 0)
         sign = analysis.forecast.pieces.signs.get(key)
@@ -260,7 +261,7 @@ def _name(item: ContextPiece) -> str:
 
 
 def first_words(message: Message) -> str:
-    """A message's beginning on one line; a call by its name."""
+    """A message's beginning on one line. A call is shown by its name."""
     body = orjson.loads(message.raw)
     content = body.get("content")
     if isinstance(content, list):

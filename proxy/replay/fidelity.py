@@ -1,9 +1,9 @@
-"""A small check of our own that what is forwarded still says what the client said.
+"""A small independent check that the forwarded request still says what the client said.
 
-It reads the two requests as JSON and shares nothing with the renderer but the documented words: every text of the
-client's messages stands in the sent request exactly once, turns in their order and role, the last exchange last, at
-most so many markers, tools and parameters equal. Which messages are context, and may therefore be moved or taken apart,
-is asked of the recognisers.
+It reads the two requests as JSON and shares nothing with the renderer but the documented words. Every text of the
+client's messages must be in the sent request exactly once. Turns keep their order and role, and the last exchange stays
+last. There are at most so many markers, and tools and parameters are equal. The recognisers say which messages are
+context, and may therefore be moved or taken apart.
 """
 
 import re
@@ -41,7 +41,7 @@ def violations(
     max_marks: int,
     earlier: Sequence[bytes] = (),
 ) -> list[str]:
-    """The faults of the sent request. There are none where it was sent as it came.
+    """The faults of the sent request. A request that was sent as it came has none.
 
     ``earlier`` are the forms of its tools that the client has sent before (``tools_of``).
     """
@@ -60,14 +60,14 @@ def violations(
 
 
 def _same_in_place(before: Sequence[bytes], after: Sequence[bytes]) -> bool:
-    """Whether every message stands where it stood. For most requests this quick answer is enough."""
+    """Whether every message is still at its place. For most requests this quick answer is enough."""
     if len(before) != len(after):
         return False
     return all(one == other or _said(one).same(_said(other)) for one, other in zip(before, after, strict=True))
 
 
 def tools_of(body: bytes) -> bytes:
-    """The tools of a request as they stand in it. Empty where there are none."""
+    """The bytes of a request's tools. Empty if it has none."""
     try:
         members = _OBJECT.decode(body)
     except msgspec.DecodeError:
@@ -100,8 +100,8 @@ def _same_tools(before: bytes, after: bytes, earlier: Sequence[bytes]) -> bool:
 
 
 def _is_ours(key: str, before: Mapping[str, Raw], after: Mapping[str, Raw]) -> bool:
-    """Whether we added the parameter where the client said nothing: a routing key, or the wish of a one-shot request
-    for no cache."""
+    """Whether we added a parameter that the client did not set: a routing key, or the wish of a one-shot request for no
+    cache."""
     form = _ADDED.get(key)
     return key not in before and form is not None and form.fullmatch(_member(after, key)) is not None
 
@@ -160,7 +160,7 @@ def _is_text(part: object) -> bool:
 
 
 class _Comparison:
-    """Walks through the sent messages; what is not context must come in the client's order."""
+    """Walks through the sent messages. Messages that are not context must come in the client's order."""
 
     def __init__(self, before: Sequence[Said], after: Sequence[Said], recognisers: Sequence[Recogniser]) -> None:
         self._before, self._after = before, after
@@ -193,7 +193,7 @@ class _Comparison:
         return self._fixed[self._next].role
 
     def _sorted(self, recognisers: Sequence[Recogniser]) -> Iterator[Context]:
-        """The context messages; the others are those that must come in the client's order."""
+        """The context messages. All other messages must come in the client's order."""
         messages = self._before
         last_user = max((i for i, said in enumerate(messages) if said.role == "user"), default=len(messages))
         is_acknowledgement = False
@@ -228,7 +228,7 @@ class _Comparison:
             self._check_place()
             return 2
         self._found.append(f"a {said.role} message that the client did not send here")
-        # Where both lists have one that the other has not, it was altered: go on behind both.
+        # If each list has a message that the other lacks, the message was altered: go on behind both.
         if self._next < len(self._fixed) and not any(self._fixed[self._next].same(s) for s in self._after[at:]):
             self._next += 1
         return 1
@@ -245,8 +245,8 @@ class _Comparison:
         return said.rest == wanted.rest and said.text.replace(tags[0], "", 1) == wanted.text
 
     def _without_lines(self, wanted: Said, said: Said) -> bool:
-        """Whether a system message is the wanted one without the lines that stand in the tag. Its documents may stand
-        as parts behind the rest."""
+        """Whether a system message is the wanted one without the lines that are in the tag. Its documents may follow as
+        parts behind the rest."""
         if wanted.text is None or said.text is None:
             return False
         if len(wanted.parts) > 1:
@@ -263,10 +263,10 @@ class _Comparison:
         return True
 
     def _parts_without_lines(self, wanted: Sequence[str], said: Sequence[str]) -> bool:
-        """Whether the parts are the same in the same order, without the lines that stand in the tag. A part that stands
-        there as a whole is gone.
+        """Whether the parts are the same in the same order, without the lines that are in the tag. A part that is in
+        the tag as a whole is gone.
 
-        Every way to read the parts is followed: of two equal parts either may be the one that is gone.
+        Every way to read the parts is followed: if two parts are equal, either may be the one that is gone.
         """
         ways = {(0, 0)}
         for part in wanted:
@@ -278,8 +278,8 @@ class _Comparison:
         return True
 
     def _ways_on(self, part: str, said: Sequence[str], at: int, used: int) -> Iterable[tuple[int, int]]:
-        """The numbers of sent parts and of lines of the tag that are used up behind this part: it stands there, or it
-        is gone."""
+        """The numbers of sent parts and of tag lines that are used up after this part. The part may be there, or it may
+        be gone."""
         tag, own = self._tag[used:], _lines(part)
         taken = _taken_out(part, said[at], tag) if at < len(said) else None
         if taken is not None:
@@ -288,7 +288,7 @@ class _Comparison:
             yield at, used + len(own)
 
     def _is_gone(self) -> bool:
-        """Whether the next message is a system message that stands in the tag as a whole."""
+        """Whether the next message is a system message that is in the tag as a whole."""
         wanted = self._fixed[self._next]
         if wanted.role not in _SYSTEM or wanted.rest != "{}" or not wanted.text:
             return False
@@ -309,7 +309,7 @@ class _Comparison:
 
 
 def _context(said: Said, following: Said | None, recognisers: Sequence[Recogniser]) -> Context | None:
-    """A message of context and its acknowledgement; None where it is none."""
+    """A context message and its acknowledgement; None if the message is not context."""
     is_acknowledged = following is not None and following.role == "assistant" and "tool_calls" not in following.rest
     if said.role != "user" or said.text is None or following is None or not is_acknowledged:
         return None
@@ -322,7 +322,7 @@ def _context(said: Said, following: Said | None, recognisers: Sequence[Recognise
 
 
 def _taken_out(text: str, fixed: str, lines: Sequence[str]) -> int | None:
-    """How many of the lines, from the first one on, must be taken out of a text to get ``fixed``. None where that is
+    """How many of the lines, from the first one on, must be taken out of a text to get ``fixed``. None if that is
     impossible."""
     if text == fixed:
         return 0

@@ -1,21 +1,21 @@
-"""How cheap a recorded session could have been: bounds from below of what any policy can reach, with the future known.
+"""Lower bounds for the cost of a recorded session: no policy can be cheaper, even if it knows the future.
 
 ``free_limit`` <= ``fixed_limit`` and ``free_limit`` <= what the search finds. Nothing here plans a request.
 
-*One piece of cached content* (``node_cost``): each use is billed plain (1), written (w), or read (r) where an earlier
-write still lives, and what is read or written lives on from that moment. Pieces are independent: the sum over a trie's
-nodes of tokens x the least cost is a bound for any markers. It is reached where markers and look-back do not run out,
-for a descendant is never used without its ancestors.
+*One piece of cached content* (``node_cost``): each use is billed plain (1), written (w), or, while an earlier write
+still lives, read (r). A read or a write begins a new life. Pieces are independent: the sum over a trie's nodes of
+tokens x the least cost is a bound for any markers. The bound is reached if markers and look-back do not run out,
+because a descendant is never used without its ancestors.
 
-*The client's own order* (``fixed_limit``): every byte stays where it is, and markers are free to choose. Exact where
-entries are bought with markers and four markers and the look-back suffice. Where a provider stores every prefix for
-free there is nothing to choose, and the limit is what the order costs.
+*The client's own order* (``fixed_limit``): every byte stays where it is, and markers are free to choose. It is exact if
+entries are bought with markers, and four markers and the look-back suffice. If a provider stores every prefix for free,
+there is nothing to choose, and the limit is the cost of the order.
 
-*Every order of the same content* (``free_limit``): the larger of two bounds. By segments: each segment is read only
-where it was processed before, in time, wherever it stood. By predecessors: a request's hit is one prefix of one earlier
-request, so all that it reads stood in that one. Not reachable in general: both let the paragraphs of different files
-interleave. It holds for layouts that send each piece once. Where a cache looks inside blocks, each request may read the
-beginning of one more segment, as far as an earlier one begins alike.
+*Every order of the same content* (``free_limit``): the larger of two bounds. By segments: a segment is read only if it
+was processed before, in time, at any place. By predecessors: a request's hit is one prefix of one earlier request, so
+everything that it reads was in that request. The limit is not reachable in general, because both bounds let the
+paragraphs of different files interleave. It holds for layouts that send each piece once. If a cache looks inside
+blocks, each request may read the beginning of one more segment, as far as an earlier segment begins alike.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,20 +28,20 @@ from proxy.core.value import dataclass
 from proxy.replay.segments import Bag, Segment
 
 Timed = tuple[float, Prompt]
-# The shortest life on sale: content that comes back later than that is not there any more, whatever its order.
+# The shortest TTL on sale: content that comes back later is no longer in the cache, in any order.
 _LIFE_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Prices in input prices; ``lives`` are the lives on sale, each with its write price and seconds."""
+    """Prices as multiples of the input price. ``lives`` are the TTLs on sale, each with its write price and seconds."""
 
     read: float
     lives: tuple[tuple[float, float], ...]
 
     @classmethod
     def of(cls, profile: CacheProfile, *, with_long: bool) -> "Rates":
-        """A profile's rates; the longer life only where it is asked for and sold."""
+        """A profile's rates. They include the longer TTL only if it is asked for and sold."""
         lives = [(profile.write, profile.life_s + profile.slack_s)]
         if with_long and profile.family is Family.MARKER and profile.long_life_s > 0:
             lives.append((profile.write_long, profile.long_life_s + profile.slack_s))
@@ -52,8 +52,8 @@ def node_cost(times: Sequence[float], rates: Rates) -> float:
     """The least cost per token of uses at these times, which ascend. A state is the time until which the content is
     held.
 
-    A read may prolong by the longest life at no price of its own: behind the hit a descendant may be written at that
-    life, which holds its ancestors, too. That keeps the bound below every marker set.
+    A read may prolong by the longest TTL at no price of its own: behind the hit a descendant may be written with that
+    TTL, and this keeps its ancestors alive, too. So the bound stays below every marker set.
     """
     longest = max(life_s for _, life_s in rates.lives)
     states: dict[float, float] = {float("-inf"): 0.0}
@@ -75,7 +75,7 @@ def _least(states: dict[float, float], expiry: float, cost: float) -> None:
 
 
 def _undominated(states: dict[float, float]) -> dict[float, float]:
-    """The states that remain when those are left out that die sooner and cost no less than another."""
+    """The states without those that die sooner than another one and cost no less."""
     kept: dict[float, float] = {}
     cheapest = float("inf")
     for expiry in sorted(states, reverse=True):
@@ -85,7 +85,7 @@ def _undominated(states: dict[float, float]) -> dict[float, float]:
 
 
 def fixed_limit(prompts: Sequence[Timed], profile: CacheProfile, *, with_long: bool = False) -> float:
-    """Input cost in tokens at the plain price; ``prompts`` in the order of time, markers are not looked at."""
+    """Input cost in tokens at the plain price. ``prompts`` are in the order of time; their markers are ignored."""
     if profile.family is not Family.MARKER:
         return _as_sent(prompts, profile)
     rates = Rates.of(profile, with_long=with_long)
@@ -99,7 +99,7 @@ def fixed_limit(prompts: Sequence[Timed], profile: CacheProfile, *, with_long: b
         before = 0
         for digest, end in zip(prompt.hashes, prompt.ends, strict=True):
             if end < profile.min_tokens:
-                # Too short to be cached by itself: it belongs to the first prefix that is not.
+                # This prefix is too short to be cached by itself: it belongs to the first one that is long enough.
                 continue
             node = (prompt.scope, digest)
             tokens[node] = end - before
@@ -117,7 +117,7 @@ def _as_sent(prompts: Sequence[Timed], profile: CacheProfile) -> float:
 
 
 def free_limit(bags: Sequence[Bag], profile: CacheProfile, *, with_long: bool = False) -> float:
-    """Input cost in tokens at the plain price; ``bags`` in the order of time."""
+    """Input cost in tokens at the plain price. ``bags`` are in the order of time."""
     if profile.family is Family.NONE:
         return float(sum(bag.total for bag in bags))
     rest = sum(bag.rest * (profile.read if bag.rest > 0 else 1.0) for bag in bags)
@@ -155,9 +155,9 @@ def _by_segments(bags: Sequence[Bag], profile: CacheProfile, with_long: bool) ->
 
 
 def prefix_share(prompts: Sequence[Timed], bags: Sequence[Bag]) -> float:
-    """The share of the tokens that requests repeat which stands in a prefix which was sent within five minutes.
+    """The share of the repeated tokens that are in a prefix which was sent within the last five minutes.
 
-    Near 1 the client only appends, and markers are all that is needed. It is 1 where nothing is repeated.
+    If it is near 1, the client only appends, and markers are all that is needed. It is 1 if nothing is repeated.
     """
     passed: dict[tuple[bytes, bytes], float] = {}
     kept = 0

@@ -1,4 +1,4 @@
-"""One file as plain UTF-8 bytes, however it is compressed: what a file is, its first bytes say, and not its name."""
+"""Reads one file as plain UTF-8 bytes, however it is compressed. Its first bytes, not its name, tell its format."""
 
 import bz2
 import codecs
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import IO, cast
 
 UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error, UnicodeError)
-"""What reading raises where a file is damaged, or cut within its compression."""
+"""The errors that reading raises if a file is damaged, or cut within its compression."""
 
 _COMPRESSED: Mapping[bytes, Callable[[IO[bytes]], object]] = MappingProxyType(
     {b"\xfd7zXZ\x00": lzma.open, b"\x1f\x8b": gzip.open, b"BZh": bz2.open}
@@ -23,12 +23,12 @@ _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[io.BufferedReader, Callable[[], int]]]:
-    """The file behind its byte order mark, and how many bytes of it were read so far, as it lies on the disk (0 of a
-    pipe). Raises one of ``UNREADABLE``, as reading does."""
+    """The file behind its byte order mark, and a function that says how many of its bytes on the disk were read so far
+    (0 for a pipe). Raises one of ``UNREADABLE``, as reading does."""
     with path.open("rb") as raw:
         begin = raw.peek(8)
         open_as = next((how for magic, how in _COMPRESSED.items() if begin.startswith(magic)), None)
-        # These have buffers of their own, which are small: what stands in front of damage is read.
+        # These readers have their own small buffers: content in front of a damaged place is still read.
         file = raw if open_as is None else cast("io.BufferedReader", open_as(raw))
         begin = file.peek(4)
         if begin.startswith(_UTF_16):
@@ -50,7 +50,7 @@ class _Transcoded(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill the buffer; the number of bytes, 0 at the end."""
+        """Fill the buffer. Returns the number of bytes, 0 at the end."""
         # Half of a surrogate pair has no bytes in UTF-8.
         self._left = self._left or self._text.read(1 << 20).encode("utf-8", "replace")
         count = min(len(buffer), len(self._left))

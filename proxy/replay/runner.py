@@ -1,6 +1,6 @@
 """Runs a recorded session under several policies, each against a provider of its own, and adds up the bills.
 
-Time is virtual. Where prefixes are kept alive, the refreshes are sent between the recorded requests.
+Time is virtual. If prefixes are kept alive, the refreshes are sent between the recorded requests.
 """
 
 import math
@@ -40,12 +40,13 @@ _OUTPUT_TOKENS = 1
 @dataclass(frozen=True, slots=True)
 class Setting:
     """How to replay: provider rules, mode, policy. ``on_sent`` sees each plan whose body the provider accepted
-    (``--out``, checks). A planner's surprise is raised where ``is_strict``; else the request goes out as it came,
-    as it would live, and the surprise is listed. ``is_sampled``: the planner counts tokens as the proxy does,
-    quickly; the provider always counts them all. ``assembler`` makes what assembles structured context; without
-    one, requests that have some go as they came. ``keep_alive``: prefixes are kept alive where that pays.
-    ``served``: what the upstream does, where that is not what the planner goes by and it has to learn it from the
-    reports. ``inset`` are the operator's texts around the newest user message; ``options`` are the planner's."""
+    (``--out``, checks). If ``is_strict``, a planner's surprise is raised; else the request goes out as it came, as it
+    would in the live proxy, and the surprise is listed. ``is_sampled``: the planner counts tokens quickly, as the
+    proxy does; the provider always counts all of them. ``assembler`` makes the object that assembles structured
+    context; without it, requests with structured context go as they came. ``keep_alive``: prefixes are kept alive if
+    that pays. ``served``: the rules that the upstream really follows, if they differ from the planner's rules and the
+    planner has to learn them from the reports. ``inset`` are the operator's texts around the newest user message;
+    ``options`` are the planner's."""
 
     profile: CacheProfile
     encode: Encode
@@ -78,7 +79,7 @@ def replay(trace: Trace, setting: Setting, on_step: Callable[[], None] = lambda:
     result = Result(trace.name, setting.profile, len(trace.steps))
     steps = [acceptable(step, setting.profile) for step in trace.steps]
     baselines = {AS_SENT: as_sent, **setting.baselines}
-    # Where no request has a marker, the client's own policy is the same as "as sent".
+    # If no request has a marker, the client's own policy is the same as "as sent".
     has_marks = any(is_marked(step.body) for step in steps)
     accounts = {name: setting.account() for name in baselines if has_marks or name != CLIENT}
     ours = Ours(setting)
@@ -98,7 +99,7 @@ def replay(trace: Trace, setting: Setting, on_step: Callable[[], None] = lambda:
         if (form := tools_of(step.body)) and form not in tools:
             tools.append(form)
         on_step()
-    # Nobody returns any more: what is still planned is in vain, and it costs.
+    # No client returns any more: the refreshes that are still planned are in vain, and they cost.
     ours.refresh(math.inf)
     result.totals = {name: (accounts.get(name) or accounts[AS_SENT]).total for name in setting.baselines}
     result.totals[OURS] = ours.total
@@ -126,15 +127,15 @@ class Ours:
         self._planner = TierPlanner(encode, setting.recognisers, setting.policy, setting.options)
         self.contexts = ReplayedContexts(setting.assembler()) if setting.assembler is not None else None
         self._refreshes: dict[str, tuple[float, int, RefreshPlan]] = {}
-        """The refreshes that are still to come, by session: when the next one is due, how many there are, and what they
-        are."""
+        """The refreshes that are still to come, by session: when the next one is due, how many there are, and their
+        plan."""
 
     def assembled(self, step: Step) -> AssembledChat | None:
-        """The request with its structured context as messages; None where it has none."""
+        """The request with its structured context as messages; None if it has no structured context."""
         return self.contexts.assembled(step, _ACCOUNT) if self.contexts is not None else None
 
     def plan(self, step: Step, chat: AssembledChat | None = None) -> Plan:
-        """Plan a request; ``chat`` is the same request, where it was assembled."""
+        """Plan a request. ``chat`` is the same request in assembled form, if it was assembled."""
         setting, planner = self._setting, self._planner
         self.refresh(step.at)
         route = _route(step, setting)
@@ -175,7 +176,7 @@ class Ours:
             if at >= until:
                 return
             bill = self._account.send(work.body, at, is_refresh=True)
-            # Else it is gone already: what was sent wrote it anew, and the client may not come.
+            # Else the entry is gone already: the refresh has written it anew, and the client may not come.
             is_kept = bill is not None and bill.read >= bill.total / 2
             if is_kept:
                 self._planner.kept(work, at)
@@ -188,11 +189,11 @@ class Ours:
 def _violations(
     step: Step, plan: Plan, chat: AssembledChat | None, setting: Setting, tools: Sequence[bytes]
 ) -> list[str]:
-    """The faults that the fidelity rules find in a body that was sent. Where tiers have decided the layout of
-    structured context, its own rule takes the place of those for unmodified clients."""
+    """The faults that the fidelity rules find in a body that was sent. If tiers have decided the layout of structured
+    context, its own rule replaces the rules for unmodified clients."""
     marks = setting.profile.max_marks
     if chat is None:
-        # The operator's texts stand in the original, too.
+        # The original holds the operator's texts, too.
         came = plan.original if setting.inset else step.body
         return violations(came, plan.body, setting.recognisers, marks, tools)
     lost = lost_items(chat, plan.body)
@@ -225,7 +226,7 @@ def _route(step: Step, setting: Setting) -> Route:
 
 
 def _formed(baseline: Baseline, body: bytes, dialect: Dialect) -> bytes:
-    """The request as a policy sends it. Messages that are no objects go out as they came, and the provider refuses
+    """The request as a policy sends it. Messages that are not objects go out as they came, and the provider refuses
     them."""
     try:
         return baseline(body, dialect)
@@ -234,7 +235,7 @@ def _formed(baseline: Baseline, body: bytes, dialect: Dialect) -> bytes:
 
 
 def acceptable(step: Step, profile: CacheProfile) -> Step:
-    """The step without the client's markers, where the provider refuses them: its users would not send any."""
+    """The step without the client's markers if the provider refuses markers: its users would not send any."""
     is_refused = profile.refuses_unknown and profile.dialect.key != Dialect.CACHE_CONTROL.key
     if not is_refused or not is_marked(step.body):
         return step

@@ -1,8 +1,8 @@
 """Searches for the cheapest feasible way to serve a recorded session whose future is known.
 
-A session comes in; the requests as they would be sent go out. It is a beam search over what the product may do, with
-the product's own material: the same movable pieces, valid orders and places for markers, and the same cache models. So
-what it finds is feasible, and not proven to be the best. The product never searches like this.
+A session comes in; the requests as they would be sent go out. It is a beam search over everything that the product may
+do. It uses the product's own material: the same movable pieces, valid orders and places for markers, and the same cache
+models. So its result is feasible, but not proven to be the best. The product never searches like this.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,15 +32,16 @@ HORIZONS = (
     (1.0, 1.0, 0.6, 0.3, 0.1),
     (1.0, 1.0, 1.0, 1.0, 1.0),
 )
-"""Weights of the next requests where two states are compared. None is best everywhere, so the beam keeps the best by
-each: near-sighted weights count what the next request reads, far-sighted ones count an entry for each later reader."""
+"""Weights of the next requests for the comparison of two states. No weights are best everywhere, so the beam keeps the
+best states by each: near-sighted weights count what the next request reads, far-sighted ones count an entry for each
+later reader."""
 _REMEMBERED = 3
 
 
 @dataclass(slots=True)
 class _Node:
-    """A way to send the requests so far. ``orders`` are the latest that were sent, by cohort, the newest first, and
-    ``promised`` the tokens that later requests could read, by index."""
+    """A way to send the requests so far. ``orders`` are the latest orders that were sent, by cohort, the newest first.
+    ``promised`` are the tokens that later requests could read, by index."""
 
     cost: float
     cache: Cache
@@ -58,8 +59,8 @@ def find_layouts(
     recognisers: Sequence[Recogniser],
     width: int = DEFAULT_WIDTH,
 ) -> list[tuple[bytes, float]] | None:
-    """The best way found to send these requests: the body of each, and what the search believes it to cost, in tokens
-    at the plain price. None where they cannot be searched."""
+    """The best way found to send these requests: the body of each, and its cost as the search estimates it, in tokens
+    at the plain price. None if they cannot be searched."""
     if profile.family is Family.NONE:
         return None
     try:
@@ -100,14 +101,15 @@ class _Search:
         return min(beam, key=lambda node: node.cost)
 
     def _twin(self, node: _Node) -> Cache:
-        """A cache of its own for a node: what its parent's holds along the orders that may be continued."""
+        """A separate cache for a node. It holds the entries of its parent's cache along the orders that may be
+        continued."""
         twin = make_cache(self._profile)
         for layout in (layout for sent in node.orders.values() for layout in sent):
             hold(twin, held_along(node.cache, layout.prompt({})))
         return twin
 
     def _sent(self, shot: Shot, beam: Sequence[_Node]) -> list[_Node]:
-        """The ways to send one more request; of those that promise the same, the cheapest."""
+        """The ways to send one more request. If several ways promise the same, only the cheapest is kept."""
         natural = Layout(shot.seed, shot.materials[0].natural)
         layouts: dict[tuple[bytes, ...], tuple[Layout, list[int]]] = {}
         found: dict[object, _Node] = {}
@@ -127,7 +129,7 @@ class _Search:
         return list(found.values())
 
     def _readers(self, shot: Shot, layout: Layout) -> list[int]:
-        """For each position the later requests, as bits, that could begin with everything up to it."""
+        """For each position: the later requests, as bits, that could begin with everything up to it."""
         mask = sum(1 << later for later in shot.ahead if self._shots[later].seed == shot.seed)
         held = accumulate(layout.digests, lambda mask, digest: mask & self._holders.get(digest, 0), initial=mask)
         return [mask for mask, element in zip(list(held)[1:], layout.elements, strict=True) for _ in element.parts]
@@ -140,7 +142,7 @@ class _Search:
         readers: Sequence[int],
         orders: Mapping[int, tuple[Layout, ...]],
     ) -> Iterator[_Node]:
-        """One order without new markers, and with those that pay by each horizon."""
+        """One order without new markers, and the same order with the markers that pay by each horizon."""
         profile, held = self._profile, before.cache.held(layout.prompt({}), shot.at)
         choices: dict[tuple[int, ...], None] = {}
         for weights in ((0.0,) * LOOK_AHEAD, *HORIZONS):

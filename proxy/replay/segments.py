@@ -1,12 +1,12 @@
-"""Requests as bags of segments, for bounds that hold whatever the order.
+"""Requests as bags of segments, for bounds that hold for every order.
 
-A segment is a paragraph: a stretch of one text up to a blank line before which the next text begins at the margin, with
-the role of the message that it stands in. Everything that is no text (a tool definition, a call, an image, a thinking
-block) is one segment. The second copy of a segment within one request is another one than the first: copies can be read
-only as often as one earlier request held them. What the provider adds around messages is no segment.
+A segment is a paragraph, together with the role of its message. A paragraph ends at a blank line behind which the next
+text begins at the margin. Each item that is not text (a tool definition, a call, an image, a thinking block) is one
+segment. The second copy of a segment within one request counts as a different segment: copies can be read only as often
+as one earlier request held them. The text that the provider adds around messages is not a segment.
 
-A cache that looks inside blocks tells smaller things apart. For it a segment is a step of a paragraph, together with
-all that stands in front of it there; within the next step a little more may be equal.
+A cache that looks inside blocks tells smaller units apart. For such a cache a segment is a step of a paragraph with
+everything in front of it in that paragraph. Within the next step a little more may be equal.
 """
 
 import re
@@ -24,7 +24,7 @@ from proxy.upstream.embedded import PromptReader
 # As files are written: a paragraph begins at the margin behind a blank line.
 _PARAGRAPH = re.compile(r"(?<=\n\n)(?=\S)")
 
-# How finely beginnings are compared; below the slices that the embedded provider cuts a text into.
+# How finely beginnings are compared. The step is smaller than the slices that the embedded provider cuts a text into.
 _STEP_CHARS = 64
 
 Segment = bytes
@@ -32,7 +32,7 @@ Segment = bytes
 
 @dataclass(frozen=True, slots=True)
 class Bag:
-    """One request: its time, its segments' tokens by segment, and ``total`` prompt tokens as the provider counts.
+    """One request: its time, its tokens by segment, and ``total`` prompt tokens as the provider counts.
     ``is_inside``: the provider may read a part of a segment."""
 
     at: float
@@ -43,8 +43,8 @@ class Bag:
 
     @property
     def rest(self) -> int:
-        """Tokens that belong to no segment (framing). Negative where the segments count more than the
-        provider's total."""
+        """Tokens that belong to no segment (framing). Negative if the segments count more than the provider's
+        total."""
         return self.total - sum(self.segments.values())
 
     def partial(self, whole: Container[Segment]) -> int:
@@ -93,8 +93,8 @@ class Bagger:
 
 
 def _texts(part: dict[str, Any]) -> Iterator[tuple[bytes, str]]:
-    """The paragraphs and other segments of a message or tool. Each comes with a label for what must not be mixed with
-    others."""
+    """The paragraphs and other segments of a message or tool. Each comes with a label, so that different kinds are not
+    mixed."""
     role = part.get("role")
     if not isinstance(role, str):
         yield b"tool definition", _json(part)
@@ -112,7 +112,7 @@ def _texts(part: dict[str, Any]) -> Iterator[tuple[bytes, str]]:
 
 
 def paragraphs(text: str) -> Sequence[str]:
-    """The text, cut behind each blank line that text at the margin follows."""
+    """The text, cut after each blank line that is followed by text at the margin."""
     return _PARAGRAPH.split(text) if text else ()
 
 

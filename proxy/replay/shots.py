@@ -1,6 +1,6 @@
-"""The requests of a recorded session as a search sees them: their material, and which of it later requests hold, too.
+"""The requests of a recorded session as a search sees them: their material, and how much of it later requests hold.
 
-What is learnt by the session's end is known from its beginning.
+Everything that is learnt by the session's end is known from its beginning.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,10 +33,10 @@ from proxy.replay.trace import Step
 from proxy.upstream.embedded import PromptReader
 
 LOOK_AHEAD = 5
-"""How many of the next requests of a cohort count."""
+"""How many of a cohort's next requests count."""
 _FADING = 0.85
 _MOST_THRESHOLDS = 4
-# Above any number of tokens: life decides, and size only between pieces of equal life.
+# Greater than any number of tokens: life decides, and size decides only between pieces of equal life.
 _LIFE_WEIGHT = 1e9
 
 Orders = Sequence[Sequence[bytes]]
@@ -46,10 +46,10 @@ Orders = Sequence[Sequence[bytes]]
 @dataclass(frozen=True, slots=True)
 class Shot:
     """One request of the session. ``cohort`` numbers requests that begin alike. ``materials`` is the content as it came
-    and, where the system prompt can be made stable, with its volatile lines moved. ``lives`` and ``returns`` tell of a
-    piece, by its digest, how many of the cohort's next requests in a row hold it, and in how many it stands at all,
-    where nearer ones count more. ``ahead`` are the next requests that come in time to read what this one stores, by
-    their index, each with its rank in its own cohort."""
+    and, if the system prompt can be made stable, with its volatile lines moved. ``lives`` tells, by a piece's digest,
+    how many of the cohort's next requests in a row hold the piece. ``returns`` tells how many of them hold it at all;
+    nearer ones count more. ``ahead`` are the next requests that come in time to read what this one stores, by their
+    index, each with its rank in its own cohort."""
 
     index: int
     at: float
@@ -68,7 +68,7 @@ class Shot:
         return self.lives.get(item.digest, 0) * _LIFE_WEIGHT + len(item.text)
 
     def by_presence(self, item: ContextPiece) -> float:
-        """The weight of a piece by how often it stands in later requests."""
+        """The weight of a piece by how often later requests hold it."""
         return self.returns.get(item.digest, 0.0) * _LIFE_WEIGHT + len(item.text)
 
     def orders(self, before: Orders) -> Iterator[tuple[Element, ...]]:
@@ -84,7 +84,8 @@ class Shot:
                 yield from (self._in_front(material, kept, threshold) for threshold in thresholds)
 
     def _prefixes(self, material: RequestElements, before: Orders) -> Iterator[tuple[Element, ...]]:
-        """The part of each earlier order that is valid still, whole and cut in front of what changes soon."""
+        """The part of each earlier order that is still valid, as a whole, and cut in front of the pieces that change
+        soon."""
         for order in before:
             kept = valid_prefix(material, order)
             lives = [LOOK_AHEAD if e.item is None else self.lives.get(e.item.digest, 0) for e in kept]
@@ -95,7 +96,7 @@ class Shot:
                     yield shorter
 
     def _in_front(self, material: RequestElements, kept: Sequence[Element], threshold: int) -> tuple[Element, ...]:
-        """Behind a prefix the pieces that live for so many requests, the longest-lived first; then the conversation."""
+        """A prefix, then the pieces that live for so many requests, the longest-lived first, then the conversation."""
         found, forms = [*kept, *documents_left(material, kept, self.by_life)], material.forms
         keys, whole = {e.key for e in kept}, {e.message for e in kept if e.kind is ElementKind.WHOLE}
         left = [(item, group) for group in material.groups if group.message not in whole for item in group.items]
@@ -109,7 +110,7 @@ class Shot:
 
 
 class ShotReader:
-    """Reads a session twice: what is learnt by its end is then known from its beginning."""
+    """Reads a session twice, so that everything that is learnt by its end is known from its beginning."""
 
     def __init__(self, profile: CacheProfile, encode: Encode, recognisers: Sequence[Recogniser]) -> None:
         self._prompts, self._profile = PromptReader(profile, encode), profile
@@ -117,8 +118,8 @@ class ShotReader:
         self._messages, self._tools = MessageReader(self._counter, recognisers), ToolReader(self._counter)
 
     def read(self, steps: Sequence[Step]) -> list[Shot]:
-        """The shots. Raises Unreadable where a request cannot be taken apart, and UpstreamRejected where the provider
-        refuses one."""
+        """The shots. Raises Unreadable if a request cannot be taken apart, and UpstreamRejected if the provider refuses
+        a request."""
         requests = [parse_chat(step.body) for step in steps]
         transcripts = [Transcript([self._messages.read(raw) for raw in one.messages]) for one in requests]
         scopes = [self._prompts.prompt(step.body).scope for step in steps]
@@ -157,7 +158,7 @@ class ShotReader:
         return shots
 
     def _session(self, table: SessionTable, request: ChatRequest, transcript: Transcript, step: Step) -> Session:
-        """The request's session as the planner finds it, with all that it will have shown by its end."""
+        """The request's session as the planner finds it, with everything that it will have shown by its end."""
         tools = self._tools.read(request.members.get("tools"))
         key = tools[0].digest if tools else b""
         session = table.find(table.place("search", request.model, "", transcript, key))
@@ -173,7 +174,7 @@ class ShotReader:
         return (own,) if moved is None else (own, moved)
 
     def _ahead(self, index: int, steps: Sequence[Step], cohorts: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """The next requests of each cohort, while none is later than an entry lives, each with its rank."""
+        """The next requests of each cohort that come while an entry still lives, each with its rank."""
         later = sorted(range(index + 1, len(steps)), key=lambda j: (cohorts[j], j))
         for _, some in groupby(later, key=lambda j: cohorts[j]):
             used = steps[index].at

@@ -1,4 +1,4 @@
-"""Structured context in replays: each request is assembled as the proxy does it, with the memory of those before it."""
+"""Structured context in replays: each request is assembled as in the proxy, with the memory of the requests before."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -31,11 +31,11 @@ class ReplayedContexts:
         self._items: dict[str, Tier] = {}
         self._messages: list[Tier] = []
         self.panels: dict[int, str] = {}
-        """The panel that each message of the last request belongs to, and since when it shows the same."""
+        """The panel that each message of the last request belongs to, and since when its content is unchanged."""
 
     def assembled(self, step: Step, scope: str) -> AssembledChat | None:
-        """The request with its context as messages; None for one without such a section. Raises TraceError where the
-        proxy would refuse the request."""
+        """The request with its context as messages; None for a request without structured context. Raises TraceError if
+        the proxy would refuse the request."""
         try:
             sent = parse_body(step.body)
         except (InvalidRequest, Unreadable):
@@ -63,8 +63,8 @@ class ReplayedContexts:
         return arranged.concluded(planner.plan(arranged.body, route, arranged.mode, now), mode)
 
     def tier_of(self, element: Element) -> str | None:
-        """The tier in which an element of the last request stands, by the conversation's own tracker: that of the file,
-        or else of the message. It is empty for what is in no tier, and None where nothing was assembled."""
+        """The tier of an element of the last request, by the conversation's own tracker: the tier of its file, or else
+        of its message. It is empty for an element without a tier, and None if nothing was assembled."""
         if not self._messages:
             return None
         name = element.item.key.partition("/")[2].partition("#")[0] if element.item is not None else ""
@@ -87,8 +87,8 @@ def _panels(chat: AssembledChat, assembly: Assembly) -> Iterator[tuple[int, str]
 
 
 def lost_items(chat: AssembledChat, body: bytes) -> list[str]:
-    """The faults of a body by the fidelity rule of structured context: each selected file, each symbol block and
-    each message of the history stands in it."""
+    """The faults of a body by the fidelity rule of structured context: the body must hold each selected file, each
+    symbol block and each message of the history."""
     context = chat.context
     items = [
         (f"file:{file.path}", text_json(file_block(file.path, file.text or ""))[1:-1]) for file in context.selected()
@@ -99,7 +99,7 @@ def lost_items(chat: AssembledChat, body: bytes) -> list[str]:
 
 
 def _said(raw: bytes) -> bytes:
-    """The content of a message: a marker may have made a list of its content, whose text has the same bytes."""
+    """The content of a message. A marker may have turned the content into a list; its text has the same bytes."""
     try:
         return bytes(members_of(raw).get("content", raw))
     except Unreadable:

@@ -1,4 +1,4 @@
-"""Bills of a replay: an account at a provider in virtual time, what it writes and never reads, and their sums."""
+"""Bills of a replay: an account at a provider in virtual time, tokens that are written and never read, and sums."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ class Total(BillSum):
     """The bills of one policy over one trace.
 
     ``refused`` counts requests that the provider answered with an error. ``refreshes`` counts requests that only kept a
-    prefix alive. Their ``refresh_bills`` are a part of the cost, and of no hit rate.
+    prefix alive. Their ``refresh_bills`` count in the cost, but in no hit rate.
     """
 
     refused: int = 0
@@ -45,9 +45,9 @@ class Total(BillSum):
 
 @dataclass(slots=True)
 class Result:
-    """One trace under every policy; ``ours`` is what the planner sent. ``plain`` is the cost of no caching at all:
-    the client's prompts at the plain price. ``violations`` of fidelity and ``surprises`` of the planner name the
-    request, counted from 1."""
+    """One trace under every policy. ``ours`` are the bills of what the planner sent. ``plain`` is the cost without any
+    caching: the client's prompts at the plain price. ``violations`` of fidelity and ``surprises`` of the planner name
+    the request, counted from 1."""
 
     trace: str
     profile: CacheProfile
@@ -75,8 +75,8 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Several traces in one line. Shares are geometric means over traces, so that a long trace counts no more than a
-    short one."""
+    """Several traces, summed up in one line. Shares are geometric means over traces, so that a long trace counts no
+    more than a short one."""
 
     traces: int
     requests: int
@@ -98,7 +98,7 @@ def summary(results: Sequence[Result]) -> Summary:
 
 
 def geometric_mean(values: Iterable[float]) -> float:
-    """The geometric mean of positive values. It is 0 where a value is not positive."""
+    """The geometric mean of positive values. It is 0 if a value is not positive."""
     given = list(values)
     if not given or min(given) <= 0:
         return 0.0
@@ -106,7 +106,7 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 
 class Waste:
-    """Counts tokens that were written, and those of them that no later request read while they lived."""
+    """Counts the written tokens, and how many of them no later request read while they lived."""
 
     def __init__(self) -> None:
         self.written = 0
@@ -115,11 +115,11 @@ class Waste:
 
     @property
     def share(self) -> float | None:
-        """The share of the written tokens that was never read. None where nothing was written."""
+        """The share of the written tokens that was never read. None if nothing was written."""
         return (self._dropped + sum(self._unread.values())) / self.written if self.written else None
 
     def add(self, prompt: Prompt, bill: Bill) -> None:
-        """Count one billed request. Everything up to its hit was of use; what it wrote is of no use yet."""
+        """Count one billed request. Everything up to its hit was useful; the tokens it wrote are not useful yet."""
         if not bill.read and not bill.write:
             return
         start = 0
@@ -131,7 +131,7 @@ class Waste:
             if position <= bill.hit:
                 self._unread.pop(key, None)
             elif end <= written_end:
-                # Written again before it was ever read: the first writing was for nothing.
+                # It is written again before it was ever read: the first write was in vain.
                 self._dropped += self._unread.get(key, 0)
                 self._unread[key] = end - start
                 self.written += end - start
@@ -139,7 +139,7 @@ class Waste:
 
 
 class Account:
-    """One account at a provider, in virtual time: its bills, and what it wrote in vain."""
+    """One account at a provider, in virtual time: its bills, and the tokens that it wrote in vain."""
 
     def __init__(self, reader: PromptReader) -> None:
         self.total = Total()
@@ -148,7 +148,7 @@ class Account:
         self._cache = make_cache(reader.profile)
 
     def send(self, body: bytes, at: float, *, is_refresh: bool = False) -> Bill | None:
-        """The bill of a request; None where the provider refuses it. ``is_refresh``: it only keeps a prefix alive."""
+        """The bill of a request; None if the provider refuses it. ``is_refresh``: it only keeps a prefix alive."""
         try:
             prompt = self._reader.prompt(body)
         except UpstreamRejected:

@@ -21,12 +21,12 @@ _ODD = "holds text that is not valid Unicode"
 
 
 class TraceError(Exception):
-    """A file that is no recorded session; the message names file and line."""
+    """A file is not a recorded session. The message names file and line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One recorded request: ``body`` are the recorded bytes of it."""
+    """One recorded request. ``body`` holds its recorded bytes."""
 
     at: float
     session: str
@@ -42,7 +42,7 @@ class Trace:
 
 
 def find_traces(paths: Iterable[Path]) -> list[Path]:
-    """The files that are named, and those in the folders that are named, by name. Raises TraceError."""
+    """The named files, and the files in each named folder, sorted by name. Raises TraceError."""
     found: list[Path] = []
     for path in paths:
         if not path.is_dir():
@@ -91,7 +91,7 @@ def _step(line: bytes, path: Path, number: int) -> Step:
 
 
 def chat_body(raw: Raw | bytes, at: str) -> bytes:
-    """The bytes of a chat request that can be replayed; ``at`` is where it stands. Raises TraceError."""
+    """The bytes of a chat request that can be replayed. ``at`` is its place in the file. Raises TraceError."""
     body = bytes(raw)
     try:
         parse_chat(body)
@@ -112,8 +112,8 @@ def _value(raw: Raw | None, name: str) -> object:
 
 
 def without_prompts(trace: Trace) -> tuple[Trace, int]:
-    """The session without what its requests say of prompts and of their context window, and how many say it. What
-    cannot be read stays as it is."""
+    """The session without the members by which requests ask for prompts and a context window, and the number of
+    requests that had such members. Requests that cannot be read stay as they are."""
     steps = [_without(step) for step in trace.steps]
     changed = sum(new is not old for new, old in zip(steps, trace.steps, strict=True))
     return (replace(trace, steps=steps), changed) if changed else (trace, 0)

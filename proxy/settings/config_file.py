@@ -66,18 +66,18 @@ class Settings:
     master_key: SecretStr | None = None
     upstream: str = ""
     upstream_profile: str = ""
-    """The cache profile of ``upstream`` where the command line names one."""
+    """The cache profile of ``upstream``, if the command line names one."""
     timeout_s: float = 600.0
     drop_params: bool | None = None
     budget: Budget | None = None
-    """LiteLLM's ``max_budget``: what the requests of no team may cost together."""
+    """LiteLLM's ``max_budget``: the most that all requests without a team may cost together."""
     routing: Routing = field(default_factory=Routing)
     profiles: Mapping[str, CapabilityProfile] = field(default_factory=lambda: BUILT_IN)
-    """The capability profiles, with what the environment says of them."""
+    """The capability profiles, with the values that the environment sets."""
     folder: Path = Path()
     state_folder: Path = Path()
     allowed_ips: Sequence[IPv4Network | IPv6Network] = ()
-    """The addresses from which clients may connect; none given: all."""
+    """The addresses from which clients may connect. If it is empty, all addresses are allowed."""
     exported: Mapping[str, str] = field(default_factory=dict, repr=False)
     unused: tuple[Unused, ...] = ()
     """The keys that LiteLLM would use and Stratiform does not."""
@@ -92,15 +92,15 @@ class Settings:
 
     @property
     def bounds_all(self) -> str:
-        """The key of LiteLLM's that limits the requests of all clients together; empty where there is none."""
+        """LiteLLM's key that limits the requests of all clients together; empty if there is none."""
         key = "router_settings.optional_pre_call_checks" if self.routing.enforces_rates else ""
         return "litellm_settings.max_budget" if self.budget is not None else key
 
     @property
     def store_path(self) -> Path | None:
-        """The file that spend is kept in; None for memory and Redis.
+        """The file in which spend is kept; None for memory and Redis.
 
-        Where the configuration names no store, it is a file in its own state folder if there is a team, or a master key
+        If the configuration names no store, it is a file in its own state folder if there is a team, or a master key
         with which teams can be made. Otherwise spend is kept in memory.
         """
         if (store := self.stratiform.store) is None:
@@ -121,8 +121,8 @@ class Settings:
 
     @property
     def spool_fallback(self) -> Path:
-        """The folder for settlements that neither the store nor the spool takes when the proxy ends: by default a
-        folder within the system's temporary one, for this user and this spool alone."""
+        """The folder for settlements that neither the store nor the spool takes when the proxy ends. By default it is
+        in the system's temporary folder, for this user and this spool alone."""
         if self.stratiform.spool_fallback is not None:
             return self.path(self.stratiform.spool_fallback)
         name = blake2b(os.fsencode(self.spool_folder.absolute()), digest_size=6).hexdigest()
@@ -135,13 +135,13 @@ class Settings:
 
     @property
     def store_ca(self) -> Path | None:
-        """The file of authorities that a Redis with TLS is checked against, besides the system's authorities."""
+        """The file of certificate authorities for a Redis with TLS, in addition to the system's authorities."""
         given = self.stratiform.store_ca
         return self.path(given) if given is not None else None
 
     @property
     def store_name(self) -> str:
-        """The store as people read it, without a password."""
+        """The store's name for people, without a password."""
         if self.store_url is not None:
             parts = urlsplit(self.store_url.get_secret_value())
             return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
@@ -158,8 +158,8 @@ def load(path: Path | None, upstream: str = "", environment: Environment | None 
 
 
 def read(path: Path | None, mistakes: Mistakes, upstream: str = "", environment: Environment | None = None) -> Settings:
-    """The settings, as far as they can be read, and what is wrong with them. Raises ConfigError where nothing can be
-    read."""
+    """The settings, as far as they can be read. Problems are added to ``mistakes``. Raises ConfigError if nothing can
+    be read."""
     environment = environment or Environment.of_process()
     if path is None:
         if not upstream:
@@ -203,8 +203,8 @@ def read(path: Path | None, mistakes: Mistakes, upstream: str = "", environment:
 
 
 def load_section(path: Path | None, environment: Environment | None = None) -> Settings:
-    """The settings of the ``stratiform`` section alone, for a gateway that honours all else in the file by itself. Its
-    teams, whose keys and budgets are the gateway's, are left out. None: all defaults. Raises ConfigError."""
+    """The settings of the ``stratiform`` section alone, for a gateway that honours the rest of the file by itself. The
+    section's teams are left out, because keys and budgets are the gateway's. None: all defaults. Raises ConfigError."""
     raw = _read_with_includes(path) if path is not None else {}
     environment = (environment or Environment.of_process()).with_section(raw.get("environment_variables"))
     mistakes, problems, base = Mistakes(), list[str](), state_folder(environment)
@@ -224,8 +224,8 @@ def load_section(path: Path | None, environment: Environment | None = None) -> S
 
 
 def places(path: Path) -> Places:
-    """The places of the values of a file, and of the files that it includes; nothing is known of one that cannot be
-    read."""
+    """The places of the values of a file, and of the files that it includes. A file that cannot be read has no
+    places."""
     found = Places(path)
     with suppress(ConfigError):
         _read_with_includes(path, found)
@@ -258,7 +258,7 @@ def _read_with_includes(path: Path, places: Places | None = None) -> dict[str, A
 
 
 def _opens(section: str, mine: object, included: object) -> bool:
-    """Whether an included section would undo the keys that clients need."""
+    """Whether an included section would remove the need for keys of clients."""
     if section == "stratiform":
         return mine is not None
     had_key = section == "general_settings" and isinstance(mine, dict) and "master_key" in mine
@@ -273,7 +273,7 @@ def _includes(raw: dict[str, Any], path: Path) -> list[str]:
 
 
 def _read(path: Path, places: Places, joined: Mapping[str, int]) -> dict[str, Any]:
-    """The sections of one file. ``joined``: how many items there are already of a section that is a list."""
+    """The sections of one file. ``joined``: how many items a section that is a list already has."""
     lines: dict[str, int] = {}
     loaded = read_yaml(path, lines)
     places.merge(path, lines, joined)
@@ -304,7 +304,7 @@ def _expanded(raw: dict[str, Any], environment: Environment, problems: list[str]
 
 
 def _validated(raw: dict[str, Any], mistakes: Mistakes) -> ConfigFile:
-    """The file without what is wrong in it. Pydantic finds some mistakes only where others are gone."""
+    """The file without its mistakes. Pydantic finds some mistakes only after others are removed."""
     for _ in range(_MOST_LOOKS):
         try:
             return ConfigFile.model_validate(raw)
@@ -315,7 +315,7 @@ def _validated(raw: dict[str, Any], mistakes: Mistakes) -> ConfigFile:
 
 
 def _with_credentials(file: ConfigFile, problems: list[str]) -> Iterator[ModelEntry]:
-    """The entries with what LiteLLM's ``credential_list`` adds to their parameters."""
+    """The entries with the parameters that LiteLLM's ``credential_list`` adds."""
     credentials = {credential.credential_name: credential.credential_values for credential in file.credential_list}
     for index, entry in enumerate(file.model_list):
         if (name := entry.litellm_params.litellm_credential_name) is not None and name not in credentials:
@@ -338,7 +338,7 @@ def _merged(entry: ModelEntry, values: Mapping[str, object], index: int, problem
 
 
 def _master_key(file: ConfigFile, environment: Environment) -> SecretStr | None:
-    """The master key; LiteLLM also takes it from the environment where the file has none."""
+    """The master key. As in LiteLLM, it comes from the environment if the file has none."""
     text = environment.get("LITELLM_MASTER_KEY")
     return file.general_settings.master_key or (SecretStr(text) if text else None)
 
@@ -405,7 +405,7 @@ def _same_budgets(team: Team, path: str) -> Iterator[str]:
 
 
 def key_digest(key: Key) -> str:
-    """The digest that is kept of a key."""
+    """The digest of a key. Only the digest is kept."""
     if key.sha256 is not None:
         return key.sha256.lower()
     assert key.key is not None

@@ -1,6 +1,6 @@
 """Reads the environment (nothing else does), and replaces references to it in a configuration.
 
-A reference is LiteLLM's: ``os.environ/NAME``. It may be a whole string or stand inside one
+A reference has LiteLLM's form: ``os.environ/NAME``. It may be a whole string or a part of one
 (``Bearer os.environ/TOKEN``).
 """
 
@@ -18,7 +18,7 @@ _INSIDE = re.compile(r"os\.environ/([A-Za-z_][A-Za-z0-9_]*)")
 
 
 class Environment:
-    """Variables by name. Their values are secrets, which stand in no message and no repr."""
+    """Variables by name. Their values are secrets: no message and no repr shows them."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self._variables = dict(variables)
@@ -51,7 +51,7 @@ class Environment:
 
     def expand(self, value: object, path: str, problems: list[str]) -> object:
         """The value with every reference in its strings replaced. Variables that are not set are added to ``problems``,
-        and None stands for the string."""
+        and None replaces the string."""
         if isinstance(value, str):
             return self._expand_text(value, path, problems)
         if isinstance(value, Mapping):
@@ -88,7 +88,8 @@ def state_folder(environment: Environment) -> Path:
 
 
 def own_folder(base: Path, config: Path) -> Path:
-    """The folder within ``base`` for the state of one configuration: named after its path, so that no two share one.
+    """The folder within ``base`` for the state of one configuration. It is named after the configuration's path, so
+    that no two configurations share a folder.
 
     The file itself may be a link: Kubernetes lets ``config.yaml`` point to another file after each change.
     """
@@ -106,6 +107,6 @@ def join(path: str, key: object) -> str:
 
 
 def shown(name: object) -> str:
-    """A name as messages show it: without what it holds, where it is the key of an API in the wrong place."""
+    """A name as messages show it. If an API key is in the place of a name, its content is left out."""
     text = str(name)
     return f"{_API_KEY}..." if text.startswith(_API_KEY) else text

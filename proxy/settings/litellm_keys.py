@@ -1,11 +1,12 @@
-"""LiteLLM's keys that Stratiform does not use, by the effect of that.
+"""LiteLLM's keys that Stratiform does not use, by the effect of not using them.
 
 The keys are those of LiteLLM 1.109: its documented settings (https://docs.litellm.ai/docs/proxy/config_settings), the
-fields of its own configuration classes, and what its proxy reads from each section. A test holds the table against the
-installed package. What is used stands in ``proxy.settings.litellm_schema``.
+fields of its own configuration classes, and the keys that its proxy reads from each section. A test compares the table
+with the installed package. The keys that are used are in ``proxy.settings.litellm_schema``.
 
-- ``RESTRICTS``: LiteLLM would refuse requests, keys or contents that pass here. The text says what to do instead.
-- ``CHANGES``: something else is sent or served than with LiteLLM. The text says what.
+- ``RESTRICTS``: LiteLLM would refuse requests, keys or contents that are accepted here. The text says what to do
+  instead.
+- ``CHANGES``: something else is sent or served than with LiteLLM. The text says what is different.
 - ``HARMLESS``: the key is about logs, the user interface, LiteLLM's own database, caches, or routing between equal
   deployments. Keys with one of the prefixes are harmless, too.
 """
@@ -319,9 +320,9 @@ LOGGING_CALLBACKS = _names(
     "mavvrik vantage ternary posthog levo newrelic signoz sentry helicone promptlayer lunary athena athina traceloop "
     "wandb supabase slack dynamodb greenscale logfire_otel batch_redis_requests"
 )
-"""Callbacks that only log: nothing of a request changes without them."""
+"""Callbacks that only log: without them, requests are the same."""
 CHANGING_CALLBACKS = _names(
     "anthropic_cache_control_hook vector_store_pre_call_hook dotprompt bitbucket gitlab compression_interception "
     "websearch_interception code_interpreter_interception litellm_agent"
 )
-"""Callbacks that edit what is sent."""
+"""Callbacks that edit the sent request."""

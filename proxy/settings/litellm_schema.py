@@ -1,7 +1,7 @@
 """LiteLLM's sections of the configuration file as pydantic models, as far as Stratiform uses them.
 
 Keys that LiteLLM knows and Stratiform does not use are accepted (``extra="allow"``). ``proxy.settings.unsupported``
-says what follows from that.
+describes the consequences.
 """
 
 from collections.abc import Callable, Iterable
@@ -39,7 +39,7 @@ ENDPOINT_MODES = frozenset(
 
 
 def http_url(url: str) -> str:
-    """The URL without a trailing slash. Raises ValueError where it is no http or https URL."""
+    """The URL without a trailing slash. Raises ValueError if it is not an http or https URL."""
     text = url.strip().rstrip("/")
     scheme, separator, rest = text.partition("://")
     if not separator or scheme.lower() not in ("http", "https") or not rest or rest[0] in "/?#":
@@ -51,7 +51,7 @@ HttpUrl = Annotated[str, AfterValidator(http_url)]
 
 
 def filled(instead: str) -> Callable[[SecretStr], SecretStr]:
-    """The check of a key that it is none but an empty one; ``instead`` says what happens without a key."""
+    """A check that a key is not empty. ``instead`` says what happens without a key."""
 
     def check(key: SecretStr) -> SecretStr:
         if not key.get_secret_value().strip():
@@ -122,9 +122,9 @@ class LiteLLMParams(Loose):
 
 class ModelInfo(Loose):
     """The facts about a model. The first six keys are Stratiform's, the rest is LiteLLM's. ``session_header`` is the
-    header by which a router in front of self-hosted engines keeps a conversation on one of them; ``cache_salt`` keeps
-    the teams apart in the engine's cache. ``max_input_tokens`` is the most that it reads; None: what the price map
-    says. ``id`` names this entry alone, ``access_groups`` the lists of models that it is in."""
+    header by which a router in front of self-hosted engines keeps a conversation on one of them. ``cache_salt`` keeps
+    the teams apart in the engine's cache. ``max_input_tokens`` is the most tokens that the model reads; None: the
+    number in the price map. ``id`` names this entry alone. ``access_groups`` are the model lists that it is in."""
 
     transport: TransportName | None = None
     cache_profile: CacheProfileName | None = None
@@ -170,7 +170,7 @@ class Credential(Loose):
 
 
 class GeneralSettings(Loose):
-    """LiteLLM's ``general_settings``, of which the master key and the allowed addresses are used."""
+    """LiteLLM's ``general_settings``. Only the master key and the allowed addresses are used."""
 
     master_key: Annotated[SecretStr, AfterValidator(filled("accept any key"))] | None = None
     allowed_ips: list[IPvAnyNetwork] | None = Field(default=None, min_length=1)
@@ -192,7 +192,7 @@ class FallbackTarget(Loose):
 
 
 FallbackList = list[dict[str, list[str | FallbackTarget]] | str]
-"""The names that stand in for a name; a name alone stands in for every other."""
+"""The fallback names for a name. A name alone is a fallback for every other name."""
 
 
 class _Retries(Loose):
@@ -205,7 +205,7 @@ class _Retries(Loose):
 
 
 class LiteLLMSettings(_Retries):
-    """LiteLLM's ``litellm_settings``: what holds for every call."""
+    """LiteLLM's ``litellm_settings``: the settings for every call."""
 
     drop_params: bool | None = None
     request_timeout: float | None = Field(default=None, gt=0)

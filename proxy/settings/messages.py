@@ -39,7 +39,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> Iterator[str]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that this name is probably a misspelling of; None where none is close."""
+    """The known name that was probably meant by this name; None if no known name is close."""
     return next(iter(get_close_matches(name, list(known), n=1, cutoff=0.75)), None)
 
 
@@ -59,10 +59,10 @@ def _reason(problem: Any, owner: Any) -> str:
 
 
 def _walk(location: tuple[int | str, ...], model: type[BaseModel], *, is_unknown_key: bool) -> tuple[str, Any]:
-    """The path of a location, and the annotation of what holds its last key.
+    """The path of a location, and the annotation of the object that holds its last key.
 
     Pydantic adds the names of a union's members to a location (``alias.x.str``). They are not keys of the schema, and
-    are left out of the path. An unknown key at the end is no key of the schema either, but stays.
+    are left out of the path. An unknown key at the end is not a key of the schema either, but it stays in the path.
     """
     path, here, owner = "", model, model
     for index, key in enumerate(location):
@@ -73,7 +73,7 @@ def _walk(location: tuple[int | str, ...], model: type[BaseModel], *, is_unknown
 
 
 def _step(annotation: Any, key: int | str) -> Any:
-    """The annotation of the item under a key; None where there is no such key."""
+    """The annotation of the item under a key; None if there is no such key."""
     for part in _parts(annotation):
         if _is_model(part) and key in part.model_fields:
             return part.model_fields[key].annotation
@@ -111,11 +111,11 @@ class Mistakes:
         self._unsure: set[str] = set()
 
     def add(self, lines: Iterable[str]) -> None:
-        """Add what was found at one look, but for what follows from what earlier looks have found."""
+        """Add the lines of one check, except those that follow from lines of earlier checks."""
         self.lines += [line for line in dict.fromkeys(lines) if not self.cover(line)]
 
     def cover(self, line: str) -> bool:
-        """Whether a line says nothing new: its path, or one above or below it, was told already."""
+        """Whether a line says nothing new: its path, or a path above or below it, was reported already."""
         path, known = path_of(line), [*map(path_of, self.lines), *self._unsure]
         return any(_holds(path, other) or _holds(other, path) for other in known)
 
@@ -136,22 +136,22 @@ def path_of(line: str) -> str:
 
 
 def _holds(outer: str, inner: str) -> bool:
-    """Whether a path is that of a value which holds another one, or the same path."""
+    """Whether the outer path is the path of a value that holds the inner one, or the same path."""
     return inner.startswith(outer) and inner[len(outer) :][:1] in ("", ".", "[")
 
 
 def without(raw: Mapping[str, Any], locations: Iterable[Location], mistakes: Mistakes) -> dict[str, Any]:
-    """The values without those at the locations, as pydantic names them. A value that lacks something goes as a whole;
-    of a model of the model list the name stays, because others may refer to it."""
+    """The values without those at the locations, as pydantic names them. A value that lacks something is removed as a
+    whole. From an entry of the model list, the name stays, because others may refer to it."""
     rest: dict[str, Any] = _unshared(raw)
-    # From the end, so that the places of the others in a list do not change.
+    # Values are removed from the end, so that the places of the others in a list do not change.
     for steps in sorted({tuple(_steps(raw, location)) for location in locations}, key=_order, reverse=True):
         _take_out(rest, steps, mistakes)
     return rest
 
 
 def _unshared(value: Any) -> Any:
-    """A copy in which nothing stands twice: what an alias of YAML repeats is one object at several places."""
+    """A copy in which no object occurs twice. The value that a YAML alias repeats is one object at several places."""
     if isinstance(value, Mapping):
         return {key: _unshared(item) for key, item in value.items()}
     return [_unshared(item) for item in value] if isinstance(value, list) else value
@@ -162,7 +162,7 @@ def _order(steps: Location) -> list[tuple[int, str]]:
 
 
 def _steps(raw: Any, location: Location) -> Iterator[int | str]:
-    """The steps of a location that lead to a value. Others are names of a union's members, or of what is missing."""
+    """The steps of a location that lead to a value. Other steps name a union's members, or missing values."""
     for step in location:
         is_there = isinstance(step, int) and isinstance(raw, list) and step < len(raw)
         if is_there or (isinstance(raw, dict) and step in raw):
@@ -189,15 +189,15 @@ def _take_out(rest: dict[str, Any], steps: Location, mistakes: Mistakes) -> None
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The file and the line of each value of a configuration, by the value's path. ``root`` is the file that was
-    given; others are included by it."""
+    """The file and the line of each value of a configuration, by the value's path. ``root`` is the given file; the
+    other files are included by it."""
 
     root: Path
     _places: dict[str, tuple[Path, int]] = field(default_factory=dict)
 
     def merge(self, path: Path, lines: Mapping[str, int], moved: Mapping[str, int]) -> None:
-        """Add a file's lines. ``moved``: the items of that section's list are joined to so many earlier ones; all other
-        values replace earlier ones."""
+        """Add a file's lines. ``moved`` says, for each section that is a list, how many earlier items the file's items
+        are joined to. All other values replace earlier ones."""
         for section in {_section(place) for place in lines} - moved.keys():
             for place in [place for place in self._places if _section(place) == section]:
                 del self._places[place]
@@ -205,7 +205,7 @@ class Places:
             self._places[_moved(place, moved.get(_section(place), 0))] = (path, line)
 
     def located(self, message: str) -> str:
-        """The message with the line of its path; as it is where there is none."""
+        """The message with the line of its path; unchanged if the path has no line."""
         path = path_of(message)
         while path and path not in self._places:
             path = path[: max(path.rfind("."), path.rfind("["), 0)]
@@ -220,7 +220,7 @@ def _section(place: str) -> str:
 
 
 def _moved(place: str, by: int) -> str:
-    """The path in a list that another file's items stand in front of."""
+    """The path of an item in a list in which another file's items come first."""
     section, bracket, rest = place.partition("[")
     index, _, end = rest.partition("]")
     return f"{section}[{int(index) + by}]{end}" if by and bracket else place

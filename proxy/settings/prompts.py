@@ -1,4 +1,4 @@
-"""The section ``stratiform.prompts`` as pydantic models: which prompts are composed for whose requests."""
+"""The section ``stratiform.prompts`` as pydantic models. It says which prompts are composed for which requests."""
 
 import re
 from typing import Annotated, Literal
@@ -29,7 +29,7 @@ def _roots(context: object) -> object:
 
 
 def unicode_text(text: str) -> str:
-    """A text that can be sent. Raises ValueError for half of a surrogate pair, which UTF-8 does not have."""
+    """A text that can be sent. Raises ValueError for half of a surrogate pair, which UTF-8 cannot represent."""
     if not text.isascii():
         try:
             text.encode()
@@ -39,7 +39,7 @@ def unicode_text(text: str) -> str:
 
 
 def _json_values(roots: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
-    """A context that JSON can hold, and that is not larger than it can be handled for each request."""
+    """A context that JSON can hold, and that is small enough to be handled for each request."""
     exceeded = exceeded_bound(roots)  # type: ignore[arg-type]  # values of any type are counted
     if exceeded:
         raise ValueError(f"holds {exceeded}")
@@ -49,7 +49,7 @@ def _json_values(roots: dict[str, dict[str, object]]) -> dict[str, dict[str, obj
 
 
 def _key_ids(names: object) -> object:
-    # In front of all other checks: whoever writes the keys themselves would read them in the paths of messages.
+    # This comes before all other checks: if somebody writes the keys themselves here, the paths of messages show them.
     if isinstance(names, dict) and not all(isinstance(name, str) and _KEY_ID.fullmatch(name) for name in names):
         raise ValueError(_NO_KEY_ID)
     return names
@@ -79,8 +79,8 @@ class AllowedPrompts(Strict):
 
 
 class PromptLevel(Strict):
-    """One level of the rules for composing: all requests, a model, a team, a key. A key that is not given leaves it to
-    the level before."""
+    """One level of the rules for composing: all requests, a model, a team, a key. If a key is not given, the level
+    before decides."""
 
     use: Patterns | None = Field(default=None, description="the ids of the prompts that are composed; `*`: any text")
     persona: OptionalName | None = Field(default=None, description="NAME of the prompt `persona:NAME`; empty: none")

@@ -1,4 +1,4 @@
-"""Retries, breakers and fallbacks, from the keys that LiteLLM's router has for them.
+"""Retries, breakers and fallbacks, from the keys of LiteLLM's router.
 
 LiteLLM reads most of them from ``router_settings`` and from ``litellm_settings``; ``router_settings`` wins.
 """
@@ -24,14 +24,14 @@ _RETRIES = RetryPolicy()
 _BREAKER = BreakerPolicy()
 
 ENFORCED_RATES = "enforce_model_rate_limits"
-"""The one of LiteLLM's optional checks that is made here."""
+"""The only one of LiteLLM's optional checks that is made here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """The rules for deployments that fail. ``breaker`` is None where they are not left alone. ``fallbacks`` are the
-    names that stand in for a name (``*``: for any name), ``context_window_fallbacks`` those that do so where the
-    request is too long for it; ``checks_windows``: that is looked at before a call, too."""
+    """The rules for deployments that fail. ``breaker`` is None if failing deployments get no cooldown. ``fallbacks``
+    are the names that replace a name (``*``: any name). ``context_window_fallbacks`` replace a name if the request is
+    too long for it; ``checks_windows``: the length is also checked before a call."""
 
     retries: RetryPolicy = _RETRIES
     breaker: BreakerPolicy | None = _BREAKER
@@ -39,7 +39,7 @@ class Routing:
     context_window_fallbacks: Mapping[str, Sequence[str]] = field(default_factory=dict)
     checks_windows: bool = False
     targets: Sequence[tuple[str, str]] = ()
-    """Each name that stands in for another, with the path at which it stands."""
+    """Each fallback name, with its path in the configuration."""
     enforces_rates: bool = False
     """A deployment's ``rpm`` and ``tpm`` are limits."""
 
@@ -68,7 +68,7 @@ def routing_of(router: RouterSettings, litellm: LiteLLMSettings) -> Routing:
 
 
 def _by_kind(given: RetriesByError) -> dict[Kind, int]:
-    """Retries by what failed. LiteLLM has two classes for 5xx answers: the smaller number holds for both."""
+    """Retries by the kind of failure. LiteLLM has two classes for 5xx answers: the smaller number holds for both."""
     errors = (given.InternalServerErrorRetries, given.ServiceUnavailableErrorRetries)
     told = [retries for retries in errors if retries is not None]
     by_kind: dict[Kind, int | None] = {
@@ -85,7 +85,8 @@ def _by_kind(given: RetriesByError) -> dict[Kind, int]:
 
 def weights_of(models: Sequence[ModelEntry]) -> list[float]:
     """Each entry's share within its name: ``weight``, else ``rpm``, else ``tpm``. In a group without any of them, all
-    are equal. If only some entries have one, the others serve when those have failed (as LiteLLM's simple shuffle)."""
+    entries are equal. If only some entries have one, the others serve when those have failed (as in LiteLLM's simple
+    shuffle)."""
     return [_weight(entry, [other for other in models if other.model_name == entry.model_name]) for entry in models]
 
 
@@ -104,7 +105,7 @@ def _fallbacks(router: RouterSettings, litellm: LiteLLMSettings) -> dict[str, tu
 
 
 def _first_given(router: RouterSettings, litellm: LiteLLMSettings, key: str) -> tuple[str, Any]:
-    """The value that counts, and where it stands."""
+    """The value that counts, and its path."""
     mine = getattr(router, key)
     return ("router_settings", mine) if mine else ("litellm_settings", getattr(litellm, key))
 

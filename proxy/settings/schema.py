@@ -1,5 +1,5 @@
-"""The configuration file as pydantic models: the ``stratiform`` section, in which every unknown key is an error, beside
-LiteLLM's own (``proxy.settings.litellm_schema``)."""
+"""The configuration file as pydantic models: the ``stratiform`` section, in which every unknown key is an error, and
+LiteLLM's own sections (``proxy.settings.litellm_schema``)."""
 
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -29,7 +29,7 @@ MOST_WORKERS = 64
 
 
 class Limits(Strict):
-    """Bounds on what is accepted."""
+    """Limits on requests, times and memory."""
 
     max_body_mib: float = Field(default=64, gt=0, le=2048, description="the largest request body")
     max_header_kib: float = Field(
@@ -374,7 +374,8 @@ class ConfigFile(Loose):
 
 
 def redis_url(url: str) -> str:
-    """The URL of a Redis. Raises ValueError where it is none; the message does not quote it, it may hold a password."""
+    """The URL of a Redis. Raises ValueError if it is not one. The message does not quote it, because it may hold a
+    password."""
     try:
         parts = urlsplit(url)
         is_right = bool(parts.hostname) and parts.port != 0 and (parts.path.strip("/") or "0").isdecimal()

@@ -78,7 +78,7 @@ class Key(Strict):
 
 
 class Budget(Strict):
-    """A limit on what a team spends, or each key, user or model of it, in a window."""
+    """A limit on the spend of a team, or of each of its keys, users or models, in a window."""
 
     name: Name | None = Field(default=None, description="default: by scope, window and unit")
     scope: Literal["team", "key", "user", "model"] = "team"
@@ -122,7 +122,7 @@ class Budget(Strict):
 
 
 class Team(Strict):
-    """Keys with a name, budgets, and what they may do."""
+    """A named group of keys, with its budgets and permissions."""
 
     name: Name
     keys: list[Key] = []
@@ -152,7 +152,7 @@ class Team(Strict):
 
 
 class Webhook(Strict):
-    """The URL that notices of limits are sent to, and the secret that they are signed with."""
+    """The URL to which notices of limits are sent, and the secret that signs them."""
 
     url: WebhookUrl
     secret: SecretStr | None = None

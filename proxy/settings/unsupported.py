@@ -1,4 +1,4 @@
-"""Finds the keys of a LiteLLM configuration that Stratiform does not use, and what that means for clients.
+"""Finds the keys of a LiteLLM configuration that Stratiform does not use, and the effect on clients.
 
 A configuration that relies on a restriction which does not hold here refuses to start. Keys that would change requests
 or answers are reported at the start. Keys that change nothing are listed by ``stratiform check-config``.
@@ -49,7 +49,7 @@ class Effect(StrEnum):
     CHANGES = "changes"
     """Something else is sent or served than with LiteLLM."""
     RESTRICTS = "restricts"
-    """LiteLLM would refuse what passes here."""
+    """LiteLLM would refuse something that is accepted here."""
 
 
 _CONSEQUENCES = (Effect.RESTRICTS, Effect.CHANGES)
@@ -63,7 +63,7 @@ _TOLD = {
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """A key with its path, and what follows because the key is not used."""
+    """A key with its path, and the effect of not using it."""
 
     path: str
     effect: Effect
@@ -89,15 +89,15 @@ def effect_of(section: str, key: str) -> tuple[Effect, str]:
 
 
 def unused(file: ConfigFile, *, names_keys: bool) -> Iterator[Unused]:
-    """The keys of the file that are not used. ``names_keys``: the configuration names keys of clients, so that other
-    keys are refused."""
+    """The keys of the file that are not used. ``names_keys``: the configuration names keys of clients, so other keys
+    are refused."""
     for key, value in (file.model_extra or {}).items():
         yield _found("", key, value, key)
     for section in ("general_settings", "litellm_settings", "router_settings"):
         for key, value in (getattr(file, section).model_extra or {}).items():
             yield from _special(section, key, value, names_keys=names_keys)
     if file.litellm_settings.max_budget and file.stratiform.teams:
-        # It would hold for all teams together, whose money is counted apart here.
+        # It would hold for all teams together, but here each team's money is counted separately.
         yield Unused("litellm_settings.max_budget", Effect.RESTRICTS, "set stratiform.teams[].budgets")
     checks = file.router_settings.optional_pre_call_checks or []
     yield from _of_checks(checks, has_teams=bool(file.stratiform.teams))
@@ -125,7 +125,7 @@ def unused_on_http(entry: ModelEntry, path: str) -> Iterator[Unused]:
 def _of_checks(checks: Sequence[str], *, has_teams: bool) -> Iterator[Unused]:
     path = "router_settings.optional_pre_call_checks"
     if ENFORCED_RATES in checks and has_teams:
-        # The limits would hold for all teams together, whose requests are counted apart here.
+        # The limits would hold for all teams together, but here each team's requests are counted separately.
         yield Unused(path, Effect.RESTRICTS, "set requests_per_minute and tokens_per_minute in stratiform.teams")
     elif _BUDGET_CHECK in checks:
         yield Unused(path, Effect.RESTRICTS, "set budgets with `scope: model` in stratiform.teams")
@@ -173,7 +173,7 @@ def _special(section: str, key: str, value: object, *, names_keys: bool) -> Iter
         case "litellm_settings", "callbacks":
             yield from _callbacks(value, path)
         case "general_settings", "database_url" if names_keys:
-            # A client with a key of that database is refused, so that nobody may do more than before.
+            # A client with a key of that database is refused, so nobody may do more than before.
             yield Unused(path, Effect.CHANGES, "keys live in this proxy's own store, and not in that database")
         case "litellm_settings", "default_team_settings" if _only_logs(value):
             yield Unused(path, Effect.HARMLESS)
@@ -182,7 +182,7 @@ def _special(section: str, key: str, value: object, *, names_keys: bool) -> Iter
 
 
 def _only_logs(teams: object) -> bool:
-    """Whether what LiteLLM has for each team by its id is where its requests are logged, and nothing else."""
+    """Whether LiteLLM's settings for each team id only say where the team's requests are logged."""
     keys = [key for team in teams if isinstance(team, Mapping) for key in team] if isinstance(teams, list) else [""]
     loggers = tuple(f"{name}_" for name in LOGGING_CALLBACKS)
     return all(key == "team_id" or key.endswith("_callback") or key.startswith(loggers) for key in map(str, keys))

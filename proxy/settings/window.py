@@ -1,4 +1,4 @@
-"""The section ``stratiform.window`` as pydantic models: capability profiles, and whose requests have which."""
+"""The section ``stratiform.window`` as pydantic models: capability profiles, and which requests have which profile."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ CapabilityName = Literal["completion", "edit", "chat", "chat_ops"]
 
 
 class Caps(Strict):
-    """The most tokens of single parts; null: no cap of its own."""
+    """The most tokens of single parts; null: the part has no cap of its own."""
 
     system: Tokens | None = None
     instruction: Tokens | None = None
@@ -30,8 +30,8 @@ class Caps(Strict):
 
 
 class Profile(Strict):
-    """The values of one profile in a configuration. A value that is not given is the built-in profile's of that name;
-    of a profile of its own it is the default, never another profile's value."""
+    """The values of one profile in a configuration. A missing value is taken from the built-in profile of that name. In
+    a profile that is not built in, a missing value is the default, never another profile's value."""
 
     capability: CapabilityName | None = Field(default=None, description="what its requests are")
     window_tokens: Annotated[int, Field(ge=1, le=_MOST_TOKENS)] | None = Field(
@@ -74,9 +74,9 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     **{name.upper(): (name,) for name in Profile.model_fields if name != "caps"},
     **{f"CAPS_{name.upper()}": ("caps", name) for name in Caps.model_fields},
 }
-"""The end of a variable's name, and the field that it is for."""
+"""The end of a variable's name, and the field that the variable sets."""
 _NULLABLE = frozenset({"window_tokens", "tail_messages"})
-"""Fields in which null is a value."""
+"""Fields that may have the value null."""
 
 
 def profiles_of(window: Window, environment: Environment, problems: list[str]) -> dict[str, CapabilityProfile]:
@@ -115,7 +115,7 @@ def _over(base: CapabilityProfile, level: Profile) -> CapabilityProfile:
 
 
 def _of_environment(stem: str, environment: Environment, problems: list[str]) -> Iterator[Profile]:
-    """The value of each variable of a profile. An empty variable says nothing."""
+    """The value of each variable of a profile. An empty variable is ignored."""
     for end, (field, *inner) in _FIELDS.items():
         variable = f"{stem}_{end}"
         if not (text := environment.get(variable)):
@@ -128,7 +128,7 @@ def _of_environment(stem: str, environment: Environment, problems: list[str]) ->
 
 
 def _slips(stems: Mapping[str, str], environment: Environment) -> Iterator[str]:
-    """Variables that are probably misspelt, and would silently not hold."""
+    """Variables that are probably misspelt, and would silently have no effect."""
     for variable in sorted(environment.names(_PREFIX) - {f"{stem}_{end}" for stem in stems for end in _FIELDS}):
         stem = max((stem for stem in stems if variable.startswith(f"{stem}_")), key=len, default="")
         close = nearest(variable.removeprefix(f"{stem}_"), _FIELDS) if stem else None
@@ -143,7 +143,7 @@ def _contradictions(profile: CapabilityProfile, path: str) -> Iterator[str]:
 
 
 def _unknown(window: Window, profiles: Mapping[str, CapabilityProfile]) -> Iterator[str]:
-    """Places that name a profile which does not exist. A profile in which there is another mistake is not missed."""
+    """Places that name a profile which does not exist. A profile with another mistake does not count as missing."""
     known = profiles.keys() | window.profiles.keys()
     levels = {"models": window.models, "teams": window.teams, "keys": window.keys}
     places = [

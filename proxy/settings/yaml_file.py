@@ -1,11 +1,11 @@
 """Reads a YAML file in bounded time and memory, even if an attacker wrote it.
 
-A few lines of YAML can stand for more values than there is memory: an alias repeats what an anchor names, and that may
-hold further aliases (https://en.wikipedia.org/wiki/Billion_laughs_attack), or itself. So the tree of nodes is checked
-before any value is built from it. The check counts the values that it would expand to, with every alias and every merge
-key (``<<``). Ordinary anchors, aliases and merge keys work as YAML defines them.
+A few lines of YAML can represent more values than fit into memory. An alias repeats the value that an anchor names, and
+that value may hold further aliases (https://en.wikipedia.org/wiki/Billion_laughs_attack), or itself. So the tree of
+nodes is checked before any value is built from it. The check counts the values of the expanded tree, with every alias
+and every merge key (``<<``). Ordinary anchors, aliases and merge keys work as YAML defines them.
 
-A key that stands twice in a mapping is refused, too. YAML forbids it, but PyYAML takes the last one without an error: a
+A key that occurs twice in a mapping is refused, too. YAML forbids it, but PyYAML takes the last one without an error: a
 second ``stratiform`` section would undo the first one, with its teams and their keys, and leave the proxy open to
 everybody.
 """
@@ -27,13 +27,13 @@ _TEXT = "tag:yaml.org,2002:str"
 
 
 def read_yaml(path: Path, lines: dict[str, int] | None = None) -> object:
-    """The value that a file holds; None for an empty one. ``lines`` gets the line of each value by its path. Raises
+    """The value that a file holds; None for an empty file. ``lines`` gets the line of each value by its path. Raises
     ConfigError."""
     return value_of(_text(path), path, lines)
 
 
 def value_of(text: str, path: Path, lines: dict[str, int] | None = None) -> object:
-    """The value that the text of a file holds; None for an empty one. Raises ConfigError."""
+    """The value that the text of a file holds; None for an empty text. Raises ConfigError."""
     # PyYAML's safe loader builds plain values only.
     loader = yaml.SafeLoader(text)
     try:
@@ -49,7 +49,7 @@ def value_of(text: str, path: Path, lines: dict[str, int] | None = None) -> obje
     except RecursionError:
         raise ConfigError([f"{path}:{loader.line + 1}: is nested too deeply"]) from None
     except (ValueError, OverflowError, LookupError, AttributeError):
-        # PyYAML raises these for the thirteenth month of a date, or for `!!bool x`. It does not say where that is.
+        # PyYAML raises these for the thirteenth month of a date, or for `!!bool x`. It does not give the place.
         raise ConfigError([f"{path}: holds a date or a number that there is not; write it in quotes"]) from None
     finally:
         loader.dispose()
@@ -70,9 +70,9 @@ def _text(path: Path) -> str:
 
 
 class _Check:
-    """Refuses a tree that contains itself, is too deep, or expands to too much. Each node is looked at once, at the
-    first place where it is used. ``lines`` gets the line of each value by its path, and ``twice`` a message for each
-    key that stands twice in its mapping."""
+    """Refuses a tree that contains itself, is too deep, or expands to too many values. Each node is checked once, at
+    the first place where it is used. ``lines`` gets the line of each value by its path. ``twice`` gets a message for
+    each key that occurs twice in its mapping."""
 
     def __init__(self, path: Path, lines: dict[str, int]) -> None:
         self._path = path
@@ -81,7 +81,7 @@ class _Check:
         self.twice: list[str] = []
 
     def size(self, node: yaml.Node, place: str = "", above: tuple[yaml.Node, ...] = ()) -> int:
-        """The number of values that a node stands for, its aliases resolved. Raises ConfigError."""
+        """The number of values that a node expands to, with its aliases resolved. Raises ConfigError."""
         if node in above:
             raise self._refused(node, "contains itself: an alias stands inside of what its anchor names")
         if id(node) in self._sizes:
@@ -129,7 +129,8 @@ class _Check:
 
 
 def _told(error: yaml.YAMLError) -> str:
-    """Where the text is wrong, and how. Not str(error): it quotes the line, which may hold a key."""
+    """The place and the kind of the mistake in the text. str(error) is not used: it quotes the line, which may hold a
+    key."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
     return f"{place}: is not valid YAML" + (f": {problem}" if problem else "")

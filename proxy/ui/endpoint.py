@@ -1,4 +1,4 @@
-"""The pages over HTTP: who may see them, what is sent with them, and what their forms do.
+"""The pages over HTTP: access to them, the headers that are sent with them, and the actions of their forms.
 
 Each form becomes one operation of the admin API.
 """
@@ -39,7 +39,7 @@ def _operation(kind: str, fields: Fields) -> tuple[str, str, Mapping[str, Any]]:
         case "keys", "revoke":
             return "POST", f"keys/{name}/revoke", {}
         case "budgets", "raise":
-            # An empty limit is none.
+            # An empty field means no limit.
             limit = {one: fields[one].strip() or None for one in ("usd", "tokens", "expected") if one in fields}
             return "PATCH", f"budgets/{name}", to_builtins(forms.read(limit, forms.BudgetForm, is_strict=False))
         case "budgets", "restore":
@@ -49,7 +49,7 @@ def _operation(kind: str, fields: Fields) -> tuple[str, str, Mapping[str, Any]]:
 
 
 def _body(fields: Fields, form: type[forms.Form]) -> Mapping[str, Any]:
-    """The filled fields of a form as the admin API takes them. Raises InvalidRequest."""
+    """The filled fields of a form, in the form that the admin API takes. Raises InvalidRequest."""
     filled: dict[str, Any] = {one: fields[one].strip() for one in form.__struct_fields__ if fields.get(one, "").strip()}
     if "models" in filled:
         filled["models"] = [part.strip() for part in filled["models"].split(",") if part.strip()]
@@ -152,7 +152,7 @@ class _Answering:
         await self._send(200, body, kind, [("cache-control", "no-cache")], packs=True)
 
     async def _enter(self) -> None:
-        """Somebody logs in."""
+        """Log a visitor in."""
         fields = await self._form()
         key = ("authorization", f"Bearer {fields.get('key', '').strip()}")
         if not self._ui.gate.identity.is_master([key]):
@@ -160,7 +160,7 @@ class _Answering:
         await self._go(_inside(fields.get("next", "")), self._cookie(self._ui.gate.enter(), self._ui.gate.life_s))
 
     async def _do(self, visit: Visit) -> None:
-        """A form of ours was sent."""
+        """Do what a sent form of these pages asks for."""
         fields = await self._form()
         if self._path == "logout":
             await self._go("/ui", self._cookie("", 0))
@@ -176,7 +176,7 @@ class _Answering:
                 return
         except ProxyError as error:
             problem = error
-        # The page again, as things are now, and what was wrong with the form, or the key that is shown once.
+        # Send the page again in its current state, with the problem of the form or the key that is shown once.
         await self._send_page(await self._ui.pages.page(self._path, back), visit, problem=problem, new_key=key)
 
     async def _events(self, visit: Visit) -> None:
@@ -184,7 +184,7 @@ class _Answering:
         query, live = parsed(self._connection.query), self._ui.live
         if live.streams >= MOST_STREAMS:
             raise NotReady("Too many pages are open for all of them to be kept up to date: reload this one.")
-        await self._ui.part(query.get("page", ""))  # refuses what is no page
+        await self._ui.part(query.get("page", ""))  # refuses an address that is not a page
         await self._connection.start(
             200, [("content-type", "text/event-stream"), ("cache-control", "no-store"), *_SAFE]
         )
@@ -198,7 +198,7 @@ class _Answering:
     async def _picture(self, name: str) -> None:
         drawn = await self._ui.pages.drawing(name)
         headers = [("content-disposition", 'attachment; filename="session.svg"'), ("cache-control", "no-store")]
-        # A picture opened by itself has its style inside.
+        # A picture that is opened by itself contains its own style.
         policy = ("content-security-policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox")
         await self._send(200, drawn.encode(), "image/svg+xml", [*headers, policy], packs=True)
 
@@ -231,11 +231,11 @@ class _Answering:
             "new_key": new_key,
             "shows_text": self._ui.shows_text,
         }
-        # What changes by itself is the same for everybody, and made once.
+        # The part that changes by itself is the same for all visitors, and is made once.
         part = await asyncio.to_thread(self._ui.templates.part, page, {} if page.is_live else about)
         body = self._ui.templates.whole(page, part, about).encode("utf-8", "replace")
         status = problem.status if problem is not None else page.status
-        # A page with a token is not packed: its length would tell of it.
+        # A page with a token is not compressed: its length would reveal something about the token.
         packs = page.is_live and not page.forms
         await self._send(status, body, _HTML, [("cache-control", "no-store"), *(headers or [])], packs=packs)
 
@@ -260,13 +260,13 @@ class _Answering:
 
 
 def _event(part: str) -> bytes:
-    """A part of a page as an event; its id is what the browser has then seen."""
+    """A part of a page as an event. The event's id tells which version the browser has then seen."""
     lines = [f"data: {line}" for line in part.splitlines()]
     return "\n".join([f"id: {mark_of(part)}", *lines, "", ""]).encode("utf-8", "replace")
 
 
 def parsed(text: str) -> dict[str, str]:
-    """A query or a form; of a name that comes twice the last one counts. Raises InvalidRequest."""
+    """A query or a form. If a name comes twice, the last value counts. Raises InvalidRequest."""
     try:
         return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="replace"))
     except ValueError as error:
@@ -274,6 +274,6 @@ def parsed(text: str) -> dict[str, str]:
 
 
 def _inside(where: str) -> str:
-    """An address of ours; anything else becomes the first page."""
+    """The address, if it is one of these pages. Any other address becomes the first page."""
     is_ours = where.startswith("/") and not where.startswith("//") and where.isprintable() and "\\" not in where
     return f"/ui{quote(where, safe='/%?=&')}" if is_ours and len(where) < 1000 else "/ui"

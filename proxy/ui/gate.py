@@ -1,9 +1,9 @@
-"""Access to the pages: for everybody who has the master key, by a signed cookie that lives for a while.
+"""Access to the pages: everybody who has the master key gets in, by a signed cookie that lives for a while.
 
-A page on another site can make a browser send requests here, and a name that its owner lets point at this machine makes
-such a page our own site for the browser (DNS rebinding). So a request must name one of the hosts that the proxy is
-reached by; the cookie goes along with requests of our own pages only; and a form carries a token that follows from the
-cookie.
+A page on another site can make a browser send requests here. If the owner of that site's name lets the name point at
+this machine, the browser takes that page for our own site (DNS rebinding). So a request must name one of the hosts by
+which the proxy is reached. The cookie is sent only with requests of our own pages. A form carries a token that is
+derived from the cookie.
 """
 
 import hmac
@@ -23,26 +23,26 @@ _FORWARDED = frozenset({"forwarded", "via", "x-forwarded-for", "x-forwarded-host
 
 
 class Refused(ProxyError, status=403, type="invalid_request_error", code="forbidden"):
-    """A request that the pages do not serve, whoever sends it."""
+    """A request that the pages do not serve for any sender."""
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """Somebody who may look. ``token`` belongs into their forms; empty: they may change nothing. ``until`` is when this
-    ends, in unix seconds."""
+    """A visitor who may look at the pages. ``token`` belongs into the visitor's forms; if it is empty, the visitor may
+    change nothing. ``until`` is the end of the visit, in unix seconds."""
 
     token: str = ""
     until: float = float("inf")
 
     def sent_form(self, fields: Mapping[str, str]) -> bool:
-        """Whether a form comes from a page of theirs."""
+        """Whether a form comes from a page of this visit."""
         return bool(self.token) and hmac.compare_digest(fields.get("token", "").encode(), self.token.encode())
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Lets requests in. ``host`` is the address that the proxy listens on, and ``hosts`` other names that it is reached
-    by; ``life_s`` is how long a cookie lives."""
+    """Lets requests in. ``host`` is the address that the proxy listens on. ``hosts`` are other names by which it is
+    reached. ``life_s`` is how long a cookie lives."""
 
     identity: Identity
     now: Callable[[], float]
@@ -51,7 +51,7 @@ class Gate:
     life_s: float = 3600.0
 
     def check_host(self, headers: Mapping[str, str]) -> None:
-        """Raises Refused for a request that does not name a host of ours, or comes from a page elsewhere."""
+        """Raises Refused for a request that does not name one of the proxy's hosts, or comes from another site."""
         host = headers.get("host", "")
         if not self._is_ours(_name(host)):
             raise Refused(
@@ -62,8 +62,8 @@ class Gate:
             raise Refused("This request comes from a page of another site.")
 
     def visit(self, headers: Mapping[str, str], peer: str) -> Visit | None:
-        """The visit of somebody who is known, else None. Raises Refused where there is no master key and the request
-        does not come from this machine."""
+        """The visit of a known visitor, else None. Raises Refused if there is no master key and the request does not
+        come from this machine."""
         if self.identity.has_master:
             return self._of_cookie(headers.get("cookie", ""))
         if not is_loopback(self.host) or not is_loopback(peer) or _FORWARDED & headers.keys():
@@ -93,7 +93,7 @@ class Gate:
             return True
         if is_loopback(self.host):
             return name in _LOOPBACK
-        # A name can be made to point anywhere; an address cannot. Which addresses lead here is the network's affair.
+        # A name can be made to point anywhere; an address cannot. The network decides which addresses lead here.
         return name in _LOOPBACK or (self.host in ("0.0.0.0", "::") and _is_address(name))
 
 
@@ -111,8 +111,8 @@ def _is_address(name: str) -> bool:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether only this machine reaches an address. A text that is none counts as reachable from outside, but for the
-    name of this machine itself."""
+    """Whether only this machine reaches an address. A text that is not an address counts as reachable from outside,
+    except ``localhost``."""
     if not _is_address(name):
         return name == "localhost"
     found = ip_address(name)

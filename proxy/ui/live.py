@@ -1,8 +1,8 @@
 """Keeps open pages up to date.
 
-Each open page asks for its part every two seconds. The part of one address is made once, however many look at it, and
-one that has not changed is not sent. After a part was made, none is made for a hundred times as long as that took, so
-that requests of clients are not held up by pages; then the oldest part that a page asks for is made.
+Each open page asks for its part every two seconds. The part of one address is made once for all pages that show it. A
+part that has not changed is not sent. After a part was made, no part is made for a hundred times as long as that took,
+so that pages do not hold up requests of clients. Then the oldest part that a page asks for is made.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _REST, _MOST_REST_S = 100.0, 30.0
 
 @dataclass(slots=True)
 class _Shown:
-    """The part of one address as it is now, when it was made and last asked for, and how many look at it."""
+    """The current part of one address, when it was made and last asked for, and how many pages show it."""
 
     part: str = ""
     mark: str = ""
@@ -34,7 +34,7 @@ class _Shown:
 
 class Live:
     """``make`` makes the part of a page that changes, by the page's address. ``is_stopping`` says that the server
-    ends, which waits for its streams."""
+    is about to end; the server waits for its streams."""
 
     def __init__(self, make: Callable[[str], Awaitable[str]], every_s: float = EVERY_S) -> None:
         self._make = make
@@ -49,8 +49,8 @@ class Live:
         return sum(shown.streams for shown in self._open.values())
 
     async def follow(self, address: str, seen: str) -> AsyncIterator[str]:
-        """The part of a page, whenever it differs from what was ``seen`` last. A page that reads slowly misses what is
-        outdated. Ends when the server does."""
+        """The part of a page, whenever it differs from the version that was ``seen`` last. A page that reads slowly
+        misses outdated versions. The iterator ends when the server ends."""
         shown = self._open.setdefault(address, _Shown())
         shown.streams += 1
         try:
@@ -69,16 +69,16 @@ class Live:
                 del self._open[address]
 
     def _is_next(self, shown: _Shown) -> bool:
-        """Whether a part is made now: it is due, and no older one waits. A page that reads slowly does not ask, and no
+        """Whether a part is made now: it is due, and no older part waits. A page that reads slowly does not ask, so no
         other page waits for it."""
         due = shown.asked_at - self._every_s
         waiting = (one.made_at for one in self._open.values() if one.asked_at > due - self._every_s)
         return shown.made_at <= min(due, *waiting)
 
     async def _renew(self, address: str, shown: _Shown, now: float) -> None:
-        """Make a part anew. Others that look at it meanwhile go on with the old one."""
+        """Make a part anew. Meanwhile, other pages go on with the old part."""
         self._rests_until, shown.made_at = float("inf"), now
-        # A page that is gone says so when it is loaded again; what it shows stays true as far as it goes.
+        # If the page no longer exists, loading it again says so. Until then it keeps its last content.
         with suppress_and_log("ui.live"), suppress(ProxyError):
             try:
                 shown.part = await self._make(address)

@@ -25,7 +25,7 @@ _MOST_LISTED = 500
 
 
 class Pages:
-    """Builds pages. Whatever is asked for in a wrong way is refused as the admin API refuses it."""
+    """Builds pages. A wrong request gets the same error as at the admin API."""
 
     def __init__(self, service: AdminService) -> None:
         self._service = service
@@ -49,7 +49,7 @@ class Pages:
         raise NotFound("There is no such page.")
 
     async def overview(self, query: Query) -> Page:
-        """The savings by team and model, the live sessions, and what broke the cache."""
+        """The savings by team and model, the live sessions, and the causes of cache breaks."""
         since = query.get("since", _PERIODS[1])
         asked = {"since": since, "by": "team"}
         nothing: dict[str, Any] = {"data": [], "total": dict.fromkeys(BILLED, 0), "is_away": True}
@@ -89,13 +89,13 @@ class Pages:
         return Page("Sessions", "sessions.html", data, forms="search.html", nav="sessions")
 
     async def session(self, name: str) -> Page:
-        """One session: its picture, its layers, and what it would have cost in another mode."""
+        """One session: its picture, its layers, and its cost in other modes."""
         session = await self._get(f"sessions/{name}")
         data = {
             "session": session,
             "contents": await self._get_or({}, f"sessions/{name}/breakdown"),
             **await self._drawn(session),
-            # None where it is not shown, or not kept by this worker.
+            # None if the text is not shown, or not kept by this worker.
             "text": (await self._get_or({"data": None}, f"sessions/{name}/text"))["data"],
             "away": session["store_away"],
             "as_of": session["as_of"],
@@ -103,7 +103,7 @@ class Pages:
         return Page(f"Session {words.cut(name, 24)}", "session.html", data, nav="sessions")
 
     async def requests(self, name: str) -> Page:
-        """The figures that the picture of a session is drawn from."""
+        """The figures from which the picture of a session is drawn."""
         answer = await self._get(f"sessions/{name}/requests")
         return Page(
             "Requests", "requests.html", {"session": answer, "requests": answer["data"]}, nav="sessions", is_live=False
@@ -137,7 +137,7 @@ class Pages:
         return await asyncio.to_thread(_drawing, session, requests)
 
     async def _get_or(self, instead: dict[str, Any], path: str, query: Query | None = None) -> dict[str, Any]:
-        """The answer; another one where there is none, or where the store is away."""
+        """The answer of the admin API, or ``instead`` if there is no answer or the store is away."""
         with suppress(NotFound, NotReady):
             return await self._get(path, query)
         return instead
@@ -158,7 +158,7 @@ def _drawing(session: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) 
 
 
 def _tables(spend: Rows, by_model: Rows, sessions: Rows) -> Mapping[str, Any]:
-    """The spend by what it belongs to, and what broke the cache."""
+    """The tables of the spend, and of the causes of cache breaks."""
     broken = ({**one, "sessions": 1} for session in sessions for one in session["culprits"])
     return {
         "groups": {

@@ -1,8 +1,8 @@
 """A session as a picture: a row for each request, as wide as its prompt, in the client's own layout and in ours.
 
-Both are drawn at one scale. A row consists of what was read from the cache, written to it, and paid in full: these
-differ by colour and by hatch, so that they can be told apart in print and by everybody. Where something that was sent
-broke the cache, there is a notch; the dearest ones have a name. Nothing here shows a text of a prompt.
+Both layouts are drawn at one scale. A row consists of the tokens that were read from the cache, written to it, and paid
+in full. These parts differ by colour and by hatch, so that they can be told apart in print and by everybody. A notch
+shows where sent content broke the cache; the most expensive breaks have a name. The picture shows no text of a prompt.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from proxy.ui.words import cut, piece, short, usd
 
 
 def element(name: str, text: str = "", **attributes: object) -> str:
-    """One element; ``_`` in an attribute's name stands for ``-``, a trailing one is dropped."""
+    """One element. ``_`` in an attribute's name stands for ``-``; a trailing ``_`` is dropped."""
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_number(value))}"' for key, value in attributes.items()
     )
@@ -22,7 +22,7 @@ def element(name: str, text: str = "", **attributes: object) -> str:
 
 
 def picture(width: float, height: float, title: str, style: str, body: Iterable[str]) -> str:
-    """A whole document. ``style`` is CSS; empty where the page that shows the picture has it."""
+    """A whole document. ``style`` is CSS; it is empty if the page that shows the picture has the style."""
     size = f'viewBox="0 0 {_number(width)} {_number(height)}" width="{_number(width)}" height="{_number(height)}"'
     return "\n".join(
         [
@@ -83,7 +83,7 @@ class Scale:
 
 
 def halves(rows: Sequence[Row]) -> list[str]:
-    """Two pictures for a page that has the style: the client's own layout, and ours."""
+    """Two pictures for a page that has the style: one of the client's own layout, and one of ours."""
     scale = Scale.of(rows)
     return [
         picture(_WIDTH, scale.height, _title(rows, layout), "", _body(rows, layout, scale))
@@ -92,7 +92,7 @@ def halves(rows: Sequence[Row]) -> list[str]:
 
 
 def document(rows: Sequence[Row], sentence: str, style: str) -> str:
-    """One file with both, that needs nothing else."""
+    """One self-contained file with both pictures."""
     scale, sentence = Scale.of(rows), cut(sentence, 300)
     top = 40.0
     body = [
@@ -107,7 +107,7 @@ def document(rows: Sequence[Row], sentence: str, style: str) -> str:
 
 
 def legend() -> str:
-    """The meaning of the colours, for a page; the patterns are in it, too."""
+    """The legend of the colours, for a page. It also contains the patterns."""
     return picture(_WIDTH, _LEGEND_HEIGHT, "Legend", "", [*_patterns(), *_legend()])
 
 
@@ -153,13 +153,13 @@ def _axis(scale: Scale) -> Iterator[str]:
 
 
 def _step(most: int) -> int:
-    """A round number of tokens that fits in a few times."""
+    """A round number of tokens that fits into ``most`` a few times."""
     size: int = 10 ** (len(str(most)) - 1)
     return next(step for step in (size // 5, size // 2, size, 2 * size) if step and most // step <= 5)
 
 
 def _notches(rows: Sequence[Row], scale: Scale) -> Iterator[str]:
-    """The places where requests broke the cache. The dearest breaks are named, as far as there is room."""
+    """The places where requests broke the cache. The most expensive breaks are named, as far as there is room."""
     broken = [(number, row["break"]) for number, row in enumerate(rows) if row["break"] is not None]
     for number, broke in broken:
         x, y = scale.x(min(broke["before_tokens"], rows[number]["prompt_tokens"])), scale.y(number)
@@ -179,7 +179,7 @@ def _notches(rows: Sequence[Row], scale: Scale) -> Iterator[str]:
 
 
 def _name(broke: Mapping[str, Any]) -> str:
-    """The name of the culprit: a piece by the last part of its key, else what the provider did."""
+    """The name of the culprit: the last part of a piece's key, or else the provider's action."""
     return piece(broke["culprit"] or broke["kind"]).rpartition("/")[2]
 
 

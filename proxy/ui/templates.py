@@ -1,4 +1,4 @@
-"""The templates, and how they are filled. Every text is escaped, wherever it comes from."""
+"""The templates, and how they are filled. Every text is escaped, whatever its source."""
 
 import hashlib
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ _HERE = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page: its title, the template of the part that changes while somebody looks, and what that shows. ``forms`` is
-    a template with what stands in front of it and does not change, empty for none. ``nav`` is the section that it
-    belongs to."""
+    """A page: its title, the template of the part that changes while the page is open, and the data of that part.
+    ``forms`` is the template of the unchanging content in front of that part; empty if there is none. ``nav`` is the
+    section that the page belongs to."""
 
     title: str
     template: str
@@ -34,11 +34,11 @@ class Page:
 
 
 class Templates:
-    """Reads the templates from the package, at the first page that is asked for."""
+    """Reads the templates from the package when the first page is asked for."""
 
     @cached_property
     def _environment(self) -> "Environment":
-        # A proxy whose pages nobody opens does not pay for the language of templates.
+        # A proxy whose pages nobody opens does not load the template language.
         from proxy.replay.templates import templates_in
 
         environment = templates_in(_HERE / "templates")
@@ -49,11 +49,12 @@ class Templates:
         return environment
 
     def part(self, page: Page, about: Mapping[str, Any] = MappingProxyType({})) -> str:
-        """The body of a page: what changes while somebody looks, or, ``about`` one visit, what does not."""
+        """The body of a page. It changes while the page is open; with the data ``about`` one visit, it does not
+        change."""
         return self._environment.get_template(page.template).render({**about, **page.data})
 
     def whole(self, page: Page, part: str, about: Mapping[str, Any]) -> str:
-        """The page with this part. ``about`` says what stands on every page."""
+        """The page with this part. ``about`` holds the values that every page shows."""
         forms = self._environment.get_template(page.forms).render({**page.data, **about}) if page.forms else ""
         given = {"page": page, "part": Markup(part), "forms": Markup(forms), "seen": mark_of(part), **about}
         return self._environment.get_template("base.html").render(given)

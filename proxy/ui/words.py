@@ -10,7 +10,7 @@ from proxy.admin.grouping import grouped
 _MOST_CHARS = 64
 _TURN, _VOLATILE = "turn:", "volatile:"
 _PLACE = re.compile(r"^(?:[\w-]+:[\w-]+/)?(?:file|symbol|section):(?=.)")
-# A document by its last attribute, as keys have it (``/source:a.md``) or as the prompt does (`` source="a.md"``).
+# A document by its last attribute, in the form of keys (``/source:a.md``) or of the prompt (`` source="a.md"``).
 _DOCUMENT = re.compile(r"^document:(?:.*[/ ])?[\w-]+[:=]\"?([^\"]+?)\"?(?::[0-9a-f]{12})?$")
 _DOCUMENTS = re.compile(r"^documents?:([0-9a-f]{4})[0-9a-f]{8}$")
 _VERBS = {
@@ -23,7 +23,7 @@ _VERBS = {
 
 
 def usd(amount: float | None) -> str:
-    """USD to the cent; an amount of less than a cent in its first two digits."""
+    """USD to the cent. An amount of less than a cent is shown with its first two digits."""
     if amount is None:
         return "unlimited"
     sign, size = "−" if amount < 0 else "", abs(amount)
@@ -39,18 +39,18 @@ def short(count: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share of 1."""
+    """A share of 1 as a percentage."""
     return f"{share * 100:.1f}%"
 
 
 def cut(name: Any, most: int = _MOST_CHARS) -> str:
-    """A name that a client chose, without what no font shows, and no longer than that."""
+    """A name that a client chose, without characters that no font shows, and cut to ``most`` characters."""
     text = "".join(char if char.isprintable() else "·" for char in str(name or "")[: most + 1])
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def piece(key: Any) -> str:
-    """A piece by the name that its client has for it: a key says in front of that where it stands, and what it is."""
+    """The client's own name of a piece. In a key, the place and the kind of the piece precede that name."""
     name = cut(key, 200)
     if name.startswith(_TURN):
         return f"a turn of the {name[len(_TURN) :]}"
@@ -72,13 +72,12 @@ def moment(at: float | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
 
 
 def times(count: int) -> str:
-    """How often."""
+    """A number of times, in words."""
     return "once" if count == 1 else "twice" if count == 2 else f"{count} times"
 
 
 def sentence(session: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) -> str:
-    """The sentence above a session: what it cost, and would have cost in the client's own layout, and what is to
-    blame."""
+    """The sentence above a session: its cost, its cost in the client's own layout, and the culprit."""
     count, cost, saved = session["requests"], session["cost_usd"], session["saved_usd"]
     told = f"{count:,} request{'' if count == 1 else 's'}, {usd(cost)}"
     if usd(cost + saved) != usd(cost):
@@ -90,7 +89,7 @@ def sentence(session: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) 
 
 
 def blamed(one: Mapping[str, Any]) -> str:
-    """A clause on the cost of one culprit."""
+    """A clause about the cost of one culprit."""
     name, kind = one["culprit"], one["kind"]
     if not name:
         return f"the cache broke {times(one['breaks'])} ({kind}) and that cost {usd(one['usd'])}"
@@ -98,6 +97,6 @@ def blamed(one: Mapping[str, Any]) -> str:
 
 
 def culprits(requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The culprits of breaks, the dearest first."""
+    """The culprits of breaks, the most expensive first."""
     broken = ({**one["break"], "breaks": 1} for one in requests if one["break"] is not None)
     return grouped(broken, ("culprit", "kind"), ("breaks", "lost_tokens", "usd"))

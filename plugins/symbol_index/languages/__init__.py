@@ -1,4 +1,4 @@
-"""How the nodes of each grammar are read. What comes in is a node of a tree; what goes out are symbols and imports."""
+"""How the nodes of each grammar are read. A node of a tree comes in; symbols and imports go out."""
 
 from collections.abc import Mapping
 

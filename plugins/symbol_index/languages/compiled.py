@@ -50,7 +50,7 @@ def _c_declared(node: Node | None, source: Source) -> tuple[str, str, Node | Non
 
 
 def _c_function(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
-    """A function, where the node declares one. A destructor says nothing."""
+    """A function, if the node declares one. Destructors are left out, because they say nothing."""
     name, stars, function = _c_declared(node.child_by_field_name("declarator"), source)
     if function is None:
         return
@@ -91,7 +91,7 @@ def _c_typedef(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
 
 
 def _c_macro(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-    """A macro without a value only says that a header was read."""
+    """A macro. A macro without a value is left out: it only says that a header was read."""
     name = source.field(node, "name")
     if node.type == "preproc_function_def":
         yield Symbol("f", name, source.field(node, "parameters", 60).replace(" ", ""), is_closed=True)
@@ -100,7 +100,7 @@ def _c_macro(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
 
 
 def _c_hides(node: Node, source: Source, place: Place) -> bool | None:
-    """Whether the members that follow in a class are private. The members of a class begin as private ones."""
+    """Whether the members that follow in a class are private. The first members of a class are private."""
     if place.container not in ("c", "t"):
         return None
     is_start = node.type == "field_declaration_list"
@@ -229,7 +229,8 @@ _rust_bounds = heirs("trait_bounds")
 
 
 def _rust_implementation(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-    """The methods of a trait stand with the trait, so that an implementation of one is a line of its own."""
+    """An implementation. The methods of a trait are shown with the trait, so an implementation of a trait is only one
+    line."""
     trait = source.field(node, "trait")
     yield Symbol("c", source.field(node, "type"), f"({trait})" if trait else "", is_closed=bool(trait), is_public=False)
 

@@ -42,7 +42,7 @@ def _js_method(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
 
 
 def _js_member(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
-    """A field of a class, or a property of an interface; a field that holds a function is a method."""
+    """A field of a class, or a property of an interface. A field that holds a function is a method."""
     name = source.field(node, "name") or source.field(node, "property")
     value = node.child_by_field_name("value")
     if place.container == "" or name.startswith(("#", "_")) or source.text(node, 60).startswith("private "):
@@ -320,7 +320,7 @@ def _ruby_require(node: Node, source: Source) -> Iterator[Import]:
 
 
 def _ruby_hides(node: Node, source: Source, place: Place) -> bool | None:
-    """A ``private`` that stands alone is for all methods behind it."""
+    """Whether the methods that follow are private. A ``private`` that is alone applies to all methods behind it."""
     if place.wrapper or place.container not in ("c", "n") or node.end_byte - node.start_byte > 9:
         return None
     return {"private": True, "protected": True, "public": False}.get(source.text(node))

@@ -1,4 +1,4 @@
-"""Rules that several languages share: how a definition is shown, and how its parameters and its result are.
+"""Rules that several languages share: how a definition, its parameters and its result are shown.
 
 Types and defaults of parameters are left out, because a block is a map and not the source.
 """
@@ -18,7 +18,7 @@ _LAST_NAME = re.compile(r"(?<![\w$])(\$?+[^\W\d]\w*+)(?=[\s\[\])(]*+(?:=|\Z))")
 _NO_BASE = re.compile(r"\A(?:extends |implements |[:<]\s*+)|\b(?:public|private|protected|virtual) ")
 
 Detail = Callable[[Node, Source], str]
-"""Makes the text of a definition behind its name."""
+"""Makes the text that follows the name of a definition."""
 
 
 def parameters(
@@ -43,7 +43,7 @@ def parameters(
 def signature(
     name_of: Callable[[str], str], left_out: frozenset[str] = frozenset(), result: str = "return_type"
 ) -> Detail:
-    """The rule that shows the parameters of a function and what it returns, which is the field ``result``."""
+    """The rule that shows the parameters of a function, and its result, which is in the field ``result``."""
 
     def detail(node: Node, source: Source) -> str:
         taken = parameters(node.child_by_field_name("parameters"), source, name_of, left_out)
@@ -62,8 +62,8 @@ def named(
     is_closed: bool = True,
     is_public: bool = True,
 ) -> Define:
-    """The rule for a definition that is shown by its name, or ``otherwise`` without one, and by its ``detail``
-    where it has one; not ``unless``."""
+    """The rule for a definition that is shown by its name, or by ``otherwise`` if it has no name, and by its ``detail``
+    if it has one. It is not shown if ``unless``."""
 
     def define(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
         name = "" if unless is not None and unless(node, source) else source.field(node, field) or otherwise
@@ -87,13 +87,14 @@ def leading_name(text: str) -> str:
 
 
 def last_name(text: str) -> str:
-    """The name of ``type name``, or the text itself where it is one word."""
+    """The name of ``type name``, or the text itself if it is one word."""
     found = _LAST_NAME.search(text)
     return found[1] + "?" * ("=" in text) if found else text
 
 
 def returned(text: str) -> str:
-    """Result type of a function, as it is shown behind its parameters; nothing where it is long or says little."""
+    """The result type of a function, as it is shown behind its parameters. Nothing is shown if it is long or says
+    little."""
     text = text.removeprefix(":").removeprefix("->").strip()
     return f">{text}" if text and text not in ("None", "void", "()") and len(text) <= _MOST_TYPE_CHARS else ""
 
@@ -111,12 +112,12 @@ def heirs(*kinds: str) -> Detail:
 
 
 def is_constant(name: str) -> bool:
-    """Whether a name is written as constants are."""
+    """Whether a name is written like a constant."""
     return len(name) > 1 and name.isupper()
 
 
 def first_named(node: Node | None) -> Node | None:
-    """The first named child of a node; None without one."""
+    """The first named child of a node; None if there is none."""
     return node.named_child(0) if node is not None and node.named_child_count else None
 
 

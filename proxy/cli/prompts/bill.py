@@ -1,16 +1,16 @@
 """An estimate of what a change of prompts would have done to the bill of the requests in the ledger.
 
-Each request pays for what the composed texts grow by. In the system text that is the price of a cache read where the
-request found something in the cache, and that of a fresh prompt where it did not; around the newest user message it is
-that of a fresh prompt. A fresh prompt is written to the cache where the traffic has cache writes, and costs the input
-price elsewhere.
+Each request pays for the growth of the composed texts. In the system text, the price is that of a cache read if the
+request found something in the cache, and that of a fresh prompt if it did not. Around the newest user message, it is
+the price of a fresh prompt. A fresh prompt is written to the cache if the traffic has cache writes; else it costs the
+input price.
 
-Once, each session that is open at the change has its prefix written again from the changed token on: what a request
-usually finds in the cache, without what stands in front of that token, at the price of a fresh prompt in the place of a
-read.
+Each session that is open at the change has its prefix written again once, from the changed token on. The cost is that
+of the tokens that a request usually finds in the cache, without the tokens in front of the changed one, at the price of
+a fresh prompt instead of a read.
 
-The ledger knows no sessions. A session is estimated to begin with a request of a user that is the first one, that comes
-more than an hour after the one before, or that finds nothing in the cache.
+The ledger knows no sessions. A session is estimated to begin with a user's first request, with a request that comes
+more than an hour after the one before, or with a request that finds nothing in the cache.
 """
 
 from argparse import Namespace
@@ -26,7 +26,7 @@ from proxy.core.money.prices import Price
 from proxy.prompting.rules import Whose
 
 DAYS = 30
-"""So much of the ledger is read."""
+"""How many days of the ledger are read."""
 _PAUSE_S = 3600.0
 _CACHE_LIFE_S = 300.0
 _OK = 200
@@ -38,15 +38,15 @@ _TOTALS = ("requests_usd", "once_usd", "once_usd_at_most")
 
 @dataclass(slots=True)
 class Traffic:
-    """The requests of the ledger, summed up by model, team and key: ``requests``, those of them that are ``warm``
-    (they found something in the cache), ``sessions``, and how long these were open (``open_s``, in seconds), beside
-    the ledger's own sums."""
+    """The requests of the ledger, summed up by model, team and key. Besides the ledger's own sums it has the number of
+    ``requests``, the number of ``warm`` ones (they found something in the cache), the number of ``sessions``, and how
+    long the sessions were open (``open_s``, in seconds)."""
 
     by_whose: dict[Whose, Counter[str]] = field(default_factory=dict)
     _last: dict[tuple[str, ...], float] = field(default_factory=dict)
 
     def add(self, entry: Mapping[str, Any]) -> None:
-        """Count an entry; they come in their order. One without an answer of a model, such as a refusal or an
+        """Count an entry. Entries come in their order. An entry without an answer of a model, such as a refusal or an
         embedding, does not count."""
         if entry["status"] != _OK or not entry["output_tokens"]:
             return
@@ -75,9 +75,9 @@ def read_traffic(where: Namespace) -> Traffic:
 def estimated(
     traffic: Traffic, change: Callable[[Whose], Difference], price_of: Callable[[str], Price | None]
 ) -> dict[str, Any]:
-    """The bill of the change for this traffic, as JSON values: a line for each model, team and key, the dearest first,
-    and the sums of all. ``change`` says what it does to the requests of a model, team and key, and ``price_of`` what
-    the tokens of a model cost."""
+    """The bill of the change for this traffic, as JSON values: a line for each model, team and key, the most expensive
+    first, and the sums of all. ``change`` gives the difference for the requests of a model, team and key. ``price_of``
+    gives the price of a model's tokens."""
     ordered = sorted(traffic.by_whose.items(), key=lambda pair: (-pair[1]["cost_usd"], pair[0]))
     lines = [_line(whose, one, change(whose), price_of(whose.model)) for whose, one in ordered]
     return {
@@ -88,9 +88,9 @@ def estimated(
 
 
 def _line(whose: Whose, of_one: Mapping[str, Any], change: Difference, price: Price | None) -> dict[str, Any]:
-    """The change for one model, team and key, in USD: for the changed size of all requests, and for one session that
-    meets the change (both None where the price is not known); once for the sessions that are open at a usual time, and
-    at most, where every session met it."""
+    """The change for one model, team and key, in USD: the cost of the changed size of all requests, and the cost for
+    one session that meets the change (both None if the price is not known). It also has the one-time cost for the
+    sessions that are open at a usual time, and the most that it costs, if every session meets the change."""
     system_tokens = change.new.sizes.system - change.old.sizes.system
     user_tokens = change.new.sizes.user - change.old.sizes.user
     requests_usd = session_usd = None

@@ -1,4 +1,4 @@
-"""``stratiform prompts diff``: what a change does to composed texts, tokens, cached prefixes, and the bill."""
+"""``stratiform prompts diff``: the effects of a change on composed texts, tokens, cached prefixes, and the bill."""
 
 import argparse
 from argparse import Namespace
@@ -56,8 +56,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the change; 0, or with ``--exit-code`` 1 where a cached prefix is lost."""
-    # Most kinds of requests have the same texts.
+    """Print the change. Returns 0, or with ``--exit-code`` 1 if a cached prefix is lost."""
+    # Counts are cached, because most kinds of requests have the same texts.
     encode = cache(local_encode())
     contexts = {str(file): read_context(file) for file in arguments.context} or {"": {}}
     with ExitStack() as stack:
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _bill(
     arguments: argparse.Namespace, old: PromptVersion, new: PromptVersion, context: GivenContext
 ) -> dict[str, Any]:
-    """The bill for the ledger of the store, if all requests bring this context, as JSON values. Raises ConfigError."""
+    """The bill for the ledger of the store, as if all requests had this context, as JSON values. Raises ConfigError."""
     config = arguments.config or next(
         (Path(place) for place in (arguments.new, arguments.old) if Path(place).is_file()), None
     )

@@ -1,4 +1,4 @@
-"""``stratiform prompts lint``: mistakes in prompts, and what would break caches."""
+"""``stratiform prompts lint``: finds mistakes in prompts, and content that would break caches."""
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,8 +33,8 @@ _LOST = "the cached prefix is lost from here on"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``code`` names the kind of finding, ``prompt`` is an id, and ``place`` a file or a setting; "" where there is
-    none."""
+    """``code`` names the kind of finding, ``prompt`` is an id, and ``place`` is a file or a setting. "" means that
+    there is none."""
 
     severity: Severity
     code: str
@@ -45,7 +45,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A prompt whose template can be read, and what the template refers to."""
+    """A prompt whose template can be read, and the references of the template."""
 
     prompt: Prompt
     uses: Uses
@@ -62,7 +62,7 @@ class _Read:
 
 
 def findings(setup: PromptSetup, contexts: Sequence[GivenContext] = ()) -> list[Finding]:
-    """All that is found, errors first. ``contexts`` are what requests may bring. Raises ConfigError where the
+    """All findings, errors first. ``contexts`` are the contexts that requests may have. Raises ConfigError if the
     configuration itself cannot be used."""
     prompts, problems, fragments = setup.readable()
     found = [Finding("error", "unreadable", problem) for problem in problems]
@@ -82,7 +82,7 @@ def findings(setup: PromptSetup, contexts: Sequence[GivenContext] = ()) -> list[
     found += [
         one.finding("warning", "unused", f"nothing uses the prompt: {known.unused[one.prompt.id]}")
         for one in sound
-        # What comes along is there to be chosen from.
+        # Unused shipped prompts are not reported: they are an offer to choose from.
         if one.prompt.id in known.unused and SHIPPED not in Path(one.prompt.origin).parents
     ]
     found += [
@@ -122,8 +122,8 @@ def _conditions(one: _Read) -> Iterator[Finding]:
 
 
 def _volatile(one: _Read) -> Iterator[Finding]:
-    """Content that makes the system text of a request differ from the one before. Behind the newest message nothing is
-    cached."""
+    """Content that makes the system text of a request differ from the request before. Prompts behind the newest message
+    are not checked, because nothing is cached there."""
     if not one.prompt.position.is_system:
         return
     for path in sorted(one.paths):
@@ -144,7 +144,7 @@ def _volatile_fragments(fragments: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _volatile_contexts(read: Sequence[_Read], known: Reach, contexts: Sequence[GivenContext]) -> Iterator[Finding]:
-    """Values that look like clocks, in a context that a system prompt reads."""
+    """Values that look like times, in a context that a system prompt reads."""
     for context in (*(terms.context for _, terms in known.all_terms), *contexts):
         for path, sign in volatile_values(context):
             for one in read:
@@ -167,7 +167,7 @@ def _a(kind: str) -> str:
 def _outcomes(
     read: Sequence[_Read], known: Reach, fragments: Mapping[str, str], contexts: Sequence[GivenContext]
 ) -> Iterator[Finding]:
-    """Prompts that fail where they are rendered, and those that the configuration keeps from being composed."""
+    """Prompts that fail when they are rendered, and prompts that the configuration never lets be composed."""
     by_id = {one.prompt.id: one for one in read}
     prompts = [one.prompt for one in read]
     templates = Templates(prompts, fragments)
@@ -189,7 +189,7 @@ def _outcomes(
 
 
 def _is_out_of_reach(condition: Condition, terms: PromptTerms) -> bool:
-    """Whether the condition does not hold by the configuration, and clients may not set the field."""
+    """Whether the configuration does not meet the condition, and clients may not set the field."""
     if condition.field.partition(".")[0] in terms.allowed.context:
         return False
     try:
@@ -225,7 +225,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what is found; 1 where there are errors."""
+    """Print the findings. Returns 1 if there are errors."""
     found = findings(setup_of(arguments), [read_context(file) for file in arguments.context])
     errors = sum(finding.severity == "error" for finding in found)
     is_ok = not errors and not (found and arguments.strict)

@@ -1,4 +1,4 @@
-"""``stratiform prompts render``: what one request gets, with the prompts that it is made of."""
+"""``stratiform prompts render``: the composed text of one request, with the prompts that it is made of."""
 
 import argparse
 import sys
@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what is composed; 0 where no prompt is left out by mistake."""
+    """Print the composed text. Returns 0 if no prompt is left out by mistake."""
     setup = setup_of(arguments)
     version = PromptVersion(setup, setup.snapshot())
     team = arguments.team or setup.team_of(arguments.key)

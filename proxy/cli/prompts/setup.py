@@ -1,5 +1,5 @@
-"""The setup of the commands of prompts: a configuration with its folders or folders alone, and files with the contexts
-that requests bring."""
+"""The setup of the ``prompts`` commands: a configuration with its folders, or folders alone, and files with the
+contexts of requests."""
 
 import argparse
 import subprocess
@@ -30,10 +30,10 @@ from proxy.settings import ConfigError, Settings, load
 T = TypeVar("T")
 
 GivenContext = Mapping[str, Mapping[str, Json]]
-"""A context as a file gives it: for some roots an object."""
+"""A context in the form of a file: an object for some of the roots."""
 
 ANY = "*"
-"""The name of a model that no rule is about."""
+"""The name that stands for any model without a rule."""
 _ALL = Rules(
     PromptRules(
         base=PromptTerms(
@@ -49,9 +49,9 @@ _ALL = Rules(
 
 @dataclass(frozen=True, slots=True)
 class PromptSetup:
-    """``folders`` in the order in which their prompts are registered, behind the shipped ones where ``has_shipped``.
-    ``models`` and ``keys`` are the names that a configuration knows. ``settings`` is None where there are
-    folders only; then every prompt is composed, and clients may ask for everything."""
+    """``folders`` are in the order in which their prompts are registered, after the shipped ones if ``has_shipped``.
+    ``models`` and ``keys`` are the names that a configuration knows. ``settings`` is None if there are only folders;
+    then every prompt is composed, and clients may ask for everything."""
 
     folders: tuple[Path, ...] = ()
     has_shipped: bool = False
@@ -69,8 +69,8 @@ class PromptSetup:
             raise ConfigError([str(error)]) from error
 
     def readable(self) -> tuple[list[Prompt], list[str], Mapping[str, str]]:
-        """All prompts that can be read, even where two have the same id, the problems with the others, and the
-        fragments. Raises ConfigError where a plugin registers what is no prompt."""
+        """All prompts that can be read, even if two have the same id, the problems with the others, and the fragments.
+        Raises ConfigError if a plugin registers something that is not a prompt."""
         sources, problems = self._sources(), list[str]()
         folders = [_read(partial(markdown_files, folder), list[FileState](), problems) for folder in sources.folders]
         found = [_read(partial(read_file, state.path), None, problems) for states in folders for state in states]
@@ -88,7 +88,7 @@ class PromptSetup:
 
 
 def _read(read: Callable[[], T], instead: T, problems: list[str]) -> T:
-    """The value that is read; a failure becomes a problem, and the other value stands for it."""
+    """The value that is read. A failure is added to ``problems``, and ``instead`` is returned."""
     try:
         return read()
     except PromptFileError as error:
@@ -116,8 +116,8 @@ def setup_of(arguments: argparse.Namespace) -> PromptSetup:
 
 
 def setup_at(config: Path | None, folders: Sequence[Path] = ()) -> PromptSetup:
-    """The setup of a configuration, of folders, or of both: then the rules are the configuration's, and the prompts
-    those of the folders. Raises ConfigError."""
+    """The setup of a configuration, of folders, or of both. With both, the rules come from the configuration, and the
+    prompts from the folders. Raises ConfigError."""
     for folder in folders:
         if not folder.is_dir():
             raise ConfigError([f"{folder}: is no folder"])
@@ -136,7 +136,7 @@ def setup_at(config: Path | None, folders: Sequence[Path] = ()) -> PromptSetup:
 
 
 def add_contexts(parser: argparse.ArgumentParser, several: str) -> None:
-    """Add the option that names files with contexts. ``several`` says what becomes of more than one."""
+    """Add the option that names files with contexts. ``several`` says how more than one file is used."""
     parser.add_argument(
         "--context", type=Path, action="append", default=[], metavar="FILE",
         help=f"a JSON object with what a request brings, by root ({', '.join(ROOTS)}); may be repeated: {several}",
@@ -144,7 +144,7 @@ def add_contexts(parser: argparse.ArgumentParser, several: str) -> None:
 
 
 def read_context(file: Path) -> GivenContext:
-    """The context of a file. Ends the command where it is none."""
+    """The context of a file. Ends the command if the file does not hold a context."""
     try:
         content = orjson.loads(file.read_bytes())
     except OSError as error:
@@ -183,8 +183,8 @@ def _setup(path: Path, config: Path | None) -> PromptSetup:
 
 
 def _checked_out(revision: str, path: str, folder: Path) -> Path:
-    """Write a folder of a revision, or for a file the whole revision, into ``folder``; where the path is then. The
-    path counts from the working directory. Raises ConfigError."""
+    """Write a folder of a revision, or for a file the whole revision, into ``folder``. Returns the new place of the
+    path. The path is relative to the working directory. Raises ConfigError."""
     if revision.startswith("-"):
         raise ConfigError([f"{revision}: is no revision"])
     top = Path(_git(Path.cwd(), "rev-parse", "--show-toplevel").decode().strip())
@@ -200,7 +200,7 @@ def _checked_out(revision: str, path: str, folder: Path) -> Path:
 
 
 def _safe(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
-    """A filter of files that may be written; links that lead out of the repository are left out."""
+    """A filter for files that may be written. Links that lead out of the repository are left out."""
     try:
         return tarfile.data_filter(member, folder)
     except tarfile.FilterError:

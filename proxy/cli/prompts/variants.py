@@ -1,5 +1,5 @@
-"""The different requests that a configuration tells apart: by model, team, key, persona and profile; and
-which prompts some of them can get."""
+"""The kinds of requests that a configuration tells apart, by model, team, key, persona and profile, and the prompts
+that they can get."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import unified_diff
@@ -22,15 +22,14 @@ from proxy.prompting.sources import Snapshot
 from proxy.settings import ConfigError
 
 MOST_VARIANTS = 5_000
-"""A configuration that tells more kinds of requests apart is not looked through."""
+"""A configuration that tells more kinds of requests apart is not examined."""
 _FLAGS = (Position.TOOLS, Position.PLUGINS, Position.AGENTS)
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One kind of request. ``models`` are those for which nothing differs; they are represented by the first one. The
-    team "" is any one that has no rules of its own. ``persona`` and ``profile`` are what the client asks for, "" for
-    nothing."""
+    """One kind of request. ``models`` are models without any difference; the first one represents them. The team ""
+    means any team without its own rules. ``persona`` and ``profile`` are the client's choices; "" means no choice."""
 
     models: tuple[str, ...]
     team: str = ""
@@ -57,8 +56,8 @@ class Variant:
 
 
 def terms_of(setup: PromptSetup, variant: Variant) -> PromptTerms:
-    """The terms of such a request, as the proxy finds them. Raises Forbidden where clients may not choose the persona
-    or the profile."""
+    """The terms of such a request, as the proxy finds them. Raises Forbidden if clients may not choose the persona or
+    the profile."""
     wish = ClientWish(persona=variant.persona, profile=variant.profile)
     terms, _ = setup.rules.terms_for(Whose(variant.model, variant.team, variant.key_id), wish)
     return terms
@@ -66,7 +65,7 @@ def terms_of(setup: PromptSetup, variant: Variant) -> PromptTerms:
 
 def variants(prompts: Iterable[Prompt], *setups: PromptSetup) -> Sequence[Variant]:
     """Every kind of request that some setup tells apart, with every persona and profile of ``prompts`` that its client
-    may choose. Raises ConfigError where there are too many."""
+    may choose. Raises ConfigError if there are too many."""
     registered = tuple(prompts)
     found: list[Variant] = []
     for models, (team, key_id) in product(_models(setups), _clients(setups)):
@@ -81,7 +80,7 @@ def variants(prompts: Iterable[Prompt], *setups: PromptSetup) -> Sequence[Varian
 
 
 def _choices(prompts: Iterable[Prompt], setup: PromptSetup, plain: Variant) -> Iterator[tuple[str, str]]:
-    """The personas and profiles that clients may choose beside what they get without a choice."""
+    """The personas and profiles that clients may choose, besides those that they get without a choice."""
     terms = terms_of(setup, plain)
     personas, profiles = [""], [""]
     for prompt in prompts:
@@ -108,7 +107,7 @@ def _all_rules(setups: Sequence[PromptSetup]) -> list[PromptRules | WindowRules]
 
 
 def _models(setups: Sequence[PromptSetup]) -> list[tuple[str, ...]]:
-    """The models, those together of which the rules say the same."""
+    """The models. Models with the same rules are together."""
     groups: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     names = dict.fromkeys(name for setup in setups for name in (*setup.models, *setup.rules.prompts.models))
     for name in names or [ANY]:
@@ -117,12 +116,12 @@ def _models(setups: Sequence[PromptSetup]) -> list[tuple[str, ...]]:
 
 
 def _said_of(model: str, setups: Sequence[PromptSetup]) -> tuple[tuple[str, ...], ...]:
-    """The patterns of each set of rules that the model is of."""
+    """The patterns of each set of rules that match the model."""
     return tuple(tuple(fitting(rules.models, rules.names_of(model))) for rules in _all_rules(setups))
 
 
 def _clients(setups: Sequence[PromptSetup]) -> list[tuple[str, str]]:
-    """The pairs of team and key of which some rule says something of its own, and any other team."""
+    """The pairs of team and key that have rules of their own, and one pair for any other team."""
     teams = dict.fromkeys(["", *(team for rules in _all_rules(setups) for team in rules.teams)])
     keys = dict.fromkeys(
         (setup.team_of(key_id), key_id) for setup in setups for rules in _all_rules([setup]) for key_id in rules.keys
@@ -132,8 +131,8 @@ def _clients(setups: Sequence[PromptSetup]) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What requests can get, by each of their terms in ``all_terms``. ``unused`` says why no request can get a prompt,
-    by the prompt's id."""
+    """The prompts that requests can get. ``all_terms`` are all possible terms of requests. ``unused`` says why no
+    request can get a prompt, by the prompt's id."""
 
     all_terms: tuple[tuple[Variant, PromptTerms], ...]
     unused: dict[str, str]
@@ -175,7 +174,7 @@ WHY: Mapping[str, str] = {
 }
 """The meaning of each reason for which a prompt is left out."""
 _MISTAKES = frozenset({"bad_condition", "render_error", "missing"})
-"""The reasons that nobody can want."""
+"""The reasons that are always mistakes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +210,8 @@ class PromptVersion:
         return assemble(self.snapshot.prompts, terms, merged(terms.context, context), self.snapshot.templates.render)
 
     def mistake(self, variant: Variant, context: GivenContext) -> str:
-        """The mistake of the first prompt that is left out by mistake, in words; "" where none is. Raises Forbidden."""
+        """The mistake of the first prompt that is left out by mistake, in words; "" if there is none. Raises
+        Forbidden."""
         try:
             composition = self.composition(variant, context, is_strict=True)
         except PromptFailure as error:

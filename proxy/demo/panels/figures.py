@@ -1,4 +1,4 @@
-"""The forms in which a session with panels can be sent, and what each of them may cost.
+"""The forms in which a session with panels can be sent, and the cost that each of them may have.
 
 System prompt, conversation and prompt are the same in all forms.
 """
@@ -21,16 +21,16 @@ SEEN = "Thank you. I know the state of the project now."
 
 
 class Form(StrEnum):
-    """How a session is sent, and what the proxy then does with it."""
+    """The way in which a session is sent, and in which the proxy then handles it."""
 
     UNTOUCHED = "context messages, as they come"
     """The panels as messages in front of the conversation, in the client's order; the proxy forwards them untouched."""
     CONTEXT = "context messages, planned"
-    """The same messages; the proxy lays them out as far as it understands them."""
+    """The same messages. The proxy lays them out as far as it understands them."""
     PANELS = "live panels"
-    """As structured context: the panels are sent beside the conversation, and the proxy puts them into it."""
+    """As structured context: the panels are sent separately from the conversation, and the proxy puts them into it."""
     FREEZING = "live panels, freezing"
-    """The same, and old parts of the conversation are frozen."""
+    """The same as ``PANELS``, and old parts of the conversation are frozen."""
 
     @property
     def has_panels(self) -> bool:
@@ -56,8 +56,8 @@ def _body(form: Form, turn: Turn, session: str) -> dict[str, Any]:
 
 
 def _shown(turn: Turn) -> list[Message]:
-    """The messages of a client that shows all it has in a fixed order, each time anew. It tells the time, as such
-    clients do, beside the state of the repository, which is another one in each turn anyway."""
+    """The messages of a client that shows all of its panels in a fixed order, each time anew. Like such clients, it
+    tells the time. The time is next to the state of the repository, which changes with each turn anyway."""
     now = datetime.fromtimestamp(turn.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
     times = {"git": f" (as of {now})"}
     shown = [user(f"# {panel.header}{times.get(panel.kind, '')}\n\n{panel.content}") for panel in turn.panels]
@@ -66,10 +66,10 @@ def _shown(turn: Turn) -> list[Message]:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A session, the forms in which it is sent, and what is asked of live panels: ``most_share`` of what the same
-    requests cost without a cache, ``most_ratio`` of each other form, and ``least_read`` of the prompt tokens read from
-    the cache after ten turns; ``most_live`` messages that stand behind the frozen ones; ``most_prompt`` tokens in any
-    prompt. 0 asks for nothing."""
+    """A session, the forms in which it is sent, and the goals for live panels. They may cost at most ``most_share`` of
+    the same requests without a cache, and ``most_ratio`` of each other form. After ten turns, at least ``least_read``
+    of the prompt tokens must be read from the cache. At most ``most_live`` messages may follow the frozen ones. No
+    prompt may have more than ``most_prompt`` tokens. 0: there is no such goal."""
 
     name: str
     words: str
@@ -83,7 +83,7 @@ class Scenario:
 
 
 WINDOW_TOKENS = 200_000
-"""What the demo's model reads at most (https://platform.claude.com/docs/en/about-claude/models/overview)."""
+"""The most tokens that the demo's model reads (https://platform.claude.com/docs/en/about-claude/models/overview)."""
 
 _ALL, _TWO = (Form.UNTOUCHED, Form.CONTEXT, Form.PANELS), (Form.UNTOUCHED, Form.PANELS)
 SCENARIOS = (
@@ -104,8 +104,8 @@ SCENARIOS = (
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One goal, and what the session has reached. ``bound`` says whether ``found`` must be at most or at least
-    ``wanted``."""
+    """One goal, and the value that the session has reached. ``bound`` says whether ``found`` must be at most or at
+    least ``wanted``."""
 
     words: str
     found: float
@@ -126,7 +126,7 @@ class Comparison:
     tallies: Mapping[Form, FormTally]
 
     def goals(self) -> Iterator[Goal]:
-        """The goals of live panels, once everything was sent."""
+        """The goals of live panels, after everything was sent."""
         scenario = self.scenario
         ours = next(tally for form, tally in self.tallies.items() if form.has_panels)
         if scenario.most_share:

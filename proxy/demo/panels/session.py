@@ -20,7 +20,7 @@ _CHANGED = 15
 
 
 class Workspace:
-    """One project and the tools around it. ``chance`` decides where people would."""
+    """One project and the tools around it. ``chance`` makes the decisions that people would make."""
 
     def __init__(self, chance: Random) -> None:
         self.chance = chance
@@ -35,7 +35,7 @@ class Workspace:
         self.work()
 
     def work(self) -> None:
-        """A step of work: something is run, and the state of the repository moves on."""
+        """Do a step of work: something is run, and the state of the repository changes."""
         self.runs += 1
         noun, _ = self.chance.choice(NOUNS)
         passed, seconds = self.chance.randrange(80, 400), self.chance.uniform(0.5, 30)
@@ -49,7 +49,7 @@ class Workspace:
         self.changed = [*(one for one in self.changed if one != path), path][-_CHANGED:]
 
     def edit(self) -> str:
-        """One of the open files is changed; its path."""
+        """Change one of the open files. Returns its path."""
         place = self.chance.randrange(len(self.files))
         file, self.edits = self.files[place], self.edits + 1
         if self.chance.random() < 0.4:
@@ -63,22 +63,22 @@ class Workspace:
         return file.path
 
     def tick(self) -> None:
-        """A task is done, and a new one takes its place."""
+        """Replace a done task by a new one."""
         place = next((number for number, (_, is_done) in enumerate(self.tasks) if not is_done), 0)
         self.tasks[place] = (self.tasks[place][0], True)
         self.tasks = [*self.tasks[-_TASKS + 1 :], (self._task(), False)]
 
     def remember(self) -> None:
-        """A note is written down, and the oldest one is dropped."""
+        """Write down a note, and drop the oldest one."""
         self.notes = [*self.notes[1:], self._note()]
 
     def create(self) -> None:
-        """A file comes into the project."""
+        """Add a file to the project."""
         folder, (noun, field_name) = self.chance.choice(_FOLDERS), self.chance.choice(NOUNS)
         self.paths = sorted({*self.paths, f"{folder}/{noun}_{field_name}_{self.runs}.py"})
 
     def panels(self) -> tuple[Panel, ...]:
-        """All panels as they are now, in the order in which the client keeps them."""
+        """The current state of all panels, in the order in which the client keeps them."""
         files = [Panel(f"file_{number}", "file", file.path, file.text) for number, file in enumerate(self.files, 1)]
         tasks = "".join(f"[{'x' if done else ' '}] {text}\n" for text, done in self.tasks)
         return (
@@ -121,12 +121,12 @@ RULES = """You are a coding assistant. You see the user's project as it is now: 
 - Short. Name files with their path, and places with path:line.
 - Show whole functions, in fences. When you are done, say what changed in at most five lines.
 """
-# How often what does not change with every step changes, in turns.
+# How often, in turns, the things change that do not change with every step.
 _STEPS = ((8, Workspace.edit), (5, Workspace.tick), (30, Workspace.remember), (24, Workspace.create))
 # Seconds between turns. An entry of the cache lives for five minutes.
 _QUICK_S, _LONG_S = (20.0, 60.0), (400.0, 1500.0)
 _CALLS, _CALL_S = (3, 8), (4.0, 20.0)
-# P(what a tool did shows in a panel).
+# P(the effect of a tool is visible in a panel).
 _SHOWS = 0.6
 _ASKS = (
     "Why is the {field} of a {noun} rounded here? I would have expected the exact amount in this place.",
@@ -138,9 +138,9 @@ _ASKS = (
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a session goes: so many user turns, a pause of more than five minutes every ``pause_every`` turns (0: none),
-    and whether each turn is a loop of calls (``has_calls``). A prompt has up to ``most_pasted`` functions in it, an
-    answer one less."""
+    """The course of a session: the number of user turns, a pause of more than five minutes every ``pause_every`` turns
+    (0: no pauses), and whether each turn is a loop of calls (``has_calls``). A prompt has up to ``most_pasted``
+    functions in it, an answer one less."""
 
     turns: int
     pause_every: int = 0
@@ -151,8 +151,8 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request's content, whatever form it is sent in. ``done`` is the conversation so far, and ``prompt`` the last
-    user message; ``loop`` are the calls and results that have followed it."""
+    """One request's content, independent of the form in which it is sent. ``done`` is the conversation so far, and
+    ``prompt`` is the last user message. ``loop`` are the calls and results that have followed it."""
 
     at: float
     done: Sequence[Message]
@@ -162,7 +162,7 @@ class Turn:
 
     @property
     def conversation(self) -> list[Message]:
-        """All of it."""
+        """The whole conversation."""
         return [*self.done, user(self.prompt), *self.loop]
 
 

@@ -1,6 +1,6 @@
 """Coding sessions that follow a git history, in two forms: as an editor chat sends them, and as structured context.
 
-A history comes in: the files of a package or of a repository, and commits. Out go the same turns in several forms, and
-what each form costs. The commits alone say which files are selected in which turn, what the user asks for, and what the
-model answers. Nothing is chosen to suit a form.
+A history comes in: the files of a package or of a repository, and commits. The same turns in several forms, and the
+cost of each form, go out. Only the commits determine which files are selected in which turn, what the user asks for,
+and what the model answers. Nothing is chosen to suit a form.
 """

@@ -1,5 +1,5 @@
-"""The forms in which a turn can be sent, and what each of them costs. System prompt, history and prompt are the same in
-all of them."""
+"""The forms in which a turn can be sent, and the cost of each. System prompt, history and prompt are the same in all
+forms."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -18,7 +18,7 @@ from proxy.replay.runner import Setting
 
 
 class Form(StrEnum):
-    """How a turn is sent, and which files are in it."""
+    """The way in which a turn is sent, and the files in it."""
 
     EDITOR_ALL = "editor, all files"
     """As messages of an editor chat, with the full text of every file of the session."""
@@ -27,9 +27,9 @@ class Form(StrEnum):
     SYMBOLS = "structured, symbols"
     """As structured context: the full text of the selected files, and the symbols of the others."""
     EDITOR_SELECTED = "editor, selected"
-    """As messages of an editor chat, with the full text of the selected files and nothing of the others."""
+    """As messages of an editor chat, with the full text of the selected files. The others are not shown."""
     FULL_SELECTED = "structured, selected"
-    """As structured context: the same full texts, and nothing of the others."""
+    """As structured context: the same full texts. The other files are not shown."""
 
     @property
     def is_structured(self) -> bool:
@@ -42,15 +42,16 @@ GOALS: Mapping[Form, tuple[Form, float]] = {
     Form.SYMBOLS: (Form.EDITOR_ALL, 0.7),
     Form.FULL_SELECTED: (Form.EDITOR_SELECTED, 1.0),
 }
-"""For a structured form the form that it is compared with, and the share of its cost that it may cost at most."""
+"""For each structured form: the form that it is compared with, and the largest share of that form's cost that it may
+cost."""
 
 
 def sendings(form: Form, turns: Sequence[Turn], session: str) -> Iterator[Sending]:
-    """The requests of one form. A structured one sends each content once, and from then on its digest."""
+    """The requests of one form. A structured form sends each content once, and from then on its digest."""
     context, has_all = Context(session, use_repo_map=form is Form.SYMBOLS), form in (Form.EDITOR_ALL, Form.FULL_ALL)
     for turn in turns:
         full = {path: turn.files[path] for path in (turn.files if has_all else turn.selected)}
-        # An editor chat shows the files that it has.
+        # Only an editor chat shows its files in messages.
         files = [user(shown(full)), assistant(FILES_ACK)] if full and not form.is_structured else []
         body = chat([system(RULES), *turn.done, *files, user(turn.prompt)], stream=False, temperature=0)
         if form.is_structured:
@@ -82,14 +83,14 @@ class Comparison:
     tallies: dict[Form, FormTally]
 
     def ratio(self, form: Form) -> float | None:
-        """The form's cost as a share of the one that it is compared with; None before anything was sent."""
+        """The form's cost as a share of the form that it is compared with; None before anything was sent."""
         if form not in GOALS:
             return None
         other = self.tallies[GOALS[form][0]].cost
         return self.tallies[form].cost / other if other else None
 
     def is_reached(self, form: Form) -> bool:
-        """Whether a form costs no more than it may. One that is compared with nothing may cost anything."""
+        """Whether a form costs no more than it may. A form that is not compared with another may cost anything."""
         ratio = self.ratio(form)
         return form not in GOALS or (ratio is not None and ratio <= GOALS[form][1])
 

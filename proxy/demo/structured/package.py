@@ -1,10 +1,10 @@
-"""Two histories of an installed package: its own files, with parts of them still missing, added commit by commit.
+"""Two histories of an installed package. Parts of its own files are missing at first, and are added commit by commit.
 
-The package's files are what its distribution contains. A history ends with exactly these files. It is made backwards:
-the last commit adds some function, method, class or guard, so the state before it is the file without it; and so on to
-the first commit. The commits of the quiet history change one file each and stay with that file for a while. Those of
-the busy one change a file and up to three files that import it or are imported by it. Which part comes when is decided
-by a hash of its name, so that nobody has chosen it, and the same package always gives the same history.
+The package's files are the files of its distribution. A history ends with exactly these files. It is made backwards:
+the last commit adds some function, method, class or guard, so the state before it is the file without that part; and so
+on to the first commit. The commits of the quiet history change one file each and stay with that file for a while. The
+commits of the busy history change a file and up to three files that import it or are imported by it. A hash of a part's
+name decides when the part comes, so nobody has chosen the order, and the same package always gives the same history.
 """
 
 import ast
@@ -20,7 +20,7 @@ from proxy.core.value import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """``changes`` has the whole new text by path; None where the commit removes the file."""
+    """``changes`` has the whole new text by path; None if the commit removes the file."""
 
     message: str
     changes: Mapping[str, str | None]
@@ -28,7 +28,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """``files`` are the texts by path before the first commit. ``source`` says in a few words where they come from."""
+    """``files`` are the texts by path before the first commit. ``source`` describes their origin in a few words."""
 
     name: str
     source: str
@@ -36,7 +36,7 @@ class History:
     commits: Sequence[Commit]
 
     def states(self) -> list[Mapping[str, str]]:
-        """The files before each commit, and behind the last one."""
+        """The files before each commit, and after the last one."""
         states = [self.files]
         for commit in self.commits:
             files = dict(states[-1])
@@ -57,7 +57,8 @@ _SOURCE_FOLDERS = ("src/", "lib/")
 
 
 def neighbours(files: Mapping[str, str]) -> dict[str, set[str]]:
-    """For each path the files that it imports, and those that import it. A file that is no Python module has none."""
+    """For each path: the files that it imports, and the files that import it. A file that is not a Python module has
+    none."""
     modules = {_module(path): path for path in files if path.endswith(".py")}
     near: dict[str, set[str]] = {path: set() for path in files}
     for name, path in modules.items():
@@ -70,7 +71,7 @@ def neighbours(files: Mapping[str, str]) -> dict[str, set[str]]:
 
 
 def _parsed(text: str) -> ast.Module | None:
-    """The syntax of a Python module; None where a text is none."""
+    """The syntax tree of a Python module; None if the text is not a Python module."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError):
@@ -84,7 +85,7 @@ def _module(path: str) -> str:
 
 
 def _imports(text: str, name: str, *, is_package: bool) -> Iterator[str]:
-    """The dotted names that a module imports, wherever it does so."""
+    """The dotted names that a module imports at any place."""
     module = _parsed(text)
     for node in ast.walk(module) if module is not None else ():
         if isinstance(node, ast.Import):
@@ -111,7 +112,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 @dataclass(frozen=True, slots=True)
 class Unit:
     """Whole lines of a text, ``start`` included and ``end`` excluded, counted from 0. ``name`` is dotted, as
-    ``Request.cookies``; a guard has the name of the function in which it stands."""
+    ``Request.cookies``; a guard has the name of its function."""
 
     name: str
     is_guard: bool
@@ -120,9 +121,9 @@ class Unit:
 
 
 def units_of(text: str) -> list[Unit]:
-    """The units in their order. A text that is no Python module has none."""
+    """The units in their order. A text that is not a Python module has none."""
     module, lines = _parsed(text), text.splitlines(keepends=True)
-    # Python's parser counts line feeds alone; a form feed ends a line for ``splitlines`` only.
+    # Python's parser counts only line feeds; ``splitlines`` also ends a line at a form feed.
     return list(_units(module, lines)) if module is not None and len(lines) == text.count("\n") else []
 
 
@@ -155,7 +156,7 @@ def _of_function(node: _Function, name: str, lines: list[str]) -> Iterator[Unit]
 
 
 def _whole(node: _Function | ast.ClassDef, name: str, lines: list[str]) -> Iterator[Unit]:
-    """A definition with its decorators, the comments above it, and the empty lines in front of these."""
+    """A definition with its decorators, the comments above it, and the empty lines above the comments."""
     first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
     start, end = _with_comments(first, lines), node.end_lineno or node.lineno
     if end - start > _MOST_LINES:
@@ -172,7 +173,7 @@ def _with_comments(start: int, lines: list[str]) -> int:
 
 
 PACKAGE = "starlette"
-"""The proxy itself needs this package, so it is there wherever the proxy is."""
+"""The proxy itself needs this package, so it is always installed with the proxy."""
 TURNS = 30
 _STRETCH = 6
 _FEWEST_UNITS = 14
@@ -180,12 +181,13 @@ _MOST_USERS = 3
 
 
 _Step = tuple[Sequence[str], int]
-"""A commit to be made: it changes the first so many of these paths that still have a part to take away."""
+"""A commit to be made: paths, and how many of them it changes. It takes the first ones that still have a part to take
+away."""
 
 
 def installed_files(name: str) -> dict[str, str]:
     """The Python files of an installed package by path, in the order of the paths. Raises OSError, UnicodeDecodeError,
-    and ValueError where there is no such package."""
+    and ValueError if there is no such package."""
     spec = importlib.util.find_spec(name)
     if spec is None or not spec.submodule_search_locations:
         raise ValueError(f"the package {name} is not installed")
@@ -200,7 +202,7 @@ def package_source(name: str) -> str:
 
 
 def quiet(source: str, files: Mapping[str, str], turns: int = TURNS) -> History:
-    """One file a commit, and several commits in a row for each file. Raises ValueError where the files have too few
+    """One file a commit, and several commits in a row for each file. Raises ValueError if the files have too few
     parts."""
     rich = [path for path, text in files.items() if len(units_of(text)) >= _FEWEST_UNITS]
     if not rich:
@@ -211,7 +213,7 @@ def quiet(source: str, files: Mapping[str, str], turns: int = TURNS) -> History:
 
 
 def busy(source: str, files: Mapping[str, str], turns: int = TURNS) -> History:
-    """Two to four files a commit, spread over the package. Raises ValueError where the files have too few parts."""
+    """Two to four files a commit, spread over the package. Raises ValueError if the files have too few parts."""
     near = neighbours(files)
     order = [path for path in sorted(files, key=_chance) if units_of(files[path]) and near[path]]
     if not order:
@@ -225,7 +227,7 @@ def busy(source: str, files: Mapping[str, str], turns: int = TURNS) -> History:
 
 
 def _history(name: str, source: str, files: Mapping[str, str], plan: Sequence[_Step]) -> History:
-    """Take parts away from the last commit of the plan to the first one, then turn the order round."""
+    """Take parts away from the last commit of the plan to the first one, then reverse the order."""
     state, commits = dict(files), list[Commit]()
     for paths, most in reversed(plan):
         after, units = dict[str, str](), list[Unit]()
@@ -242,7 +244,7 @@ def _history(name: str, source: str, files: Mapping[str, str], plan: Sequence[_S
 
 
 def _next_unit(text: str, others: Sequence[Unit]) -> Unit | None:
-    """The part to take away: one that names what this commit adds elsewhere, if there is one."""
+    """The part to take away. A part that names something which this commit adds elsewhere is preferred."""
     lines = text.splitlines(keepends=True)
     names = [unit.name.rpartition(".")[2] for unit in others]
 

@@ -12,17 +12,17 @@ from proxy.demo.structured.package import Commit, History
 _TIMEOUT_S = 60
 _MOST_BYTES = 300_000
 _SETTINGS = {
-    # The settings of whoever runs the demo change nothing.
+    # The Git settings of the demo's user have no effect.
     "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0",
 }  # fmt: skip
 
 
 class GitError(Exception):
-    """git is not there, or has refused; the message says what it was asked for and what it said."""
+    """git is not installed, or has refused. The message has the command and git's answer."""
 
 
 def read_history(folder: Path, name: str, most: int) -> History:
-    """The last commits of a repository that change a text, at most so many, without those of merged branches. Raises
+    """The last commits of a repository that change a text, at most ``most``, without commits of merged branches. Raises
     GitError."""
     told = _git(folder, "rev-list", "--first-parent", "--parents", f"--max-count={most}", "HEAD").decode().split("\n")
     steps = [line.split() for line in reversed(told) if line]
@@ -75,7 +75,7 @@ def _git(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
     if program is None:
         raise GitError("git is not installed")
     settings = ("-c", f"core.hooksPath={os.devnull}", "-c", "core.autocrlf=false")
-    # git finds its own helpers; nothing else of the environment is needed.
+    # With this path git finds its own helpers. It needs nothing else from the environment.
     path = f"{Path(program).parent}{os.pathsep}{os.defpath}"
     try:
         done = subprocess.run(

@@ -1,8 +1,8 @@
-"""The turns of a coding session that follows a history: who asks for what, who answers what, which files are selected.
+"""The turns of a coding session that follows a history: the questions, the answers, and the selected files.
 
-There is one turn for each commit. The user asks for what the commit's message says; the answer is the commit's change,
-as SEARCH/REPLACE blocks; then the editor commits it. The files that are selected in a turn are those that this commit,
-the one before it and the one behind it change. So the commits alone decide what is sent.
+There is one turn for each commit. The user asks for the change that the commit's message describes. The answer is the
+commit's change, as SEARCH/REPLACE blocks. Then the editor commits it. The selected files of a turn are those that this
+commit, the commit before it and the commit after it change. So only the commits decide what is sent.
 """
 
 import difflib
@@ -17,14 +17,15 @@ from proxy.demo.structured.package import Commit, History, neighbours
 _NEAR_COMMITS = 1
 _CONTEXT_LINES = 3
 _MOST_CHARS = 500_000
-# Seconds before each turn, over and over. One in eight pauses is longer than the five minutes that an entry lives.
+# Seconds before each turn, repeated in a cycle. One in eight pauses is longer than the five minutes that an entry
+# lives.
 _PAUSES_S = (60, 95, 140, 75, 210, 110, 50, 480)
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request's content, whatever form it is sent in. ``files`` are the session's files as they are now, by path;
-    ``selected`` are the paths among them that this turn is about, in the order in which they were selected."""
+    """One request's content, independent of the form in which it is sent. ``files`` are the session's current files by
+    path. ``selected`` are the paths of this turn's files, in the order in which they were selected."""
 
     at: float
     done: Sequence[Message]
@@ -34,8 +35,8 @@ class Turn:
 
 
 def session_files(history: History, most_chars: int = _MOST_CHARS) -> list[str]:
-    """The files of a session: all that a commit changes, then those that import one of them or are imported by one, as
-    long as all of them together are not too long for a prompt."""
+    """The files of a session: all files that a commit changes, then the files that import one of them or are imported
+    by one. Files are added as long as all of them together are not too long for a prompt."""
     states = history.states()
     sizes: dict[str, int] = {}
     for state in states:
@@ -85,7 +86,7 @@ def _block(path: str, old: str, new: str) -> str:
 
 
 def _changes(before: str, after: str) -> Iterator[tuple[str, str]]:
-    """The lines that go and the lines that come, with some lines around them."""
+    """The removed lines and the added lines, with some lines around them."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     for group in difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(_CONTEXT_LINES):
         (_, from_old, _, from_new, _), (_, _, to_old, _, to_new) = group[0], group[-1]

@@ -1,1 +1,1 @@
-"""Reads logs of calls of models, whatever product has written them: by their content, record by record."""
+"""Reads logs of model calls, record by record. The content of a record tells which product has written it."""

@@ -1,4 +1,4 @@
-"""One recorded call of a model, whatever log it comes from, and what stands in a log and is none."""
+"""One recorded call of a model from a log of any product, and the problems with log records that are not calls."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -11,16 +11,16 @@ from proxy.core.response.usage import Usage
 from proxy.core.value import dataclass
 
 LineSigns = Mapping[int, str]
-"""What a line of a text evidently is ("time", "date", "random", "counter"), by its number; 0: the text as a whole."""
+"""The evident kind of a line of a text ("time", "date", "random", "counter"), by line number; 0: the whole text."""
 
 
 CutSizes = Sequence[tuple[str, str, bytes, int]]
-"""A text that a recogniser knows, by its parts: key, kind, digest and length in characters."""
+"""The parts of a text that a recogniser knows: key, kind, digest and length in characters."""
 
 
 class Gap(StrEnum):
     """A part of a call that a log does not hold. ``NO_PROMPT_START``: the provider keeps the beginning of the
-    conversation, and the request holds only what was new."""
+    conversation, and the request holds only the new part."""
 
     NO_REQUEST = "request"
     REDACTED = "redacted"
@@ -31,14 +31,15 @@ class Gap(StrEnum):
 
 
 class Call(Struct, frozen=True, array_like=True, kw_only=True):
-    """``line`` is where it stands in its file. ``at`` are unix seconds; None where the log does not tell. ``client`` is
-    whose prompt it is, as well as the log can tell, and ``session`` a name of its conversation. ``provider`` is
-    LiteLLM's name of it and ``profile`` that of the cache's rules. ``body`` are the bytes of the request, and
-    ``record`` the same by digests; None where the log does not hold them. ``cause`` is what the provider itself says of
-    a miss (``proxy.core.response.miss_diagnostics``). ``is_chat``: a chat completion was asked for. ``is_compacted``:
-    the client has just put a summary in the place of its conversation. ``signs`` are those of the system texts by their
-    digests, ``cuts`` the parts of texts that a recogniser knows likewise, and ``continues``: the provider keeps what
-    stands in front of the prompt."""
+    """``line`` is the call's line in its file. ``at`` is the time in unix seconds; None if the log does not tell it.
+    ``client`` is the client that sent the prompt, as well as the log can tell, and ``session`` is a name of its
+    conversation. ``provider`` is LiteLLM's name of the provider, and ``profile`` is the name of the cache rules.
+    ``body`` holds the bytes of the request, and ``record`` the same request as digests; both are None if the log does
+    not hold them. ``cause`` is the cause of a miss that the provider itself reports
+    (``proxy.core.response.miss_diagnostics``). ``is_chat``: a chat completion was asked for. ``is_compacted``: the
+    client has just replaced its conversation by a summary. ``signs`` are the signs of the system texts, by the texts'
+    digests. ``cuts`` are the parts of texts that a recogniser knows, also by the texts' digests. ``continues``: the
+    provider keeps the conversation in front of the prompt."""
 
     line: int
     at: float | None
@@ -61,7 +62,7 @@ class Call(Struct, frozen=True, array_like=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Something that was left out of a file: ``count`` records for the same reason, the first at ``line`` (0: the
+    """Something that was left out of a file: ``count`` records for the same reason, the first at ``line`` (0: the whole
     file). ``text`` is a sentence whose subject is the line, or the file."""
 
     file: str = ""

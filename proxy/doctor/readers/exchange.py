@@ -1,6 +1,6 @@
-"""The request within a logged value, and the usage within a logged answer, however deep a product has put them.
+"""Finds the request within a logged value, and the usage within a logged answer, however deeply they are nested.
 
-Values are looked up in raw members, also where a value is a string that holds JSON.
+Values are looked up in raw members, also if a value is a string that holds JSON.
 """
 
 import re
@@ -17,12 +17,12 @@ from proxy.doctor.readers.call import Gap
 from proxy.errors import InvalidRequest
 
 _SMALL_BYTES = 64 << 10
-# A number counts seconds, milliseconds or microseconds: what would be thousands of years away is of the next unit.
+# A number counts seconds, milliseconds or microseconds: a time thousands of years away is read in the next unit.
 _UNITS, _MOST_SECONDS = (1, 1e3, 1e6), 1e11
 
 
 def members_in(raw: Raw | bytes | None) -> Members:
-    """The members of a value that is an object, or a string that holds one; else none."""
+    """The members of a value that is an object, or a string that holds one. Any other value has no members."""
     text = content(raw)
     if text[:1] != b"{":
         return {}
@@ -33,7 +33,7 @@ def members_in(raw: Raw | bytes | None) -> Members:
 
 
 def content(raw: Raw | bytes | None) -> bytes:
-    """The bytes of a value; of a string, those of its text."""
+    """The bytes of a value; for a string, the bytes of its text."""
     text = b"" if raw is None else bytes(raw).strip()
     if text[:1] != b'"':
         return text
@@ -52,7 +52,7 @@ def at_path(members: Members, path: str) -> Raw | None:
 
 
 def first_value(members: Members, paths: Sequence[str], kinds: type | tuple[type, ...] = object) -> object:
-    """The first small value at one of the paths that says something, and is of one of the kinds."""
+    """The first small value at one of the paths that is not empty and is of one of the kinds."""
     found = (small_value(raw, _SMALL_BYTES) for path in paths if (raw := at_path(members, path)) is not None)
     return next((one for one in found if one not in (None, "", {}, []) and isinstance(one, kinds)), None)
 
@@ -64,8 +64,7 @@ def first_text(members: Members, paths: Sequence[str]) -> str:
 
 
 def unix_seconds(value: object) -> float | None:
-    """Unix seconds of a number or of an ISO 8601 text, whose zone is UTC where it names none; None for anything
-    else."""
+    """Unix seconds of a number or of an ISO 8601 text; None for anything else. A text without a time zone is UTC."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     try:
@@ -89,11 +88,11 @@ _REPORTS = frozenset({
     "usage", "usageMetadata", "usage_metadata", "x_groq", "amazon-bedrock-invocationMetrics", "diagnostics",
     "prompt_cache_diagnostics",
 })  # fmt: skip
-# A text of nothing else; a prompt that merely speaks of it holds more words.
+# A text that consists of nothing else. A prompt that merely mentions redaction holds more words.
 _REDACTED = re.compile(rb'"(?:redacted-by-litellm|REDACTED_BY_LITELM|[\[<(]?redacted[\])>]?|\*{3,8})"', re.IGNORECASE)
 _CUT = re.compile(rb"\(litellm_truncated skipped \d+ chars|<truncated due to size exceeding limit")
 MODEL_PATHS = ("/completions", "/messages", "/responses")
-# What only Anthropic's messages have, where no path tells.
+# Members that only Anthropic's messages have. They decide if no path tells.
 _MESSAGES_ONLY = frozenset({"system", "anthropic_version", "anthropic_beta", "stop_sequences", "thread"})
 _MESSAGES_TOOL = re.compile(rb'"input_schema"\s*:')
 _MESSAGES_BLOCK = re.compile(rb'"type"\s*:\s*"(?:tool_use|tool_result|thinking)"')
@@ -101,7 +100,8 @@ _ASKED = re.compile(rb'"|\[\s*\{')
 
 
 def _layers(raw: Raw | bytes | None, depth: int = 0) -> Iterator[tuple[bytes, Members]]:
-    """A value and what it wraps, the outermost first: the text of each, and its members where it is an object."""
+    """A value and the values that it wraps, the outermost first: the text of each, and its members if it is an
+    object."""
     text = content(raw)
     members = members_in(text)
     yield text, members
@@ -111,7 +111,8 @@ def _layers(raw: Raw | bytes | None, depth: int = 0) -> Iterator[tuple[bytes, Me
 
 
 def request_in(raw: Raw | bytes | None) -> bytes | None:
-    """The body of the request that a value is, holds, or is the list of messages of; None where there is none."""
+    """The body of the request in a value. The value may be the request, hold it, or be the list of its messages. None
+    if there is no request."""
     for text, members in _layers(raw):
         if text[:1] == b"[" and _is_list_of_messages(text):
             return b'{"messages":' + text + b"}"
@@ -121,7 +122,7 @@ def request_in(raw: Raw | bytes | None) -> bytes | None:
 
 
 def _is_responses(members: Members) -> bool:
-    """Whether these are the members of a Responses request, and not of one for embeddings."""
+    """Whether these are the members of a Responses request, and not of a request for embeddings."""
     is_asked = _ASKED.match(bytes(members.get("input", b""))) is not None
     return is_asked and "model" in members and b"embed" not in bytes(members["model"])
 
@@ -135,8 +136,8 @@ def _is_list_of_messages(text: bytes) -> bool:
 
 
 def is_chat(members: Members, path: str) -> bool:
-    """Whether a body asks for a chat completion, not for one of Anthropic's messages or of OpenAI's Responses; ``path``
-    is that of its URL, where it is known."""
+    """Whether a body asks for a chat completion, not for one of Anthropic's messages or of OpenAI's Responses. ``path``
+    is the path of its URL, if it is known."""
     if path.endswith(MODEL_PATHS):
         return path.endswith("/completions")
     is_messages = not _MESSAGES_ONLY.isdisjoint(members) or (
@@ -147,7 +148,7 @@ def is_chat(members: Members, path: str) -> bool:
 
 
 def gaps_of(body: bytes, members: Members) -> set[Gap]:
-    """The parts of a body that a logging product has taken out, or that the provider keeps instead of it."""
+    """The parts that are missing in a body: a logging product has taken them out, or the provider keeps them."""
     parents = (
         members.get("previous_response_id"),
         members.get("conversation"),
@@ -162,8 +163,8 @@ def gaps_of(body: bytes, members: Members) -> set[Gap]:
 
 
 def answer_in(raws: Iterable[Raw | None]) -> tuple[Usage | None, str]:
-    """The first usage that one of the answers holds (an object, the text of one, or that of a stream of events), and
-    what the provider itself says of a miss."""
+    """The first usage that one of the answers holds, and the cause of a miss that the provider itself reports. An
+    answer is an object, the text of an object, or the text of a stream of events."""
     usage, cause = None, UNTOLD
     for events in (events for raw in raws for events in _reports(raw)):
         counts = None
@@ -175,7 +176,7 @@ def answer_in(raws: Iterable[Raw | None]) -> tuple[Usage | None, str]:
 
 
 def _reports(raw: Raw | None) -> Iterator[Sequence[Mapping[str, object]]]:
-    """The objects that may hold counters in an answer, and in each layer of it; the events of a stream belong
+    """The objects that may hold counters in an answer, and in each of its layers. The events of a stream belong
     together."""
     for text, members in _layers(raw):
         small = {

@@ -1,6 +1,6 @@
-"""Reads the calls of one log file, whatever product has written it.
+"""Reads the calls of one log file of any known product.
 
-A value that cannot be read costs its record and no other one: it comes as a ``Problem`` with its line.
+If a value cannot be read, only its record is lost. It is reported as a ``Problem`` with its line.
 """
 
 import re
@@ -47,12 +47,12 @@ NO_CONTENT = "holds a call without its content"
 _PROGRESS_RECORDS = 16
 _OTHER_CALLS = re.compile(r"embed|image|audio|speech|transcri|rerank|moderat|count_tokens|files|batch")
 _AGENT = re.compile(r"[^/ ]{0,64}")
-# Blocks of one answer of Claude Code's stand close together; a sub-agent's may stand between them.
+# The blocks of one answer in Claude Code's files are close together. Blocks of a sub-agent may be between them.
 _REMEMBERED = 64
 
 
 def read_calls(path: Path, on_progress: Callable[[int, int], None]) -> Iterator[Call | Problem]:
-    """The calls of a file in its own order. ``on_progress`` gets how many bytes were read, of how many."""
+    """The calls of a file in its own order. ``on_progress`` gets the number of bytes read, and of all bytes."""
     line = 0
     try:
         size, reader = path.stat().st_size, _Reader()
@@ -78,7 +78,7 @@ class _Reader:
         self._compacted: set[str] = set()
 
     def read(self, line: int, members: Members) -> Call | Problem | None:
-        """The call of a record; None where the record belongs to its log and is no call."""
+        """The call of a record; None if the record belongs to its log but is not a call."""
         shape = shape_of(members)
         if shape.name == FINGERPRINTS:
             return _fingerprint(line, members)
@@ -91,14 +91,14 @@ class _Reader:
             return call
         if not all(is_utf8(raw) for raw in members.values()):
             return Problem(line=line, text=NOT_UTF8)
-        # Steps of a program stand among the calls of models.
+        # The records of model calls are mixed with records of a program's steps.
         is_step = shape.name == LANGFUSE
         return None if is_step else Problem(line=line, text=NO_CALL if shape is SHAPES[-1] else NO_CONTENT)
 
     def _claude_code(self, members: Members, call: Call) -> Call | None:
         """A line of Claude Code's own files. An answer has one line for each of its blocks, all with the same message
-        id and usage. The system text and the tools are in no line; other lines (the user's, snapshots, summaries) are
-        no calls. A session's sub-agents have conversations of their own."""
+        id and usage. The system text and the tools are in no line. Other lines (the user's, snapshots, summaries) are
+        not calls. A session's sub-agents have their own conversations."""
         agent, session = first_text(members, ("agentId",)), call.session
         if agent or first_value(members, ("isSidechain",)) is True:
             session += f"/{agent or 'agent'}"
@@ -117,7 +117,7 @@ class _Reader:
 
 
 def _fingerprint(line: int, members: Members) -> Call | Problem:
-    """A request that the proxy itself has written as digests and sizes."""
+    """A request that the proxy itself has logged as digests and sizes."""
     try:
         told = read_line(msgspec.json.encode(members))
     except Unreadable as error:
@@ -136,7 +136,8 @@ def _fingerprint(line: int, members: Members) -> Call | Problem:
 
 
 def _is_other_call(members: Members, shape: Shape) -> bool:
-    """Whether a record says by its URL or its type that it asks a model for no answer: pages, embeddings, images."""
+    """Whether the URL or the type of a record shows that it does not ask a model for an answer: pages, embeddings,
+    images."""
     if shape.name == LITELLM:
         return bool(_OTHER_CALLS.search(first_text(members, ("call_type",))))
     path = _path(members, shape)
@@ -144,10 +145,10 @@ def _is_other_call(members: Members, shape: Shape) -> bool:
 
 
 def _call(line: int, members: Members, shape: Shape) -> Call:
-    """The call of a record, as far as the record tells of one."""
+    """The call of a record, as far as the record describes it."""
     raws = [raw for path in shape.request if (raw := at_path(members, path)) is not None]
     if shape is SHAPES[-1] and {"messages", "input"} & members.keys() and "model" in members:
-        # A record of no product may be a request itself.
+        # A record that is from no known product may be a request itself.
         raws.append(Raw(msgspec.json.encode(members)))
     body = next((found for raw in raws if (found := request_in(raw)) is not None), None)
     usage, cause = answer_in(at_path(members, path) for path in shape.answer)
@@ -156,7 +157,7 @@ def _call(line: int, members: Members, shape: Shape) -> Call:
     request: Mapping[str, Raw] = members_in(body)
     model = first_text(request, ("model",)) or first_text(members, shape.model)
     if body is not None and request and "model" not in request:
-        # A list of messages, whose model the record names.
+        # The body is a list of messages; the record names the model.
         body = b'{"model":' + msgspec.json.encode(model) + b"," + body[1:]
     at = unix_seconds(first_value(members, shape.at))
     gaps = gaps_of(body, request) if body is not None else {Gap.NO_REQUEST}
@@ -177,22 +178,22 @@ def _call(line: int, members: Members, shape: Shape) -> Call:
 
 
 def _counted(members: Members) -> Usage | None:
-    """The usage by a product's own counters; None where there are none, as of spans and events.
+    """The usage by a product's own counters; None if there are none, as in spans and events.
 
-    Langfuse's ``input`` leaves out what the cache read and wrote where an integration follows its advice ("Token and
-    cost tracking": the counters of a usage exclude each other), and holds it where one passes the provider's own count
-    on; the total tells which.
+    Langfuse's ``input`` excludes the tokens that the cache read and wrote if an integration follows Langfuse's advice
+    ("Token and cost tracking": the counters of a usage exclude each other). It includes them if an integration passes
+    the provider's own count on. The total tells which case it is.
     """
     report = {name: first_value(members, paths, int) or 0 for name, paths in COUNTERS.items()}
     if not report["total_tokens"]:
-        # Counters that exclude each other: all of them are the whole.
+        # These counters exclude each other, so the total is the sum of all of them.
         report["total_tokens"] = sum(each for each in report.values() if isinstance(each, int))
     usage = usage_of(report)
     return usage if usage is not None and usage.prompt else None
 
 
 def _agent(members: Members) -> str:
-    """The name of the program in the user agent, without its version. HAR has a list of headers."""
+    """The name of the program in the user agent, without its version. In HAR, the headers are a list."""
     told = first_value(members, ("request.headers", "headers"))
     headers = told if isinstance(told, list) else []
     if isinstance(told, dict):
@@ -203,7 +204,7 @@ def _agent(members: Members) -> str:
 
 
 def _path(members: Members, shape: Shape) -> str:
-    """The path of a record's URL; empty where it has none."""
+    """The path of a record's URL; empty if it has no URL."""
     try:
         return urlsplit(first_text(members, shape.url)).path.rstrip("/")
     except ValueError:

@@ -1,7 +1,7 @@
 """A log's records, one at a time: lines of JSON, elements of an array in a JSON document, or rows of CSV.
 
-A record is the raw members of one object, with its line. Whatever is none is a ``Problem`` with its line, and the next
-one is read. At most one record is held, and none that is longer than ``LONGEST_BYTES``.
+A record is the raw members of one object, with its line. Anything else becomes a ``Problem`` with its line, and reading
+goes on with the next record. At most one record is held in memory, and no record that is longer than ``LONGEST_BYTES``.
 """
 
 import codecs
@@ -41,7 +41,7 @@ _OTHER_COLUMNS = "has another number of columns than the first line"
 
 Record = tuple[int, Members]
 _Piece = tuple[int, bytes | str]
-"""A line, and the JSON of the record that begins there, or a sentence that says why there is none."""
+"""A line number, and the JSON of the record that begins there or a sentence that says why there is no record."""
 
 
 def records(file: BufferedReader) -> Iterator[Record | Problem]:
@@ -51,7 +51,7 @@ def records(file: BufferedReader) -> Iterator[Record | Problem]:
         yield Problem(line=0, text="is empty")
     is_table = head[:1] not in b"{[" and _HEADER.match(head)
     first, end, _ = head.partition(b"\n")
-    # Or one JSON value over several lines.
+    # Or it is one JSON value over several lines.
     is_spread = head[:1] == b"{" and end and first.rstrip().endswith((b"{", b"[", b",", b":"))
     is_document = head[:1] == b"[" or _ENVELOPE.match(head) or is_spread
     container = _elements if is_document else _rows if is_table else _lines
@@ -63,7 +63,7 @@ def records(file: BufferedReader) -> Iterator[Record | Problem]:
 
 
 def _parsed(raw: bytes, line: int) -> Iterator[Record | Problem]:
-    """The record; of an envelope of several records, those within."""
+    """The record; for an envelope of several records, the records inside."""
     try:
         members = parse_members(raw)
         arrays = [members[name] for name in members.keys() & _ENVELOPES if _ARRAY_OF_OBJECTS.match(members[name])]
@@ -98,7 +98,7 @@ def _lines(file: BufferedReader) -> Iterator[_Piece]:
 
 
 def _elements(file: BufferedReader) -> Iterator[_Piece]:
-    """The elements of a document's list. Where one is damaged, nobody can tell where the next one begins."""
+    """The elements of a document's list. If one is damaged, the beginning of the next one cannot be found."""
     decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
     decoder, text, at, line, is_inside = json.JSONDecoder(), "", 0, 1, False
     while True:
@@ -115,7 +115,7 @@ def _elements(file: BufferedReader) -> Iterator[_Piece]:
             yield line, text[at:end].encode("utf-8", "surrogateescape")
             line, at = line + text.count("\n", at, end), end
             continue
-        # Ever more is read at once, because what has begun is parsed anew each time.
+        # Each read is larger than the one before, because an unfinished element is parsed anew each time.
         rest = text[at:]
         chunk = file.read(max(_CHUNK_BYTES, len(rest))) if len(rest) <= LONGEST_BYTES else b""
         if not chunk:
@@ -125,7 +125,7 @@ def _elements(file: BufferedReader) -> Iterator[_Piece]:
 
 
 def _rows(file: BufferedReader) -> Iterator[_Piece]:
-    """The rows of CSV as objects. A cell that holds JSON stands for the value that it holds."""
+    """The rows of CSV as objects. A cell that holds JSON becomes the value that it holds."""
     csv.field_size_limit(LONGEST_BYTES)
     first = file.peek(_CHUNK_BYTES).partition(b"\n")[0]
     comma = max(",;\t", key=lambda mark: first.count(mark.encode()))
@@ -157,5 +157,5 @@ def _cell(text: str) -> bytes:
 
 
 def _text(text: str) -> bytes:
-    """A string of JSON; bytes that were not UTF-8 are the same again."""
+    """The text as a JSON string. Bytes that were not UTF-8 are restored."""
     return json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogateescape")

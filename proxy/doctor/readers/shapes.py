@@ -1,7 +1,7 @@
-"""The logs that are read, each as the names of its fields.
+"""The shapes of the logs that can be read: for each log, the names of its fields.
 
-A record is of the first shape whose ``needs`` it has. Where several paths are given, the first that says something
-counts. Sources: design of our own recordings (``proxy/replay/trace.py``); LiteLLM's table ``LiteLLM_SpendLogs``
+A record is of the first shape whose ``needs`` it has. If several paths are given, the first one with a value counts.
+Sources: design of our own recordings (``proxy/replay/trace.py``); LiteLLM's table ``LiteLLM_SpendLogs``
 (``schema.prisma``, 1.109) and what it stores in ``metadata``; Langfuse's observations as the table exports them
 (camel case) and as the blob storage does (snake case, "Blob Storage Export Field Reference"); HAR 1.2
 (http://www.softwareishard.com/blog/har-12-spec/); Claude Code 2.1.
@@ -23,8 +23,8 @@ _SESSION_HEADERS = ("x-session-id", "x-session-affinity", "x-claude-code-session
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The places where one product puts what is asked for here. ``needs`` are sets of names; a record has one of them
-    whole."""
+    """The places where one product puts the fields that are read here. ``needs`` are sets of names; a record must have
+    all names of one set."""
 
     name: str
     needs: Sequence[frozenset[str]]
@@ -84,7 +84,7 @@ SHAPES = (
     ),
     Shape(
         name=CLAUDE_CODE,
-        # Snapshots and summaries belong to no session by name.
+        # Snapshots and summaries name no session.
         needs=[frozenset({name, "type"}) for name in ("sessionId", "snapshot", "leafUuid")],
         at=("timestamp",),
         session=("sessionId",),
@@ -106,7 +106,7 @@ SHAPES = (
         url=("path", "url", "endpoint", "request.url", "request.path"),
     ),
 )  # fmt: skip
-"""By how much they ask for; the last one takes every record."""
+"""The shapes, sorted by how much they need. The last one takes every record."""
 
 _INPUT, _OUTPUT = ("prompt_tokens", "promptTokens", "inputUsage"), ("completion_tokens", "completionTokens")
 _DETAILS = ("usageDetails", "usage_details", "usage", "metadata.additional_usage_values")
@@ -130,7 +130,7 @@ COUNTERS: Mapping[str, Sequence[str]] = MappingProxyType(
         )
     }
 )
-"""Where the products with counters of their own, LiteLLM and Langfuse, put each of them."""
+"""The paths of the counters of the products that have their own counters, LiteLLM and Langfuse."""
 
 
 def shape_of(members: Members) -> Shape:
