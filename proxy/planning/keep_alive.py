@@ -37,7 +37,7 @@ write. Other refreshes are described by their ending (``OwnEnding``)."""
 
 @dataclass(frozen=True, slots=True)
 class RefreshTerms(DailyTerms):
-    """What the operator allows, and how many sessions and bytes are held."""
+    """The operator's limits, and how many sessions and bytes are held."""
 
     max_sessions: int = 256
     max_bytes: int = 64 << 20

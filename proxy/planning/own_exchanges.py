@@ -31,7 +31,7 @@ _DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class DailyTerms:
-    """What the operator allows. ``teams`` are the teams with a cap of their own, in USD a day (UTC); 0: never.
+    """The operator's limits. ``teams`` are the teams with a cap of their own, in USD a day (UTC); 0: never.
     ``own_keys``: such exchanges are also allowed for clients that bring the provider's key and pay for them
     themselves."""
 
@@ -87,8 +87,8 @@ class OwnEnding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """What an exchange of the proxy's own takes from the client's exchange that it follows. It holds no message of the
-    client's exchange."""
+    """The values that an exchange of the proxy's own takes from the client's exchange before it. It has no message of
+    the client's exchange."""
 
     principal: Principal
     model: str
@@ -122,8 +122,8 @@ class OwnExchanges:
         self._caps = Caps(terms)
 
     def behind(self, exchange: Exchange) -> Behind | None:
-        """What a call after this exchange takes from it. The result is None if no call may be made: the client hung up,
-        or its rewritten request was refused, or nobody would pay."""
+        """The values that a call after this exchange takes from it. None if no call may be made: the client hung up, or
+        its rewritten request was refused, or nobody would pay."""
         call, principal = exchange.call, exchange.principal
         is_complete = exchange.answer.is_accepted and exchange.ending is ExchangeOutcome.COMPLETED
         if call is None or principal is None or not is_complete or exchange.planned.was_retried:

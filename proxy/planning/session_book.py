@@ -69,7 +69,7 @@ packed: Final = msgpack.Encoder().encode
 
 
 class _Seen(NamedTuple):
-    """What is known of a session's last request, which came at the time ``at``, and the function that measures it.
+    """The known facts about a session's last request, which came at the time ``at``, and the function that measures it.
     ``size`` is how much work the measuring takes, in bytes."""
 
     at: float
@@ -144,7 +144,7 @@ class SessionBook:
             self._writing = spawn(self._write_on(), self._tasks)
 
     def so_far(self, session: str) -> SessionSums:
-        """What a session has used, as far as this process knows."""
+        """The usage of a session, as far as this process knows it."""
         known = self._known.get(session)
         return known[0].total() if known is not None else SessionSums()
 

@@ -17,7 +17,7 @@ from proxy.engine.exchange import Exchange, Settlement
 
 
 def sums_of(exchange: Exchange, one: SessionRequest | None = None) -> SessionSums:
-    """What an exchange adds to the sums of its session. ``one`` is its row."""
+    """The sums that an exchange adds to its session. ``one`` is its row."""
     settled, assembled, at = exchange.settlement or Settlement(), exchange.planned.assembled, exchange.arrival.now
     usage = settled.usage or Usage(0, 0)
     sums = SessionSums(

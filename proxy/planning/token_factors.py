@@ -20,7 +20,7 @@ _ALL = "models"
 
 
 class TokenFactors:
-    """What is known about how models count tokens. ``shared`` holds the factors for other workers and the next start;
+    """The known factors of how models count tokens. ``shared`` holds the factors for other workers and the next start;
     None: they are not shared."""
 
     def __init__(self, shared: SharedLayoutStore | None = None, now: Callable[[], float] = float) -> None:

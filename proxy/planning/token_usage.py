@@ -35,8 +35,8 @@ class TokenUsage:
         self._so_far = so_far
 
     def of(self, exchange: Exchange) -> Awaitable[dict[str, Any]]:
-        """What an exchange used that has just been booked. Its session's sums are read at once, while this exchange is
-        not in them yet."""
+        """The report of an exchange that has just been booked. Its session's sums are read at once, while this exchange
+        is not in them yet."""
         plan, session = exchange.planned.plan, None
         if self._so_far is not None and plan is not None and plan.session:
             before = self._so_far(plan.session)

@@ -22,7 +22,7 @@ _POST = frozenset({"POST"})
 
 
 class Act(Enum):
-    """What a request does to the objects of the account."""
+    """The effect of a request on the objects of the account."""
 
     ASK = auto()
     """It reaches no object, except those to which its body refers."""
@@ -57,8 +57,8 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What a request does. ``object_id`` is the object that its path names, and ``below`` is the rest of the path after
-    it."""
+    """The operation of a request. ``object_id`` is the object that its path names, and ``below`` is the rest of the
+    path after it."""
 
     act: Act
     family: str = ""
@@ -100,7 +100,7 @@ _PREFIXES = (("openai", "deployments"), ("deployments",), ("engines",))
 
 
 def operation_of(method: str, segments: Segments) -> Operation:
-    """What a request of this method and path does."""
+    """The operation of a request with this method and path."""
     words = tuple(segment.lower() for segment in segments)
     for prefix in _PREFIXES:
         if words[: len(prefix)] == prefix and len(words) > len(prefix) + 1:

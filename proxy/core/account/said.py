@@ -20,7 +20,7 @@ _FILES = ("output_file_id", "error_file_id", "file")
 
 @dataclass(slots=True)
 class Said:
-    """What is known so far. In a stream, the last statement counts."""
+    """The objects that are known so far. In a stream, the last statement counts."""
 
     id: str = ""
     status: str = ""

@@ -106,7 +106,7 @@ def unit_cost(price: Price, demand: Demand, prompt_tokens: int) -> float | None:
 
 
 def bill(price: Price, demand: Demand, usage: Usage | None, reported: Reported, model: str = "") -> Cost | None:
-    """What an exchange cost, according to its report. None if nothing was reported and nothing is billed without a
+    """The cost of an exchange, according to its report. None if nothing was reported and nothing is billed without a
     report."""
     if demand.kind in (Kind.TEXT, Kind.PROMPT, Kind.FREE, Kind.UNKNOWN):
         return None if usage is None else _text_bill(price, demand, usage, reported, model)

@@ -77,9 +77,9 @@ _REFERENCES = (HOLDERS - {"source", "image", "audio", "video", "file", "document
 
 
 class Medium(NamedTuple):
-    """What a part holds. ``text`` is the text of a file that is only text. ``is_picture``: it is a picture, with these
-    ``pixels`` if they are known. The length of any other medium is unknown. ``rest`` are the members that are not the
-    medium."""
+    """The medium in a part. ``text`` is the text of a file that is only text. ``is_picture``: it is a picture, with
+    these ``pixels`` if they are known. The length of any other medium is unknown. ``rest`` are the members that are not
+    the medium."""
 
     text: str | None = None
     is_picture: bool = False

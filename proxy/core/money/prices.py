@@ -199,7 +199,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What an exchange cost, in USD."""
+    """The cost of an exchange, in USD."""
 
     input_usd: float
     output_usd: float
@@ -226,7 +226,7 @@ def uncached_cost(parts: Parts, price: Price) -> float:
 
 
 def cost(usage: Usage, price: Price) -> Cost:
-    """What the exchange cost."""
+    """The cost of the exchange."""
     return Cost(input_cost(usage, price), usage.output * price.at(usage.prompt).output)
 
 

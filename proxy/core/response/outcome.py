@@ -31,7 +31,7 @@ class Outcome:
     """Whether more of the answer could follow. Then the usage so far may be only the first part of its usage."""
     cache_cause: str = UNTOLD
     said: Said | None = None
-    """What the answer says about the objects of the provider's account."""
+    """The answer's statements about the objects of the provider's account."""
 
     @property
     def is_empty(self) -> bool:
