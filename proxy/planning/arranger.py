@@ -39,11 +39,11 @@ _SETTLED: Mapping[AssemblyKind, Reason] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """The body, and the ``mode`` in which the planner takes it: a lower one than was asked for where the ``kind`` of
-    the assembly settles the layout. ``fallback`` is the body that is sent where an upstream refuses the other one;
-    ``edits`` counts what was edited besides the layout, by the reason. ``counted`` is what happens when the exchange
-    counts. ``moving`` are the messages that the proxy has put between the client's own, as ``Route.moving`` has them;
-    ``bill`` says what the panels cost, None where there are none."""
+    """The body, and the ``mode`` in which the planner takes it. This mode is lower than the one that was asked for if
+    the ``kind`` of the assembly settles the layout. ``fallback`` is the body that is sent if an upstream refuses the
+    other one. ``edits`` counts the edits besides the layout, by their reason. ``counted`` is called when the exchange
+    counts. ``moving`` are the messages that the proxy has put between the client's own, in the form of
+    ``Route.moving``. ``bill`` says what the panels cost; None: there are no panels."""
 
     kind: AssemblyKind
     body: bytes
@@ -59,7 +59,7 @@ class Arrangement:
     """Measures what is sent."""
 
     def concluded(self, plan: Plan, mode: Mode) -> Plan:
-        """The planner's plan with what the assembly has decided; ``mode`` is the one that was asked for."""
+        """The planner's plan with the assembly's decisions added. ``mode`` is the one that was asked for."""
         plan = replace(
             plan, counted=self.counted, tier_tokens=self.tier_tokens, edits=self.edits, contents=self.contents
         )
@@ -68,7 +68,7 @@ class Arrangement:
         return replace(plan, mode=mode, reason=_SETTLED[self.kind], predicted=plan.own)
 
     def inventory(self, placement: Placement | None, measure: Measure, freezing_cost: float) -> Inventory:
-        """The contents of the request; items that no tier orders are shown in the tiers of the ``placement``.
+        """The contents of the request. Items that are not ordered by tiers are shown in the tiers of the ``placement``.
         ``freezing_cost`` is what freezing has cost the session so far."""
         assembly, counts = self.assembly, placement.counts if placement is not None else {}
         if placement is not None and self.kind is AssemblyKind.ECONOMIC:
@@ -91,7 +91,7 @@ class Arranger:
         self._sessions = sessions
 
     def place(self, chat: AssembledChat, profile: CacheProfile) -> Placement | None:
-        """The place of each item by the conversation's tracker; None where the proxy meets an error of its own."""
+        """The place of each item, as the conversation's tracker decides it. None if the proxy itself has an error."""
         return tried(partial(self._placement, chat, profile))
 
     def _placement(self, chat: AssembledChat, profile: CacheProfile) -> Placement:
@@ -109,9 +109,9 @@ class Arranger:
         price: Price | None,
         most_input: int | None = None,
     ) -> Arrangement:
-        """The messages for an upstream with these cache rules. ``price`` is the model's, and ``most_input`` what it
-        reads at most; None: nobody knows it. Any thread may call this. An error of the proxy's own leaves the flat
-        assembly, and is logged."""
+        """The messages for an upstream with these cache rules. ``price`` is the model's price, and ``most_input`` the
+        most tokens that it reads; None: unknown. Any thread may call this. If the proxy itself has an error, the error
+        is logged and the flat assembly is used."""
         wants = _wants(chat.sent, profile)
         if chat.dialogue.has_panels and (profile.declares_tools or profile.name in self._options.repeats_for or wants):
             chat = self._ordered(chat, profile, wants, is_chronological=False)
@@ -137,8 +137,8 @@ class Arranger:
     def _sent(
         self, chat: AssembledChat, placement: Placement | None, profile: CacheProfile, wants: Wants, mode: Mode
     ) -> tuple[AssemblyKind, AssembledChat, Mode]:
-        """The chat as it is sent in this mode, and the mode in which the planner takes it: it only observes a layout
-        that is settled here."""
+        """The chat as it is sent in this mode, and the mode in which the planner takes it. The planner only observes a
+        layout that is settled here."""
         if chat.kind is AssemblyKind.ECONOMIC:
             moves = mode > Mode.OBSERVE and chat.dialogue.board is not None
             return chat.kind, self._ordered(chat, profile, wants, is_chronological=True) if moves else chat, mode
@@ -146,7 +146,7 @@ class Arranger:
             return AssemblyKind.FLAT, chat, mode
         if chat.kind is AssemblyKind.TIERED:
             if mode is not Mode.TIER:
-                # Tiers are no order of this mode: the planner decides alone.
+                # This mode does not order by tiers: the planner alone decides.
                 return AssemblyKind.FLAT, chat, mode
             if placement is not None:
                 tiered = tried(partial(self._tiered, chat, placement, profile, wants))
@@ -157,9 +157,9 @@ class Arranger:
     def _ordered(
         self, chat: AssembledChat, profile: CacheProfile, wants: Wants, *, is_chronological: bool
     ) -> AssembledChat:
-        """The request with its panels in this order, and with what this upstream needs besides: each where the
-        conversation stood when the panel last changed, or all in front. An error of the proxy's own leaves it as it is,
-        and is logged."""
+        """The request with its panels in this order, and with what else this upstream needs. In chronological order
+        each panel stands where the conversation was when the panel last changed; otherwise all panels stand in front.
+        If the proxy itself has an error, the error is logged and the request stays as it is."""
 
         def work() -> AssembledChat:
             inlay = self._inlay(chat, profile, wants, is_chronological=is_chronological)
@@ -191,8 +191,8 @@ class Arranger:
 
 
 def tried(work: Callable[[], T]) -> T | None:
-    """The result of the work; None where the proxy meets an error of its own, which is logged with its type and its
-    place."""
+    """The result of the work. If the proxy itself has an error, the result is None, and the error is logged with its
+    type and its place."""
     try:
         return work()
     except Exception as error:  # noqa: BLE001 - fidelity rule 7: a structured request falls back to flat assembly
@@ -201,8 +201,8 @@ def tried(work: Callable[[], T]) -> T | None:
 
 
 def _with(chat: AssembledChat, assembly: Assembly, inlay: Inlay, profile: CacheProfile) -> AssembledChat:
-    """The chat with this assembly. Where panels are shown, an upstream that wants tools declared gets their tool, too:
-    without a panel nobody would answer a call of it."""
+    """The chat with this assembly. If panels are shown, the panels' tool is declared to an upstream that wants tools
+    declared. Without a panel the tool is not declared, because nobody would answer a call of it."""
     body = body_of(chat.sent, assembly, declares_tool=profile.declares_tools and bool(inlay.order))
     return replace(chat, assembly=assembly, body=body, order=inlay.order)
 

@@ -1,7 +1,7 @@
-"""Which conversations are compacted: what is asked about them, and what comes of the answers.
+"""Decides which conversations are compacted, what a model is asked about them, and what happens with the answers.
 
-The state is that of the sessions with structured context. It is read and changed on the event loop alone; what takes
-long with a large conversation is done beside it, on values that nobody changes.
+The state is that of the sessions with structured context. It is read and changed only on the event loop. Work that
+takes long with a large conversation is done in a thread beside the event loop, on values that nobody changes.
 """
 
 from collections.abc import Awaitable, Callable
@@ -44,19 +44,19 @@ Tokens = Callable[[Turn], int]
 Key = tuple[str, str]
 """The scope and the name of a session."""
 
-# Output costs five times as much as input at every provider with a listed price but a few.
+# With few exceptions, output costs five times as much as input at every provider with a listed price.
 _OUTPUT_PRICE = 5.0
 
 
 class CompactionOutcome(StrEnum):
-    """Outcome of a compaction whose call was answered, or never made. All but the first two change nothing. Of other
-    calls their ending says it (``OwnEnding``)."""
+    """Outcome of a compaction whose call was answered, or never made. All outcomes but the first two change nothing.
+    The outcome of other calls is their ending (``OwnEnding``)."""
 
     SUMMARIZED = "summarized"
     TRUNCATED = "truncated"
     """The conversation goes on from its newest topic, without a summary."""
     UNREADABLE = "unreadable"
-    """The answer was not of the form that was asked for, or nothing followed from it."""
+    """The answer did not have the form that was asked for, or nothing followed from it."""
     OUTDATED = "outdated"
     """The session was forgotten or compacted meanwhile."""
     DISALLOWED = "disallowed"
@@ -65,8 +65,8 @@ class CompactionOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CompactionWork:
-    """A call that shall be made. ``key`` names the session, whose compaction was ``former``; the conversation has
-    ``tokens`` as it is sent now."""
+    """A call that shall be made. ``key`` names the session, and ``former`` is the session's compaction so far. The
+    conversation as it is sent now has ``tokens``."""
 
     key: Key
     former: Compaction | None
@@ -94,14 +94,14 @@ class Compactions:
         self._compacted = compacted
 
     async def plan(self, chat: AssembledChat, deployment: Deployment, prompt_tokens: int) -> CompactionWork | None:
-        """The call that shall be made for a conversation behind its last answer, whose request had ``prompt_tokens``;
-        None where there shall be none."""
+        """The call that shall be made for a conversation after its last answer. The request of that answer had
+        ``prompt_tokens``. None: no call shall be made."""
         key, history = (chat.scope, chat.session), chat.dialogue.uncompacted
         session = self._sessions.known(*key)
         if session is None or history is None or session.attempts.failures >= MOST_FAILURES:
             return None
         size = sum(len(turn.raw) for turn in history.conversation.turns)
-        # A token has one byte at least.
+        # A token has at least one byte.
         if size < self._rules.terms.min_history_tokens:
             return None
         former, prices = session.compaction, self._prices(deployment, session.requests, prompt_tokens)
@@ -118,7 +118,7 @@ class Compactions:
         return CompactionWork(key, former, proposal, length, body)
 
     def answered(self, work: CompactionWork, answer: str) -> CompactionOutcome:
-        """A model has answered: the conversation is compacted from now on, or nothing has changed."""
+        """Take over a model's answer: the conversation is compacted from now on, or nothing changes."""
         proposal = work.proposal
         finding = read_finding(answer, len(proposal.question.starts))
         made = proposal.outcome(finding) if finding is not None else None
@@ -137,13 +137,13 @@ class Compactions:
         return CompactionOutcome.SUMMARIZED if made.summary else CompactionOutcome.TRUNCATED
 
     def failed(self, key: Key, tokens: int = 0) -> None:
-        """A look at a conversation of so many tokens, or the call for it, has failed."""
+        """Note that a look at a conversation with this many tokens, or the call for it, has failed."""
         session = self._sessions.known(*key)
         if session is not None:
             session.attempts = session.attempts.failed(tokens)
 
     def put_off(self, work: CompactionWork) -> None:
-        """The call was not allowed to cost anything."""
+        """Note that the call was not made because it was not allowed to cost anything."""
         session = self._sessions.known(*work.key)
         if session is not None:
             session.attempts = replace(session.attempts, tried_tokens=work.tokens)
@@ -163,8 +163,8 @@ def _looked(
     rules: CompactionRules,
     prices: CompactionPrices,
 ) -> tuple[int, CompactionProposal | None] | None:
-    """How many tokens the conversation has, and the proposal for it, where one pays; None where it is too short, or has
-    grown too little since it was last looked at."""
+    """How many tokens the conversation has, and the proposal for it if one pays. The result is None if the conversation
+    is too short, or has grown too little since it was last looked at."""
     terms = rules.terms
     total = sum(map(tokens, compacted(history, former, rules.texts, terms.keep_exchanges).conversation.turns))
     if total < terms.min_history_tokens or not attempts.allow(total, is_full=prices.is_full):
@@ -178,7 +178,7 @@ _CLOSING_S = 5.0
 
 
 class Compactor:
-    """Implements ``proxy.engine.ports.Follower``. ``on_outcome`` hears what became of each compaction."""
+    """Implements ``proxy.engine.ports.Follower``. ``on_outcome`` is called with the outcome of each compaction."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class Compactor:
         self._is_closed = False
 
     def returned(self, session: str) -> None:
-        """The client is back. What is under way goes on: it is for a later request."""
+        """The client is back. Compactions that are under way go on, because they are for a later request."""
 
     def ended(self, exchange: Exchange) -> None:
         """An exchange was settled: its conversation may be compacted now."""
@@ -215,7 +215,7 @@ class Compactor:
             spawn(self._run(key, behind, planning), self._tasks)
 
     async def aclose(self) -> None:
-        """Begin nothing more. What is under way may end."""
+        """Begin nothing more. Work that is under way may end."""
         self._is_closed = True
         await end_within(self._tasks, _CLOSING_S)
 
@@ -223,7 +223,7 @@ class Compactor:
         try:
             with suppress_and_log("compactor") as surprise:
                 work = await planning()
-                del planning  # it holds the whole conversation
+                del planning  # the task holds the whole conversation
                 if work is not None and not self._is_closed:
                     self._on_outcome(await self._compact(behind, work))
             if surprise.has_failed:
@@ -250,7 +250,8 @@ class Compactor:
 
 
 def answer_text(body: bytes) -> str:
-    """The model's text in a chat completion; empty where it says nothing, or the body is none."""
+    """The model's text in a chat completion. It is empty if the model says nothing or the body is no chat
+    completion."""
     try:
         found = orjson.loads(body)["choices"][0]["message"]["content"]
     except (orjson.JSONDecodeError, LookupError, TypeError):

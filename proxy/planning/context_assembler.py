@@ -1,8 +1,8 @@
-"""From structured context to the messages that are planned: reads, resolves, indexes, and assembles.
+"""Turns structured context into the messages that are planned: reads, resolves, indexes, and assembles.
 
-Every step is a plain function call. ``StructuredChats`` decides which of them run beside the event loop; a replay runs
-them one after another (``chat_of``). The texts that clients send are kept in memory here, within a bound, apart by
-scope; ``StructuredChats`` may keep them in the store, too.
+Every step is a plain function call. ``StructuredChats`` decides which of them run beside the event loop. A replay runs
+them one after another (``chat_of``). The texts that clients send are kept in memory here, within a bound and separately
+for each scope. ``StructuredChats`` may keep them in the store, too.
 """
 
 from functools import partial
@@ -51,8 +51,8 @@ class SentContext:
 
 @dataclass(frozen=True, slots=True)
 class Resolved(SentContext):
-    """The same with the form's texts at hand, and the session that it belongs to; ``is_named``: the client has named
-    it."""
+    """The same request with the form's texts loaded, and with the session that it belongs to. ``is_named``: the client
+    has named the session."""
 
     scope: str
     name: str
@@ -61,8 +61,8 @@ class Resolved(SentContext):
 
 
 class ContextAssembler:
-    """Assembles structured context. Its state is in memory and bounded: the texts in ``uploads``, all else in
-    ``sessions``. ``arranger`` makes of a chat what a single upstream gets."""
+    """Assembles structured context. Its state is in memory and bounded: the texts are in ``uploads``, all else is in
+    ``sessions``. ``arranger`` turns a chat into what a single upstream gets."""
 
     def __init__(
         self,
@@ -86,8 +86,8 @@ class ContextAssembler:
         self.arranger = Arranger(texts, self._options, self.sessions)
 
     def chat_of(self, sent: ParsedBody, scope: str, hint: str = "", now: float = 0.0) -> AssembledChat:
-        """A request with its context as messages, by all steps one after another. Raises InvalidRequest,
-        PayloadTooLarge, MissingContent, and Unreadable where the messages are no array."""
+        """A request with its context as messages, made by all steps one after another. Raises InvalidRequest,
+        PayloadTooLarge, MissingContent, and Unreadable if the messages are no array."""
         resolved = self.resolve(self.read(sent), scope, hint)
         self.give_aliases(resolved)
         context = self.context(resolved, self.index(resolved))
@@ -96,8 +96,8 @@ class ContextAssembler:
         return chat
 
     def read(self, sent: ParsedBody, own_count: int | None = None) -> SentContext:
-        """The section and the conversation, of which ``own_count`` messages are the client's; None: all. Any thread may
-        call this. Raises InvalidRequest, and Unreadable where the messages are no array."""
+        """The section and the conversation. ``own_count`` of its messages are the client's; None: all of them. Any
+        thread may call this. Raises InvalidRequest, and Unreadable if the messages are no array."""
         if "messages" not in sent.members:
             raise InvalidRequest("the request has no 'messages'", param="messages", code="missing_messages")
         form = read_form(sent.members[SECTION]) or StructuredForm()
@@ -113,8 +113,8 @@ class ContextAssembler:
         return Resolved(request.sent, form, request.conversation, scope, name, session, bool(named))
 
     def _check_size(self, context: StructuredContext) -> None:
-        """Raises PayloadTooLarge where the texts have no room in a request: a digest is short, and may stand for one
-        long text under many paths."""
+        """Raises PayloadTooLarge if the texts are too long for one request. The body alone does not show that: a short
+        digest may stand for one long text under many paths."""
         chars, most = context.chars, self._options.most_chars
         if chars > most:
             message = (
@@ -124,7 +124,7 @@ class ContextAssembler:
             raise PayloadTooLarge(message, param=SECTION)
 
     def index(self, resolved: Resolved) -> SymbolMap:
-        """The symbols of the files, where the client brings none and wants a map. A conversation that has never listed
+        """The symbols of the files, if the client brings none and wants a map. A conversation that has never listed
         a file has no map, and needs no legend for it. Any thread may call this."""
         form, session = resolved.form, resolved.session
         has_files = bool(resolved.form.context.files or session.shown)
@@ -132,7 +132,7 @@ class ContextAssembler:
             return SymbolMap(form.context.symbols, form.context.legend)
         symbols = self._indexer.index(resolved.form.context.files, session.aliases)
         if not session.tracker.is_initialised:
-            len(symbols.references)  # they are found when they are asked for: better here than on the event loop
+            len(symbols.references)  # references are found at their first use: better here than on the event loop
         return symbols
 
     def give_aliases(self, resolved: Resolved) -> None:
@@ -144,8 +144,8 @@ class ContextAssembler:
             session.shown |= new
 
     def context(self, resolved: Resolved, symbols: SymbolMap, *, keeps_state: bool = True) -> StructuredContext:
-        """All that the request shows. Its review is the session's from now on, if it ``keeps_state`` and the client
-        has named the session: conversations that merely begin alike may be of two people. Raises PayloadTooLarge."""
+        """All that the request shows. The session takes over its review if it ``keeps_state`` and the client has named
+        the session: conversations that merely begin alike may belong to two people. Raises PayloadTooLarge."""
         session = resolved.session
         context = resolved.form.shown(session.review)
         context = replace(context, symbols=symbols.blocks, legend=symbols.legend, references=symbols.references)
@@ -157,11 +157,11 @@ class ContextAssembler:
     def assembled(
         self, resolved: Resolved, context: StructuredContext, now: float
     ) -> tuple[AssembledChat, TokenCounter, Blocks]:
-        """The request with its context as messages, flat or with the map in chunks; panels stand in front of the
-        conversation. ``now`` is when the request arrived, in unix seconds. Any thread may call this: what is new, the
-        counted texts and the digests of blocks, is handed to ``remember``. Raises InvalidRequest where the client
-        describes messages that the request does not have, and where a tool of its own has the name of the tool that
-        shows panels: the proxy would answer the calls of it."""
+        """The request with its context as messages, flat or with the map in chunks. Panels stand in front of the
+        conversation. ``now`` is when the request arrived, in unix seconds. Any thread may call this: the new counted
+        texts and block digests are returned for ``remember``. Raises InvalidRequest if the client describes messages
+        that the request does not have. Raises it also if a tool of the client has the name of the tool that shows
+        panels, because the proxy would answer the calls of that tool."""
         counter = self._counter.fork()
         dialogue = self._dialogue(resolved, counter, now)
         blocks: Blocks = {}
@@ -204,7 +204,7 @@ class ContextAssembler:
         *,
         keeps_state: bool = True,
     ) -> None:
-        """Take over what was read; if it ``keeps_state``, the session goes on from this request."""
+        """Take over what was read. If it ``keeps_state``, the session goes on from this request."""
         self._counter.merge(counted)
         resolved.session.tracker.know(blocks)
         board = chat.dialogue.board
@@ -212,7 +212,7 @@ class ContextAssembler:
             self.sessions.go_on(resolved.scope, resolved.name, resolved.session, board)
 
     def _dialogue(self, resolved: Resolved, counter: TokenCounter, now: float) -> Dialogue:
-        """The conversation as it is sent, and what the session remembers of it from then on."""
+        """The conversation as it is sent, and what the session will remember of it."""
         session, members = resolved.session, resolved.sent.members
         before, form = Before(session.board, session.compaction, session.terms), resolved.form
         tokens = partial(Turn.tokens, counter=counter)
@@ -239,7 +239,7 @@ def _reading(context: StructuredContext, dialogue: Dialogue, counter: TokenCount
 
 
 def _name_of(conversation: Conversation) -> str:
-    """A name for a conversation that the client gives none: what stays the same in it is how it begins. The client's
-    markers do not count: they move from turn to turn."""
+    """A name for a conversation that the client has not named. The name is made from the beginning of the conversation,
+    because the beginning stays the same. The client's markers do not count, because they move from turn to turn."""
     first = next((turn.bare for turn in conversation.turns if turn.role == "user"), b"")
     return digest(*(turn.bare for turn in conversation.system), first).hex()

@@ -1,4 +1,4 @@
-"""The conversations with structured context that this process remembers: in memory, bounded, apart by scope."""
+"""The conversations with structured context that this process remembers in memory, bounded and separate by scope."""
 
 from collections.abc import Mapping, Sequence
 
@@ -24,17 +24,17 @@ from proxy.core.value import dataclass, replace
 from proxy.core.wire.surrogates import printable, utf8
 
 MOST_UNFOLDED_CHARS = 16 << 20
-"""More than any model reads; to assemble so much takes a third of a second."""
+"""More than any model reads. To assemble this much takes a third of a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssemblyOptions:
-    """``policy`` is ``economic`` or ``classic``; ``classic`` are the flags of the latter, whose target follows the
-    model's minimum unless ``has_target``. ``text_bytes`` bounds the texts, ``session_bytes`` all other state, and
-    ``most_chars`` the texts that one request shows together. ``detach`` are the minimums by which the oldest part of a
-    conversation is frozen; None: only what a client asks for is. ``repeats_for`` names the cache profiles whose models
-    read the system text again behind the panels. ``keep_exchanges`` are the newest user exchanges that a compaction
-    never leaves out. ``keeps_alive``: a prefix may be kept alive beyond its life."""
+    """``policy`` is ``economic`` or ``classic``. ``classic`` are the flags of the classic policy; its target follows
+    the model's minimum unless ``has_target``. ``text_bytes`` bounds the texts, ``session_bytes`` all other state, and
+    ``most_chars`` all texts together that one request shows. ``detach`` are the minimums by which the oldest part of a
+    conversation is frozen; None: only what a client asks for is frozen. ``repeats_for`` names the cache profiles whose
+    models read the system text again behind the panels. ``keep_exchanges`` is the number of the newest user exchanges
+    that a compaction never leaves out. ``keeps_alive``: a prefix may be kept alive beyond its life."""
 
     policy: str = "economic"
     classic: ClassicPolicy = ClassicPolicy()
@@ -57,15 +57,15 @@ _MILLION = 1_000_000
 
 
 def panel_tokens(panel: Panel, counter: TokenCounter) -> int:
-    """The tokens of what the model reads of a panel."""
+    """How many tokens of a panel the model reads."""
     text = panel_text(panel)
     return counter.count(digest(b"panel", utf8(text)), text)
 
 
 @dataclass(frozen=True, slots=True)
 class PanelBill:
-    """``order`` are the panels in sending order, ``tokens`` theirs by id, ``shown`` is the board that they were placed
-    by, and ``price`` the model's price in USD per token; None: nobody knows it, and nothing is charged."""
+    """``order`` are the panels in sending order, and ``tokens`` are their tokens by id. ``shown`` is the board by which
+    they were placed. ``price`` is the model's price in USD per token; None: it is unknown, and nothing is charged."""
 
     order: tuple[Panel, ...]
     tokens: Mapping[str, int]
@@ -73,7 +73,8 @@ class PanelBill:
     price: Price | None
 
     def charged(self, board: Board) -> Board:
-        """The session's board after the request has counted: a panel that is not read from the cache is written."""
+        """The session's board after the request has counted. A panel that is not read from the cache counts as
+        written."""
         emitted = [
             EmittedPanel(panel.id, self.shown.memory(panel).digest, self.tokens.get(panel.id, 0))
             for panel in self.order
@@ -82,8 +83,9 @@ class PanelBill:
         return replace(board, costs=counted(board.costs, emitted, read * _MILLION, written * _MILLION))
 
     def value(self) -> Sequence[dict[str, object]]:
-        """Cost that the request would add, panel by panel, as a value for JSON. ``place`` is the index of the client's
-        message, without system messages, that a panel stands in front of; None: it stands in front of all."""
+        """The cost that the request would add for each panel, as a value for JSON. ``place`` is the index of the
+        client's message that the panel stands in front of; system messages are not counted. None: the panel stands in
+        front of all messages."""
         costs = self.charged(self.shown).costs.last
         unknown = {"cost_usd": None, "total_usd": None} if self.price is None else {}
         return [
@@ -112,7 +114,7 @@ class PanelBill:
 
 
 class ContextSessions:
-    """The state of conversations by scope and name. The event loop alone calls it."""
+    """The state of conversations by scope and name. It is called only on the event loop."""
 
     def __init__(self, counter: TokenCounter, options: AssemblyOptions) -> None:
         """``counter`` counts the items of all conversations."""
@@ -122,7 +124,7 @@ class ContextSessions:
         self._held: Bounded[tuple[str, str], ContextSession] = Bounded(options.session_bytes, lambda held: held.bytes)
 
     def session(self, scope: str, name: str) -> ContextSession:
-        """The state of a conversation, begun where there is none."""
+        """The state of a conversation. A new state is begun if there is none."""
         key = (scope, name)
         if key not in self._held:
             self._held[key] = ContextSession(ContextTracker(self.counter, self._policy))
@@ -130,7 +132,8 @@ class ContextSessions:
         return self._held[key]
 
     def begun(self, scope: str, name: str) -> ContextSession:
-        """The same for a new request. A conversation that has outgrown half of the memory for all begins anew."""
+        """The same for a new request. A conversation whose state takes more than half of the memory for all
+        conversations begins anew."""
         found = self.session(scope, name)
         if self._held.weight_of((scope, name)) > self._options.session_bytes // 2:
             self._held.drop((scope, name))
@@ -138,15 +141,15 @@ class ContextSessions:
         return found
 
     def known(self, scope: str, name: str) -> ContextSession | None:
-        """The state of a conversation; None where there is none any more."""
+        """The state of a conversation. None if there is none any more."""
         return self._held.get((scope, name))
 
     def grown(self, scope: str, name: str) -> None:
-        """The state of a conversation that there is has grown."""
+        """Note that the state of an existing conversation has grown."""
         self._held.used((scope, name))
 
     def go_on(self, scope: str, name: str, session: ContextSession, board: Board) -> None:
-        """The conversation goes on with this board. It may have been forgotten while its request was read."""
+        """Let the conversation go on with this board. It may have been forgotten while its request was read."""
         self._held.setdefault((scope, name), session).board = board
         self.grown(scope, name)
 
@@ -158,8 +161,9 @@ class ContextSessions:
         most_input: int | None,
         usage: Usage | None,
     ) -> Sequence[Change]:
-        """The exchange counts: age what was sent once. A retry of the same conversation counts no second time. The
-        upstream's cache has these rules, and its model reads ``most_input`` tokens; None: nobody knows."""
+        """The exchange counts: what was sent is aged once. A retry of the same conversation does not count again.
+        ``profile`` has the cache rules of the upstream. ``most_input`` is the most tokens that its model
+        reads; None: unknown."""
         session = self.session(chat.scope, chat.session)
         session.spent(usage)
         life_s = profile.long_life_s if session.total.write_1h and profile.long_life_s else profile.life_s

@@ -1,7 +1,8 @@
 """The file of fingerprints: what was sent, as keyed digests and sizes, a line for each request.
 
-All workers of a host append to one file. Its key stands beside it, and is made with it; both can be read by the user of
-the proxy alone. Lines are written beside the event loop. A disk that is full or slow costs lines, never a request.
+All workers of a host append to one file. Its key is in a file beside it and is made at the same time. Only the user
+that runs the proxy can read the two files. Lines are written beside the event loop. If the disk is full or slow, lines
+are lost, but no request fails or waits.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from proxy.storage.private_file import make_private, tighten
 from proxy.tasks import Tasks, drain, spawn
 
 MOST_BYTES = 1 << 30
-"""A file that is larger makes room for a new one: it is kept as ``.1``, in the place of an earlier one."""
+"""A larger file is renamed to ``.1`` and replaces an earlier ``.1``. A new file is begun in its place."""
 _MOST_WAITING = 256
 _KEY_BYTES = 32
 
@@ -41,7 +42,8 @@ class FingerprintFile:
         self._has_failed = False
 
     def add(self, plan: Plan, usage: Usage | None) -> None:
-        """Write a request that was planned and answered. Where more wait than the disk takes, the oldest are lost."""
+        """Write a request that was planned and answered. If more lines wait than the disk takes, the oldest are
+        lost."""
         if plan.in_flight is None or plan.in_flight.sent is None:
             return
         analysis, is_told = plan.in_flight.analysis, usage is not None and not usage.estimated
@@ -59,7 +61,7 @@ class FingerprintFile:
                 cost_usd=cost(usage, plan.price).total_usd if usage is not None and plan.price is not None else None,
             )
         )
-        if all(task.done() for task in self._writing):  # the set still holds one that has just ended
+        if all(task.done() for task in self._writing):  # the set still holds a task that has just ended
             spawn(self._write_all(), self._writing)
 
     async def aclose(self) -> None:
@@ -77,7 +79,7 @@ class FingerprintFile:
             lines = b"".join(line_of(fingerprint, self._key) for fingerprint in batch)
             make_private(self._path)
             with open(self._path, "ab", buffering=0) as file:
-                # A line that the disk took in part ends here, so that the next one can be read.
+                # A line that was written only in part ends here, so that the next line can be read.
                 whole = b"\n" * self._has_failed + lines
                 if file.write(whole) < len(whole):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -93,14 +95,14 @@ class FingerprintFile:
                 return
             with open(_key_file(self._path), "rb") as held:
                 fcntl.flock(held, fcntl.LOCK_EX)
-                # Another worker may have made room meanwhile: the new file is not to take the place of the full one.
+                # Another worker may have renamed the file meanwhile: the new file must not replace the full one.
                 if self._path.stat().st_size > MOST_BYTES:
                     self._path.replace(self._path.with_name(f"{self._path.name}.1"))
 
 
 def _key_of(path: Path) -> bytes:
-    """The key beside the file, which is made where there is none. Of two processes that make one at once the first
-    wins. Raises OSError, also for a key that is too short to keep anything secret."""
+    """The key beside the file. It is made if there is none. If two processes make one at the same time, the first one's
+    key is used. Raises OSError, also for a key that is too short to keep anything secret."""
     file = _key_file(path)
     with suppress(FileNotFoundError):
         tighten(file)

@@ -1,4 +1,4 @@
-"""Several followers of exchanges as one."""
+"""Combines several followers of exchanges into one."""
 
 from collections.abc import Sequence
 
@@ -8,13 +8,13 @@ from proxy.engine.suppress import suppress_and_log
 
 
 class Followers:
-    """Implements ``proxy.engine.ports.Follower``. A failure of one does not keep another from its work."""
+    """Implements ``proxy.engine.ports.Follower``. If one follower fails, the others still do their work."""
 
     def __init__(self, followers: Sequence[Follower]) -> None:
         self._followers = tuple(followers)
 
     def lead(self, follower: Follower) -> None:
-        """Add one that hears of each exchange before the others do."""
+        """Add a follower that is told of each exchange before the others."""
         self._followers = (follower, *self._followers)
 
     def returned(self, session: str) -> None:

@@ -1,11 +1,12 @@
-"""Keep-alive: prefixes are read once more before they run out, while their clients think. Opt-in.
+"""Keep-alive: reads prefixes once more before they expire, while their clients pause. Opt-in.
 
-Whether and how often is the planner's decision (``proxy.core.planner.keep_alive``); this is the clockwork. A refresh is
-an exchange of its own: reserved, sent, priced, written into the ledger (reason ``keep-alive``) and counted like any
-other, and paid by the team whose prefix it is. A series ends when its client is back, when a refresh found nothing to
-read, was refused or would pass the day's cap, and at shutdown.
+The planner decides whether and how often a prefix is refreshed (``proxy.core.planner.keep_alive``). This module runs
+the timers. A refresh is an exchange of its own. It is reserved, sent, priced, written into the ledger (reason
+``keep-alive``) and counted like any other exchange. The team that owns the prefix pays for it. A series ends when its
+client is back, when a refresh found nothing to read, was refused or would pass the day's cap, and at shutdown.
 
-What is held is bounded by sessions and by bytes: the oldest series gives way. Bodies are kept in memory, never written.
+The number of sessions and their bytes are bounded: the oldest series is dropped first. Bodies are kept in memory, and
+are never written to disk.
 """
 
 import asyncio
@@ -30,13 +31,13 @@ _CLOSING_S = 5.0
 
 READ: Final = "read"
 MISSED: Final = "missed"
-"""What became of a refresh that was answered: a missed one found less than half of what it should read, and was paid as
-a write. Of others their ending says it."""
+"""The outcome of a refresh that was answered, but found less than half of what it should read. It was paid as a cache
+write. Other refreshes are described by their ending (``OwnEnding``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshTerms(DailyTerms):
-    """What the operator allows, and how many sessions and bytes are held."""
+    """The operator's limits, and how many sessions and bytes are held."""
 
     max_sessions: int = 256
     max_bytes: int = 64 << 20
@@ -44,7 +45,8 @@ class RefreshTerms(DailyTerms):
 
 @dataclass(slots=True)
 class _Series:
-    """One session's refreshes that are still to come. Only what they need: no plan, no headers that are not sent."""
+    """One session's refreshes that are still to come. It holds only what they need: no plan, and no headers that are
+    not sent."""
 
     work: RefreshPlan
     behind: Behind
@@ -84,13 +86,14 @@ class KeepAlive:
         return len(self._held)
 
     def returned(self, session: str) -> None:
-        """The client is back: what is still to come is not sent. What is under way is not cut off: it is billed."""
+        """The client is back: refreshes that are still to come are not sent. A refresh that is under way is not cut
+        off, because it is billed in any case."""
         series = self._held.get(session)
         if series is not None:
             self._drop(session, series)
 
     def ended(self, exchange: Exchange) -> None:
-        """An exchange was settled: from its start on its prefix is kept alive, where that pays."""
+        """An exchange was settled. If it pays, its prefix is kept alive, counted from the exchange's start."""
         plan, began = exchange.planned.plan, exchange.arrival.now
         if plan is None or not plan.session or self._is_closed:
             return
@@ -102,7 +105,7 @@ class KeepAlive:
         self._hold(plan.session, _Series(work, behind, began))
 
     async def aclose(self) -> None:
-        """Send nothing more. What is under way may end."""
+        """Send nothing more. A refresh that is under way may end."""
         self._is_closed = True
         for session, series in list(self._held.items()):
             self._drop(session, series)
@@ -140,7 +143,7 @@ class KeepAlive:
             self._drop(session, series)
 
     async def _refresh(self, session: str, series: _Series) -> str:
-        """One exchange, from its reservation to its settlement; what became of it."""
+        """Run one exchange from its reservation to its settlement. Returns its outcome."""
         work, behind = series.work, series.behind
         plan = Plan(
             work.body,

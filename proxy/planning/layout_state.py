@@ -1,11 +1,11 @@
-"""Keeps what layouts have learnt in the store, for other workers and for the next start.
+"""Keeps in the store what layouts have learnt, for other workers and for the next start.
 
-The store is asked before a request is planned, and gets what was learnt behind its answer. A request waits for the
-store no longer than a lost prefix is worth: without what the store knows, a long prompt that the provider has cached
-may be laid out in another way, and is then paid for in full. A store that is away is not waited for, and this process
-goes by its own memory. What comes too late for one request is there for the next one of its session. In a store that
-no other process writes, each thing is asked for until the store has answered once, and what was learnt is written every
-few seconds.
+The store is read before a request is planned, and is written after the request is answered. A request waits for the
+store no longer than a lost prefix is worth: without the store's state, a long prompt that the provider has cached may
+be laid out in another way, and is then paid for in full. If the store is unavailable, nothing waits for it, and this
+process uses its own memory. State that comes too late for one request is there for the session's next request. If no
+other process writes the store, each name is asked for until the store has answered once, and new state is written
+every few seconds.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,23 +20,23 @@ from proxy.storage.port import Store
 
 WAIT_S_PER_BYTE: Final = 1.5e-5
 """How long a request waits for the store, by its size: 1.5 s for 100 kB, which are about 25,000 tokens. To write these
-to a provider's cache anew costs seven US cents more than to read them (Anthropic's Sonnet: 3.75 against 0.30 USD for a
-million tokens), so that a second of waiting stands against five cents."""
+tokens to a provider's cache again costs seven US cents more than to read them (Anthropic's Sonnet: 3.75 against 0.30
+USD for a million tokens). So one second of waiting is weighed against five cents."""
 
 MOST_WAIT_S: Final = 1.5
-"""The bound of this time. Where this process knows the session itself, a request waits for the shortest time."""
+"""The bound of this time. If this process already knows the session, a request waits only for the shortest time."""
 
 _ROUNDS = 3
-# Names that the store has answered for: beyond that the oldest is asked for again.
+# How many names are remembered for which the store has answered. Beyond that, the oldest is asked for again.
 _MOST_ASKED = 100_000
-# One takes 300 bytes, about.
+# One remembered name takes about 300 bytes.
 _ASKED_SHARE = 5_000
 _WORTH_BYTES = 256
 
 
 class SharedLayoutStore:
-    """Reads and writes blobs of one store. ``failed`` is told what could not be done, and what came too late for a
-    request whose session this process does not know."""
+    """Reads and writes blobs of one store. ``failed`` is called with operations that could not be done, and with those
+    that came too late for a request whose session this process does not know."""
 
     def __init__(
         self,
@@ -46,15 +46,15 @@ class SharedLayoutStore:
         is_shared: bool,
         memory_bytes: int = 512 * 2**20,
     ) -> None:
-        """``memory_bytes``: the room for all layout state, of which a sixteenth may wait to be written. Half of that
+        """``memory_bytes`` is the room for all layout state. A sixteenth of it may wait to be written. Half of that
         holds blobs as this process saw them last: a blob that comes back unchanged need not be read again."""
         self._blobs = SharedBlobs(store, failed, is_shared=is_shared, memory_bytes=memory_bytes)
         self._asked: LastUsed[tuple[str, str], None] = LastUsed(min(_MOST_ASKED, memory_bytes // _ASKED_SHARE))
         self._seen: Bounded[tuple[str, str], bytes] = Bounded(memory_bytes // 32, len)
 
     async def recall(self, scope: str, wanted: StateLookup | TokenFactor, now: float, size_bytes: int) -> None:
-        """Load what the store knows about a request: one round trip, and another where the answer leads to further
-        names. ``size_bytes`` is the size of the request, which decides how long it waits."""
+        """Load what the store knows about a request. This takes one round trip, and another one if the answer leads to
+        further names. ``size_bytes`` is the size of the request, which decides how long the request waits."""
         names = [] if self._blobs.is_away else self._news(scope, wanted.names())
         if names:
             is_known = wanted.is_known()
@@ -98,11 +98,11 @@ class SharedLayoutStore:
                 self._seen.put((scope, name), blob)
 
     def _news(self, scope: str, names: Sequence[str]) -> list[str]:
-        """What has to be asked for: everything, where others write, too."""
+        """The names that have to be asked for. These are all names if other processes also write the store."""
         return [name for name in names if self._blobs.is_shared or (scope, name) not in self._asked]
 
     def _answered(self, scope: str, names: Iterable[str]) -> None:
-        """The store need not be asked for these any more, where no other process writes it."""
+        """Note that the store need not be asked for these names again, if no other process writes the store."""
         if self._blobs.is_shared:
             return
         for name in names:

@@ -1,4 +1,4 @@
-"""What is known of the models behind deployments."""
+"""The facts that are known about the models behind deployments."""
 
 from collections.abc import Callable
 
@@ -12,8 +12,8 @@ Limits = tuple[int | None, int | None]
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What is known of a deployment's model: its limits, and its price in USD per token, None where nobody knows
-    it."""
+    """The known facts about a deployment's model: its limits, and its price in USD per token. None: the price is
+    unknown."""
 
     limits: Callable[[Deployment], Limits] = lambda deployment: (None, None)
     price: Callable[[Deployment], Price | None] = lambda deployment: None

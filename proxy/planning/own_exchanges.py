@@ -1,7 +1,7 @@
 """Exchanges that the proxy begins itself: refreshes of prefixes, and compactions.
 
-Such an exchange is reserved, sent, priced, written into the ledger and counted like any other, and paid by the team for
-whose sake it is made, within the cap of the team for the day.
+Such an exchange is reserved, sent, priced, written into the ledger and counted like any other. The team for which it is
+made pays for it, within the team's cap for the day.
 
 """
 
@@ -31,8 +31,9 @@ _DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class DailyTerms:
-    """What the operator allows. ``teams`` have a cap of their own, in USD a day (UTC); 0: never. ``own_keys``: also for
-    clients that bring the provider's key along, who pay for it themselves."""
+    """The operator's limits. ``teams`` are the teams with a cap of their own, in USD a day (UTC); 0: never.
+    ``own_keys``: such exchanges are also allowed for clients that bring the provider's key and pay for them
+    themselves."""
 
     usd_per_day: float = 1.0
     teams: Mapping[str, float] = field(default_factory=dict)
@@ -40,7 +41,8 @@ class DailyTerms:
 
 
 class Caps:
-    """What each team spent today, and may not exceed. In this process: each has its own share."""
+    """The amounts that each team has spent today, and its caps. They hold for this process: each process has its own
+    share."""
 
     def __init__(self, terms: DailyTerms) -> None:
         self._terms = terms
@@ -48,11 +50,11 @@ class Caps:
         self._spent: dict[str, int] = {}
 
     def limit(self, team: str) -> int:
-        """Nano-dollars a day."""
+        """The team's cap in nano-dollars a day."""
         return nanos(self._terms.teams.get(team, self._terms.usd_per_day))
 
     def take(self, team: str, most: int, now: float) -> bool:
-        """Set the most that a call can cost aside, where it fits."""
+        """Set aside the most that a call can cost, if it fits into the cap. Returns whether it fits."""
         day = int(now // _DAY_S)
         if day != self._day:
             self._day, self._spent = day, {}
@@ -63,16 +65,16 @@ class Caps:
         return True
 
     def settle(self, team: str, most: int, cost: int) -> None:
-        """Replace it by what the call did cost."""
+        """Replace the amount that was set aside by what the call did cost."""
         self._spent[team] = max(0, self._spent.get(team, 0) - most) + cost
 
 
-# The provider may count more tokens than we do.
+# The provider may count more tokens than the proxy does.
 _COUNTED_MORE = 1.3
 
 
 class OwnEnding(StrEnum):
-    """How such an exchange ended."""
+    """How an exchange of the proxy's own ended."""
 
     ANSWERED = "answered"
     REFUSED = "refused"
@@ -85,7 +87,8 @@ class OwnEnding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """What such an exchange takes from the client's exchange behind which it is made: no message of that is held."""
+    """The values that an exchange of the proxy's own takes from the client's exchange before it. It has no message of
+    the client's exchange."""
 
     principal: Principal
     model: str
@@ -107,7 +110,7 @@ class Behind:
 
 
 class OwnExchanges:
-    """Runs them, within the caps of the teams that the ``terms`` set."""
+    """Runs exchanges of the proxy's own, within the teams' caps that the ``terms`` set."""
 
     def __init__(
         self, ports: Ports, conclusion: Conclusion, price_of: Callable[[Deployment], Price | None], terms: DailyTerms
@@ -119,8 +122,8 @@ class OwnExchanges:
         self._caps = Caps(terms)
 
     def behind(self, exchange: Exchange) -> Behind | None:
-        """What a call behind this exchange takes from it; None where no call may be made: the client hung up, or its
-        rewritten request was refused, or nobody would pay."""
+        """The values that a call after this exchange takes from it. None if no call may be made: the client hung up, or
+        its rewritten request was refused, or nobody would pay."""
         call, principal = exchange.call, exchange.principal
         is_complete = exchange.answer.is_accepted and exchange.ending is ExchangeOutcome.COMPLETED
         if call is None or principal is None or not is_complete or exchange.planned.was_retried:
@@ -131,8 +134,8 @@ class OwnExchanges:
         return Behind(principal, requested.model, mode, replace(call, body=b""), requested.demand.wants)
 
     def is_allowed(self, call: Call, principal: Principal) -> bool:
-        """Whether any such call may be made for this client: its team has a cap, the price is known, and the operator
-        pays, or clients' own keys are allowed."""
+        """Whether any such call may be made for this client. Its team needs a cap, the price must be known, and either
+        the operator pays or clients' own keys are allowed."""
         return (
             self._caps.limit(principal.team) > 0
             and (self._terms.own_keys or not _is_clients_key(call, principal))
@@ -142,9 +145,9 @@ class OwnExchanges:
     async def run(
         self, exchange: Exchange, call: Call, *, prompt_tokens: int, output_tokens: int, has_hour: bool = False
     ) -> tuple[OwnEnding, bytes]:
-        """One exchange, from its reservation to its settlement, and the body of the answer (its beginning, where it is
-        very long). The tokens are what it takes at most, by our own count; ``has_hour``: some may be written at the
-        longer life."""
+        """Run one exchange from its reservation to its settlement. Returns its ending and the body of the answer (only
+        the beginning of a very long body). ``prompt_tokens`` and ``output_tokens`` are the most that it can take, by
+        the proxy's own count. ``has_hour``: some tokens may be written with the longer TTL."""
         team, price = exchange.admitted.team, self._price_of(call.deployment)
         demand, prompt, most = exchange.requested.demand, int(prompt_tokens * _COUNTED_MORE), None
         if price is not None:

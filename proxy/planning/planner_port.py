@@ -1,10 +1,10 @@
 """Implements the engine's planner port with the pure planner: builds the route, and reports contained errors.
 
-A large request is planned in three steps. It is read and tokenised beside the event loop (``proxy.aside``), by readers
-that are its own; it is decided on the event loop, which alone holds the planner's state, in a time that grows with the
-number of messages and pieces (both are bounded) and not with their bytes; and it is written beside the event loop. The
-result is what one step would give: nothing in it depends on how long anything took. A small request takes the same
-steps, all of them on the event loop, and never waits for a large one.
+A large request is planned in three steps. First, it is read and tokenised beside the event loop (``proxy.aside``), by
+readers of its own. Second, the layout is decided on the event loop, which alone holds the planner's state. The time for
+that grows with the number of messages and pieces (both are bounded), and not with their bytes. Third, the request is
+written beside the event loop. The result is the same as that of a single step: nothing in it depends on how long
+anything took. A small request takes the same steps, all of them on the event loop, and never waits for a large one.
 """
 
 import logging
@@ -37,7 +37,8 @@ _log = logging.getLogger("stratiform")
 
 
 class Planning:
-    """Implements ``ports.Planner``. ``state`` is what other workers, and the next start, share; None: nothing."""
+    """Implements ``ports.Planner``. ``state`` is shared with other workers and with the next start; None: nothing is
+    shared."""
 
     def __init__(
         self,
@@ -48,9 +49,9 @@ class Planning:
         price_of: Callable[[Deployment], Price | None] = lambda deployment: None,
         fingerprints: FingerprintFile | None = None,
     ) -> None:
-        """``planner`` is the pure one. ``structured`` assembles structured context; None: a request that has some is
-        refused. ``price_of`` tells a model's price, in USD a token. ``fingerprints`` is the file into which what
-        is sent is written as digests; None: nothing is."""
+        """``planner`` is the pure planner. ``structured`` assembles structured context; None: a request with structured
+        context is refused. ``price_of`` tells a model's price, in USD a token. ``fingerprints`` is the file that takes
+        the digests of what is sent; None: no digests are written."""
         self.pure = planner
         self._structured = structured
         self.state = state
@@ -61,7 +62,7 @@ class Planning:
 
     @property
     def compactions(self) -> Compactions | None:
-        """What compacts conversations; None where that is not allowed."""
+        """The compactions of conversations. None if compaction is not allowed."""
         return self._structured.compactions if self._structured is not None else None
 
     def parse(self, body: bytes) -> ParsedBody:
@@ -87,12 +88,13 @@ class Planning:
         return await self._structured.assemble(sent, principal, now, keeps_state=keeps_state, own_count=own_count)
 
     async def breakdown(self, assembled: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
-        """What the request would consist of at this deployment, and in which tiers. Nothing is sent or counted."""
+        """The parts of which the request would consist at this deployment, and their tiers. Nothing is sent or
+        counted."""
         assert self._structured is not None
         return await self._structured.breakdown(assembled, deployment, mode)
 
     async def tokens(self, parsed: ParsedBody) -> int | None:
-        """About how many tokens the messages and tools of a chat request have; None where they cannot be read."""
+        """About how many tokens the messages and tools of a chat request have. None if they cannot be read."""
         with suppress_and_log("planner.read_ahead"):
             await read_ahead(self.pure.reader, self._aside, parsed)
         reader = self.pure.reader
@@ -100,11 +102,11 @@ class Planning:
             parsed.chat()
             messages, tools = reader.read(parsed).messages, reader.read_tools(parsed.members.get("tools"))
         except (Unreadable, InvalidRequest):
-            return None  # the planner meets the same error, and the client is told by then
+            return None  # the planner meets the same error, and tells the client
         return sum(message.tokens for message in messages) + sum(tool.tokens for tool in tools)
 
     async def plan(self, request: PlanRequest) -> Plan:
-        """The plan for one chat request. Raises InvalidRequest where the body is no chat request."""
+        """The plan for one chat request. Raises InvalidRequest if the body is no chat request."""
         parsed, mode, now = request.parsed, request.mode, request.now
         route = _route(request)
         if request.assembled is not None and self._structured is not None:
@@ -119,8 +121,8 @@ class Planning:
         return replace(plan, price=self._price_of(request.deployment)) if plan.in_flight is not None else plan
 
     async def _plan_assembled(self, chat: AssembledChat, request: PlanRequest, route: Route) -> Plan:
-        """The plan of a request with structured context. Where the tiers decide the layout, the planner only observes
-        it. A refused request is retried with the arrangement's fallback."""
+        """The plan of a request with structured context. If the tiers decide the layout, the planner only observes it.
+        A refused request is retried with the arrangement's fallback."""
         assert self._structured is not None
         mode, now = request.mode, request.now
         arranged = await self._structured.arrange(chat, request.deployment, mode)
@@ -135,7 +137,7 @@ class Planning:
         return replace(arranged.concluded(plan, mode), original=original)
 
     async def _parsed(self, body: bytes) -> ParsedBody:
-        """The body, parsed beside the event loop where it is large."""
+        """The parsed body. A large body is parsed beside the event loop."""
         return await self._aside.run_large(len(body), self.parse, body)
 
     async def _plan(self, parsed: ParsedBody, route: Route, mode: Mode, now: float) -> Plan:
@@ -153,7 +155,7 @@ class Planning:
         return plan if plan.write is None else await self._aside.run_large(len(plan.original), plan.written)
 
     def _advise(self, deployment: Deployment) -> None:
-        """Say once what would help the clients of an entry of the model list."""
+        """Log once for each entry of the model list what would help its clients."""
         entry = deployment.entry or deployment.name
         if entry not in self._advised:
             self._advised.add(entry)
@@ -165,7 +167,7 @@ class Planning:
             )
 
     def on_accepted(self, plan: Plan, now: float) -> None:
-        """The upstream accepted the request: commit the shadow cache."""
+        """The upstream accepted the request: commit the changes to the shadow cache."""
         self.pure.on_accepted(plan, now)
 
     def refused(self, plan: Plan) -> None:
@@ -173,11 +175,11 @@ class Planning:
         self.pure.refused(plan)
 
     def barred(self, plan: Plan) -> None:
-        """The upstream took the original of what it had refused: bar rewrites for the session."""
+        """The upstream accepted the original after it had refused the rewritten body: bar rewrites for the session."""
         self.pure.barred(plan)
 
     def on_completed(self, plan: Plan, usage: Usage | None, now: float) -> PlanResult:
-        """The exchange ended well: count it once, and leave what it taught for other workers."""
+        """The exchange ended well: count it once, and store what was learnt from it for other workers."""
         result = self.pure.on_completed(plan, usage, now)
         if plan.counted is not None:
             result = replace(result, moves=plan.counted(usage))
@@ -202,7 +204,7 @@ class Planning:
 def _route(request: PlanRequest) -> Route:
     deployment, principal, inset = request.deployment, request.principal, request.inset
     if request.mode is not Mode.PASSTHROUGH:
-        # Only a mode that the operator has set for the model leaves the model's reminder out.
+        # The model's reminder is left out only in a mode that the operator has set for the model.
         inset = inset.followed_by(deployment.reminder)
     return Route(
         scope=principal.scope,

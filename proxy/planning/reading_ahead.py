@@ -1,4 +1,4 @@
-"""Reads what is large and new in a request beside the event loop."""
+"""Reads the large and new parts of a request beside the event loop."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -10,12 +10,12 @@ from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.reader import RequestReader
 from proxy.core.wire.json_body import Unreadable
 
-# About 5 ms of reading and tokenising: below that a thread costs more than it spares.
+# About 5 ms of reading and tokenising. For less, a thread costs more time than it saves.
 _LARGE_BYTES = 400_000
 
 
 async def read_ahead(reader: RequestReader, aside: Aside, parsed: ParsedBody) -> None:
-    """Read what is large and new in another thread: to tokenise it here would hold up every other client."""
+    """Read large and new parts in another thread: to tokenise them here would hold up every other client."""
     if "messages" not in parsed.members:
         return
     size = len(parsed.body)
@@ -32,5 +32,5 @@ async def read_ahead(reader: RequestReader, aside: Aside, parsed: ParsedBody) ->
 
 
 def _size(messages: Sequence[Raw]) -> int:
-    """How much there is to read, in bytes of long messages."""
+    """How many bytes of long messages there are to read."""
     return sum(map(len, messages)) + OBJECT_BYTES * len(messages)

@@ -1,12 +1,12 @@
-"""Keeps for the administration what sessions used and what they consist of, for all workers that share a store.
+"""Keeps the usage and the contents of sessions for the administration, for all workers that share a store.
 
-It follows the exchanges of clients, and writes behind them: every two seconds into a store of this process alone, and
-several times a second into one that others read, too. A round reads the records of its sessions, brings them together
-with its own, and writes them. Where two workers wrote at once, the next round finds that its own part is missing, and
-writes it again. What cannot be written waits, within a bound.
+It follows the exchanges of clients, and writes after they have ended: every two seconds into a store that only this
+process uses, and several times a second into a store that others also read. A round reads the records of its sessions,
+merges them with its own, and writes them. If two workers wrote at the same time, the next round finds that its own part
+is missing, and writes it again. Records that cannot be written wait, within a bound.
 
-A list comes from the store. While the store is away, it is what this process knows, and says since when the store's
-figures stand.
+A list of sessions comes from the store. While the store is unavailable, the list has what this process knows, and says
+from what time the store's figures are.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ from proxy.tasks import REST_S, Tasks, end_within, spawn
 
 SCOPE: Final = "sessions"
 DETAILS_SCOPE: Final = "session-details"
-"""The scopes in the store. A client's scope is a digest, so that no client has one of these."""
+"""The scopes in the store. A client's scope is a digest, so that no client can have one of these."""
 
 _EVERY_S = 2.0
 _SHARED_EVERY_S = 0.25
@@ -69,8 +69,8 @@ packed: Final = msgpack.Encoder().encode
 
 
 class _Seen(NamedTuple):
-    """What is known of a session's last request, which came ``at`` that time, and what measures it. ``size``: how much
-    there is to do for that, in bytes."""
+    """The known facts about a session's last request, which came at the time ``at``, and the function that measures it.
+    ``size`` is how much work the measuring takes, in bytes."""
 
     at: float
     contents: SessionContents
@@ -80,7 +80,7 @@ class _Seen(NamedTuple):
 
 class SessionBook:
     """Implements ``Follower`` of the engine and ``Sessions`` of the administration. ``worker`` names this process
-    among those that share the store; ``now`` gives unix seconds; ``failed`` is told what could not be done.
+    among those that share the store. ``now`` gives unix seconds. ``failed`` is called with what could not be done.
     ``keeps_texts``: the last request of each session is kept as it came, in the memory of this process alone."""
 
     def __init__(
@@ -94,8 +94,8 @@ class SessionBook:
         worker: str,
         memory_bytes: int = 512 << 20,
     ) -> None:
-        """``memory_bytes``: the room for layout state. As much as a sixteenth of it is for records, half of that for
-        details."""
+        """``memory_bytes`` is the room for layout state. An amount of a sixteenth of it is the room for records, and
+        half of that amount is the room for details."""
         self._store = store
         self._now = now
         self._failed = failed
@@ -121,8 +121,8 @@ class SessionBook:
         """The session has another request: there is nothing to do before it ends."""
 
     def ended(self, exchange: Exchange) -> None:
-        """An exchange was settled: it counts, where the upstream took it. A refresh that the proxy sent is no request
-        of the client's; it costs, and the prefix lives on."""
+        """An exchange was settled. It counts if the upstream accepted it. A refresh that the proxy sent is no request
+        of the client, but its cost counts, and the prefix lives on."""
         plan, deployment = exchange.planned.plan, exchange.deployment
         if plan is None or deployment is None or not plan.session or not exchange.answer.is_accepted:
             return
@@ -144,13 +144,13 @@ class SessionBook:
             self._writing = spawn(self._write_on(), self._tasks)
 
     def so_far(self, session: str) -> SessionSums:
-        """What this process knows that a session has used."""
+        """The usage of a session, as far as this process knows it."""
         known = self._known.get(session)
         return known[0].total() if known is not None else SessionSums()
 
     async def page(self, behind: str, limit: int, team: str = "", words: str = "") -> SessionPage:
-        """At most ``limit`` sessions, of one team or of all, and of those that are asked for with these ``words``;
-        ``behind`` is what the page before says. Raises ValueError for any other text."""
+        """At most ``limit`` sessions of one team or of all teams, and only those that match ``words``. ``behind`` is
+        the value that the page before gives. Raises ValueError for any other text."""
 
         def is_asked(record: SessionRecord) -> bool:
             return team in ("", record.facts.team) and record.is_found_by(words)
@@ -182,7 +182,7 @@ class SessionBook:
         return SessionPage(found, self._answered(), more)
 
     async def one(self, session: str) -> tuple[SessionPage, SessionDetails]:
-        """A session and its details; an empty page for one that there is not."""
+        """A session and its details. The page is empty if there is no such session."""
         (record, _), details = self._known.get(session, (None, "")), self._details.get(session, SessionDetails())
         try:
             (blob,) = await self._store.load(SCOPE, [session], self._now())
@@ -196,7 +196,7 @@ class SessionBook:
         return SessionPage([record] if record is not None else [], self._as_of, is_away=self._is_away), details
 
     def text(self, session: str) -> bytes | None:
-        """The last request of a session as it came; None where this process does not keep it."""
+        """The last request of a session as it came. None if this process does not keep it."""
         return self._texts.get(session)
 
     async def aclose(self) -> None:
@@ -204,8 +204,8 @@ class SessionBook:
         await end_within(self._tasks, _CLOSE_S)
 
     def _adopted(self, found: SessionRecord) -> SessionRecord:
-        """A record of the store, with what this process knows beside it. It is kept for when the store is away, where
-        that drives out nothing."""
+        """A record of the store, merged with what this process knows. It is kept for times when the store is
+        unavailable, if it pushes out no other record."""
         record, part = self._known.get(found.id, (None, ""))
         if record is not None:
             found = record.merged(found, part)
@@ -214,7 +214,7 @@ class SessionBook:
         return found
 
     def _new_part(self) -> str:
-        """The name of a part of a record that this process begins. It goes on with none that it has forgotten."""
+        """The name of a new part of a record. This process never goes on with a part that it has forgotten."""
         return f"{self._worker}{next(self._parts)}"
 
     def _answered(self) -> float:
@@ -222,7 +222,7 @@ class SessionBook:
         return self._as_of
 
     async def _write_on(self) -> None:
-        """Rounds until nothing waits. What was written is looked at once more, where others write, too."""
+        """Run rounds until nothing waits. If others also write the store, what was written is checked once more."""
         written: Sequence[str] = ()
         pause_s = _SHARED_EVERY_S if self._is_shared else _EVERY_S
         while self._waiting or written:
@@ -241,13 +241,13 @@ class SessionBook:
             except StoreError:
                 self._failed("sessions")
                 self._is_away, written = True, ()
-                # What is not known any more cannot be written, and does not wait.
+                # A record that is not known any more cannot be written, and does not wait.
                 self._waiting = {name: None for name in (*self._waiting, *names) if name in self._known}
                 if self._closing.is_set():
                     return
 
     async def _look_at(self, name: str, seen: _Seen) -> None:
-        """Make the figures of a request's contents. Nothing of the request is held any longer."""
+        """Compute the figures of a request's contents. After that, nothing of the request is held."""
         inventory = await self._aside.run_large(seen.size, seen.measure)
         await asyncio.sleep(0)
         contents = packed(replace(seen.contents, inventory=inventory.bounded()))
@@ -259,8 +259,8 @@ class SessionBook:
             self._known.put(name, (replace(record, facts=replace(record.facts, tiers=tiers)), part))
 
     async def _round(self, names: Collection[str], again: Iterable[str]) -> Sequence[str]:
-        """Bring these records together with the store's, and write them; ``again`` those that another worker has
-        overwritten. Those that were written."""
+        """Merge these records with the store's, and write them. Of ``again``, only those are written that another
+        worker has overwritten. Returns the names of the written records."""
         asked, now = list(dict.fromkeys((*names, *again))), self._now()
         if not asked:
             return ()
@@ -288,7 +288,7 @@ class SessionBook:
 
 
 def _read(decoder: msgpack.Decoder[P], blob: bytes | None) -> P | None:
-    """What the store has; None for what there is not, or cannot be read."""
+    """The value that the store has. None if there is none, or if it cannot be read."""
     with suppress(Unreadable):
         return unpacked(decoder, blob) if blob is not None else None
     return None
@@ -306,19 +306,19 @@ def _seen(exchange: Exchange, plan: Plan, limits: Limits) -> _Seen:
 
 
 def measure_of(plan: Plan) -> tuple[Callable[[], Inventory], int]:
-    """What makes the inventory of a plan, and how much there is to do for it, in bytes."""
+    """The function that makes the inventory of a plan, and how much work it has, in bytes."""
     if plan.contents is not None:
         return plan.contents, len(plan.body)
     if plan.in_flight is None:
         return Inventory, 0
-    # Nothing is changed by that: of the planner's own state it only reads how stable each piece is.
+    # This changes nothing: from the planner's own state it only reads how stable each piece is.
     analysis = plan.in_flight.analysis
     pieces = len(analysis.recognised.transcript.messages) + len(analysis.elements.sizes)
     return partial(inventory_of, plan.in_flight), OBJECT_BYTES * pieces
 
 
 def _facts(exchange: Exchange, plan: Plan) -> SessionFacts:
-    """What the request was like. Whatever a client chose is cut, and shows no key."""
+    """The facts about the request. All texts that a client chose are cut to a length, and show no key."""
     principal, keys = exchange.admitted, exchange.arrival.keys
     is_planned = plan.mode > Mode.OBSERVE and not exchange.planned.was_retried
     points = breakpoints(plan.in_flight, is_planned=is_planned) if plan.in_flight is not None and plan.own else []

@@ -1,4 +1,4 @@
-"""What is kept of one request of a session, made from the exchange when it has ended."""
+"""The values that are kept of one request of a session. They are made from the exchange when it has ended."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from proxy.engine.exchange import Exchange, Settlement
 
 
 def sums_of(exchange: Exchange, one: SessionRequest | None = None) -> SessionSums:
-    """What an exchange adds to its session; ``one`` is its row."""
+    """The sums that an exchange adds to its session. ``one`` is its row."""
     settled, assembled, at = exchange.settlement or Settlement(), exchange.planned.assembled, exchange.arrival.now
     usage = settled.usage or Usage(0, 0)
     sums = SessionSums(
@@ -36,8 +36,9 @@ def sums_of(exchange: Exchange, one: SessionRequest | None = None) -> SessionSum
 
 
 def _with_modes(sums: SessionSums, exchange: Exchange, usage: Usage, one: SessionRequest) -> SessionSums:
-    """With what a request read and cost, or would have: in the client's own layout, in that with markers, and in the
-    planned one. Of these one was sent. Where nothing could be marked, its markers would be the client's."""
+    """The sums, with what a request read and cost, or would have read and cost, in three layouts: the client's own,
+    the one with added markers, and the planned one. One of these was sent. If nothing could be marked, the second
+    layout has the client's own markers."""
     plan, marked = exchange.planned.plan, exchange.planned.result.marked
     client, planned = (one.read, one.cost_usd), (one.other_read, one.cost_usd - one.saved_usd)
     if not one.is_observed:
@@ -59,7 +60,7 @@ def _with_modes(sums: SessionSums, exchange: Exchange, usage: Usage, one: Sessio
 
 
 def request_of(exchange: Exchange, plan: Plan, number: int) -> SessionRequest:
-    """The figures of one request, beside those of the layout that was not sent."""
+    """The figures of one request, and those of the layout that was not sent."""
     settled, broke = exchange.settlement or Settlement(), exchange.planned.result.broke
     is_refresh = plan.reason == Reason.KEEP_ALIVE
     usage = settled.usage or Usage(0, 0)

@@ -1,13 +1,13 @@
-"""Keeps what conversations with live panels remember in the store, for other workers and for the next start.
+"""Keeps the state of conversations with live panels in the store, for other workers and for the next start.
 
-Where a panel stands depends on when it changed last, so that two workers that do not know of each other would send the
-same panels in two orders, and a worker that has just started would move all of them. A request with panels asks for its
-session before it is assembled, and leaves what it has changed behind: its panels once it is assembled, and what they
-cost once it is settled. It waits for the store by its size, as for a layout (``layout_state``). A store that is away is
-not waited for, and this process goes by its own memory. In a store that no other process writes, a session is asked for
-until it has begun.
+The position of a panel depends on when it last changed. Two workers without shared state would therefore send the same
+panels in two orders, and a worker that has just started would move all of them. A request with panels loads its session
+before it is assembled. Its changes are written afterwards: its panels once it is assembled, and their cost once it is
+settled. It waits for the store by its size, as for a layout (``layout_state``). If the store is unavailable, nothing
+waits for it, and this process uses its own memory. If no other process writes the store, a session is asked for until
+it has begun.
 
-The summary of a compaction is a text: it is kept where texts may be, and else in memory only.
+The summary of a compaction is a text. It is kept in the store if texts may be kept there, and otherwise only in memory.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,12 +25,13 @@ from proxy.planning.shared_blobs import TTL_S, SharedBlobs
 from proxy.storage.port import Store
 
 RENEWED_S: Final = TTL_S / 4
-"""So often the compaction of a session in use is written again, so that it ends with the session's other parts."""
+"""The interval at which the compaction of a session in use is written again, so that it expires together with the
+session's other parts."""
 
 
 class SessionStore:
-    """Reads and writes the sessions of one store. ``failed`` is told which operation could not be done, or came too
-    late for a request; ``now`` gives unix seconds."""
+    """Reads and writes the sessions of one store. ``failed`` is called with the operation that could not be done, or
+    came too late for a request. ``now`` gives unix seconds."""
 
     def __init__(
         self,
@@ -43,23 +44,23 @@ class SessionStore:
         keeps_texts: bool = False,
         memory_bytes: int = 512 << 20,
     ) -> None:
-        """``memory_bytes``: the room for all layout state, of which a sixteenth may wait to be written."""
+        """``memory_bytes`` is the room for all layout state. A sixteenth of it may wait to be written."""
         self._sessions = sessions
         self._now = now
         self._keeps_texts = keeps_texts
         self._blobs = SharedBlobs(store, failed, is_shared=is_shared, memory_bytes=memory_bytes)
 
     async def recall(self, scope: str, name: str, size_bytes: int) -> None:
-        """Bring the session up to what the store knows. ``size_bytes`` is the size of the request, which decides how
-        long it waits."""
+        """Update the session with what the store knows. ``size_bytes`` is the size of the request, which decides how
+        long the request waits."""
         session = self._sessions.session(scope, name)
         self.keep(scope, name, session, self._now())
-        # What this process knows may be old: another one may have served the conversation's last request.
+        # This process's state may be old: another process may have served the conversation's last request.
         if not self._blobs.is_away and (self._blobs.is_shared or not session.board.is_begun):
             await self._blobs.recall(partial(self._learn, scope, name), wait_for_s(size_bytes))
 
     def keep(self, scope: str, name: str, session: ContextSession, now: float) -> None:
-        """Write what has changed since the session was last kept or recalled, in the background; ``now`` is when it
+        """Write in the background what has changed since the session was last kept or recalled. ``now`` is when it
         changed."""
         before, state = session.dated, session.live(now)
         session.dated = state
@@ -71,7 +72,7 @@ class SessionStore:
             self._blobs.put(_sessions_of(scope), blobs, now)
 
     def changed(self, scope: str, name: str) -> None:
-        """Write what has changed just now, behind an answer."""
+        """Write what has just changed after an answer."""
         with suppress_and_log("context.keep"):
             self.keep(scope, name, self._sessions.session(scope, name), self._now())
 
@@ -89,7 +90,8 @@ class SessionStore:
 
 
 def _changed(before: LiveState, state: LiveState) -> Iterator[Part]:
-    """The parts that are others than before; what is equal, and not the same, was made by another request."""
+    """The parts that differ from before. An equal part that is not the same object also counts, because another request
+    made it."""
     old, new = before.board, state.board
     if new.panels is not old.panels or new.prompts is not old.prompts:
         yield Part.BOARD
@@ -104,5 +106,6 @@ def _sessions_of(scope: str) -> str:
 
 
 def _blob_name(part: Part, name: str) -> str:
-    """The name of a part: the session's own name comes from the client, and may be long."""
+    """The name of a part's blob. It has a digest of the session's name, because that name comes from the client and
+    may be long."""
     return f"{part.value}:{digest(utf8(name)).hex()}"

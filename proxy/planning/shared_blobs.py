@@ -1,16 +1,16 @@
-"""Named blobs of one store, loaded ahead of requests and written behind them.
+"""Named blobs of one store, which are loaded before requests and written after them.
 
-Requests of the same moment share their calls: what they ask for in one turn of the event loop goes to the store in one
-call a scope, and a name that is under way already is not asked for again. So a crowd of clients that comes back after a
-restart costs a handful of calls. A request waits for its blobs no longer than it says; what comes later is still taken
-over. A store that is away is left alone for a moment, and nobody waits for it.
+Requests of the same moment share their calls: the names that they ask for in one turn of the event loop go to the store
+in one call for each scope, and a name that is already being loaded is not asked for again. So a crowd of clients that
+comes back after a restart costs only a few calls. A request waits for its blobs no longer than it says. Blobs that come
+later are still taken over. A store that is unavailable is not called for a moment, and nobody waits for it.
 
-How long the store has been silent is counted in slices by a timer of the event loop: a loop that is busy with other
-work delays the timer, and one slice is counted however long it was busy. So the time of the store is counted, and not
-the time in which this process read nobody's answers.
+A timer of the event loop counts in slices how long the store has been silent. If the loop is busy with other work, the
+timer is late, but it still counts only one slice. So only the store's time is counted, and not the time in which this
+process read no answers.
 
-What waits to be written is written in batches, the newest version of each name, so that an older version never
-replaces a newer one. What could not be written goes on waiting, within a bound.
+Waiting blobs are written in batches. Only the newest version of each name is written, so that an older version never
+replaces a newer one. Blobs that could not be written go on waiting, within a bound.
 """
 
 import asyncio
@@ -25,28 +25,28 @@ from proxy.storage.port import Store
 from proxy.tasks import Tasks, cancel, drain, spawn
 
 TTL_S: Final = 86400.0
-"""How long something is kept that nobody asks for any more."""
+"""How long a blob is kept that nobody asks for any more."""
 
 LEAST_WAIT_S: Final = 0.05
 """How long a request waits for a store that has just failed."""
 
 SLICE_S: Final = 0.02
-"""The largest piece of waiting that one turn of the event loop may count for."""
-# A busy event loop looks for answers once a turn: of clients with a key each it has so many served in one turn.
+"""The longest time of waiting that one turn of the event loop may count for."""
+# A busy event loop looks for answers once a turn. If each client has its own key, this many are served in one turn.
 _MOST_LOADS = 32
 _MOST_SAVES = 4
-# More names of a scope go into another call: no answer holds up the event loop for long.
+# More names of a scope go into another call, so that no answer holds up the event loop for long.
 _MOST_NAMES = 500
-# After a failure the store is asked again by the next request that comes so much later, and written again.
+# After a failure and this pause, the next request asks the store again, and waiting blobs are written again.
 _PAUSE_S = 0.1
 _SAVE_PAUSE_S = 1.0
-# In a store that no other process reads, things may gather for so long before they are written.
+# If no other process reads the store, blobs may be collected for this time before they are written.
 _GATHER_S = 2.0
-# Requests that have gone on without an answer, which is still to come.
+# The most requests that have gone on without waiting, while their answers are still to come.
 _MOST_LATE = 64
-# What waits to be written: beyond that the oldest is forgotten.
+# The most blobs that wait to be written. Beyond that, the oldest is forgotten.
 _MOST_WAITING = 20_000
-# How long a process that ends waits for the store.
+# How long a process that is shutting down waits for the store.
 _CLOSE_S = 5.0
 
 Key = tuple[str, str]
@@ -54,8 +54,9 @@ Key = tuple[str, str]
 
 
 class SharedBlobs:
-    """The loads and the saves of one store. ``failed`` is told which of both could not be done, or came too late. A
-    sixteenth of ``memory_bytes`` may wait to be written: at once where other processes read it (``is_shared``)."""
+    """The loads and the saves of one store. ``failed`` is called with the one of the two that could not be done or came
+    too late. A sixteenth of ``memory_bytes`` may wait to be written. Blobs are written at once if other processes read
+    the store (``is_shared``)."""
 
     def __init__(
         self, store: Store, failed: Callable[[str], None], *, is_shared: bool, memory_bytes: int = 512 << 20
@@ -86,8 +87,9 @@ class SharedBlobs:
     async def recall(
         self, learn: Callable[[], Coroutine[Any, Any, None]], most_s: float, *, counts: bool = True
     ) -> bool:
-        """Wait at most so many seconds for work that loads blobs, and not again for what another request has waited for
-        in vain; whether the work has ended. It goes on in any case. ``counts``: to come too late is a failure."""
+        """Wait at most ``most_s`` seconds for work that loads blobs. There is no wait for work for which another
+        request has already waited in vain. Returns whether the work has ended. The work goes on in any case.
+        ``counts``: coming too late counts as a failure."""
         left_s = LEAST_WAIT_S if self._is_failing else most_s - self._silence_s
         is_waited_for = left_s > 0
         if not is_waited_for and len(self._recalls) >= _MOST_LATE:
@@ -101,7 +103,7 @@ class SharedBlobs:
         return recall.done()
 
     async def load(self, scope: str, names: Iterable[str], now: float) -> Mapping[str, bytes] | None:
-        """The blobs of these names; None where the store could not be asked for all of them."""
+        """The blobs of these names. None if the store could not be asked for all of them."""
         answers = {name: self._answer(scope, name, now) for name in names}
         try:
             found = {name: await answer for name, answer in answers.items()}
@@ -110,15 +112,15 @@ class SharedBlobs:
         return {name: blob for name, blob in found.items() if blob is not None}
 
     def put(self, scope: str, blobs: Mapping[str, bytes], now: float) -> None:
-        """Have these written in the background."""
+        """Have these blobs written in the background."""
         for name, blob in blobs.items():
             self._waiting.put((scope, name), blob)
         self._saved_at = now
-        if all(task.done() for task in self._writing):  # the set still holds one that has just ended
+        if all(task.done() for task in self._writing):  # the set still holds a task that has just ended
             spawn(self._write_on(), self._writing)
 
     async def aclose(self) -> None:
-        """Take nothing over any more, and write what waits. What cannot be written now is lost."""
+        """Take over no more blobs, and write those that wait. Blobs that cannot be written now are lost."""
         self._gathered.clear()
         await cancel(self._recalls)
         await cancel(self._loads)
@@ -131,7 +133,7 @@ class SharedBlobs:
             self.failed("save")
 
     def _answer(self, scope: str, name: str, now: float) -> "asyncio.Future[bytes | None]":
-        """The answer about a name that is under way, or will be from the next turn of the event loop on."""
+        """The answer about a name that is being loaded, or will be from the next turn of the event loop on."""
         key = scope, name
         if key not in self._asked:
             loop = asyncio.get_running_loop()
@@ -143,7 +145,7 @@ class SharedBlobs:
         return self._asked[key]
 
     def _ask(self, ended: object = None) -> None:
-        """Begin as many calls as may be under way; ``ended`` is one that has ended."""
+        """Begin as many calls as may run at once. ``ended`` is a call that has ended."""
         while self._gathered and len(self._loads) < _MOST_LOADS:
             scope, names = self._gathered.popitem(last=False)
             if left := names[_MOST_NAMES:]:
@@ -164,7 +166,7 @@ class SharedBlobs:
         finally:
             for name in names:
                 answer = self._asked.pop((scope, name))
-                if answer.done():  # whoever waited for it was cancelled
+                if answer.done():  # the task that waited for it was cancelled
                     continue
                 if found is not None:
                     answer.set_result(found[name])
@@ -189,8 +191,8 @@ class SharedBlobs:
             pause_s = gather_s if await self._write_all() else max(gather_s, _SAVE_PAUSE_S)
 
     async def _write_all(self) -> bool:
-        """Write what waits by now; False where the store could not take all of it: that waits again, unless a newer
-        version does."""
+        """Write the blobs that wait now. The result is False if the store could not take all of them. The others then
+        wait again, unless a newer version waits."""
         taken, self._waiting = self._waiting, self._empty()
         calls = list(_parts(taken))
         for start in range(0, len(calls), _MOST_SAVES):
@@ -216,7 +218,7 @@ class SharedBlobs:
 
 
 def _parts(keys: Iterable[Key]) -> Iterator[tuple[str, list[str]]]:
-    """The names of each scope, so many at once as one call takes."""
+    """The names of each scope, in parts of at most as many names as one call takes."""
     by_scope: dict[str, list[str]] = {}
     for scope, name in keys:
         by_scope.setdefault(scope, []).append(name)

@@ -1,4 +1,5 @@
-"""Structured context for the live proxy: large work is done beside the event loop, state is touched on it alone."""
+"""Structured context for the live proxy. Large work is done beside the event loop; state is touched only on the event
+loop."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -29,10 +30,10 @@ from proxy.telemetry.metrics import Metrics
 
 _BYTES_PER_FILE = 2_000
 _BYTES_PER_CHAR = 30
-"""About what the index takes for a file that it knows, and for a character of one that it does not, in bytes of other
-reading."""
+"""About how much work the index has for a file that it knows, and for a character of a file that it does not know. The
+unit is the work of reading one byte of other text."""
 _BYTES_PER_PANEL = 20_000
-"""About what it takes to place and write a panel, however short it is, in bytes of other reading."""
+"""About how much work it is to place and write a panel of any length, in the work of reading one byte of other text."""
 
 
 class StructuredChats:
@@ -48,16 +49,16 @@ class StructuredChats:
         compactions: Compactions | None = None,
         sessions: SessionStore | None = None,
     ) -> None:
-        """``watch`` counts what becomes of structured context. ``texts`` keeps in the store what clients send, and
-        ``sessions`` what is remembered of conversations; None: in memory only. ``compactions`` compacts conversations;
-        None: that is not allowed."""
+        """``watch`` counts what becomes of structured context. ``texts`` keeps in the store the texts that clients
+        send, and ``sessions`` the state of conversations; None: they are kept in memory only. ``compactions`` compacts
+        conversations; None: compaction is not allowed."""
         self.compactions = compactions
         self._facts = facts or ModelFacts()
         self.assembler = assembler
         self._texts = texts
         self._sessions = sessions
         self._aside = aside
-        # A text that is built to be slow holds up other indexing, and nothing else.
+        # A text that is made to be slow holds up other indexing, and nothing else.
         self._indexing = Aside()
         self._watch = watch
 
@@ -70,9 +71,9 @@ class StructuredChats:
         keeps_state: bool = True,
         own_count: int | None = None,
     ) -> AssembledChat:
-        """The request with its context as messages; ``now`` is when it arrived, in unix seconds. Its review and its
-        panels are the session's from now on, if it ``keeps_state``. ``own_count`` of its messages are the client's,
-        behind those of the operator's; None: all. Raises InvalidRequest, PayloadTooLarge, MissingContent."""
+        """The request with its context as messages. ``now`` is when it arrived, in unix seconds. The session takes over
+        its review and its panels if it ``keeps_state``. ``own_count`` of its messages are the client's, and stand after
+        those of the operator; None: all are the client's. Raises InvalidRequest, PayloadTooLarge, MissingContent."""
         size, assembler = work_in(sent.body), self.assembler
         try:
             request = await self._aside.run_large(size, partial(assembler.read, sent, own_count))
@@ -90,8 +91,8 @@ class StructuredChats:
             assembler.give_aliases(resolved)
         symbols = await self._indexed(resolved)
         context, board = assembler.context(resolved, symbols, keeps_state=keeps_state), session.board
-        # A short body may name long texts, and a first request thousands of files: to read them here would hold up
-        # every other client.
+        # A short body may name long texts, and a first request may name thousands of files. To read them here would
+        # hold up every other client.
         size = max(size, context.chars) + _BYTES_PER_PANEL * len(form.panels)
         chat, counted, blocks = await self._aside.run_large(size, partial(assembler.assembled, resolved, context, now))
         assembler.remember(resolved, chat, counted, blocks, keeps_state=keeps_state)
@@ -118,7 +119,7 @@ class StructuredChats:
             self._watch.panels(kind, state, by=count)
 
     async def aclose(self) -> None:
-        """Write what waits to be written, and end the threads, once their work is done."""
+        """Write what waits to be written, and end the threads once their work is done."""
         if self._sessions is not None:
             await self._sessions.aclose()
         if self._texts is not None:
@@ -126,7 +127,7 @@ class StructuredChats:
         self._indexing.close()
 
     async def _resolved(self, request: SentContext, principal: Principal) -> Resolved:
-        """The request with its texts: those in memory, and else those in the store. Raises MissingContent."""
+        """The request with its texts, which come from memory, or else from the store. Raises MissingContent."""
         resolve = partial(self.assembler.resolve, scope=principal.scope, hint=principal.session_hint)
         if self._texts is None:
             return resolve(request)
@@ -144,7 +145,7 @@ class StructuredChats:
         return resolved
 
     async def _indexed(self, resolved: Resolved) -> SymbolMap:
-        """The symbols; without an index, or where it fails, those that the client has sent."""
+        """The symbols. If there is no index, or if it fails, these are the symbols that the client has sent."""
         shown = resolved.form.context
         with suppress_and_log("context.index"):
             size = sum(_BYTES_PER_CHAR * len(file.text or "") + _BYTES_PER_FILE for file in resolved.form.context.files)
@@ -177,13 +178,13 @@ class StructuredChats:
         counted: Callable[[Usage | None], Sequence[Change]],
         usage: Usage | None,
     ) -> Sequence[Change]:
-        """The exchange counts, and other processes hear of it."""
+        """The exchange counts. The change is written to the store for other processes."""
         moved = counted(usage)
         sessions.changed(chat.scope, chat.session)
         return moved
 
     async def breakdown(self, chat: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
-        """Contents of the request at this deployment, as a value for JSON."""
+        """The contents of the request at this deployment, as a value for JSON."""
         most_input, most_output = self._facts.limits(deployment)
         session = self.assembler.sessions.session(chat.scope, chat.session)
         about = Circumstances(
@@ -202,5 +203,5 @@ class StructuredChats:
 
 
 def _size(chat: AssembledChat) -> int:
-    """How much there is to arrange, in bytes of reading."""
+    """How much work the arrangement is, in the work of reading one byte."""
     return work_in(chat.body) + _BYTES_PER_PANEL * len(chat.dialogue.panels)

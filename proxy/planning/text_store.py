@@ -1,12 +1,13 @@
-"""Keeps the texts that clients send in the store, for other workers and for the next start, where that is asked for.
+"""Keeps the texts that clients send in the store, for other workers and for the next start. It must be switched on.
 
-Texts are compressed and written behind the request that brings them; it waits for nothing. A request that names a
-digest whose text this process lacks waits a short time for the store; what has not come until then counts as missing,
-and the client sends it again. A store that is away is not waited for. Blobs stand in a scope of their own beside the
-layout state of the same client, so that in a Redis texts and layouts do not push each other out.
+Texts are compressed and written in the background: the request that brings them does not wait. A request that names a
+digest whose text this process does not have waits a short time for the store. Texts that have not come by then count as
+missing, and the client sends them again. If the store is unavailable, nothing waits for it. The blobs are in a scope of
+their own, separate from the layout state of the same client. So texts and layouts do not push each other out of a
+Redis.
 
-A text that is in use is written again some times a day, so that it ends a day after its last use at the latest, and not
-before it. Nothing is ever logged of a text.
+A text that is in use is written again several times a day, so that it expires a day after its last use at the latest,
+and not while it is in use. No part of a text is ever logged.
 """
 
 import asyncio
@@ -25,19 +26,20 @@ from proxy.storage.port import Store
 from proxy.tasks import Tasks, cancel, drain, spawn
 
 WAIT_S: Final = 0.5
-"""How long a request waits for texts. To send them again takes a client about as long."""
+"""How long a request waits for texts. A client takes about as long to send them again."""
 RENEWED_S: Final = TTL_S / 4
-"""A text that is used so long after it was written is written again."""
+"""A text that is used this long after it was written is written again."""
 
-# One piece of compression takes about 10 ms, and other work of the thread gets its turn behind it.
+# To compress one piece takes about 10 ms. After each piece, other work of the thread gets its turn.
 _PIECE_BYTES = 1 << 20
-# So many names are asked for at once: their texts take 100 MiB at most.
+# This many names are asked for in one call. Their texts take 100 MiB at most.
 _NAMES_AT_ONCE = 50
-# The texts of one request beyond that are missing.
+# Texts of one request beyond this size count as missing.
 _MOST_RECALLED_BYTES = 64 << 20
 _RECALLS_AT_ONCE = 4
 _CLOSE_S = 5.0
-# When texts were written. An entry takes 400 bytes, about: a twentieth of the room for layout state.
+# The most texts whose time of writing is remembered. One entry takes about 400 bytes, so that all entries take at most
+# a twentieth of the room for layout state.
 _MOST_SAVED = 100_000
 _SAVED_SHARE = 8_000
 
@@ -46,8 +48,8 @@ _Key = tuple[str, str]
 
 
 class TextStore:
-    """Reads and writes the texts of one store. ``failed`` is told which operation could not be done, or came too late;
-    ``now`` gives unix seconds."""
+    """Reads and writes the texts of one store. ``failed`` is called with the operation that could not be done or came
+    too late. ``now`` gives unix seconds."""
 
     def __init__(
         self,
@@ -59,8 +61,8 @@ class TextStore:
         is_shared: bool,
         memory_bytes: int = 512 << 20,
     ) -> None:
-        """``memory_bytes`` is the room for the layout state beside it. Of as much, a sixteenth may wait to be
-        compressed, and a sixteenth to be written."""
+        """``memory_bytes`` is the room for layout state, which is separate from the texts. Texts of a sixteenth of this
+        size may wait to be compressed, and of another sixteenth to be written."""
         self._now = now
         self._failed = failed
         self._aside = aside
@@ -71,7 +73,7 @@ class TextStore:
         self._packing: Tasks = set()
 
     def keep(self, scope: str, form: StructuredForm) -> None:
-        """Write what a request shows in the background, unless it was written a short time ago."""
+        """Write the texts that a request shows in the background, unless they were written a short time ago."""
         now = self._now()
         for digest, text in texts_of(form):
             saved_at = self._saved.get((scope, digest))
@@ -81,7 +83,7 @@ class TextStore:
         self._pack_behind()
 
     async def recall(self, scope: str, digests: Sequence[str]) -> Mapping[str, str]:
-        """The texts of these digests, as far as the store has them and gives them in time."""
+        """The texts of these digests that the store has and delivers in time."""
         found: dict[str, str] = {}
         left = deque(digests)
         if not self._blobs.is_away and not await self._blobs.recall(partial(self._learn, scope, left, found), WAIT_S):
@@ -112,7 +114,7 @@ class TextStore:
                 self._saved.put((scope, digest), now)
 
     def _piece(self) -> dict[_Key, str]:
-        """Take what has waited for the longest time."""
+        """Take the texts that have waited longest."""
         texts: dict[_Key, str] = {}
         size = 0
         while self._waiting and size < _PIECE_BYTES:
@@ -123,7 +125,7 @@ class TextStore:
         return texts
 
     async def _learn(self, scope: str, left: deque[str], found: dict[str, str]) -> None:
-        """Ask for these digests, as long as there are some left."""
+        """Ask for these digests until none is left."""
         room = _MOST_RECALLED_BYTES
         async with self._turns:
             while left and room > 0:
@@ -139,7 +141,7 @@ class TextStore:
                     room -= getsizeof(kept.text)
 
     def _note(self, scope: str, digest: str, kept: KeptText | None) -> None:
-        """What the store has lost is written again with its next use."""
+        """Note what the store has of a text. A text that the store has lost is written again at its next use."""
         if kept is None:
             self._saved.pop((scope, digest), None)
         else:
@@ -155,6 +157,6 @@ def _packed(texts: Mapping[_Key, str], now: float) -> dict[_Key, bytes]:
 
 
 def _unpacked(digests: Sequence[str], blobs: Mapping[str, bytes]) -> dict[str, KeptText]:
-    """The texts that are what they are named."""
+    """The texts whose digest is the one by which they are named."""
     found = {digest: unpacked(blobs[name], digest) for digest in digests if (name := blob_name(digest)) in blobs}
     return {digest: kept for digest, kept in found.items() if kept is not None}

@@ -1,7 +1,8 @@
 """The token factors of models at their upstreams, in memory and in the store that lasts.
 
-Each principal's scope has a factor of its own for each model, so that no client's texts change what another one's
-requests may hold. A scope that has not learnt one begins with the model's, which all scopes teach.
+Each principal's scope has a factor of its own for each model, so that the texts of one client do not change how much
+the requests of another client may hold. A scope without a factor begins with the model's factor, which learns from all
+scopes.
 """
 
 import asyncio
@@ -15,11 +16,12 @@ from proxy.ports import Deployment
 
 _MOST_FACTORS = 4_096
 _ALL = "models"
-"""The scope of what all scopes have taught; the scopes of principals are digests."""
+"""The scope of the factors that learn from all scopes. The scopes of principals are digests."""
 
 
 class TokenFactors:
-    """What is known of how models count. ``shared`` is what other workers and the next start know; None: nothing."""
+    """The known factors of how models count tokens. ``shared`` holds the factors for other workers and the next start;
+    None: they are not shared."""
 
     def __init__(self, shared: SharedLayoutStore | None = None, now: Callable[[], float] = float) -> None:
         self._shared = shared
@@ -27,8 +29,8 @@ class TokenFactors:
         self._factors: LastUsed[tuple[str, str], TokenFactor] = LastUsed(_MOST_FACTORS)
 
     async def known(self, deployment: Deployment, scope: str, size: int = 0) -> TokenFactor:
-        """The factor by which the proxy's count is multiplied, as the store knows it where a ``size`` is given: the
-        request's in bytes, which decides how long it waits."""
+        """The factor by which the proxy's count is multiplied. If a ``size`` is given, the store is read first.
+        ``size`` is the request's size in bytes, which decides how long it waits."""
         both = self._both(deployment, scope)
         if self._shared is not None and size:
             now = self._now()
@@ -44,7 +46,7 @@ class TokenFactors:
                 self._shared.keep(name, factor.packed(), self._now())
 
     def _both(self, deployment: Deployment, scope: str) -> dict[str, TokenFactor]:
-        """The scope's factor, and that of all, by their scopes."""
+        """The factor of this scope and the factor of all scopes, by scope."""
         name = "f" + digest(f"{deployment.id or deployment.name}/{deployment.model}".encode()).hex()
         keys = [(scope, name), (_ALL, name)]
         for key in keys:

@@ -1,6 +1,6 @@
-"""What a request used, for the client that asks for it in its answer, and for the operator who watches in a terminal.
+"""Reports what a request used: in the answer for a client that asks for it, and in a terminal for the operator.
 
-It holds figures and the names of tiers and kinds, and no text.
+A report holds figures and the names of tiers and kinds, and no text.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -26,7 +26,7 @@ _MODEL_CHARS = 200
 
 
 class TokenUsage:
-    """Implements ``UsageReports`` of the engine. ``so_far`` says what a session had used before; None: sessions are not
+    """Implements ``UsageReports`` of the engine. ``so_far`` says what a session has used before; None: sessions are not
     counted."""
 
     def __init__(self, facts: ModelFacts, aside: Aside, so_far: Callable[[str], SessionSums] | None) -> None:
@@ -35,7 +35,8 @@ class TokenUsage:
         self._so_far = so_far
 
     def of(self, exchange: Exchange) -> Awaitable[dict[str, Any]]:
-        """What an exchange used that was just booked. Its session is read at once: this exchange is not in it yet."""
+        """The report of an exchange that has just been booked. Its session's sums are read at once, while this exchange
+        is not in them yet."""
         plan, session = exchange.planned.plan, None
         if self._so_far is not None and plan is not None and plan.session:
             before = self._so_far(plan.session)
@@ -63,8 +64,8 @@ class TokenUsage:
 
 
 class UsageFollower:
-    """Implements ``Follower`` of the engine: ``show`` gets the report of each chat exchange that a client had. Where
-    they come faster than they can be measured, some are left out."""
+    """Implements ``Follower`` of the engine. ``show`` is called with the report of each chat exchange of a client. If
+    exchanges come faster than they can be measured, some are left out."""
 
     def __init__(self, reports: TokenUsage, show: Callable[[Mapping[str, Any]], None]) -> None:
         self._reports = reports
@@ -107,8 +108,8 @@ def _session(sums: SessionSums) -> dict[str, Any]:
 
 
 def _tiers(inventory: Inventory) -> list[dict[str, Any]]:
-    """The tiers in which anything stands, the most stable one first, as in the breakdown but without single items.
-    Tokens are our own count."""
+    """The tiers that are not empty, the most stable one first. The form is that of the breakdown, without single items.
+    The tokens are the proxy's own count."""
     found: dict[Tier, dict[str, dict[str, Any]]] = {tier: {} for tier in inventory.tier_tokens()}
     for section in inventory.sections:
         kind = found[section.tier].setdefault(section.kind, {"type": section.kind, "tokens": 0, "count": 0})

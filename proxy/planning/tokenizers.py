@@ -10,7 +10,7 @@ import tiktoken
 
 from proxy.core.request.tokens import Encode, bytes_over_four
 
-# tiktoken keeps an encoding under the SHA-1 of the address it came from; litellm's wheel carries the files that way.
+# tiktoken names the file of an encoding by the SHA-1 of its download address. litellm's wheel contains such files.
 _O200K_ADDRESS = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
 _O200K_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 
@@ -27,14 +27,14 @@ _O200K_PATTERN = "|".join(
     ]
 )
 
-# One run of letters without a break costs more than linear time; real text never comes near this length.
+# One run of letters without a break takes more than linear time. Such runs in real text are never nearly this long.
 _SLICE_CHARS = 100_000
 
 
 @cache
 def local_encode() -> Encode:
-    """A token counting function: o200k_base where its file is on this machine, else UTF-8 bytes / 4. It takes a moment
-    to load, so a process loads it once."""
+    """A token counting function: o200k_base if its file is on this machine, and otherwise UTF-8 bytes / 4. It takes a
+    moment to load, so a process loads it once."""
     path = _encoding_file()
     if path is None:
         return bytes_over_four
@@ -52,14 +52,14 @@ def local_encode() -> Encode:
 
 
 def local_tokens(text: str) -> int:
-    """The tokens of a text by ``local_encode``, which the first call loads: a fifth of a second and 70 MB that a proxy
-    does without until a text comes whose tokens cannot be estimated."""
+    """The tokens of a text by ``local_encode``. The first call loads it, which takes a fifth of a second and 70 MB. So
+    a proxy does not load it until a text comes whose tokens cannot be estimated."""
     return local_encode()(text)
 
 
 @lru_cache(maxsize=1000)
 def is_counted_by(model: str) -> bool:
-    """Whether the tokenizer of this model is the one that ``local_encode`` counts with."""
+    """Whether this model uses the tokenizer with which ``local_encode`` counts."""
     try:
         return (
             tiktoken.encoding_name_for_model(model.rsplit("/", 1)[-1]) == "o200k_base" and _encoding_file() is not None
@@ -79,7 +79,7 @@ def _encoding_file() -> Path | None:
 
 
 def _ranks(data: bytes) -> dict[bytes, int]:
-    """The file holds a base64 token and its rank a line. The decoder of ``binascii`` is called without the checks of
-    ``base64``, which cost more than the decoding of 200,000 short words."""
+    """The ranks in the file. Each line holds a base64 token and its rank. The decoder of ``binascii`` is called
+    directly, without the checks of ``base64``: for 200,000 short words they cost more than the decoding."""
     words = data.split()
     return dict(zip(map(binascii.a2b_base64, words[::2]), map(int, words[1::2]), strict=True))

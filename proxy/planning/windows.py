@@ -1,9 +1,9 @@
 """Fits requests to the context windows of their models, and learns how a model counts its tokens.
 
-Tokens are counted with the model's tokenizer (o200k, where the proxy has it), each text once. A token has at least one
-byte, so a request that has fewer bytes than the budget has tokens fits without a count, and is sent as it came: the
-sizes that are logged of it are estimates. A model may count others than the proxy does: what providers report and
-refuse is compared with the proxy's count (``proxy.planning.token_factors``).
+Tokens are counted with the model's tokenizer (o200k, if the proxy has it), each text once. A token has at least one
+byte, so a request with fewer bytes than the budget has tokens fits without a count. It is sent as it came, and the
+sizes that are logged for it are estimates. A model may count differently from the proxy: the counts that providers
+report, and their refusals, are compared with the proxy's count (``proxy.planning.token_factors``).
 """
 
 import math
@@ -46,7 +46,7 @@ _OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens")
 _UNLIMITED = 1 << 50
 _MOST_COUNTS = 100_000
 _LARGE_NEW_BYTES = 32 << 10
-"""About 4 ms of counting: above that it is done beside the event loop."""
+"""About 4 ms of counting. More than that is counted beside the event loop."""
 _JOINT = "\n\n"
 _COMPONENTS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -62,8 +62,8 @@ _COMPONENTS: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 
 class ContextWindows:
-    """Fits requests to their windows. Messages come from the planner's reader, which remembers them; ``encode`` counts
-    tokens as the model does, or as nearly as is known."""
+    """Fits requests to their windows. Messages come from the planner's reader, which remembers them. ``encode`` counts
+    tokens as the model does, or as closely as possible."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class ContextWindows:
         scope: str = "",
     ) -> Fitted:
         """The request as it is sent. A body that only the proxy cannot read is left as it is. Raises ContextTooLong and
-        InvalidRequest; nothing is changed by then."""
+        InvalidRequest; in these cases nothing has been changed."""
         if composed.profile is None:
             return Fitted(parsed.body)
         inset = composed.inset.followed_by(deployment.reminder)
@@ -118,8 +118,8 @@ class ContextWindows:
         scale: float = 1.0,
         scope: str = "",
     ) -> Fitted:
-        """A request for a completion as it is sent. Raises ContextTooLong, and InvalidRequest where its prompt
-        cannot be shortened and might not fit."""
+        """A request for a completion as it is sent. Raises ContextTooLong, and InvalidRequest if its prompt cannot be
+        shortened and might not fit."""
         job = _Job(profile, WindowParts(), Inset(), scale, 1.0, self._texts)
         budget, known = await self._budget(parsed, deployment, job, scope)
         most = _UNLIMITED if budget is None else int(budget.prompt_tokens / known.value)
@@ -135,15 +135,15 @@ class ContextWindows:
         return Fitted(splice(parsed.body, parsed.members, found.changes), found.edits, sizes, found.sent_tokens)
 
     async def _fitted(self, parsed: ParsedBody, deployment: Deployment, job: "_Job", scope: str) -> FittedMessages:
-        """The request's messages, fitted, with their sizes as the model counts them; large ones beside the event loop.
-        ``sent_tokens`` is 0 where nothing is learnt of the count. Raises Unreadable."""
+        """The request's messages, fitted, with their sizes as the model counts them. Large requests are fitted beside
+        the event loop. ``sent_tokens`` is 0 if nothing can be learnt from the count. Raises Unreadable."""
         await read_ahead(self._reader, self._aside, parsed)
         transcript = self._reader.read(parsed)
         tools = self._reader.read_tools(parsed.members.get("tools"))
         budget, known = await self._budget(parsed, deployment, job, scope)
         messages = await self._fitted_by(parsed, transcript, tools, replace(job, factor=known.value), budget)
         if messages.excess_tokens and known.is_guess:
-            # The guess leaves out what may be too much; it does not refuse what the model may take.
+            # The guess may leave out what might not fit, but it must not refuse a request that the model may accept.
             sure = replace(job, factor=known.measured)
             messages = await self._fitted_by(parsed, transcript, tools, sure, budget)
         return messages
@@ -170,7 +170,7 @@ class ContextWindows:
     async def _estimated(
         self, parsed: ParsedBody, transcript: Transcript, tools: Sequence[Element], job: "_Job"
     ) -> FittedMessages:
-        """The messages of a request that fits whatever its texts are. Raises Unreadable."""
+        """The messages of a request that certainly fits, whatever its texts are. Raises Unreadable."""
         counter = self._reader.counter.fork()
 
         def count(text: str) -> int:
@@ -206,7 +206,8 @@ class ContextWindows:
     async def _budget(
         self, parsed: ParsedBody, deployment: Deployment, job: "_Job", scope: str
     ) -> tuple[Budget | None, TokenFactor]:
-        """The request's budget, and how the model counts: where the request may not fit, the store is asked."""
+        """The request's budget, and the factor by which the model counts. If the request may not fit, the store is
+        asked for the factor."""
         reads, writes = self._facts.limits(deployment)
         asked = {name: parsed.members[name] for name in _OUTPUT_LIMITS if name in parsed.members}
         demand = demand_of("POST", "/chat/completions", asked)
@@ -226,14 +227,14 @@ class ContextWindows:
         self._factors.teach(deployment, scope, lambda factor: factor.learn(fitted.counted_tokens, usage.prompt))
 
     def refused(self, deployment: Deployment, fitted: Fitted, tokens: int | None, *, scope: str = "") -> None:
-        """The upstream has refused a request that was ``fitted`` as too large, and names its ``tokens``, or does not:
-        learn from that."""
+        """The upstream has refused a ``fitted`` request as too large: learn from that. ``tokens`` is the size that the
+        upstream names; None: it names none."""
         self._factors.teach(deployment, scope, lambda factor: factor.refused(fitted.counted_tokens, tokens))
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What one request is fitted by."""
+    """The values by which one request is fitted."""
 
     profile: CapabilityProfile
     parts: WindowParts
@@ -251,7 +252,7 @@ def _counted_messages(
     prompt_tokens: int,
     exact: ExactTokens,
 ) -> FittedMessages:
-    """The messages of a request, of which some have ``known`` tokens. Raises Unreadable."""
+    """The fitted messages of a request. Some of its messages have ``known`` tokens. Raises Unreadable."""
 
     def recount(raw: bytes, is_newest: bool) -> int:
         return exact.of_written(with_inset(raw, job.inset) if is_newest else raw)
@@ -268,16 +269,16 @@ def _counted_messages(
     )
     messages = fitted_messages(transcript, job.parts, terms)
     if prompt_tokens == _UNLIMITED and job.scale < 1.0:
-        # Nobody knows the window; what was refused was too large for it.
+        # The window is unknown, but the refused request was too large for it.
         smaller = int(messages.sent_tokens * job.scale)
         messages = fitted_messages(transcript, job.parts, replace(terms, prompt_tokens=smaller))
     return messages
 
 
 def _fits_for_certain(parsed: ParsedBody, transcript: Transcript, job: _Job, prompt_tokens: int) -> bool:
-    """Whether the request fits by its bytes alone: a token has at least one, and the JSON of a text no fewer than the
-    text. What stands around a message in the body has more bytes than the message has tokens besides its texts.
-    Documents are written into JSON here, where they may become longer: they are counted."""
+    """Whether the bytes alone show that the request fits. A token has at least one byte, and the JSON of a text has no
+    fewer bytes than the text. The JSON around a message has more bytes than the message has tokens besides its texts.
+    Documents are counted instead: they are written into JSON here, and may become longer by that."""
     most = job.profile.tail_messages
     if job.parts.virtual_files or (most is not None and len(transcript.messages) - transcript.preamble > most):
         return False
@@ -289,13 +290,13 @@ def _fits_for_certain(parsed: ParsedBody, transcript: Transcript, job: _Job, pro
 
 
 def _framing_bytes(texts: WindowTexts) -> int:
-    """What is written around all parts, at most."""
+    """The most bytes that are written around all parts."""
     words = (*texts.above.values(), texts.summary_ok)
     return sum(len(utf8(text)) + len(_JOINT) + MESSAGE_OVERHEAD_TOKENS for text in words)
 
 
 def _bytes(job: _Job) -> int:
-    """Those of all texts that are put into the messages, in UTF-8."""
+    """The bytes of all texts that are put into the messages, in UTF-8."""
     parts, inset = job.parts, job.inset
     texts = (parts.instruction, parts.selection, parts.prefix, parts.suffix, parts.summary, inset.before, inset.after)
     files = sum(len(utf8(file.content)) + len(utf8(file.id)) for file in parts.virtual_files)
@@ -316,7 +317,7 @@ def _sizes(messages: FittedMessages, budget: Budget | None, factor: float) -> di
 
 
 def _unread(parsed: ParsedBody, parts: WindowParts) -> Fitted:
-    """A request that only the proxy cannot read passes as it is, unless parts of it would be lost."""
+    """A request that only the proxy cannot read. It is sent as it is, unless parts of it would be lost."""
     if parts == WindowParts(profile=parts.profile):
         return Fitted(parsed.body)
     raise InvalidRequest(
@@ -327,7 +328,7 @@ def _unread(parsed: ParsedBody, parts: WindowParts) -> Fitted:
 
 
 def _too_long(sizes: Mapping[str, int]) -> ContextTooLong:
-    """The refusal, in the words that clients know from OpenAI, with the sizes."""
+    """The refusal with the sizes, in the words that clients know from OpenAI."""
     has = ", ".join(f"{sizes[name]} in {words}" for name, (words, _) in _COMPONENTS.items() if name in sizes)
     advice = _COMPONENTS[max(_COMPONENTS, key=lambda name: sizes.get(name, 0))][1]
     return ContextTooLong(

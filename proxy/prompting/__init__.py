@@ -2,8 +2,8 @@
 
 ``sources`` finds the folders, plugins and fragments, and makes a snapshot of them, which never changes and has a
 version; ``files`` reads a Markdown file with its front matter; ``templates`` compiles and renders Jinja. ``registry``
-follows the files beside the event loop and puts a new snapshot in the place of the old one, or keeps the old one where
-a file is broken.
+follows the files beside the event loop. It replaces the old snapshot by a new one, or keeps the old one if a file is
+broken.
 
 The engine calls ``composer`` for each chat request: ``rules`` finds the terms of the request (what the configuration
 says, and what the client may choose of it), and the composer remembers what it has composed by them.

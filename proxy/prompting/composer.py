@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 32 << 20
 MOST_CHARS = 1 << 20
-"""The longest texts of a composition together: the bounds of templates hold for each of them alone."""
+"""The greatest length of all texts of a composition together. The bounds of templates hold for each text alone."""
 _MANY = 50
-"""With more prompts than this a composition that is not known is made beside the event loop."""
+"""With more prompts than this, a new composition is made beside the event loop."""
 
 
 def _effort(terms: PromptTerms, prompts: Sequence[Prompt]) -> int:
-    """The size of the work, in bytes. The values of clients decide how long patterns and loops take, so that the
-    operator's own texts say little of it."""
+    """The size of the work, in bytes. The values of clients decide how long patterns and loops take, so the operator's
+    own texts say little about it."""
     return LARGE_BYTES if terms.is_of_client or len(prompts) > _MANY else sum(len(prompt.text) for prompt in prompts)
 
 
@@ -76,15 +76,15 @@ _MISTAKES: Mapping[str, str] = {
     "bad_condition": "one of its conditions cannot be evaluated",
     "render_error": "its template cannot be rendered in this context",
 }
-"""The reasons that are worth a warning; a condition that does not hold is not."""
+"""The reasons that are worth a warning. A condition that does not hold is not."""
 
 
 class Composer:
     """Implements ``engine.ports.Composer``."""
 
     def __init__(self, rules: Rules, snapshot: "Callable[[], Snapshot]", metrics: Metrics, aside: Aside) -> None:
-        """``rules`` hold for all requests that begin until a reload puts others in their place. ``snapshot`` gives the
-        prompts that are in force; it is asked where the rules may compose any."""
+        """``rules`` hold for all requests that begin before a reload replaces them. ``snapshot`` gives the prompts that
+        are in force. It is called only if the rules may compose any."""
         self.rules = rules
         self._snapshot = snapshot
         self._metrics = metrics
@@ -106,7 +106,7 @@ class Composer:
             body, found, version = await self._with_prompts(request, terms, has_parts=has_parts)
         except ProxyError:
             raise
-        except Exception as error:  # noqa: BLE001 - a surprise ends as the configuration says for every failure
+        except Exception as error:  # noqa: BLE001 - the configuration decides how every failure is treated
             self._failed(terms, error)
             return plain
         self._metrics.composed("composed")
@@ -147,7 +147,7 @@ class Composer:
         return terms, ComposedRequest(profile=profile, parts=parts)
 
     def _check_names(self, asked: ClientWish, terms: PromptTerms) -> None:
-        """Raises InvalidRequest for a persona or a profile that the client may choose and that there is not."""
+        """Raises InvalidRequest for a persona or a profile that the client may choose and that does not exist."""
         prompts = (*(self._snapshot().prompts if self.rules.may_compose else ()), *asked.extras)
         may_choose, allowed = self.rules.windows.may_choose, terms.allowed
         personas = {one.id.removeprefix(PERSONA_PREFIX) for one in prompts if one.id.startswith(PERSONA_PREFIX)}
@@ -161,8 +161,8 @@ class Composer:
     async def _with_prompts(
         self, request: ComposeRequest, terms: PromptTerms, *, has_parts: bool
     ) -> tuple[bytes | None, Inset, str]:
-        """The body with the system text in it, what is put around its newest user message, and the version of the
-        prompts. Raises PromptFailure, Unreadable, InvalidRequest."""
+        """The body with the system text in it, the texts that are put around its newest user message, and the version
+        of the prompts. Raises PromptFailure, Unreadable, InvalidRequest."""
         snapshot = self._snapshot()
         composition = await self.composition(terms, snapshot)
         if composition.is_empty:
@@ -182,8 +182,8 @@ class Composer:
         return body, inset, snapshot.version
 
     async def composition(self, terms: PromptTerms, snapshot: "Snapshot") -> Composition:
-        """The composition by these terms, which is made once as long as it is remembered. Raises PromptFailure where it
-        is too long, or where the terms are strict."""
+        """The composition by these terms, which is made once and then remembered for a time. Raises PromptFailure if it
+        is too long, or if a prompt fails under strict terms."""
         name = digest(snapshot.version.encode(), _fingerprint(terms))
         known = self._known.get(name)
         if known is not None:
@@ -209,8 +209,8 @@ class Composer:
                 self._warn(f"{reason}:{prompt}", "prompt %r is left out of requests: %s", prompt, _MISTAKES[reason])
 
     def _tell(self, seen: Seen, own: Collection[str]) -> None:
-        """Report the prompts that break caches. ``own`` are the ids of the operator's: names that clients choose are
-        neither labels nor logged, and they may be of the conversation's request before."""
+        """Report the prompts that break caches. ``own`` are the ids of the operator's prompts. Names that clients
+        choose are neither labels nor logged, and they may come from the conversation's previous request."""
         for name in seen.changed:
             self._metrics.prompt_changed(name if name in own else "extra")
         for name in seen.volatile:
@@ -229,8 +229,8 @@ class Composer:
             _log.warning(message, *values)
 
     def _failed(self, terms: PromptTerms, error: Exception) -> None:
-        """Log and count a failure. Raises InvalidRequest, PromptInvalid where the request is refused for it: always
-        where the mistake is the client's."""
+        """Log and count a failure. Raises InvalidRequest or PromptInvalid if the request is refused for it, which is
+        always so if the mistake is the client's."""
         is_client = isinstance(error, PromptFailure) and error.is_client
         if isinstance(error, PromptFailure) and not is_client:
             self._warn(f"failed:{error.prompt_id}", "prompt %r cannot be composed: %s", error.prompt_id, error.why)
@@ -249,9 +249,9 @@ class Composer:
 
 
 def _written(parsed: ParsedBody, system: str, inset: Inset, *, has_parts: bool) -> tuple[bytes | None, Inset]:
-    """The body with the system text, None where there is none, and the texts that are still to be put around the newest
-    user message. If no user message can have them they are part of the system text: a client that asks in another role,
-    or without a text, is not without them. Raises Unreadable, InvalidRequest."""
+    """The body with the system text (None if there is no such text), and the texts that must still be put around the
+    newest user message. If no user message can have them, they are part of the system text: they are also sent if a
+    client asks in another role, or without a text. Raises Unreadable, InvalidRequest."""
     check_spelling(parsed)
     if inset and not (has_parts or takes_inset(parsed)):
         system, inset = "\n\n".join(filter(None, (system, inset.before, inset.after))), Inset()
@@ -259,7 +259,7 @@ def _written(parsed: ParsedBody, system: str, inset: Inset, *, has_parts: bool) 
 
 
 def _opening(parsed: ParsedBody, hint: str) -> bytes:
-    """The identity of a conversation: the name that its client gives it, or else how it begins."""
+    """The identity of a conversation: the name that its client gives it, or else its beginning."""
     if hint:
         return digest(b"hint", hint.encode("utf-8", "surrogatepass"))
     return digest(b"opening", *(bytes(memoryview(raw)[:_OPENING_BYTES]) for raw in islice(parsed.raws(), 2)))

@@ -1,7 +1,7 @@
 """Reads prompts from Markdown files with front matter.
 
-A file is read whole or refused whole, with the file's path and the field in the message. The front matter is read as a
-configuration is: a few lines cannot stand for millions of values.
+A file is read whole or refused whole, with the file's path and the field in the message. The front matter is read in
+the same way as a configuration: a few lines cannot stand for millions of values.
 """
 
 import os
@@ -35,7 +35,7 @@ from proxy.settings.messages import ConfigError
 from proxy.settings.yaml_file import value_of
 
 SHIPPED = Path(proxy.__file__).parent.parent / "prompts"
-"""The folder of the prompts that come along, beside the package."""
+"""The folder of the shipped prompts, beside the package."""
 MOST_BYTES = 256 << 10
 """The largest file that is read."""
 MOST_FRONT_CHARS = 32 << 10
@@ -91,8 +91,8 @@ class _Front(Struct, forbid_unknown_fields=True):
 
 
 def markdown_files(folder: Path) -> list[FileState]:
-    """The Markdown files of a folder and of the folders in it, by path. README files and what begins with a dot are
-    passed over, and links to folders are not followed. Raises PromptFileError where the folder cannot be read, or holds
+    """The Markdown files of a folder and of the folders in it, by path. README files and names that begin with a dot
+    are skipped, and links to folders are not followed. Raises PromptFileError if the folder cannot be read, or holds
     too many files."""
     found: list[FileState] = []
     try:
@@ -119,8 +119,8 @@ def _unreadable(error: OSError) -> NoReturn:
 
 
 def read_file(path: Path) -> Prompt | None:
-    """The prompt of a file; None where it holds a fixed text. A link to a pipe, which nobody may ever write into, is
-    not waited for. Raises PromptFileError."""
+    """The prompt of a file. None if the file holds a fixed text. Reading never waits for a link to a pipe, into which
+    nobody may ever write. Raises PromptFileError."""
     try:
         with open(path, "rb", opener=_opened) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -141,8 +141,8 @@ def _opened(path: str, flags: int) -> int:
 
 
 def read_prompt(path: Path, text: str, *, is_shipped: bool = False) -> Prompt | None:
-    """The prompt in a file's text; None where it is a fixed text: one of ``FIXED_POSITIONS``, or any other position
-    that no prompt has in the folder that comes along. Raises PromptFileError."""
+    """The prompt in a file's text. None if it is a fixed text: one with a position of ``FIXED_POSITIONS`` or, in the
+    shipped folder, any other position that no prompt has. Raises PromptFileError."""
     front, body = _parted(path, text)
     position = front.get("position") if isinstance(front, dict) else None
     is_other = isinstance(position, str) and position != "" and position not in set(Position)
@@ -172,8 +172,8 @@ def read_prompt(path: Path, text: str, *, is_shipped: bool = False) -> Prompt | 
 
 
 def checked_prompt(prompt: Prompt) -> Prompt:
-    """The prompt, where nothing about its id, its variables and its conditions is wrong in every context. Raises
-    PromptFileError."""
+    """The prompt, after a check of its id, its variables and its conditions for mistakes that do not depend on the
+    context. Raises PromptFileError."""
     if ID_PATTERN.fullmatch(prompt.id) is None:
         raise PromptFileError(f"{prompt.origin}: id: must be {ID_RULE}")
     seen: set[str] = set()
@@ -211,7 +211,7 @@ def _parted(path: Path, text: str) -> tuple[object, str]:
     if len(front) > MOST_FRONT_CHARS:
         raise PromptFileError(f"{path}: the front matter is longer than {MOST_FRONT_CHARS} characters")
     try:
-        # The line that is left empty stands for the first one of the file.
+        # The empty line replaces the first line of the file.
         return value_of("\n" + front, path), "".join(lines[end + 1 :])
     except ConfigError as error:
         raise PromptFileError("; ".join(error.problems)) from error

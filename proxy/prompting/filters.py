@@ -1,7 +1,7 @@
 """The filters and tests of templates, under Jinja's names and under those that templates of Go know.
 
-The input and the output of each are counted and bounded here, so that a filter need not care; one that may make a much
-longer text than it takes asks for its length first. None of them knows the time, chance, files or the network.
+The input and the output of each are counted and bounded here, so that a filter need not do so. A filter whose output
+may be much longer than its input checks the length first. None of them uses the time, chance, files or the network.
 """
 
 import json
@@ -19,7 +19,7 @@ _Filter = Callable[..., Any]
 
 
 def _counted(function: _Filter) -> _Filter:
-    """The filter, with the size of what it takes and of what it gives counted."""
+    """The filter, with the size of its input and of its output counted."""
 
     @pass_context
     def counted(context: Context, *args: Any, **kwargs: Any) -> Any:
@@ -56,7 +56,7 @@ def _join(value: Any, separator: Any = "", attribute: str = "") -> str:
 
 
 def _indent(value: Any, width: Any = 4, first: bool = True) -> str:
-    """Spaces in front of each line that is not empty; the first one, too, unless ``first`` is false."""
+    """Spaces in front of each line that is not empty. This includes the first line, unless ``first`` is false."""
     lines, space = text_of(value).split("\n"), " " * _whole(width, 1_000)
     bounded(sum(map(len, lines)) + len(lines) * (len(space) + 1))
     return "\n".join(space + line if line and (first or index) else line for index, line in enumerate(lines))
@@ -68,7 +68,7 @@ def _truncate(value: Any, length: Any = 255, end: Any = "...") -> str:
 
 
 def _to_json(value: Any, indent: Any = None) -> str:
-    """JSON with the order of its names as it is given. ``indent`` sets each value on a line of its own."""
+    """JSON that keeps the given order of names. ``indent`` puts each value on a line of its own."""
     step = None if indent is None else _whole(indent, 8)
     separators = (",", ":") if step is None else (",", ": ")
     return json.dumps(value, ensure_ascii=False, indent=step, separators=separators, default=_plain)
@@ -86,7 +86,7 @@ def _from_json(value: Any) -> Any:
 
 
 def _default(value: Any, other: Any = "", blank: bool = False) -> Any:
-    """``other`` for what is undefined or null; with ``blank`` for every empty value."""
+    """``other`` for an undefined value or null, and with ``blank`` for every empty value."""
     return other if isinstance(value, Undefined) or value is None or (blank and not value) else value
 
 
@@ -128,7 +128,7 @@ def _map(value: Any, *, attribute: str) -> list[Any]:
 
 
 def _chosen(*, keeps: bool) -> _Filter:
-    """A filter of the items that are true, or equal to a value; or of the others, where it does not keep them."""
+    """A filter for the items that are true, or equal to a value. If not ``keeps``, it gives the other items."""
 
     def choose(value: Any, attribute: str = "", equal_to: Any = ...) -> list[Any]:
         found = zip(items_of(value), _map(value, attribute=attribute), strict=True)

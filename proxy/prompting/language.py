@@ -1,5 +1,5 @@
-"""The language of templates: Jinja2's sandbox, without what could reach beyond a template's context or its share of
-work.
+"""The language of templates: Jinja2's sandbox, without the parts that could reach beyond a template's context or its
+share of work.
 
 Nodes that are not listed here are refused when a template is read. Constructs that may do much work count it before
 they do it: a loop for each of its rounds, a macro for each of its calls, a comparison by the size of its sides. Names
@@ -18,7 +18,7 @@ from proxy.core.prompts.prompt import RenderError
 MOST_STEPS = 50_000
 """The most work of one rendering."""
 MOST_CHARS = 256 << 10
-"""The longest text that a template may make, on the way and in the end."""
+"""The longest text that a template may make, as a result or in between."""
 MOST_CALLS_DEEP = 16
 """The most calls of macros within each other."""
 STEP_CHARS = 64
@@ -30,7 +30,7 @@ _MOST_DEPTH = 32
 
 
 def bounded(chars: int) -> int:
-    """The length of a text. Raises RenderError where it is too long."""
+    """The length of a text. Raises RenderError if it is too long."""
     if chars > MOST_CHARS:
         raise RenderError(f"the template makes a text of more than {MOST_CHARS} characters")
     return chars
@@ -52,7 +52,7 @@ class Work:
             raise RenderError(f"the template does more than {MOST_STEPS} steps")
 
     def weighed(self, value: T) -> T:
-        """The value, with everything in it counted. Raises RenderError where it is too large or no value of JSON."""
+        """The value, with everything in it counted. Raises RenderError if it is too large or no JSON value."""
         level: list[object] = [value]
         for _ in range(_MOST_DEPTH):
             self.spend(len(level) + sum(map(_steps, level)))
@@ -108,7 +108,7 @@ def work_of(context: Context) -> Work:
 
 def text_of(value: object) -> str:
     """The printed form of a value: a text as it is, a number, ``true`` or ``false``, nothing for null. Raises
-    RenderError for a list or an object, and UndefinedError for what is undefined."""
+    RenderError for a list or an object, and UndefinedError for an undefined value."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -119,8 +119,8 @@ def text_of(value: object) -> str:
 
 
 def number_of(value: Any) -> Any:
-    """The value, where it is a number and no whole number of more than 64 bits. Raises RenderError, and UndefinedError
-    for what is undefined."""
+    """The value, after a check that it is a number and no whole number of more than 64 bits. Raises RenderError, and
+    UndefinedError for an undefined value."""
     if isinstance(value, Undefined):
         return iter(value)
     if not isinstance(value, int | float) or isinstance(value, bool):
@@ -131,7 +131,7 @@ def number_of(value: Any) -> Any:
 
 
 def items_of(value: Any) -> list[Any]:
-    """The items of a list, or the names of an object. Raises RenderError, and UndefinedError for what is undefined."""
+    """The items of a list, or the names of an object. Raises RenderError, and UndefinedError for an undefined value."""
     if not isinstance(value, list | tuple | range | Mapping | Undefined):
         raise RenderError("a loop or a filter takes a list or an object")
     return list(value)
@@ -169,7 +169,7 @@ def _range(context: Context, *bounds: int) -> range:
 
 
 class PromptEnvironment(ImmutableSandboxedEnvironment):
-    """Jinja2 for prompts. ``filters`` and ``tests`` are the only ones that there are."""
+    """Jinja2 for prompts. It has only the given ``filters`` and ``tests``."""
 
     intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
 
@@ -208,7 +208,7 @@ class PromptEnvironment(ImmutableSandboxedEnvironment):
             work.calls -= 1
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Numbers; + also joins two texts or two lists, and * repeats a text."""
+        """The result of an operator on numbers. + also joins two texts or two lists, and * repeats a text."""
         is_repeated = operator == "*" and isinstance(left, str) and isinstance(right, int)
         if is_repeated:
             bounded(len(left) * right)
@@ -221,8 +221,8 @@ class PromptEnvironment(ImmutableSandboxedEnvironment):
 
 
 def check(tree: nodes.Template, environment: PromptEnvironment) -> None:
-    """Refuse constructs that are not of the language, and templates of too many parts: no step counts a part that is
-    passed once. Raises RenderError."""
+    """Refuse constructs outside of the language, and templates with too many parts, because no step counts a part that
+    is passed once. Raises RenderError."""
     level: list[nodes.Node] = [tree]
     count = 0
     for _ in range(_MOST_LEVELS):
@@ -243,7 +243,7 @@ def _check_node(node: nodes.Node, environment: PromptEnvironment) -> None:
         raise RenderError(f"{where}'{type(node).__name__.lower()}' is not available in prompts")
     if getattr(node, "dyn_args", None) or getattr(node, "dyn_kwargs", None):
         raise RenderError(f"{where}* and ** are not available in calls")
-    # Jinja misses them only when a branch is rendered.
+    # Jinja notices missing filters and tests only when their branch is rendered.
     if isinstance(node, nodes.Filter) and node.name not in environment.filters:
         raise RenderError(f"{where}there is no filter '{node.name}'")
     if isinstance(node, nodes.Test) and node.name not in environment.tests:

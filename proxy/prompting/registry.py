@@ -38,7 +38,8 @@ class Registry:
         metrics.prompt_set(self.snapshot.version)
 
     async def watch(self, look_s: float, wait: Callable[[float], Awaitable[None]]) -> None:
-        """Look again and again, with a pause of so many seconds before each time. It ends with its task."""
+        """Look at the files again and again, with a pause of ``look_s`` seconds before each time, until its task
+        ends."""
         while True:
             await wait(look_s)
             await asyncio.to_thread(self.look)
@@ -53,10 +54,10 @@ class Registry:
                 return
             held = self._sources.read(states, self._held)
             if self._sources.states() != states:
-                return  # Somebody is writing. The next look reads what is there then.
+                return  # A file is being written. The next look reads it.
             snapshot = self._sources.composed(held, self.snapshot)
         except PromptFileError as error:
-            # The same mistake is told once, however often the files are looked at.
+            # The same mistake is reported only once, however often the files are looked at.
             if str(error) != self._mistake:
                 self._mistake = str(error)
                 _log.error("the prompts are not reloaded, version %s stays in force: %s", self.snapshot.version, error)
@@ -83,8 +84,8 @@ class Registry:
 
 
 def changed_ids(before: Snapshot, after: Snapshot) -> list[str]:
-    """The ids of the prompts that are new, gone or not what they were, sorted. None of them where only fragments or
-    the order have changed."""
+    """The sorted ids of the prompts that were added, removed or changed. Empty if only fragments or the order have
+    changed."""
     old = {prompt.id: prompt for prompt in before.prompts}
     new = {prompt.id: prompt for prompt in after.prompts}
     return sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))

@@ -18,7 +18,7 @@ class Whose(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of a configuration for prompts and context windows. A reload makes new ones."""
+    """The rules of a configuration for prompts and context windows. A reload makes new rules."""
 
     prompts: PromptRules = PromptRules()
     windows: WindowRules = WindowRules()
@@ -35,9 +35,9 @@ class Rules:
         return not self.prompts.is_empty or (has_template and not self.windows.is_empty)
 
     def terms_for(self, whose: Whose, wish: ClientWish | None = None) -> tuple[PromptTerms, CapabilityProfile | None]:
-        """The terms of the request, and the profile of its context window; None: it has none. The profile that a client
-        asks for is a capability profile where there is one of that name, else it is one of the prompts alone. Raises
-        Forbidden for what the client may not choose."""
+        """The terms of the request, and the profile of its context window; None: it has none. If there is a capability
+        profile with the name that a client asks for, it is meant. Otherwise the name is a profile of the prompts alone.
+        Raises Forbidden for what the client may not choose."""
         terms = self.prompts.terms_for(*whose)
         if wish is None:
             profile = self.windows.profile_for(*whose)

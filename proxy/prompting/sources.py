@@ -1,4 +1,4 @@
-"""The sources of a registry: the folder that comes along, the operator's folders, plugins; and the snapshot of them."""
+"""The sources of a registry (the shipped folder, the operator's folders, plugins), and the snapshot of them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
@@ -27,8 +27,8 @@ Fragment = Callable[[], str]
 
 
 def registered_fragments(manager: pluggy.PluginManager) -> Mapping[str, Fragment]:
-    """The fragments of plugins and of entry points, by name. Raises PromptFileError where a name stands twice, is none,
-    or names something that cannot be loaded or called."""
+    """The fragments of plugins and of entry points, by name. Raises PromptFileError if a name occurs twice or is not
+    valid, or if its fragment cannot be loaded or called."""
     found: dict[str, Fragment] = {}
     for name, fragment in _named(manager):
         if not isinstance(name, str) or ID_PATTERN.fullmatch(name) is None:
@@ -53,7 +53,8 @@ def _named(manager: pluggy.PluginManager) -> Iterator[tuple[str, Fragment]]:
 
 
 def texts_of(fragments: Mapping[str, Fragment]) -> dict[str, str]:
-    """The texts of the fragments now. Raises PromptFileError where one fails, or gives no text or too long a one."""
+    """The present texts of the fragments. Raises PromptFileError if one fails, or gives no text or one that is too
+    long."""
     return {name: _text(name, fragment) for name, fragment in fragments.items()}
 
 
@@ -61,7 +62,7 @@ def _text(name: str, fragment: Fragment) -> str:
     try:
         text = fragment()
     except Exception as error:
-        # The type only: a message could quote a text.
+        # Only the type is shown, because a message could quote a text.
         raise PromptFileError(f"fragments: '{name}' fails ({type(error).__name__})") from error
     if not isinstance(text, str):
         raise PromptFileError(f"fragments: '{name}' gives no text")
@@ -75,8 +76,8 @@ _VERSION_BYTES = 6
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """``prompts`` stand in the order of their registration. ``version`` names what they say: equal prompts and
-    fragments have an equal version, wherever they come from."""
+    """``prompts`` are in the order of their registration. ``version`` identifies their content: equal prompts and
+    fragments have the same version, wherever they come from."""
 
     prompts: tuple[Prompt, ...]
     templates: Templates
@@ -90,7 +91,7 @@ class Snapshot:
         earlier: "Snapshot | None" = None,
     ) -> "Snapshot":
         """A snapshot of these prompts. Templates that ``earlier`` has compiled are not compiled again. Raises
-        PromptFileError where an id stands twice or a template cannot be read."""
+        PromptFileError if an id occurs twice or a template cannot be read."""
         registered = tuple(prompts)
         first: dict[str, Prompt] = {}
         for prompt in registered:
@@ -142,8 +143,8 @@ Known = Mapping[FileState, Prompt | None]
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """``folders`` stand in the order of registration; prompts of plugins come behind them. Everything here reads files
-    and calls the code of plugins, so it belongs beside the event loop."""
+    """``folders`` are in the order of registration, and prompts of plugins come after them. Everything here reads files
+    and calls the code of plugins, so it must run beside the event loop."""
 
     folders: tuple[Path, ...]
     prompts: tuple[Prompt, ...] = ()
@@ -151,21 +152,21 @@ class Sources:
 
     @classmethod
     def of(cls, folders: Sequence[Path], *, manager: pluggy.PluginManager, is_shipped: bool = True) -> "Sources":
-        """The sources of a configuration. ``is_shipped``: with the prompts that come along, in front of the others.
-        Raises PromptFileError where a plugin registers what is no prompt or no fragment."""
+        """The sources of a configuration. ``is_shipped``: with the shipped prompts, in front of the others. Raises
+        PromptFileError if a plugin registers something that is no prompt or no fragment."""
         places = (SHIPPED, *folders) if is_shipped else tuple(folders)
         return cls(places, tuple(_registered(manager)), registered_fragments(manager))
 
     def states(self) -> States:
-        """The files as they are now, each once. Raises PromptFileError where a folder cannot be read."""
+        """The files as they are now, each once. Raises PromptFileError if a folder cannot be read."""
         return tuple(dict.fromkeys(state for folder in self.folders for state in markdown_files(folder)))
 
     def read(self, states: States, known: Known) -> dict[FileState, Prompt | None]:
-        """The content of the files; those that are known are not read again. Raises PromptFileError."""
+        """The content of the files. Known files are not read again. Raises PromptFileError."""
         return {state: known[state] if state in known else read_file(state.path) for state in states}
 
     def composed(self, held: Known, earlier: Snapshot | None = None) -> Snapshot:
-        """The snapshot of what the files hold and the plugins add. Raises PromptFileError."""
+        """The snapshot of the prompts of the files and of the plugins. Raises PromptFileError."""
         prompts = [prompt for prompt in held.values() if prompt is not None]
         return Snapshot.of([*prompts, *self.prompts], texts_of(self.fragments or {}), earlier)
 

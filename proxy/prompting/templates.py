@@ -21,8 +21,8 @@ _LINE = re.compile(r"\Aline \d+")
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """The references of a template: ``names`` that it does not set itself, the dotted ``paths`` below them that it
-    spells out, and the ``fragments`` that it names."""
+    """The references of a template: the ``names`` that it does not set itself, the dotted ``paths`` below them that it
+    writes out, and the ``fragments`` that it names."""
 
     names: frozenset[str] = frozenset()
     paths: frozenset[str] = frozenset()
@@ -30,15 +30,15 @@ class Uses:
 
 
 def _paths(tree: nodes.Template) -> list[list[str]]:
-    """Every path that a template spells out, also below names of its own."""
+    """Every path that a template writes out, also below names of its own."""
     inner: set[int] = set()
-    # A path comes before those that it begins with.
+    # A path comes before the shorter paths with which it begins.
     found = tree.find_all((nodes.Getattr, nodes.Getitem, nodes.Name))
     return [path for node in found if id(node) not in inner and (path := _path(node, inner))]
 
 
 def _path(node: nodes.Node, inner: set[int]) -> list[str]:
-    """The names of a path; those behind a number or a name that is not spelled out are left off."""
+    """The names of a path. Names after a number, or after a name that is not written out, are left out."""
     steps: list[str] = []
     while not isinstance(node, nodes.Name):
         if isinstance(node, nodes.Getattr):
@@ -55,7 +55,7 @@ def _path(node: nodes.Node, inner: set[int]) -> list[str]:
 
 
 def compiled(text: str) -> tuple[Template, Uses]:
-    """The template of a text, and what it refers to. Raises RenderError where it cannot be read."""
+    """The template of a text, and its references. Raises RenderError if it cannot be read."""
     try:
         tree = _ENVIRONMENT.parse(text)
         check(tree, _ENVIRONMENT)
@@ -75,8 +75,8 @@ def compiled(text: str) -> tuple[Template, Uses]:
 
 
 class Templates:
-    """The compiled templates of a set of prompts, by their texts: a text that has changed is never taken for what it
-    was under the same id. Nothing here changes, so that any thread may render."""
+    """The compiled templates of a set of prompts, by their texts. So a changed text is never confused with the earlier
+    text of the same id. Nothing here changes, so that any thread may render."""
 
     def __init__(
         self,
@@ -119,12 +119,12 @@ class Templates:
 
 
 def in_file(error: object, prompt: Prompt) -> str:
-    """The error of a template, with the line of the prompt's file instead of the text's."""
+    """The error of a template, with the line in the prompt's file instead of the line in the text."""
     return _LINE.sub(lambda found: f"line {int(found[0][5:]) + prompt.first_line - 1}", str(error), 1)
 
 
 def unknown_names(prompt: Prompt, uses: Uses, fragments: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The references of a template that nobody defines, sorted: the kind of mistake, and a message."""
+    """The references of a template that are not defined anywhere, sorted: the kind of mistake, and a message."""
     known = {*ROOTS, *(variable.name for variable in prompt.variables)}
     for name in sorted(uses.names - known):
         why = "is neither a root of the context nor a variable of the prompt"
@@ -134,7 +134,7 @@ def unknown_names(prompt: Prompt, uses: Uses, fragments: Mapping[str, str]) -> I
 
 
 def _where(name: str, prompt: Prompt) -> str:
-    """The line in which a tag names it first, as the beginning of a message."""
+    """The first line in which a tag has the name, as the beginning of a message."""
     found = re.search(rf"\{{[{{%][^{{}}]*?\b{re.escape(name)}\b", prompt.text)
     return f"line {prompt.text.count(chr(10), 0, found.end()) + 1}: " if found is not None else ""
 

@@ -1,11 +1,12 @@
-"""Which models a request can reach: the one place that says so, for chats, raw paths, forms and compressed bodies.
+"""Finds out which models a request can reach. Only this module does so, for chats, raw paths, forms and compressed
+bodies.
 
-A request names its model in the body, in the path or in the query, and it may name more: stand-ins of a gateway
+A request names its model in the body, in the path or in the query, and it may name more models: fallbacks of a gateway
 (``models`` and ``route`` of OpenRouter, https://openrouter.ai/docs/guides/routing/model-fallbacks; ``fallbacks`` of
 LiteLLM, https://docs.litellm.ai/docs/proxy/client_side_fallbacks, and of Anthropic), presets
-(https://openrouter.ai/docs/features/presets), the model of a tool, of a session, of a transcription. A key's list and
-its budgets are held against all of them. A member that is not in the table here and may choose a model is not
-understood. Pure.
+(https://openrouter.ai/docs/features/presets), the model of a tool, of a session, of a transcription. All of them are
+checked against a key's models and its budgets. A member that may choose a model and is not in the table here counts as
+not understood. Pure.
 """
 
 import json
@@ -22,7 +23,7 @@ from proxy.core.wire.scan import folded
 
 _WORDS = ("model", "fallback", "preset")
 _BYTES = (*(word.encode() for word in _WORDS), b"\\u")
-# What a client defines for the model to fill in: a parameter of a function may well be called "model".
+# Members that a client defines for the model to fill in: a function may well have a parameter named "model".
 _FUNCTION_MEMBERS = frozenset(
     {
         "type", "function", "name", "description", "input_schema", "parameters", "strict", "cache_control",
@@ -35,7 +36,7 @@ _MOST_NAMES_BYTES = 64 << 10
 
 
 class NotUnderstood(Exception):
-    """Which models are meant cannot be told."""
+    """It cannot be told which models are meant."""
 
 
 def speaks_of_models(name: str) -> bool:
@@ -45,14 +46,14 @@ def speaks_of_models(name: str) -> bool:
 
 
 def may_choose(raw: bytes) -> bool:
-    """Whether any member within could choose a model. Quick: it looks at the bytes alone."""
+    """Whether any member within could choose a model. This is quick, because it looks only at the bytes."""
     small = raw.lower()
     return any(word in small for word in _BYTES) or not raw.isascii()
 
 
 def chooses(raw: bytes) -> bool:
-    """Whether some member within may choose a model: its name speaks of one, and it is no number and no flag. True also
-    for what cannot be read."""
+    """Whether some member within may choose a model: its name speaks of a model, and its value is no number and no
+    flag. Also true for bytes that cannot be read."""
     found: list[str] = []
 
     def look(pairs: list[tuple[str, object]]) -> list[tuple[str, object]]:
@@ -67,8 +68,8 @@ def chooses(raw: bytes) -> bool:
 
 
 def names_of(raw: bytes) -> Sequence[str]:
-    """The names that a member chooses whose value is a name, a list of names or of objects. A key of an object may be a
-    name, too: LiteLLM writes ``{"fallbacks": [{"this": ["that"]}]}``. Raises NotUnderstood."""
+    """The names that a member chooses. Its value is a name, or a list of names or of objects. A key of an object may
+    also be a name: LiteLLM writes ``{"fallbacks": [{"this": ["that"]}]}``. Raises NotUnderstood."""
 
     def parts(pairs: list[tuple[str, object]]) -> list[object]:
         return [part for name, value in pairs for part in ((value,) if speaks_of_models(name) else (name, value))]
@@ -90,7 +91,7 @@ def names_of(raw: bytes) -> Sequence[str]:
 
 
 def is_plain_function(tool: Raw) -> bool:
-    """Whether it is a function in one of the usual forms and nothing else, so that it need not be read."""
+    """Whether the tool is only a function in one of the usual forms, so that it need not be read."""
     if (members := small_object(tool)) is None or not members.keys() <= _FUNCTION_MEMBERS:
         return False
     return bytes(members.get("type", _FUNCTION)) in _FUNCTIONS
@@ -102,7 +103,7 @@ Values = Mapping[str, Raw | bytes]
 _READS = ("GET", "HEAD")
 # Members whose values are names of models.
 _NAMING = frozenset({"model", "models", "fallbacks", "context_window_fallbacks", "content_policy_fallbacks"})
-# Members that hold what a model reads or fills in, and never say which model that is.
+# Members whose content a model reads or fills in, and which never choose the model.
 _CONTENT = frozenset(
     {
         "messages", "input", "prompt", "suffix", "system", "instructions", "contents", "content", "systemInstruction",
@@ -112,7 +113,7 @@ _CONTENT = frozenset(
         "user", "stream_options", "generationConfig", "generation_config", "thinking", "reasoning", "litellm_metadata",
     }
 )  # fmt: skip
-# A server that obeys another one may find other members in the same bytes (UTF-7 writes a quote as "+ACI-").
+# A server that follows another charset may find other members in the same bytes (UTF-7 writes a quote as "+ACI-").
 _CHARSET = re.compile(r"charset\b[\s*]*+=\s*+[\"']?+([^\s;\"',]*+)")
 _PLAIN_CHARSETS = frozenset({"utf-8", "utf8", "us-ascii", "ascii", ""})
 _PRESET = "@preset/"
@@ -122,7 +123,7 @@ _MODEL_HEADER_WORDS = frozenset({"model", "models", "fallback", "fallbacks", "de
 _MODEL_HEADERS = frozenset({"x-portkey-config", "x-portkey-provider", "x-portkey-virtual-key"})
 _OWN_HEADERS = "x-stratiform-"
 MODEL_HEADER = "x-stratiform-model"
-"""Names the model whose deployment serves a request that names none, such as one for a file."""
+"""The header with the model whose deployment serves a request that names no model, such as one for a file."""
 _TOOL_CHANGES = ("tool-changes", "inline-tools")
 _MOST_MODELS = 32
 _MOST_BYTES = 1 << 20
@@ -142,8 +143,9 @@ class ModelPlace:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request as far as it is read here. ``members`` are those of its JSON body; None where it has none that was
-    understood. ``form_model`` is the model of a form, None for what is no form. ``has_body``: there is one."""
+    """The parts of a request that are read here. ``members`` are those of its JSON body; None: it has no JSON body that
+    was understood. ``form_model`` is the model of a form; None: the body is no form. ``has_body``: the request has a
+    body."""
 
     method: str
     path: Path
@@ -156,12 +158,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What a request can reach. ``models`` are all that it names, first the one that decides where it goes.
+    """What a request can reach. ``models`` are all models that it names. The first one decides where the request goes.
 
-    ``unread`` says what of it is not understood, so that neither its models nor its price are known; empty where all
-    is. ``is_foreign``: nobody here knows what the path reaches. ``is_listing``: it only asks which models there are.
-    ``place`` is where the path names a model. ``chosen`` is the model whose deployment is to serve a request that names
-    none; it is no right to it.
+    ``unread`` says which part is not understood, so that neither its models nor its price are known; empty: all parts
+    are understood. ``is_foreign``: it is unknown what the path reaches. ``is_listing``: the request only asks which
+    models there are. ``place`` is where the path names a model. ``chosen`` is the model whose deployment shall serve a
+    request that names no model. It gives no right to that model.
     """
 
     models: tuple[str, ...] = ()
@@ -179,7 +181,7 @@ class _Found:
     left: int = _MOST_BYTES
 
     def is_chosen_by(self, raw: bytes) -> bool:
-        """Whether a value may choose a model; all values together are searched up to a bound."""
+        """Whether a value may choose a model. The search over all values together has a bound."""
         self.left -= len(raw)
         return self.left < 0 or chooses(raw)
 
@@ -254,12 +256,12 @@ def _read_members(members: Values, found: _Found) -> None:
 
 def _may_choose(name: str, raw: bytes, members: Values, found: _Found) -> bool:
     """Whether a member of another name may choose a model. Raises Unreadable."""
-    if name == "route":  # OpenRouter picks a stand-in itself where no models are named
+    if name == "route":  # OpenRouter chooses a fallback itself if no models are named
         return raw != b'"fallback"' or "models" not in members
     if speaks_of_models(name):
         return True
     if raw.startswith(b'"') or not may_choose(raw):
-        return False  # most members: one look at the bytes
+        return False  # for most members, one look at the bytes is enough
     if name == "tools":
         tools = (tool for tool in elements(raw) if not is_plain_function(tool))
         return any(may_choose(bytes(tool)) and found.is_chosen_by(bytes(tool)) for tool in tools)

@@ -1,8 +1,8 @@
-"""A request such that every server finds in it what was found here.
+"""Makes sure that every server finds in a request what was found here.
 
-Where a name stands twice, servers differ in which value counts (most take the last one, as we do), and some take
-``Model`` for ``model``: a key's models and budgets would be held against the one, and the other one served. This holds
-for every body that any server may read, whether or not we can take it apart.
+If a name occurs twice, servers differ in which value counts (most take the last one, as the proxy does). Some servers
+also read ``Model`` as ``model``. Then one value would be checked against a key's models and budgets, and the other one
+would be served. This holds for every body that any server may read, whether or not the proxy can take it apart.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,13 +17,14 @@ from proxy.errors import InvalidRequest
 
 _SHOWN_CHARS = 128
 _SECTION = "stratiform"
-"""What describes structured context. It is the proxy's own to read: under another name it would go to the provider."""
+"""The member that describes structured context. Only the proxy reads it. Under another name it would be sent to the
+provider."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedBody:
-    """A JSON body with its head. ``members`` are its members' values by their names, each of which stands there once;
-    None where the body was not understood so far."""
+    """A JSON body with its head. ``members`` are the values of its members by name, and each name occurs once. None:
+    the body has not been understood so far."""
 
     body: bytes
     head: RequestFields
@@ -31,10 +32,10 @@ class CheckedBody:
 
 
 def unambiguous(body: bytes, head: RequestFields) -> CheckedBody:
-    """The request with every name once. Raises InvalidRequest for a name that only some servers take for one of those
-    that decide where a request goes and what it may cost."""
+    """The request with every name once. Raises InvalidRequest for a name that only some servers read as one of those
+    names that decide where a request goes and what it may cost."""
     if head.parsed is None and body.startswith(UTF8_MARK):
-        # Not every server reads past it, and we do not take apart what stands behind it.
+        # Not every server skips this mark, and the proxy does not take apart a body that begins with it.
         body = body.removeprefix(UTF8_MARK)
         head = head_of(body)
     if (parsed := head.parsed) is None:
@@ -47,8 +48,8 @@ def unambiguous(body: bytes, head: RequestFields) -> CheckedBody:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raises InvalidRequest for a name that only some servers take for one of the head's, and for one that only looks
-    like that of structured context."""
+    """Raises InvalidRequest for a name that only some servers read as one of the head's names, and for a name that only
+    resembles that of structured context."""
     for name in names:
         if name not in _EXACT and (meant := _FOLDED.get(folded(name))):
             what = f"write '{meant}' exactly so: servers differ in what they make of it in another form"

@@ -1,8 +1,8 @@
-"""Objects of the provider's account: which paths make, list, read and change them. Pure.
+"""The paths that make, list, read and change objects of the provider's account. Pure.
 
-Requests of several teams reach the provider with one key of the operator's, and to the provider all objects of that
-key's account are one customer's. This table says what each path does, so that a team reaches no object but its own.
-What the table does not know may reach anything: it is off for teams, unless a team's ``paths`` allow it.
+Requests of several teams reach the provider with one key of the operator. For the provider, all objects of that key's
+account belong to one customer. This table says what each path does, so that a team reaches only its own objects.
+A path that is not in the table may reach anything: it is off for teams, unless a team's ``paths`` allow it.
 
 Sources: https://platform.openai.com/docs/api-reference, https://docs.anthropic.com/en/api/overview.
 """
@@ -22,25 +22,25 @@ _POST = frozenset({"POST"})
 
 
 class Act(Enum):
-    """What a request does to the objects of the account."""
+    """The effect of a request on the objects of the account."""
 
     ASK = auto()
-    """Nothing, but what its body refers to."""
+    """It reaches no object, except those to which its body refers."""
     CREATE = auto()
     """It makes an object."""
     LIST = auto()
     """It lists the objects of a family."""
     TOUCH = auto()
-    """It reads, changes or deletes one object, or what lies below it."""
+    """It reads, changes or deletes one object, or something below it."""
     UNKNOWN = auto()
-    """The table does not know."""
+    """It is not in the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One kind of object. ``below`` are the paths below an object, with their methods; ``makes`` are those of them that
-    make another object. ``fixed`` are words in the place of an id that ask and make nothing. ``is_passing``: the
-    provider keeps these for about a month."""
+    """One kind of object. ``below`` are the paths below an object, with their methods. ``makes`` are those of these
+    paths that make another object. ``fixed`` are words in the place of an id that ask nothing and make nothing.
+    ``is_passing``: the provider keeps these objects for about a month."""
 
     path: tuple[str, ...]
     below: Mapping[str, frozenset[str]]
@@ -51,13 +51,14 @@ class Family:
 
     @property
     def name(self) -> str:
-        """What ``paths`` calls it."""
+        """The name of the family in ``paths``."""
         return "/".join(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What a request does. ``object_id`` is the object that its path names; ``below`` what follows behind that."""
+    """The operation of a request. ``object_id`` is the object that its path names, and ``below`` is the rest of the
+    path after it."""
 
     act: Act
     family: str = ""
@@ -66,7 +67,7 @@ class Operation:
     makes: bool = False
     is_passing: bool = False
     bills: bool = True
-    """Usage in the answer is this request's own."""
+    """The usage in the answer belongs to this request."""
 
 
 RESPONSES, COMPLETIONS, BATCHES = "responses", "chat/completions", "batches"
@@ -89,17 +90,17 @@ FAMILIES = (
     Family(("videos",), {"content": _GET, "remix": _POST}, makes=frozenset({"remix"})),
 )  # fmt: skip
 
-# Anthropic's batches stand below its messages.
+# The path of Anthropic's batches is below the path of its messages.
 _LONGEST_FIRST = sorted(FAMILIES, key=lambda one: -len(one.path))
 
-# What asks a model behind its name.
+# Verbs after a model's name that ask the model.
 _ASKING_VERBS = tuple(f":{verb}" for verb in (*VERBS, "predict"))
-# A deployment's name in front of what is asked of it, as Azure and the first version of OpenAI's API have it.
+# The parts in front of a deployment's name and its operation, in Azure and in the first version of OpenAI's API.
 _PREFIXES = (("openai", "deployments"), ("deployments",), ("engines",))
 
 
 def operation_of(method: str, segments: Segments) -> Operation:
-    """What a request of this method and path does."""
+    """The operation of a request with this method and path."""
     words = tuple(segment.lower() for segment in segments)
     for prefix in _PREFIXES:
         if words[: len(prefix)] == prefix and len(words) > len(prefix) + 1:
@@ -117,7 +118,8 @@ def operation_of(method: str, segments: Segments) -> Operation:
 
 
 def is_allowed(paths: Sequence[str], segments: Segments) -> bool:
-    """Whether a team's ``paths`` allow this one: an entry stands for the path and all below it, ``*`` for every one."""
+    """Whether a team's ``paths`` allow this path. An entry stands for its path and all paths below it, and ``*`` for
+    every path."""
     words = [segment.lower() for segment in segments]
     allowed = ([word for word in entry.lower().split("/") if word] for entry in paths)
     return "*" in paths or any(own and words[: len(own)] == own for own in allowed)

@@ -1,10 +1,11 @@
-"""A request's path, read in one way that all checks share.
+"""Reads a request's path in one way that all checks share.
 
 Servers differ in how they read a path: some decode it twice, cut a segment off at a semicolon, take a backslash or a
-full-width slash for a slash, drop empty segments, or stop at a zero byte. A path that two of them could read
-differently is refused for everybody, so that what remains has one reading. The path goes on as the client wrote it.
+full-width slash for a slash, drop empty segments, or stop at a zero byte. A path that two servers could read
+differently is refused for everybody, so that every accepted path has one reading. The path is sent on as the client
+wrote it.
 
-The paths on which a request asks a model stand in one table, for rights, prices, retries and the account's objects.
+The paths on which a request asks a model are in one table, for rights, prices, retries and the account's objects.
 Sources: https://platform.openai.com/docs/api-reference, https://docs.anthropic.com/en/api/overview,
 https://ai.google.dev/api/generate-content.
 """
@@ -18,21 +19,22 @@ from proxy.errors import NotFound
 
 INVALID_PATH = "invalid_path"
 MOST_PATH_CHARS = 2048
-# A model's name may hold a slash, which clients encode: the official SDK asks for /models/org%2Fname.
+# A model's name may have a slash, which clients encode: the official SDK asks for /models/org%2Fname.
 NAME_MODELS = frozenset({"models", "model", "engines", "deployments"})
-# What gateways and providers put in front of the paths that they share.
+# Segments that gateways and providers put in front of the paths that they share.
 _FRONTS = frozenset({"v1", "v1beta", "v1beta1", "v2", "api", "openai", "beta"})
 _RAW = re.compile(r"(?:/(?:[!$&-.0-\[\]^_`a-z{|}~]|%[0-9A-Fa-f]{2})*+)++")
 _ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
-# Delimiters of paths, queries and fragments, and what some servers take for one of them.
+# Delimiters of paths, queries and fragments, and characters that some servers read as one of them.
 _DELIMITERS = frozenset("\\%;?#")
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """What stands behind ``/v1``, read. ``segments`` are decoded and as the client wrote them; ``words`` are the same
-    in small letters. Both leave out what stands in front of the paths that all providers share, such as a further
-    ``v1``; ``skipped`` counts what is left out. An encoded slash of a model's name stands in its segment."""
+    """The part of a path after ``/v1``, as it was read. ``segments`` are decoded and otherwise as the client wrote
+    them. ``words`` are the same in small letters. Both leave out segments in front of the paths that all providers
+    share, such as a further ``v1``; ``skipped`` counts the segments that are left out. An encoded slash of a model's
+    name stays within its segment."""
 
     segments: tuple[str, ...]
     words: tuple[str, ...]
@@ -45,7 +47,8 @@ class Path:
 
 
 def read_path(raw: str) -> Path:
-    """The reading of a path behind ``/v1``, percent-encoded as it came. Raises NotFound where there is not just one."""
+    """The reading of the part of a path after ``/v1``, which is percent-encoded as it came. Raises NotFound if there is
+    more than one reading."""
     return _CHAT if raw == _CHAT_PATH else _read(raw)
 
 
@@ -85,7 +88,7 @@ def _check(part: str) -> None:
         raise _invalid("a segment holds an encoded slash, or one of the characters \\ % ; ? #")
     if not part.isprintable():
         raise _invalid("it has a control character")
-    # Full-width forms and the like: some servers turn them into the ASCII characters that they resemble.
+    # Full-width and similar forms: some servers turn them into the ASCII characters that they resemble.
     letters = [letter for letter in part if not letter.isascii()]
     forms = (form for one in letters for form in (one.upper(), one.lower(), unicodedata.normalize("NFKC", one)))
     if any(character.isascii() for form in forms for character in form):
@@ -96,19 +99,19 @@ def _invalid(why: str) -> NotFound:
     return NotFound(f"the path cannot be read in one way only: {why}", code=INVALID_PATH)
 
 
-# Most requests have this path. Others are read each time: nothing of what clients write is kept here.
+# Most requests have this path. Other paths are read each time, because no text of clients is kept here.
 _CHAT_PATH = "/chat/completions"
 _CHAT = _read(_CHAT_PATH)
 
 
 @dataclass(frozen=True, slots=True)
 class AskingPath:
-    """A path on which the body of a POST says the model, and no other thing does.
+    """A path on which only the body of a POST names the model.
 
-    ``keeps``: what is made there may be kept as an object of the account, as far as the path tells. ``by_tokens``: it
-    changes nothing, so that it may be sent again, and is billed by tokens; this also holds with anything in front of
-    the path. ``behind_name``: it may stand behind the name of an engine or a deployment. ``is_free``: it costs nothing,
-    and the body may leave the model out.
+    ``keeps``: according to the path, what is made there may be kept as an object of the account. ``by_tokens``: a
+    request changes nothing, so that it may be sent again, and is billed by tokens. This also holds with anything in
+    front of the path. ``behind_name``: the path may follow the name of an engine or a deployment. ``is_free``: it costs
+    nothing, and the body may leave out the model.
     """
 
     text: str
@@ -153,22 +156,22 @@ _PATHS = (
 )
 _BY_TEXT = {one.text: one for one in _PATHS}
 UNKEPT = frozenset(tuple(one.text[1:].split("/")) for one in _PATHS if not one.keeps)
-"""The words of the paths on which nothing is made that could be kept."""
+"""The words of the paths on which no object is made that could be kept."""
 _RUNS = re.compile(r"/threads/[^/]+/runs")
 VERBS = frozenset({"generatecontent", "streamgeneratecontent", "counttokens", "embedcontent"})
-"""What stands behind a model's name and a colon, in small letters."""
+"""The words that may follow a model's name and a colon, in small letters."""
 _GENERATING = (
     *(one.text for one in _PATHS if one.by_tokens), ":generatecontent", ":streamgeneratecontent", ":embedcontent",
 )  # fmt: skip
 
 
 def is_body_path(text: str) -> bool:
-    """Whether the body of a POST on this path (``Path.text``) says the model, and nothing else does."""
+    """Whether only the body of a POST on this path (``Path.text``) names the model."""
     return text in _BY_TEXT or _RUNS.fullmatch(text) is not None
 
 
 def asking_path(text: str) -> AskingPath | None:
-    """The row of this path (``Path.text``); None for every other."""
+    """The row of this path (``Path.text``). None if the path is not in the table."""
     return _BY_TEXT.get(text)
 
 
@@ -179,5 +182,5 @@ def takes_prompt(path: Path) -> bool:
 
 def asks_model(method: str, path: Path) -> bool:
     """Whether a request asks a model, changes nothing and is billed by tokens, however its path is written."""
-    # A thread's messages are not asked but stored.
+    # The messages of a thread are stored, and no model is asked.
     return method == "POST" and path.text.endswith(_GENERATING) and "/threads/" not in path.text

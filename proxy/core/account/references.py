@@ -1,9 +1,9 @@
 """The objects of the provider's account that a request's body refers to. Pure.
 
-A body is searched for the names of members that refer to objects before anything is parsed: hardly any has one. Where
-one has, the body is read whole, with members that stand twice, in any case of letters and with escapes: every reader
-behind the proxy finds only what was found here. Members whose content is the client's own JSON (schemas of tools,
-arguments, metadata) are passed over, because to the provider nothing in them is a reference.
+Before anything is parsed, a body is searched for the names of members that refer to objects. Hardly any body has such a
+name. If one has, the body is read whole: also members that occur twice, in upper or lower case, and with escapes. So
+every reader behind the proxy finds only what was found here. Members whose content is the client's own JSON (schemas of
+tools, arguments, metadata) are skipped, because for the provider nothing in them is a reference.
 """
 
 import json
@@ -17,10 +17,10 @@ MOST_REFERENCES = 256
 _MOST_BYTES = 8 << 20
 _MOST_COMMAS = 250_000
 _MOST_ESCAPES = 500_000
-"""Of any kind: each costs a reader as much as a long text without one."""
+"""The most escapes of any kind. Each takes a reader as much time as a long text without escapes."""
 MOST_ID_CHARS = 512
 
-# Member -> the family that it refers to, as ``paths`` calls it.
+# Member -> the family to which it refers, by its name in ``paths``.
 _IDS = {
     "previous_response_id": "responses", "response_id": "responses", "response_ids": "responses",
     "conversation_id": "conversations", "completion_id": "chat/completions",
@@ -32,18 +32,18 @@ _IDS = {
     "skill_id": "skills", "prompt_id": "prompts", "voice_id": "voices",
     "cached_content": "cachedcontents", "cachedcontent": "cachedcontents",
 }  # fmt: skip
-# Members that hold an id, or an object with an ``id``.
+# Members whose value is an id, or an object with an ``id``.
 _HOLDERS = {"conversation": "conversations", "container": "containers"}
-# Members that refer to something only where they hold an object with an ``id``.
+# Members that refer to something only if their value is an object with an ``id``.
 _OBJECTS = {"prompt": "prompts", "audio": "chat/completions", "voice": "voices", "video": "videos"}
 _ITEM = "responses"
 _ID_NAMES = frozenset(name.encode() for name in _IDS if name.endswith(("_id", "_ids")))
 _NEEDLES = tuple(f'"{name}"'.encode() for name in (*_IDS, *_HOLDERS) if name.encode() not in _ID_NAMES)
-# The many names that end alike are looked for by their end, which costs one search instead of one for each.
+# Many names have the same end. A search for that end replaces one search for each name.
 _ID_END = re.compile(rb'_ids?"')
 _LONGEST_NAME = max(map(len, _ID_NAMES))
 _MOST_ENDS = 10_000
-# Texts have these names in many bodies; an object does in few.
+# In many bodies these names occur in texts; only in few bodies an object has them.
 _OBJECT_NEEDLES = tuple(
     (f'"{name}"'.encode(), re.compile(rf'"{name}"[ \t\r\n]*+:[ \t\r\n]*+\{{'.encode())) for name in _OBJECTS
 )
@@ -51,16 +51,16 @@ _ITEM_NEEDLE = b'"id"'
 _OPAQUE = frozenset({"parameters", "input_schema", "output_schema", "schema", "json_schema", "metadata", "arguments"})
 _TOOL_USES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 _ITEM_LISTS = frozenset({"input", "items"})
-# An item of these kinds is looked up by its id, unless it brings its own content along.
+# An item of these kinds is looked up by its id, unless it has its own content.
 _LOOKED_UP = {"item_reference": "", "reasoning": "encrypted_content", "image_generation_call": "result"}
-# Of a letter or a low line: names have no other characters.
+# The escape of a letter or an underscore: names have no other characters.
 _ESCAPE = rb"\\u00(?:5f|[46][1-9a-f]|[57][0-9a])"
-# A name of which some letter is escaped. Texts are not searched for letters that are: only what stands between quotes
-# and is short can be a name. Letters in JSON are escaped by nobody but who hides a name.
+# A name in which some letter is escaped. Texts are not searched for escaped letters: only a short string between quotes
+# can be a name. Only a client that hides a name escapes letters in JSON.
 _ESCAPED_NAME = re.compile(rb'"(?=[a-z_]*+\\)(?:[a-z_]|' + _ESCAPE + rb'){2,32}"')
 _ANY_ESCAPE = re.compile(_ESCAPE)
 _STEP_BYTES = 256 << 10
-# The address that a request of a batch is for, with its slash or a letter escaped or not.
+# The address to which a request of a batch is sent. Its slash or a letter may be escaped.
 _RESPONSES = re.compile(rb"/responses|\\u002f|" + _ESCAPE)
 _BLANKS = b" \t\r\n"
 # The longest name of a member, with an escape for each of its characters.
@@ -69,7 +69,7 @@ _OVERLAP_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """An object that is referred to. ``member`` is where, for the error."""
+    """An object that a body refers to. ``member`` is the member that refers to it, for the error."""
 
     id: str
     family: str
@@ -77,24 +77,24 @@ class Reference:
 
 
 class _Object(list[tuple[str, object]]):
-    """A JSON object with all of its members, also those that stand twice."""
+    """A JSON object with all of its members, also those that occur twice."""
 
 
 def _object(pairs: list[tuple[str, object]]) -> _Object:
-    # A function of Python's own, so that other threads get their turn between two objects.
+    # This is a Python function, so that other threads get their turn between two objects.
     return _Object(pairs)
 
 
 def may_refer(body: bytes, *, has_items: bool) -> bool:
-    """Whether the body may refer to anything. ``has_items``: a path on which an item of the input may be one by its id
+    """Whether the body may refer to anything. ``has_items``: on this path an item of the input may be given by its id
     alone."""
     return _refers(body.lower(), has_items=has_items)
 
 
 class Lines:
-    """A file that arrives in pieces and may hold requests, one on each line. ``may_refer``: one of them may refer to
-    objects, or the file is written in a form in which nothing can be found here. Once that is so nothing more is
-    read."""
+    """A file that arrives in pieces and may hold requests, one on each line. ``may_refer``: one of the requests may
+    refer to objects, or the file is written in a form in which references cannot be found here. After that, no more of
+    the file is read."""
 
     __slots__ = ("_has_ids", "_has_items", "_tail", "may_refer")
 
@@ -104,7 +104,7 @@ class Lines:
         self._has_items = self._has_ids = False
 
     def feed(self, piece: bytes) -> None:
-        """Look at a piece, with the end of the one before."""
+        """Look at a piece, together with the end of the piece before."""
         if self.may_refer:
             return
         text = self._tail + piece
@@ -136,18 +136,18 @@ def _refers(small: bytes, *, has_items: bool) -> bool:
 
 
 def _escapes(small: bytes) -> bool:
-    """Whether what stands between two quotes, and may be a name, has an escaped letter. No writer of JSON escapes
-    letters, so that whoever does is read as a whole."""
+    """Whether a string between two quotes that may be a name has an escaped letter. No writer of JSON escapes letters,
+    so a body with such letters is read whole."""
     if _ANY_ESCAPE.search(small) is None:
         return False
-    # A piece at a time, so that other threads get their turn.
+    # One piece at a time, so that other threads get their turn.
     pieces = range(0, len(small), _STEP_BYTES)
     return any(_ESCAPED_NAME.search(small, at, at + _STEP_BYTES + _OVERLAP_BYTES) is not None for at in pieces)
 
 
 def _names_id(text: bytes) -> bool:
-    """Whether the name of a member that refers to an object stands in the text. True also where there is too much to
-    look at."""
+    """Whether the text has the name of a member that refers to an object. Also true if there is too much text to look
+    at."""
     for number, found in enumerate(_ID_END.finditer(text)):
         end = found.end() - 1
         start = text.rfind(b'"', max(0, end - _LONGEST_NAME - 1), end)
@@ -157,7 +157,8 @@ def _names_id(text: bytes) -> bool:
 
 
 def references(body: bytes, *, has_items: bool) -> list[Reference]:
-    """What a JSON body refers to, each once. Raises InvalidRequest for what cannot be read or is too large."""
+    """The objects to which a JSON body refers, each once. Raises InvalidRequest for a body that cannot be read or is
+    too large."""
     if not may_refer(body, has_items=has_items):
         return []
     if len(body) > _MOST_BYTES or body.count(b",") > _MOST_COMMAS or body.count(b"\\") > _MOST_ESCAPES:
@@ -176,13 +177,13 @@ def references(body: bytes, *, has_items: bool) -> list[Reference]:
 
 
 def family_of(member: str) -> str | None:
-    """The family that a member of this name refers to, for parameters of a query and fields of a form."""
+    """The family to which a member of this name refers, for parameters of a query and fields of a form."""
     name = member.partition("[")[0].strip().lower()
     return _IDS.get(name) or _HOLDERS.get(name)
 
 
 def _walk(root: object, *, has_items: bool) -> Iterator[Reference]:
-    """Every reference in the value. The search has a stack of its own, so that depth costs no recursion."""
+    """Every reference in the value. The search has a stack of its own, so that depth causes no recursion."""
     stack: list[tuple[object, bool]] = [(root, False)]
     while stack:
         value, is_item = stack.pop()
@@ -231,7 +232,7 @@ def _ids(name: str, value: object, family: str) -> Iterator[Reference]:
 
 
 def _item(item: _Object) -> Iterator[Reference]:
-    """An item of the input that stands for a stored one."""
+    """The reference of an input item that stands for a stored item."""
     members = {name.lower(): value for name, value in item}
     kinds = [value for name, value in item if name.lower() == "type"]
     for kind in kinds or [None]:

@@ -1,7 +1,7 @@
-"""What an answer says of the objects of the provider's account that it shows or has made. Pure.
+"""Reads what an answer says about the objects of the provider's account that it shows or has made. Pure.
 
-Only members whose content the provider decides are read: what a client says comes back in others (``metadata``, texts),
-and must not make an object its own.
+Only members whose content the provider decides are read. Other members (``metadata``, texts) return what a client has
+sent, and must not give the client an object.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ _FILES = ("output_file_id", "error_file_id", "file")
 
 @dataclass(slots=True)
 class Said:
-    """What is known so far. Of a stream, the last statement counts."""
+    """The objects that are known so far. In a stream, the last statement counts."""
 
     id: str = ""
     status: str = ""
@@ -28,7 +28,7 @@ class Said:
     is_background: bool = False
     is_stored: bool = True
     ids: dict[str, str] = field(default_factory=dict)
-    """Further objects that came about, by their ids: the family of each."""
+    """Further objects that were made: the family of each, by its id."""
 
     def learn(self, answer: Mapping[str, object]) -> None:
         """Read an answer, or one event of a stream."""
@@ -47,7 +47,7 @@ class Said:
 
 
 class _Item(msgspec.Struct):
-    """An item of a list, as far as it is told from others."""
+    """An item of a list, with the members that distinguish it from others."""
 
     id: object = None
     type: object = None
@@ -58,7 +58,7 @@ _ITEMS = msgspec.json.Decoder(list[_Item])
 
 def known_items(output: bytes | msgspec.Raw) -> list[dict[str, object]]:
     """The items of a response's output, or of another list. They come without their content, unless the list names
-    containers. Texts that hold half of a surrogate pair have another character in its place."""
+    containers. In texts, each half of a surrogate pair is replaced by another character."""
     raw = bytes(output)
     if b'"container_id"' not in raw:
         return [{"id": item.id, "type": item.type} for item in read_or_mended(_ITEMS.decode, raw) or ()]
@@ -84,7 +84,7 @@ def _made(said: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def _made_by(item: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """An item of a response's output: itself, and the containers that its tools ran in."""
+    """The objects of an item of a response's output: the item itself, and the containers in which its tools ran."""
     if found := _id(item.get("id")):
         yield found, "responses"
     notes = [note for part in _objects(item.get("content")) for note in _objects(part.get("annotations"))]

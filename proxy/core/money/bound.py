@@ -1,15 +1,16 @@
-"""The bound on a prompt's tokens: it is made from all bytes of a request, and lowered only with a proof. Pure.
+"""The bound on a prompt's tokens. It is made from all bytes of a request, and is lowered only with a proof. Pure.
 
-No tokenizer of today makes more tokens of a text than it has bytes in UTF-8 (``tests/bench/tokenizers.py`` measures
-that over all scripts). Some normalise the text first (NFKC), which may make it longer: the longer form counts. So the
-bytes of every text are a bound, whatever the model. Less is reserved only
+No tokenizer of today makes more tokens of a text than the text has bytes in UTF-8 (``tests/bench/tokenizers.py``
+measures that over all scripts). Some tokenizers normalise the text first (NFKC), which may make it longer: then the
+longer form counts. So the bytes of every text are a bound for every model. Less is reserved only
 
-- for text that was counted whole, where the model's tokenizer is the one that counted;
+- for text that was counted whole with the model's own tokenizer;
 - for the names, roles and settings of the API that a provider does not show to the model as text;
-- for pictures whose pixels stand in their own header (``media``).
+- for pictures whose header says their pixels (``media``).
 
-A JSON schema counts as long as it becomes when its references are replaced by what they name, as some servers do.
-What is not understood counts its bytes. A medium that is not understood costs the most that its kind can cost.
+A JSON schema counts with the length that it has when its references are replaced by what they name, as some servers do.
+A value that is not understood counts with its bytes. A medium that is not understood costs the most that its kind can
+cost.
 """
 
 import math
@@ -28,20 +29,21 @@ from proxy.core.wire.surrogates import utf8
 
 _MOST_DEPTH = 64
 _MOST_WORK = 1 << 24
-"""Bytes of all that is named."""
+"""The most bytes of all definitions that are named."""
 _MOST_UNFOLDED = 1 << 30
-"""Bytes of one definition. A few kilobytes that double a thousand times have a length that is no machine number."""
+"""The most bytes of one definition. A few kilobytes that double a thousand times have a length that no machine number
+can hold."""
 
 
 class _Endless(Exception):
-    """Nobody can tell the length: definitions name each other in turn, nest too deeply, become too long, or cannot be
-    written."""
+    """The length cannot be computed: definitions name each other in turn, nest too deeply, become too long, or cannot
+    be written."""
 
 
 def unfolded_bytes(value: object) -> int | None:
-    """The most bytes that replacing its references adds to a value; None where that cannot be told. A reference names
-    something by the last part of its path: what stands under that name anywhere may be meant, the longest counts. A
-    definition that names itself is replaced once."""
+    """The most bytes that a value grows by when its references are replaced. None if that cannot be computed. A
+    reference names a definition by the last part of its path. Any definition with that name may be meant, and the
+    longest one counts. A definition that names itself is replaced once."""
     named: dict[str, list[object]] = {}
     for name, one in _members(value):
         named.setdefault(name, []).append(one)
@@ -84,7 +86,7 @@ class _Unfolding:
 
 
 def _members(value: object) -> Iterator[tuple[str, object]]:
-    """All members of all objects within."""
+    """All members of all objects in the value."""
     for one in values_within(value):
         if isinstance(one, dict):
             yield from one.items()
@@ -92,13 +94,13 @@ def _members(value: object) -> Iterator[tuple[str, object]]:
 
 _PIECE_CHARS = 100_000
 _NORMAL_PIECE_CHARS = 128
-"""Marks that follow one letter are sorted by insertion: a run of 50,000 would take seconds, without a pause."""
-# What a provider adds to a prompt beyond its own texts: a chat template; with tools the instructions for their use
+"""Marks that follow one letter are sorted by insertion: a run of 50,000 marks would take seconds, without a pause."""
+# Tokens that a provider adds to a prompt: a chat template and, with tools, the instructions for their use
 # (Claude: up to 530 tokens, https://platform.claude.com/docs/en/agents-and-tools/tool-use/overview#pricing).
 _TEMPLATE_TOKENS = 30
 _TOOL_TEMPLATE_TOKENS = 600
 _FRAME_TOKENS = 6
-"""What a template writes around a message, or around a part of one."""
+"""The tokens that a template writes around a message, or around a part of one."""
 # U+FDFA has 3 bytes and becomes 18 letters, of which no tokenizer makes more than 15 tokens.
 _NORMALISED = 5
 _ESCAPED = 9
@@ -114,7 +116,7 @@ SETTINGS = frozenset(
         "include", "truncation", "anthropic_version", "encoding_format", "dimensions",
     }
 )  # fmt: skip
-"""Settings that steer a model and are no part of its prompt, by their published descriptions."""
+"""Settings that control a model and are no part of its prompt, according to their published descriptions."""
 TALK = frozenset(
     {
         "messages", "system", "input", "instructions", "contents", "systemInstruction", "system_instruction", "prompt",
@@ -136,24 +138,24 @@ _INNER_TEXT = frozenset(
         "tool_use_id", "name", "index", "status", "role", "type",
     }
 )  # fmt: skip
-"""Members within messages whose values the model reads as they are, behind their names."""
+"""Members within messages whose values the model reads as they are, after their names."""
 _TITLES: Mapping[str, str] = MappingProxyType(
     {name: "" for name in ("content", "text", "parts", "id", "index", "role", "type")}
 )
-"""What stands for a name that no template writes."""
+"""The replacement for each name that no template writes."""
 _INNER_JSON = frozenset({"input", "functionCall", "functionResponse", "function_call", "args", "response", "citations"})
 """Members within messages that the model reads as JSON, or in a shorter form of the same words."""
 _RESPONSES = frozenset({"functionResponse", "response"})
-"""Of them those that may hold media."""
+"""The members of ``_INNER_JSON`` that may hold media."""
 _MARKS = frozenset({"cache_control", "prompt_cache_breakpoint"})
 _MARK_BYTES = 64
 _HELD: Mapping[str, type] = MappingProxyType({"source": dict})
-"""What a member must be to make a part a medium; the source of a search result is a name."""
+"""The type that a member must have to make its part a medium. The source of a search result is only a name."""
 _OWN_TOOL_TOKENS = 1_000
-"""What a provider writes about a tool of its own (Claude: up to 735 tokens):
+"""The tokens that a provider writes about a tool of its own (Claude: up to 735 tokens):
 https://platform.claude.com/docs/en/agents-and-tools/tool-use/computer-use-tool#pricing."""
 SETTING_BYTES = 16 << 10
-"""A longer value is no setting by any description."""
+"""A longer value is not a setting according to any description."""
 _TEXTUAL = frozenset(
     {
         "text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal", "thinking",
@@ -165,14 +167,15 @@ _TEXTUAL = frozenset(
         "computer_call", "computer_call_output",
     }
 )  # fmt: skip
-"""Types of parts that are text and nothing else; any other part may be a medium."""
+"""Types of parts that are only text. Any other part may be a medium."""
 Encode = Callable[[str], int]
 
 
 class InputBound(NamedTuple):
-    """The bound of a prompt, or of a value in it: ``text`` by the bytes of its texts, ``counted`` as they were counted
-    whole (None: they were not), ``bare`` by the bytes of all else, ``pictures`` with their pixels, and ``beyond``: what
-    may fill the context window. ``largest`` is the member that has the longest value which cannot be counted."""
+    """The bound of a prompt, or of a value in it. ``text`` is the bound by the bytes of its texts. ``counted`` are the
+    tokens of these texts if they were counted whole (None: they were not). ``bare`` is the bound by the bytes of all
+    else. ``pictures`` are the pictures with their pixels. ``beyond`` names what may fill the context window.
+    ``largest`` is the member with the longest value that cannot be counted."""
 
     text: int = 0
     counted: int | None = None
@@ -183,7 +186,8 @@ class InputBound(NamedTuple):
     has_tools: bool = False
 
     def tokens(self, factor: float | None, model: str = "") -> int:
-        """The most tokens that the model reads: the count may be passed by this ``factor``; None: no count is taken."""
+        """The most tokens that the model reads. The model's count may exceed the proxy's count by this ``factor``;
+        None: no count is used."""
         text = self.text
         if factor is not None and self.counted is not None:
             text = min(text, math.ceil(self.counted * factor))
@@ -191,7 +195,7 @@ class InputBound(NamedTuple):
         return found + (_TOOL_TEMPLATE_TOKENS if self.has_tools else _TEMPLATE_TOKENS) if found else 0
 
     def words(self) -> str:
-        """What the bound was made from, and what would lower it."""
+        """A text that says what the bound was made from, and what would lower it."""
         parts = [f"its texts have {self.text} bytes, of which each counts as a token"]
         if self.counted is not None:
             parts = [f"its texts have {self.counted} tokens by our count, and {self.text} bytes"]
@@ -205,13 +209,14 @@ class InputBound(NamedTuple):
 
 
 def of_bytes(body: bytes) -> int:
-    """The most tokens of JSON, or of anything else, that is not taken apart."""
+    """The most tokens of JSON, or of any other body, that is not taken apart."""
     wide = 0 if body.isascii() else len(body) - len(body.translate(None, _WIDE))
     return len(body) + (_NORMALISED - 1) * wide + _ESCAPED * body.count(b"\\u")
 
 
 def whole(found: Sequence[tuple[str, InputBound]], added: int) -> InputBound:
-    """The bound of a body by those of its values, each with its member; ``added`` bytes are written into it later."""
+    """The bound of a body, made from the bounds of its values, each with its member. ``added`` bytes are written into
+    the body later."""
     ones = [one for _, one in found]
     counts = [one.counted for one in ones if one.counted is not None]
     return InputBound(
@@ -226,7 +231,8 @@ def whole(found: Sequence[tuple[str, InputBound]], added: int) -> InputBound:
 
 
 def weigh(name: str, raw: bytes | Raw, size_of: SizeOf, encode: Encode | None) -> InputBound:
-    """The bound of this member's value, or of an element of it. With ``encode`` its texts are counted."""
+    """The bound of this member's value, or of an element of the value. If ``encode`` is given, its texts are
+    counted."""
     content, walk = bytes(raw), _Walk(size_of, encode)
     try:
         value = kept_value(content)
@@ -242,7 +248,7 @@ def weigh(name: str, raw: bytes | Raw, size_of: SizeOf, encode: Encode | None) -
 
 
 class _Walk:
-    """Adds up what a value holds."""
+    """Adds up the bounds of what a value holds."""
 
     def __init__(self, size_of: SizeOf, encode: Encode | None) -> None:
         self._size_of = size_of
@@ -275,7 +281,7 @@ class _Walk:
             self._beyond = name
 
     def unknown(self, name: str, value: object, content: bytes) -> None:
-        """Add what nobody here understands: its bytes, and what it may refer to."""
+        """Add a value that the proxy does not understand: its bytes, and what it may refer to."""
         self._bare += of_bytes(name.encode("utf-8", "replace")) + of_bytes(content) + 1
         if holds_media({name: value}):
             self._beyond = name[:64]
@@ -300,7 +306,7 @@ class _Walk:
         self._bare += _FRAME_TOKENS
         kind = value.get("type")
         if kind == "reasoning" and value.get("id") and not (value.get("encrypted_content") or value.get("content")):
-            self._beyond = "reasoning"  # what the provider has kept of an earlier answer stands for the id
+            self._beyond = "reasoning"  # the provider replaces the id by what it has kept of an earlier answer
         is_text = kind is None or (isinstance(kind, str) and kind in _TEXTUAL)
         members: Iterable[tuple[str, object]] = value.items()
         if not is_text or any(isinstance(value[name], _HELD.get(name, object)) for name in HOLDERS.intersection(value)):
@@ -343,7 +349,7 @@ def _written(value: object) -> str:
 
 
 def _most(text: str) -> int:
-    """The most tokens of a text: its bytes, or those of its longer normal form."""
+    """The most tokens of a text: its bytes, or the bytes of its normal form if that is longer."""
     return len(text) if text.isascii() else sum(map(_most_normalised, _apart(text)))
 
 
@@ -357,8 +363,8 @@ def _most_normalised(piece: str) -> int:
 
 
 def _apart(text: str) -> Iterator[str]:
-    """The text in pieces, of which each but the first begins with no mark, so that none is sorted into another. A piece
-    is longer than most only where it is a run of marks."""
+    """The text in pieces. No piece but the first begins with a mark, so that no mark is sorted across pieces. A piece
+    is longer than usual only if it is a run of marks."""
     start = 0
     while start < len(text):
         end = behind = min(len(text), start + _NORMAL_PIECE_CHARS)

@@ -1,10 +1,10 @@
-"""What a request can cost at the most, and what it did cost: its tokens at the rates of its tier, and all else that is
-billed. Both follow the same rules. All functions are pure.
+"""Computes the most that a request can cost, and what it did cost: its tokens at the rates of its tier, and all else
+that is billed. Both follow the same rules. All functions are pure.
 
-The most is reserved before a request is sent: the whole prompt at its dearest rate, all answers as long as they may be,
-every tool called as often as it may be, each time with the prompt once more and with all that was found before. A
-summary of the prompt that a provider may make first is one more reading and one more answer. A discount that a provider
-may not give (``flex``) does not lower it. None stands for a cost that nobody can tell.
+The highest cost is reserved before a request is sent. It has the whole prompt at its dearest rate, all answers at their
+longest, and every tool called as often as is allowed. Each tool call reads the prompt again, with all that was found
+before. If a provider may first make a summary of the prompt, that is one more reading and one more answer. A discount
+that a provider may not give (``flex``) does not lower the cost. None stands for an unknown cost.
 """
 
 import math
@@ -18,20 +18,21 @@ from proxy.core.response.reported import Reported
 from proxy.core.response.usage import Usage
 
 UNKNOWN_PROMPT_TOKENS = 200_000
-"""The longest prompt that is assumed where not all of it stands in the body and the model's limit is not known."""
+"""The longest prompt that is assumed if a part of it is not in the body and the model's limit is unknown."""
 _STEPPED_TOKENS = 1_000_000
-"""The longest prompt of a model that has a price for prompts beyond its usual limit, which a client may ask for:
+"""The longest prompt of a model that has a price for prompts beyond its usual limit. A client may ask for such prompts:
 https://platform.claude.com/docs/en/build-with-claude/context-windows#1m-token-context-window."""
 _FOUND_TOKENS = 8_000
-"""What a search adds to the prompt: https://platform.openai.com/docs/pricing#built-in-tools. All other tools bring what
-their servers like: pages, files, what a program prints."""
+"""The tokens that a search adds to the prompt: https://platform.openai.com/docs/pricing#built-in-tools. All other tools
+may bring any amount: pages, files, a program's output."""
 _IMAGE_TOKENS = 6_300
-"""The largest image at the highest quality: https://platform.openai.com/docs/guides/image-generation#cost-and-latency."""
+"""The tokens of the largest image at the highest quality:
+https://platform.openai.com/docs/guides/image-generation#cost-and-latency."""
 _MOST_PIXELS = 1792 * 1024
 _SPOKEN_TOKENS_PER_S = 20
 _HEARD_TOKENS_PER_S = 10
 _DOCUMENTS_PER_QUERY = 100
-"""https://docs.cohere.com/docs/how-does-cohere-pricing-work: a search has up to a hundred documents."""
+"""A search has up to a hundred documents: https://docs.cohere.com/docs/how-does-cohere-pricing-work."""
 _TOKENS_PER_DOCUMENT = 500
 # Models that search before each answer, by a part of their names.
 _SEARCHING: Sequence[str] = ("-search-preview", "-search-api", "/sonar", "perplexity", ":online")
@@ -40,7 +41,7 @@ _SEARCHING: Sequence[str] = ("-search-preview", "-search-api", "/sonar", "perple
 def most_cost(
     price: Price, demand: Demand, prompt_tokens: int, output_tokens: int, *, long_life: bool, model: str = ""
 ) -> int | None:
-    """Nano-dollars that a request can cost at the most; None where that is not known."""
+    """The most nano-dollars that a request can cost. None if that is unknown."""
     match demand.kind:
         case Kind.FREE:
             return 0
@@ -59,7 +60,7 @@ def most_prompt(price: Price | None, demand: Demand, prompt_tokens: int) -> int:
 
 
 def most_read(price: Price | None, calls: Sequence[tuple[Tool, int]], prompt_tokens: int) -> int:
-    """The most tokens that are read for a prompt, with what the provider's tools find in so many calls."""
+    """The most tokens that are read for a prompt, with what the provider's tools find in this many calls."""
     rounds = 1 + sum(count for _, count in calls)
     window = max(prompt_tokens, window_of(price))
     if any(tool is not Tool.SEARCH for tool, _ in calls):
@@ -79,7 +80,7 @@ def unit_tokens(demand: Demand) -> int:
 
 
 def unit_cost(price: Price, demand: Demand, prompt_tokens: int) -> float | None:
-    """USD for a call that is billed by images, sound, characters or searches; None where the map has no such price."""
+    """USD for a call that is billed by images, sound, characters or searches. None if the map has no such price."""
     extras = price.extras
     prompt_usd = most_prompt(price, demand, prompt_tokens) * max(price.input, extras.image_in)
     match demand.kind:
@@ -105,7 +106,8 @@ def unit_cost(price: Price, demand: Demand, prompt_tokens: int) -> float | None:
 
 
 def bill(price: Price, demand: Demand, usage: Usage | None, reported: Reported, model: str = "") -> Cost | None:
-    """What an exchange cost by what was reported of it; None where nothing was, and nothing is billed without."""
+    """The cost of an exchange, according to its report. None if nothing was reported and nothing is billed without a
+    report."""
     if demand.kind in (Kind.TEXT, Kind.PROMPT, Kind.FREE, Kind.UNKNOWN):
         return None if usage is None else _text_bill(price, demand, usage, reported, model)
     if (usd := _reported_units(price, demand, usage, reported)) is None:
@@ -127,7 +129,7 @@ def _most_text(
         prompt, output_tokens = 2 * prompt, output_tokens + rounds * longest_output(None, price)
     nanos = worst_case(rate, prompt, output_tokens, long_life=long_life)
     usd = _more(output_tokens, _dearest_output(extras, wants), rate.output)
-    # What is of unknown length may be sound.
+    # Content of unknown length may be sound.
     usd += _more(prompt, max(extras.image_in, extras.audio_in if wants.is_beyond else 0.0), rate.input)
     usd += sum(_call_usd(extras, tool, count) for tool, count in wants.calls) + extras.request
     usd += CODE_USD * wants.memory_gib
@@ -149,11 +151,11 @@ def _dearest(price: Price, wants: Wants) -> Price:
 
 
 def _dearest_output(extras: Extras, wants: Wants) -> float:
-    """The dearest of the things that an answer may be made of beside text."""
+    """The dearest rate of the things other than text that an answer may contain."""
     return max(
         extras.reasoning,
         extras.audio_out if wants.has_audio else 0.0,
-        extras.image_out,  # models that draw do so unasked
+        extras.image_out,  # models that can draw may draw without being asked
     )
 
 
@@ -163,7 +165,7 @@ def _call_usd(extras: Extras, tool: Tool, count: int) -> float:
 
 
 def longest_output(given: int | None, price: Price | None) -> int:
-    """The longest answer: the limit of the request or of a rule, else the limit of the model."""
+    """The longest answer: the limit of the request or of a rule, or else the limit of the model."""
     if given is not None:
         return given
     return (price.max_output_tokens if price is not None else None) or UNKNOWN_OUTPUT_TOKENS
@@ -188,8 +190,8 @@ def _text_bill(price: Price, demand: Demand, usage: Usage, reported: Reported, m
 
 
 def _served(price: Price, demand: Demand, usage: Usage, reported: Reported) -> Price:
-    """The price of the tier that served the request. Where nobody says which tier that was, the price of the dearest
-    tier that the request asked for."""
+    """The price of the tier that served the request. If that tier is unknown, it is the price of the dearest tier that
+    the request asked for."""
     if usage.estimated and not reported.tier:
         return _dearest(price, demand.wants)
     served = price.served(reported.tier)
@@ -200,7 +202,7 @@ def _served(price: Price, demand: Demand, usage: Usage, reported: Reported) -> P
 
 
 def _more(tokens: int, own: float, usual: float) -> float:
-    """What tokens cost beyond the usual rate, where they have a price of their own."""
+    """The cost of tokens beyond the usual rate, if they have a price of their own."""
     return tokens * (own - usual) if own > usual else 0.0
 
 

@@ -1,8 +1,8 @@
-"""What pictures, sounds and files in a prompt can cost in tokens, by the rules that providers publish. Pure.
+"""The most tokens that pictures, sounds and files in a prompt can cost, by the rules that providers publish. Pure.
 
-A picture costs by its pixels, which stand in its own header. A picture that is not understood, or does not stand in
-the body, costs what its model bills at most for one. Of sounds, films and files nobody can tell the length from a few
-bytes: ten kilobytes may be a hundred pages, or hours of silence. They may fill the model's context window.
+The cost of a picture depends on its pixels, which its header says. A picture that is not understood, or is not in the
+body, costs the most that its model bills for one picture. The length of sounds, films and files cannot be told from a
+few bytes: ten kilobytes may be a hundred pages, or hours of silence. They may fill the model's context window.
 
 Pictures: https://developers.openai.com/api/docs/guides/images-vision#calculating-costs,
 https://platform.claude.com/docs/en/build-with-claude/vision#evaluate-image-size,
@@ -21,12 +21,12 @@ from proxy.core.wire.json_body import values_within
 Pixels = tuple[int, int]
 """Width and height."""
 SizeOf = Callable[[bytes], Pixels | None]
-"""The pixels of a picture by the beginning of its file; None where they are not told."""
+"""Reads the pixels of a picture from the beginning of its file. None if the beginning does not say them."""
 
 
 class _Rule(NamedTuple):
-    """``base`` and ``tile`` tokens by tiles of 512 pixels, of which there are 8 at most; or ``patch`` tokens by patches
-    of ``side`` pixels, of which there are ``most`` at most."""
+    """How a model bills a picture. Either ``base`` tokens and ``tile`` tokens for each tile of 512 pixels (at most 8
+    tiles), or ``patch`` tokens for each patch of ``side`` pixels (at most ``most`` patches)."""
 
     base: int = 0
     tile: int = 0
@@ -35,7 +35,7 @@ class _Rule(NamedTuple):
     most: int = 1536
 
 
-# The first whose name is in a model's. Any other model bills no more than 10,000 small patches.
+# The first rule counts whose name is part of the model's name. Any other model bills at most 10,000 small patches.
 _RULES: Sequence[tuple[str, _Rule]] = (
     ("gpt-4o-mini", _Rule(2833, 5667)),
     ("gpt-4.1-mini", _Rule(patch=1.62)),
@@ -50,7 +50,7 @@ _MOST_TILES = 8
 
 _BASE64 = re.compile(r"data:([\w.+/-]*)(?:;[\w.+=\"-]*)*;base64,", re.ASCII)
 _HEADER_CHARS = 1 << 20
-"""Of a picture's base64: a camera's notes may stand in front of its size."""
+"""How many characters of a picture's base64 are read: a camera's notes may stand in front of its size."""
 _TEXT_TYPE = re.compile(r"text/|application/(?:json|xml|x-yaml|yaml|toml|javascript|csv)", re.ASCII)
 _PICTURE_TYPE = re.compile("image|picture|screenshot")
 _PICTURE_ADDRESS = re.compile(
@@ -63,7 +63,7 @@ HOLDERS = frozenset(
         "file_url", "file_data", "fileData", "inlineData", "inline_data", "document",
     }
 )  # fmt: skip
-"""Members that make a part a medium, whatever type it says."""
+"""Members that make a part a medium, whatever its type says."""
 _PICTURE_HOLDERS = frozenset({"source", "image", "image_url", "inlineData", "inline_data"})
 _CARRIERS = HOLDERS | {"url", "data", "uri", "fileUri", "file_uri", "result", "bytes"}
 """Members that may hold the file itself, or its address."""
@@ -73,12 +73,13 @@ _REFERENCES = (HOLDERS - {"source", "image", "audio", "video", "file", "document
     "file_uri",
     "file_ids",
 }
-"""Names that stand for nothing but a medium, wherever they are found."""
+"""Names that always mean a medium, wherever they are found."""
 
 
 class Medium(NamedTuple):
-    """What a part holds. ``text`` is that of a file that is nothing else; ``is_picture``: it is one, of these
-    ``pixels`` where they are known; else its length is unknown. ``rest`` are the members that are not the medium."""
+    """The medium in a part. ``text`` is the text of a file that is only text. ``is_picture``: it is a picture, with
+    these ``pixels`` if they are known. The length of any other medium is unknown. ``rest`` are the members that are not
+    the medium."""
 
     text: str | None = None
     is_picture: bool = False
@@ -87,7 +88,7 @@ class Medium(NamedTuple):
 
 
 def picture_tokens(model: str, pixels: Pixels | None) -> int:
-    """The most tokens that a picture costs; without its pixels the most that any picture costs."""
+    """The most tokens that a picture costs. Without its pixels, it is the most that any picture costs."""
     name = model.lower().rsplit("/", 1)[-1]
     rule = next((rule for part, rule in _RULES if part in name), _ANY)
     tiles, patches = _MOST_TILES, rule.most
@@ -99,8 +100,8 @@ def picture_tokens(model: str, pixels: Pixels | None) -> int:
 
 
 def medium_of(part: Mapping[str, object], size_of: SizeOf) -> Medium:
-    """The medium that a part of a message is. Where the part could hold several, or says two things of one, its length
-    is unknown: servers differ in which they read."""
+    """The medium that a part of a message is. If the part could hold several media, or says two things about one, its
+    length is unknown, because servers differ in which one they read."""
     held = [name for name, value in part.items() if name in HOLDERS and value is not None]
     inner = part[held[0]] if len(held) == 1 else None
     holder = inner if isinstance(inner, dict) else part
@@ -119,14 +120,15 @@ def medium_of(part: Mapping[str, object], size_of: SizeOf) -> Medium:
     if kind == "text" and carrier == "data":
         return Medium(text=value, rest=rest)
     is_slot = not held or held[0] in _PICTURE_HOLDERS or held[0] == "file_id"
-    # A part without a type is what its holder says; a holder that is null says nothing.
+    # The holder decides the type of a part without a type. A holder that is null says nothing.
     is_named = _PICTURE_TYPE.search(named.lower()) is not None if named else not _PICTURE_HOLDERS.isdisjoint(held)
     is_slot = is_slot and is_named
     return _file(holder, carrier, is_slot, size_of)._replace(rest=rest)
 
 
 def _file(holder: Mapping[str, object], carrier: str, is_slot: bool, size_of: SizeOf) -> Medium:
-    """What a file is, by its beginning and by the type that it says. ``is_slot``: it stands where pictures do."""
+    """The kind of a file, by its beginning and by the type that it states. ``is_slot``: it is in a place for
+    pictures."""
     value = str(holder[carrier])
     shown = _BASE64.match(value, 0, 256)
     data = value[shown.end() :] if shown is not None else value if carrier in ("data", "file_data") else ""
@@ -144,7 +146,7 @@ def _file(holder: Mapping[str, object], carrier: str, is_slot: bool, size_of: Si
 
 
 def holds_media(value: object) -> bool:
-    """Whether a value that is not understood names a medium anywhere, or holds one."""
+    """Whether a value that is not understood names or holds a medium anywhere."""
     return any(
         any(name in _REFERENCES and found for name, found in one.items())
         if isinstance(one, dict)
@@ -154,8 +156,8 @@ def holds_media(value: object) -> bool:
 
 
 def tells_size(header: bytes) -> bool:
-    """Whether a picture's header bounds what is drawn. A frame of a GIF may be larger than its header says, an SVG may
-    say anything, and readers differ in which of several sizes of a JPEG they take."""
+    """Whether a picture's header bounds what is drawn. A frame of a GIF may be larger than the header says. An SVG may
+    state any size. For a JPEG with several sizes, readers differ in which one they use."""
     if header[:8] == b"\x89PNG\r\n\x1a\n":
         return header[12:16] == b"IHDR"
     if header[:4] == b"RIFF":
@@ -175,7 +177,7 @@ _SIZES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 def _bytes(data: str) -> bytes:
-    """What a file's base64 stands for; nothing where readers could differ about it."""
+    """The decoded bytes of a file's base64. Empty if readers could decode it differently."""
     plain = "".join(data.split())
     try:
         return b64decode(plain[: len(plain) // 4 * 4], validate=True)
@@ -184,7 +186,7 @@ def _bytes(data: str) -> bytes:
 
 
 def _text(data: str) -> str | None:
-    """The text of a file; None for one that only says that it is text."""
+    """The text of a file. None for a file that only claims to be text."""
     if not (content := _bytes(data)) or b"%PDF" in content:
         return None
     try:

@@ -1,10 +1,10 @@
-"""What tokens cost: prices, the bill for an exchange, and what a plan saved.
+"""Prices of tokens, the bill for an exchange, and the savings of a plan.
 
-Prices are read from litellm's price map (``proxy.deployments.price_map``), whose fields are USD per token. What the map
-leaves out is filled so that a saving is never overstated: a cache read without a price of its own costs the input
-price, and so does a write. Where the map has nothing for a tool that the provider runs, OpenAI's prices stand in:
-https://platform.openai.com/docs/pricing#built-in-tools. They are the dearest of those that are published. All functions
-are pure.
+Prices are read from litellm's price map (``proxy.deployments.price_map``), whose fields are USD per token. Missing
+prices are filled in such a way that a saving is never overstated: a cache read or a cache write without a price of its
+own costs the input price. If the map has no price for a tool that the provider runs, OpenAI's prices are used:
+https://platform.openai.com/docs/pricing#built-in-tools. They are the dearest of the published prices. All functions are
+pure.
 """
 
 import re
@@ -37,17 +37,18 @@ _FIELDS = frozenset(
     {_SEARCH, _MAPS, _SPECIFIC, *_REGIONAL, *_IMAGE, *_SECOND, *_PIXEL, _CHARACTER, _QUERY, _REQUEST, *_TOKENS,
      "max_input_tokens"}
 )  # fmt: skip
-"""What ``extras_of`` reads."""
+"""The fields that ``extras_of`` reads."""
 
 SEARCH_USD = 0.025
 FILE_SEARCH_USD = 0.0025
 CODE_USD = 0.03
 FAST_FACTOR = 6.0
-"""Claude's fast mode where the map has no factor: https://platform.claude.com/docs/en/build-with-claude/fast-mode."""
+"""The factor of Claude's fast mode if the map has none:
+https://platform.claude.com/docs/en/build-with-claude/fast-mode."""
 LOCAL_FACTOR = 1.1
 """https://platform.claude.com/docs/en/build-with-claude/data-residency#pricing"""
 SERVICE_FACTORS: Mapping[str, float] = {"priority": 2.5, "ultrafast": 6.0}
-"""The dearest of each tier: https://openai.com/api-fast-mode/."""
+"""The highest factor of each tier: https://openai.com/api-fast-mode/."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ NO_EXTRAS = Extras()
 
 
 def extras_of(entry: Mapping[str, object]) -> Extras:
-    """The prices in an entry of the map that are not prices of text."""
+    """The prices in an entry of the map, without the prices of text."""
     searches = entry.get(_SEARCH)
     sizes = searches if isinstance(searches, dict) else {}
     known = [found for name in sizes if (found := usd(sizes, name)) is not None]
@@ -115,7 +116,7 @@ def extras_of(entry: Mapping[str, object]) -> Extras:
 
 
 def usd(entry: Mapping[str, object], key: str) -> float | None:
-    """An amount in USD. None where the entry holds no sensible one."""
+    """An amount in USD. None if the entry has no sensible amount."""
     value = entry.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         return None
@@ -136,7 +137,7 @@ _WRITE_LONG = ("cache_creation_input_token_cost_above_1hr", "cache_creation_inpu
 _STEPPED = "tiered_pricing"
 _ABOVE = re.compile(r"^(?:input|output)_cost_per_token_above_(\d+)k_tokens$")
 _SERVICE = re.compile(r"^input_cost_per_token_([a-z]+)$")
-# Prices of other calls than those that wait for an answer.
+# Prices for calls that do not wait for an answer.
 _OTHER_CALLS = frozenset({"batches", "decisions"})
 _NEEDED = re.compile(
     r"^(?:(?:in|out)put_cost_per_token|cache_(?:read|creation)_input_token_cost)"
@@ -154,9 +155,9 @@ _REMEMBERED = 4096
 class Price:
     """USD per token. ``tiers`` are the whole prices of longer prompts: (above so many prompt tokens, price), ascending.
 
-    ``write_5m`` and ``write_1h`` are the shorter and the longer life that the provider sells; ``max_output_tokens`` is
-    the longest answer, where that is known. ``services`` are whole prices by service tier ("priority"), ``extras`` what
-    is billed besides tokens of text.
+    ``write_5m`` and ``write_1h`` are for the shorter and the longer TTL that the provider sells. ``max_output_tokens``
+    is the longest answer, if it is known. ``services`` are whole prices by service tier ("priority"), and ``extras``
+    are the prices of what is billed besides tokens of text.
     """
 
     input: float
@@ -171,11 +172,11 @@ class Price:
 
     @classmethod
     def relative(cls, read: float, write: float, write_long: float) -> "Price":
-        """A price in units of the input price, as cache profiles have it; output is free."""
+        """A price in units of the input price, as in cache profiles. Output is free."""
         return cls(1.0, 0.0, read, write, write_long)
 
     def at(self, prompt_tokens: int) -> "Price":
-        """The price for a prompt of this length: beyond a threshold every token costs what the tier says."""
+        """The price for a prompt of this length. Beyond a threshold, every token has the price of the tier."""
         price = self
         for above, dearer in self.tiers:
             if prompt_tokens <= above:
@@ -184,7 +185,7 @@ class Price:
         return price
 
     def served(self, service: str) -> "Price":
-        """The price at a service tier; this one where the map knows none of that name."""
+        """The price at a service tier. If the map has no tier of that name, it is this price."""
         return next((price for name, price in self.services if name == service), self)
 
     def times(self, factor: float) -> "Price":
@@ -198,7 +199,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What an exchange cost, in USD."""
+    """The cost of an exchange, in USD."""
 
     input_usd: float
     output_usd: float
@@ -225,26 +226,28 @@ def uncached_cost(parts: Parts, price: Price) -> float:
 
 
 def cost(usage: Usage, price: Price) -> Cost:
-    """What the exchange cost."""
+    """The cost of the exchange."""
     return Cost(input_cost(usage, price), usage.output * price.at(usage.prompt).output)
 
 
 def saved_on_shadow(own: Bill, predicted: Bill, price: Price) -> float:
-    """USD saved against the client's own layout, both as the shadow cache bills them; negative where ours is dearer."""
+    """USD saved against the client's own layout, both as the shadow cache bills them. Negative if the planned layout is
+    dearer."""
     return input_cost(own, price) - input_cost(predicted, price)
 
 
 def saved_as_reported(own: Bill, usage: Usage, price: Price) -> float:
-    """USD saved against the client's own layout, ours as the provider reported it; negative where ours was dearer.
+    """USD saved against the client's own layout, with the planned layout as the provider reported it. Negative if the
+    planned layout was dearer.
 
-    Our token counts are not the provider's, so the shadow's bill of the client's layout is scaled to the reported
-    prompt: its shares are kept.
+    The proxy's token counts differ from the provider's. So the shadow cache's bill of the client's layout is scaled to
+    the reported prompt, and its shares are kept.
     """
     return input_cost(scaled(own, usage.prompt), price) - input_cost(usage, price)
 
 
 def scaled(bill: Bill, total: int) -> Bill:
-    """The bill of a prompt of ``total`` tokens with the same shares; rounding goes to the plain tokens."""
+    """The bill of a prompt of ``total`` tokens with the same shares. Rounding differences go to the plain tokens."""
     if bill.total <= 0:
         return Bill(0, 0, 0, total, bill.hit)
     read, short, long = (part * total // bill.total for part in (bill.read, bill.write_5m, bill.write_1h))
@@ -252,7 +255,7 @@ def scaled(bill: Bill, total: int) -> Bill:
 
 
 def price_of(entry: Entry) -> Price | None:
-    """The price in an entry of litellm's map, or in the same fields of a config; None where it has none."""
+    """The price in an entry of litellm's map, or in the same fields of a configuration. None if it has no price."""
     extras = extras_of(entry)
     steps = entry.get(_STEPPED)
     if isinstance(steps, list) and steps:
@@ -260,7 +263,7 @@ def price_of(entry: Entry) -> Price | None:
         return stepped and replace(stepped, extras=extras)
     given = [key for key in (_INPUT, _OUTPUT) if entry.get(key) is not None]
     if any(usd(entry, key) is None for key in given) or not (given or extras.is_priced):
-        return None  # a price that cannot be read is no price of 0
+        return None  # a price that cannot be read is not a price of 0
     whole = _whole(entry, "", None)
     services = sorted({m[1] for m in map(_SERVICE.match, entry) if m} - _OTHER_CALLS)
     return replace(
@@ -272,7 +275,7 @@ def price_of(entry: Entry) -> Price | None:
 
 
 def _whole(entry: Entry, service: str, usual: Price | None) -> Price:
-    """The price under one service's suffix, with its tiers. What it leaves out keeps its proportion to the usual."""
+    """The price under one service's suffix, with its tiers. Missing rates keep their proportion to the usual price."""
     base = _rates(entry, service, usual)
     thresholds = sorted({int(m[1]) for m in map(_ABOVE.match, entry) if m})
     tiers = []
@@ -293,7 +296,7 @@ def needed(entry: Entry) -> dict[str, object]:
 
 @lru_cache(maxsize=1024)
 def _is_needed(key: str) -> bool:
-    # The same few hundred keys stand in thousands of entries.
+    # Thousands of entries have the same few hundred keys.
     return _NEEDED.match(key) is not None or key in _FIELDS
 
 
@@ -303,7 +306,7 @@ def _rates(entry: Entry, suffix: str, base: Price | None) -> Price:
     if flat is None:
         flat = base.input if base else 0.0
     usual = base.times(flat / base.input if base.input else 1.0) if base else Price(flat, 0.0, flat, flat, 0.0)
-    # The map writes 0 for "no write fee" (DeepSeek, GLM): such tokens cost the input price.
+    # In the map, 0 means "no write fee" (DeepSeek, GLM): such tokens cost the input price.
     short = usd(entry, _WRITE + suffix) or usual.write_5m
     long = next((found for key in _WRITE_LONG if (found := usd(entry, key + suffix))), None)
     if long is None:
@@ -312,7 +315,7 @@ def _rates(entry: Entry, suffix: str, base: Price | None) -> Price:
 
 
 def _stepped(steps: list[object], longest: int | None) -> Price | None:
-    """DashScope's form: a list of prices, each with the range of prompt tokens that it holds for."""
+    """A price in DashScope's form: a list of prices, each with the range of prompt tokens for which it holds."""
     prices = []
     for step in steps:
         if not isinstance(step, dict) or not isinstance(step.get("range"), list) or not step["range"]:
@@ -336,7 +339,7 @@ def _longest(entry: Entry, key: str = "max_output_tokens") -> int | None:
 class PriceMap:
     """Prices by model, from litellm's map and the config's own.
 
-    ``overrides`` win: entries in the map's fields by exact name.
+    ``overrides`` take precedence. They are entries with the map's fields, by exact name.
     """
 
     def __init__(self, entries: Mapping[str, Entry], overrides: Mapping[str, Entry] | None = None) -> None:
@@ -348,9 +351,9 @@ class PriceMap:
         return len(self._entries)
 
     def price(self, *names: str) -> Price | None:
-        """The price of the first of these names that is known in any of its forms; None where none is.
+        """The price of the first of these names that is known in any of its forms. None if no name is known.
 
-        Asked for once a request, with names that clients may choose: answers are remembered, up to a bound.
+        This is called once for each request, with names that clients may choose. Answers are remembered, up to a bound.
         """
         if names not in self._known:
             if len(self._known) >= _REMEMBERED:
@@ -359,12 +362,12 @@ class PriceMap:
         return self._known[names]
 
     def override_all(self, overrides: Mapping[str, Entry]) -> None:
-        """From now on these entries win, in place of the earlier ones."""
+        """From now on these entries are the overrides, in place of the earlier ones."""
         self._overrides = overrides
         self._known.clear()
 
     def override(self, name: str) -> Price | None:
-        """The price that the config gives this name; None where it gives none."""
+        """The price that the configuration gives this name. None if it gives none."""
         entry = self._overrides.get(name)
         return price_of(entry) if entry is not None else None
 
@@ -380,10 +383,10 @@ class PriceMap:
 
 
 def forms(name: str) -> Iterator[str]:
-    """The names under which the map may know a model, the closest first.
+    """The names under which the map may know a model, the closest one first.
 
-    ``openrouter/anthropic/claude-sonnet-4.5:nitro`` comes down to ``claude-sonnet-4-5``: decorations, dates, provider
-    prefixes and Bedrock's regions are taken off one at a time.
+    ``openrouter/anthropic/claude-sonnet-4.5:nitro`` is reduced to ``claude-sonnet-4-5``: decorations, dates, provider
+    prefixes and Bedrock's regions are removed one at a time.
     """
     seen: set[str] = set()
     route = name.strip()

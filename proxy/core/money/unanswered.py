@@ -1,21 +1,22 @@
-"""What is booked for a call that went to an upstream and of which no usage came, or not all of it. Pure.
+"""Computes what is booked for a call that was sent to an upstream and that has no usage, or only a part of it. Pure.
 
-One rule holds for every such call, whatever cut it short (the client left, the upstream was silent for too long, the
-line broke) and whoever made it:
+The same rules hold for every such call, whatever ended it early (the client left, the upstream was silent for too long,
+the connection broke) and whoever made it:
 
-- the prompt is booked in full, as it was reserved: nothing of it counts as read from a cache;
-- what came of the answer is booked as our own count of it;
-- the time in which nothing came is booked as thinking, at the fastest rate that is known of the model, for each of the
-  answers; where the provider goes on with a call that the proxy has given up, as if it went on to its limit;
-- a tool that the provider runs was called once a second, and no oftener than the request allows;
-- a summary of the prompt that the provider was allowed to make was made, and is as long as any answer of the model;
-- the output is never more than the limit that went upstream.
+- The prompt is booked in full, as it was reserved: no part of it counts as read from a cache.
+- The received part of the answer is booked by the proxy's own count.
+- The time in which nothing came is booked as thinking, at the fastest rate that is known of the model, for each of the
+  answers. If the provider goes on with a call that the proxy has given up, it is booked as if it went on to its limit.
+- A tool that the provider runs counts as called once a second, but not more often than the request allows.
+- A summary of the prompt that the provider was allowed to make counts as made, and as long as the model's longest
+  answer.
+- The output is never more than the limit that was sent upstream.
 
-What providers do with a call whose client has left: some stop, others go on to the end and bill all of it. The list is
-OpenRouter's, which calls all of them: https://openrouter.ai/docs/api-reference/streaming ("Stream Cancellation"). The
-same page says that a call which does not stream always runs on. The names of providers are those of
-``proxy.core.providers.hosts``. OpenRouter itself does what the provider behind it does, and nobody sees which one that
-is.
+When the client of a call has left, some providers stop, and others go on to the end and bill all of it. The list comes
+from OpenRouter, which calls all of them: https://openrouter.ai/docs/api-reference/streaming ("Stream Cancellation").
+The same page says that a call without a stream always runs on. The names of providers are those of
+``proxy.core.providers.hosts``. OpenRouter itself does what the provider behind it does, and it is not visible which
+provider that is.
 """
 
 from collections.abc import Mapping
@@ -37,25 +38,25 @@ _TOKENS_PER_S: Mapping[str, float] = {"cerebras": 3000.0, "groq": 1200.0}
 """Output tokens a second of the fastest models: https://inference-docs.cerebras.ai/models/overview,
 https://console.groq.com/docs/models."""
 _USUAL_TOKENS_PER_S = 300.0
-"""As fast as models are elsewhere whose speed is published: https://artificialanalysis.ai/models#speed."""
+"""The highest published speed of models at other providers: https://artificialanalysis.ai/models#speed."""
 _LEAST_TOKENS_PER_S = 100.0
-"""A client that reads slowly makes its own answers slow: no model is taken to be slower than this."""
+"""No model is assumed to be slower than this: a client that reads slowly makes its own answers slow."""
 _MARGIN = 1.5
 _SEEN = 20
-# Of a shorter answer most of the time went into reading the prompt.
+# For a shorter answer, most of the time was spent on reading the prompt.
 _LEAST_OUTPUT_TOKENS = 200
 
 
 def runs_on(server: str, *, is_stream: bool) -> bool:
-    """Whether the provider finishes a call, and bills it, although its client has left. Unknown servers are taken to
-    stop a stream, as vLLM, SGLang and llama.cpp do."""
+    """Whether the provider finishes and bills a call although its client has left. Unknown servers are assumed to stop
+    a stream, as vLLM, SGLang and llama.cpp do."""
     return not is_stream or server in _RUN_ON
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What came of an answer: ``tokens`` of text, as we count them, in ``total_s`` seconds since the call went out;
-    in ``silent_s`` of them there came nothing. ``runs_on``: the call goes on at the provider."""
+    """The received part of an answer: ``tokens`` of text by the proxy's own count, in the ``total_s`` seconds since the
+    call was sent. In ``silent_s`` of these seconds nothing came. ``runs_on``: the call goes on at the provider."""
 
     tokens: int
     silent_s: float
@@ -64,7 +65,8 @@ class Heard:
 
 
 class Speeds:
-    """How fast models answer at the most, by deployment: what was seen, and before that what is published."""
+    """The highest known speed of models, by deployment. It is the observed speed, or the published one before an answer
+    was observed."""
 
     def __init__(self) -> None:
         self._known: LastUsed[str, tuple[float, int]] = LastUsed(_MOST_DEPLOYMENTS)
@@ -76,7 +78,7 @@ class Speeds:
         return seen if answers >= _SEEN else max(seen, _TOKENS_PER_S.get(server, _USUAL_TOKENS_PER_S))
 
     def learn(self, deployment: str, output_tokens: float, seconds: float) -> None:
-        """One answer of so many tokens took so long."""
+        """Learn from one answer: its tokens, and the seconds that it took."""
         if output_tokens >= _LEAST_OUTPUT_TOKENS and seconds > 0:
             fastest, answers = self._known.get(deployment, (0.0, 0))
             self._known.put(deployment, (max(fastest, output_tokens / seconds), answers + 1))
@@ -85,7 +87,7 @@ class Speeds:
 def unanswered(
     demand: Demand, prompt_tokens: int, heard: Heard, tokens_per_s: float, price: Price | None
 ) -> tuple[Usage, Reported]:
-    """What the call is booked with. ``price`` is the model's, where it has one."""
+    """The usage and the report with which the call is booked. ``price`` is the model's price; None: it has none."""
     longest = longest_output(None, price)
     # No answer is longer than all that a model can hold.
     most = min(longest_output(demand.max_output_tokens, price), max(longest, window_of(price)))

@@ -26,13 +26,13 @@ from proxy.core.wire.surrogates import utf8
 
 _ORDER: Mapping[Position, int] = MappingProxyType({position: rank for rank, position in enumerate(Position)})
 PERSONA_PREFIX = "persona:"
-"""A prompt whose id begins so is composed only where the terms choose this persona."""
+"""A prompt whose id begins with this is composed only if the terms choose its persona."""
 
 
 def chosen(prompts: Sequence[Prompt], terms: PromptTerms) -> tuple[Prompt, ...]:
     """The prompts that the terms choose, in the order in which they are composed: by position, then by descending
-    priority, then as they are registered. An extra prompt takes the place of the registered one with its id; the chosen
-    persona's registered prompt gives way to none."""
+    priority, then by registration. An extra prompt replaces the registered one with the same id, but it never replaces
+    the registered prompt of the chosen persona."""
     persona = PERSONA_PREFIX + terms.persona if terms.persona else ""
     found = {prompt.id: prompt for prompt in prompts if prompt.id == persona or matches_any(terms.use, prompt.id)}
     ranks = {prompt.id: rank for rank, prompt in enumerate(prompts)}
@@ -45,7 +45,7 @@ def chosen(prompts: Sequence[Prompt], terms: PromptTerms) -> tuple[Prompt, ...]:
 
 
 def in_order(prompts: Iterable[Prompt]) -> tuple[Prompt, ...]:
-    """The prompts by position, then by descending priority, then as they stand."""
+    """The prompts by position, then by descending priority, then in their present order."""
     return tuple(sorted(prompts, key=lambda prompt: (_ORDER[prompt.position], -prompt.priority)))
 
 
@@ -65,9 +65,9 @@ Render = Callable[[Prompt, PromptContext, Mapping[str, Json]], str]
 
 def assemble(prompts: Sequence[Prompt], terms: PromptTerms, context: PromptContext, render: Render) -> Composition:
     """The composition of these prompts, which are in the order of their registration. If a prompt's condition cannot be
-    evaluated or its template cannot be rendered, it is left out; in strict mode PromptFailure is raised. In any mode it
-    is raised where a registered prompt fails for what the client adds to the context: a client must not have it left
-    out."""
+    evaluated or its template cannot be rendered, the prompt is left out; in strict mode, PromptFailure is raised. It is
+    raised in any mode if a registered prompt fails because of what the client adds to the context: a client must not be
+    able to leave out a prompt in this way."""
     parts: list[Prompt] = []
     persona = PERSONA_PREFIX + terms.persona
     has_persona = not terms.persona or any(prompt.id == persona for prompt in (*prompts, *terms.extras))

@@ -8,7 +8,7 @@ from proxy.core.value import dataclass, field, replace
 
 @dataclass(frozen=True, slots=True)
 class Inset:
-    """Texts of the operator around the client's own text of one user message; "" adds nothing. A blank line stands
+    """Texts of the operator around the client's own text in one user message; "" adds nothing. There is a blank line
     between each of them and the client's text."""
 
     before: str = ""
@@ -24,11 +24,10 @@ class Inset:
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """The composed texts. ``parts`` are the prompts that are in them, in order, each with its
-    rendered text, trimmed and never blank. ``skipped`` says why a prompt
-    was left out, by its id: ``condition``, ``bad_condition``, ``render_error``, ``blank``;
-    ``missing`` is said of a chosen persona that has no prompt. ``prints`` are the digests of the system texts, by the
-    ids of their prompts."""
+    """The composed texts. ``parts`` are the prompts that are in them, in order, each with its rendered text, which is
+    trimmed and never blank. ``skipped`` gives, by the id of each prompt that was left out, the reason: ``condition``,
+    ``bad_condition``, ``render_error``, ``blank``, or ``missing`` for a chosen persona that has no prompt. ``prints``
+    are the digests of the system texts, by the ids of their prompts."""
 
     system: str = field(default="", repr=False)
     inset: Inset = Inset()
@@ -42,8 +41,8 @@ class Composition:
         return not (self.system or self.inset)
 
     def placed(self, at_tail: Collection[str]) -> tuple[str, Inset]:
-        """The system text without the prompts of these ids, and the texts around the newest user message with them in
-        front."""
+        """The system text without the prompts with these ids, and the texts around the newest user message with these
+        prompts in front."""
         moved = [part.text for part in self.parts if part.id in at_tail and part.position.is_system]
         if not moved:
             return self.system, self.inset

@@ -1,7 +1,7 @@
 """Conditions: whether a prompt is composed in this context.
 
-A field that is missing makes a condition false, whatever the operator is, but for ``not_exists``. Strings, numbers,
-booleans and null are never converted into each other; whole numbers and others are compared by their value.
+A field that is missing makes every condition false, except ``not_exists``. Strings, numbers, booleans and null are
+never converted into each other. Whole numbers and other numbers are compared by their value.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from proxy.core.prompts.prompt import ROOTS, Condition, ConditionError, Json, Pr
 
 
 def is_number(value: Json) -> TypeGuard[int | float]:
-    """Whether the value is a number; a boolean is none."""
+    """Whether the value is a number. A boolean is not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -25,8 +25,8 @@ def equal(one: Json, other: Json) -> bool:
 
 
 def same(one: Json, other: Json) -> bool:
-    """Whether the values have the same type and the same content; a whole number is not the same as a float of its
-    value. The time is that of looking through the smaller one."""
+    """Whether the values have the same type and the same content. A whole number is not the same as a float of its
+    value. The time is linear in the smaller value."""
     if not isinstance(one, (list, dict)):
         return type(one) is type(other) and one == other
     pairs: list[tuple[Json, Json]] = [(one, other)]
@@ -51,15 +51,14 @@ MOST_PATTERN_CHARS = 500
 MOST_PROGRAM_SIZE = 2_000
 """The most steps that a pattern may become."""
 _MOST_STEPS = 1_000_000
-"""The most steps of the program, times bytes of the text: 10 ms of the processor for a text that is built to be slow.
-"""
+"""The most steps of the program times bytes of the text: 10 ms of processor time for a text that is made to be slow."""
 _MEMORY_BYTES = 256 << 10
-"""The memory of a pattern; the library keeps the 128 patterns that were used last."""
+"""The memory of a pattern. The library keeps the 128 patterns that were used last."""
 
 
 def _options() -> "re2.Options":
     options = re2.Options()
-    options.log_errors = False  # it writes to stderr, and what it writes is the pattern
+    options.log_errors = False  # otherwise it writes the pattern to stderr
     options.never_capture = True
     options.max_mem = _MEMORY_BYTES
     return options
@@ -69,7 +68,7 @@ _OPTIONS = _options()
 
 
 def compiled(pattern: str, most_program_size: int = MOST_PROGRAM_SIZE) -> "re2._Regexp":
-    """The pattern, ready to use. Raises ConditionError where it is none, or is too large."""
+    """The pattern, ready to use. Raises ConditionError if it is not a pattern, or is too large."""
     if len(pattern) > MOST_PATTERN_CHARS:
         raise ConditionError("invalid_pattern", f"a pattern may have at most {MOST_PATTERN_CHARS} characters")
     try:
@@ -88,8 +87,8 @@ _NOT_EXISTS = "not_exists"
 
 
 def holds(condition: Condition, context: PromptContext) -> bool:
-    """Whether the condition holds. Raises ConditionError where an operator is not known, or cannot be applied to these
-    values; neither is noticed where the field is missing."""
+    """Whether the condition holds. Raises ConditionError if its operator is unknown, or cannot be applied to these
+    values. Neither is noticed if the field is missing."""
     is_there, found = value_at(context, condition.field)
     if condition.operator == _EXISTS:
         return is_there
@@ -99,7 +98,7 @@ def holds(condition: Condition, context: PromptContext) -> bool:
 
 
 def checked(condition: Condition) -> Condition:
-    """The condition, where nothing about it is wrong in every context. Raises ConditionError."""
+    """The condition, after a check for mistakes that do not depend on the context. Raises ConditionError."""
     root, *names = condition.field.split(".")
     if root not in ROOTS or "" in names:
         raise ConditionError("invalid_path", f"the field must be a path that begins with one of {', '.join(ROOTS)}")

@@ -1,4 +1,4 @@
-"""The context of conditions and templates: how several are merged, how a path finds a value in it, and the values of
+"""The context of conditions and templates: merges several contexts, finds the value at a path, and gives the values of
 the variables that a prompt names."""
 
 from collections.abc import Mapping, Sequence
@@ -11,14 +11,14 @@ from proxy.core.prompts.prompt import ROOTS, Json, PromptContext, RenderError, V
 MOST_CONTEXT_BYTES = 64 << 10
 """The longest JSON of a client's context."""
 MOST_LEVELS = 16
-"""The most objects and arrays within each other in a context; a root is the first one."""
+"""The most objects and arrays within each other in a context. A root is the first one."""
 MOST_VALUES = 2_000
 """The most objects, arrays and values within them in a context."""
 _MOST_NUMBER = 2**63
 
 
 def merged(*contexts: Mapping[str, Mapping[str, Json]]) -> PromptContext:
-    """The contexts together, as ``added`` does it, with every root: without any, each root is an empty object."""
+    """The contexts, merged as by ``added``, with every root. A root that no context has is an empty object."""
     together: Mapping[str, Mapping[str, Json]] = {root: {} for root in ROOTS}
     for context in contexts:
         together = added(together, context)
@@ -26,8 +26,8 @@ def merged(*contexts: Mapping[str, Mapping[str, Json]]) -> PromptContext:
 
 
 def added(context: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """The first context with the second one: objects are merged name by name, and otherwise the second one's value
-    takes the place of the first one's."""
+    """The first context with the second one added. Objects are merged name by name; any other value of the second
+    context replaces that of the first one."""
     both = dict(context)
     for name, value in more.items():
         old = both.get(name)
@@ -36,7 +36,7 @@ def added(context: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]
 
 
 def value_at(context: PromptContext, path: str) -> tuple[bool, Json]:
-    """Whether the context has a value at this path of names and dots, and the value. A value of null is there. A name
+    """Whether the context has a value at this path of names and dots, and the value. Null counts as a value. A name
     with a dot in it, and an element of an array, have no path."""
     root, *names = path.split(".")
     if root not in context:
@@ -50,7 +50,7 @@ def value_at(context: PromptContext, path: str) -> tuple[bool, Json]:
 
 
 def exceeded_bound(context: Mapping[str, Mapping[str, Json]]) -> str:
-    """The bound of a context that is exceeded, as words behind "it has"; "" where none is."""
+    """The bound that the context exceeds, in words that follow "it has". "" if it exceeds none."""
     values = 0
     level: list[object] = list(context.values())
     for _ in range(MOST_LEVELS):
@@ -71,8 +71,8 @@ def exceeded_bound(context: Mapping[str, Mapping[str, Json]]) -> str:
 
 
 def is_json(value: object) -> bool:
-    """Whether JSON has the value. JSON has no dates, no names that are numbers, no half of a surrogate pair, and no
-    number without end."""
+    """Whether the value can be written as JSON. JSON has no dates, no names that are numbers, no half of a surrogate
+    pair, and no infinite number."""
     try:
         return bool(orjson.loads(orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATETIME)) == value)
     except orjson.JSONEncodeError:
@@ -80,8 +80,8 @@ def is_json(value: object) -> bool:
 
 
 def resolved(variables: Sequence[Variable], context: PromptContext) -> Mapping[str, Json]:
-    """The value of each variable: the root of the context that has its name, or else what stands at its source, or else
-    its default. Raises RenderError for a required one that has neither of the first two."""
+    """The value of each variable: the root of the context that has its name, or else the value at its source, or else
+    its default. Raises RenderError for a required variable that has neither of the first two."""
     return {variable.name: _value(variable, context) for variable in variables}
 
 

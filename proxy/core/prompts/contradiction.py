@@ -1,4 +1,4 @@
-"""Conditions of one prompt that can never hold together, so that the prompt is never composed."""
+"""Finds conditions of one prompt that can never hold together, so that the prompt is never composed."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -11,9 +11,9 @@ _ABOVE, _BELOW = ("gt", "gte"), ("lt", "lte")
 
 
 def contradiction(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
-    """The conditions that contradict each other: one that can never hold, else two of them, else all; none where the
-    prompt may be composed. Regular expressions that exclude each other are not found, nor operators that want different
-    types of values."""
+    """The conditions that contradict each other: one that can never hold, or else two of them, or else all. Empty if
+    the prompt may be composed. Regular expressions that exclude each other are not found, and neither are operators
+    that need different types of values."""
     for few in (*combinations(conditions, 1), *combinations(conditions, 2), tuple(conditions)):
         if any(_is_impossible(field, few) for field in {condition.field for condition in few}):
             return few
@@ -21,7 +21,7 @@ def contradiction(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
 
 
 def _is_impossible(field: str, conditions: Sequence[Condition]) -> bool:
-    """Whether no value of the field, and not its absence either, agrees with all conditions on it and on what is in
+    """Whether neither any value of the field nor its absence satisfies all conditions on the field and on what is in
     it."""
     own = [condition for condition in conditions if condition.field == field]
     inner = [condition for condition in conditions if condition.field.startswith(f"{field}.")]
@@ -37,7 +37,7 @@ def _is_impossible(field: str, conditions: Sequence[Condition]) -> bool:
 
 
 def _values(own: Sequence[Condition]) -> Sequence[Json] | None:
-    """The values of which the field must have one, as far as one condition names them; None where none does."""
+    """The values of which the field must have one, if a condition names them. None if no condition does."""
     for condition in own:
         if condition.operator == "eq":
             return [condition.value]

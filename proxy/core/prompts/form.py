@@ -1,8 +1,8 @@
-"""The section ``stratiform.prompts`` of a request, read and validated. Whether a client may ask for what it says is
-decided in ``proxy.core.prompts.terms``.
+"""Reads and validates the section ``stratiform.prompts`` of a request. ``proxy.core.prompts.terms`` decides whether a
+client may ask for it.
 
-Every mistake is an InvalidRequest (400) that says which field to change. Where JSON has null, the field counts as left
-out. The texts of a client are literal: they are sent as they stand, and are never templates.
+Every mistake is an InvalidRequest (400) that says which field to change. A field that is null counts as left out. The
+texts of a client are literal: they are sent unchanged, and are never templates.
 """
 
 import re
@@ -36,7 +36,7 @@ MOST_EXTRAS = 50
 MOST_CONDITIONS = 20
 """The most conditions of one extra prompt."""
 MOST_PATTERNS = 10
-"""The most patterns of all extra prompts together: a text that is built for a pattern makes each of them take 10 ms."""
+"""The most patterns of all extra prompts together: each may take 10 ms, if a text is made to be slow for it."""
 MOST_CLIENT_PROGRAM_SIZE = 200
 """The most steps that a client's pattern may become."""
 _PERSONA = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
@@ -75,7 +75,7 @@ _CONTEXT_DECODER: msgspec.json.Decoder[dict[str, dict[str, Any]] | None] = msgsp
 
 
 def read_wish(raw: Raw | bytes) -> ClientWish:
-    """The wish of the client; a section of null asks for nothing. Raises InvalidRequest. The time is bounded by
+    """The wish of the client. A section that is null asks for nothing. Raises InvalidRequest. The time is bounded by
     ``MOST_FORM_BYTES``."""
     text = bytes(raw)
     if len(text) > MOST_FORM_BYTES:
@@ -102,8 +102,8 @@ def _names(form: _WishJson, wish: ClientWish) -> int:
 
 
 def checked_persona(name: str, param: str) -> str:
-    """The name, where a persona can have it: it stands behind ``persona:`` in an id, so that it may begin with any of
-    an id's characters. Raises InvalidRequest that names ``param``."""
+    """The name, after a check that a persona can have it. It follows ``persona:`` in an id, so that it may begin with
+    any character of an id. Raises InvalidRequest that names ``param``."""
     if not _PERSONA.fullmatch(name):
         message = f"'{param}' must be 1 to 128 letters, digits and . _ : / -"
         raise InvalidRequest(message, param=param, code="invalid_value")

@@ -1,6 +1,6 @@
 """The values of the registry: a prompt with its position, conditions and variables, and the errors about it.
 
-No message of an error holds a text of a prompt or a value of the context.
+No error message has a text of a prompt or a value of the context.
 """
 
 import re
@@ -37,23 +37,23 @@ SYSTEM_POSITIONS = tuple(Position)[:9]
 BEFORE_USER = (Position.USER_PREFIX, Position.USER)
 """In front of the client's own text, in this order."""
 AFTER_USER = (Position.USER_SUFFIX, Position.LAST_USER)
-"""Behind the client's own text, in this order."""
+"""After the client's own text, in this order."""
 
 
 ROOTS = ("mission", "target", "agent", "memory", "variables", "custom")
 """The roots of the context that conditions and templates see. Time is none of them."""
 
 MOST_PRIORITY = 1_000_000
-"""The highest priority of a prompt, and with a minus the lowest."""
+"""The highest priority of a prompt. Its negative is the lowest."""
 
 ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}")
 ID_RULE = "1 to 128 letters, digits and . _ : / -, and begin with a letter or a digit"
-"""``ID_PATTERN`` in words behind "must be"."""
+"""``ID_PATTERN`` in words that follow "must be"."""
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 """A value of the context."""
 PromptContext = Mapping[str, Mapping[str, Json]]
-"""The context: for each root an object. Every root is present."""
+"""The context, with an object for each root. Every root is present."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A name that the prompt's template may use. Its value is that of ``source``, a path as a condition's, or else the
-    ``default``. Nothing that a prompt resolves is seen by another prompt."""
+    """A name that the prompt's template may use. Its value is that of ``source``, which is a path as in a condition, or
+    else the ``default``. A prompt never sees what another prompt resolves."""
 
     name: str
     source: str = ""
@@ -80,9 +80,9 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt as it is registered. ``text`` is the template; where ``is_literal`` it is sent as it stands. ``profile``
-    is the capability profile in which alone the prompt is composed ("": in each). ``origin`` says where the prompt
-    comes from, and ``first_line`` where in a file its text begins, for messages."""
+    """A prompt as it is registered. ``text`` is the template; if it ``is_literal``, it is sent unchanged. The prompt is
+    composed only in the capability profile ``profile`` ("": in each). For messages, ``origin`` says where the prompt
+    comes from, and ``first_line`` where its text begins in a file."""
 
     id: str
     position: Position

@@ -1,9 +1,9 @@
 """Finds prompts that change within a conversation.
 
-A text that changes breaks the prefix behind it, and in the system text that is all of the conversation. A prompt of the
-position ``context`` that has changed in a conversation goes to the newest user message from then on, where it costs
-itself alone; where a prompt changes in most conversations of its client, new conversations begin that way. Prompts of
-other positions stay where they belong, and their changes are told.
+A text that changes invalidates the cached prefix after it, and after the system text that is the whole conversation. A
+prompt of the position ``context`` that has changed in a conversation is moved to the newest user message from then on,
+where a change costs only the prompt itself. If a prompt changes in most conversations of its client, new conversations
+begin in this way. Prompts of other positions stay in their places, and their changes are reported.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from proxy.core.prompts.prompt import Position
 from proxy.core.value import dataclass, field
 
 VOLATILE_SHARE = 0.2
-"""A prompt is volatile for a client where more than this share of the requests of known conversations change it."""
+"""A prompt is volatile for a client if more than this share of the requests of known conversations change it."""
 _LEAST_REQUESTS = 5
 _MOST_BYTES = 32 << 20
 _MOST_COUNTS = 20_000
@@ -23,7 +23,7 @@ _BYTES_PER_PRINT = 120
 
 @dataclass(slots=True)
 class ChangeCount:
-    """Requests of known conversations, and how many of them changed a prompt."""
+    """The number of requests of known conversations, and how many of them changed a prompt."""
 
     requests: int = 0
     changes: int = 0
@@ -42,9 +42,9 @@ class _Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The result for one request: ``at_tail`` are the ids of the prompts that go to the newest user message.
-    ``changed`` are those whose text is another one than in the request before, and those that came or went;
-    ``volatile`` are those of them that change in too many requests of their client."""
+    """The result for one request. ``at_tail`` are the ids of the prompts that are moved to the newest user message.
+    ``changed`` are those whose text differs from that in the request before, and those that were added or removed.
+    ``volatile`` are those of the changed prompts that change in too many requests of their client."""
 
     at_tail: frozenset[str] = frozenset()
     changed: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ def _weight(conversation: _Conversation) -> int:
 
 @dataclass(slots=True)
 class Steadiness:
-    """The conversations of all clients, as far as they are remembered. The memory is bounded."""
+    """The remembered conversations of all clients. The memory is bounded."""
 
     _conversations: Bounded[tuple[str, bytes], _Conversation] = field(
         default_factory=lambda: Bounded(_MOST_BYTES, _weight)
@@ -65,7 +65,7 @@ class Steadiness:
     _counts: LastUsed[tuple[str, str], ChangeCount] = field(default_factory=lambda: LastUsed(_MOST_COUNTS))
 
     def seen(self, scope: str, conversation: bytes, composition: Composition) -> Seen:
-        """Count a request with what it was composed of. ``conversation`` names it within the ``scope`` of its
+        """Count a request with its composition. ``conversation`` names the conversation within the ``scope`` of its
         client."""
         key, prints = (scope, conversation), composition.prints
         movable = {part.id for part in composition.parts if part.position is Position.CONTEXT}

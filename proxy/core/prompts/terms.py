@@ -1,5 +1,5 @@
-"""The terms of composing for a request: a configuration has them in levels (all requests, models, teams, keys), a later
-level wins, and a client adds what it may."""
+"""The terms of composing for a request. A configuration has them in levels (all requests, models, teams, keys). A later
+level takes precedence, and a client adds what it is allowed to add."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -35,8 +35,8 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class PromptTerms:
-    """The terms of one request. ``use`` are ids of prompts, with ``*`` for any characters; where it is empty and
-    nothing else asks for a text, nothing is composed. ``override`` takes the place of all system positions."""
+    """The terms of one request. ``use`` are ids of prompts, with ``*`` for any characters. If it is empty and nothing
+    else asks for a text, nothing is composed. ``override`` replaces all system positions."""
 
     use: tuple[str, ...] = ()
     persona: str = ""
@@ -55,7 +55,7 @@ class PromptTerms:
 
     @property
     def is_of_client(self) -> bool:
-        """Whether anything in them is a client's text or value."""
+        """Whether the terms have any text or value of a client."""
         return bool(self.extras) or self.own_context is not None
 
     @property
@@ -66,7 +66,8 @@ class PromptTerms:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What a level of a configuration says, and a client, too; None: it says nothing. The ``context`` is added to."""
+    """The statements that a level of a configuration or a client can make. None: it says nothing. The ``context`` is
+    added to the context of the earlier levels."""
 
     persona: str | None = None
     profile: str | None = None
@@ -79,8 +80,8 @@ class _Said:
 
 @dataclass(frozen=True, slots=True)
 class PromptLayer(_Said):
-    """One level of a configuration (all, a model, a team, a key). A later level wins; its ``context`` is added root by
-    root and name by name."""
+    """One level of a configuration (all, a model, a team, a key). A later level takes precedence. Its ``context`` is
+    added root by root and name by name."""
 
     use: tuple[str, ...] | None = None
     strict: bool | None = None
@@ -90,9 +91,9 @@ class PromptLayer(_Said):
 
 @dataclass(frozen=True, slots=True)
 class ClientWish(_Said):
-    """The wishes of a client for one request; an empty text says nothing, either. ``extras`` are literal, and
-    ``context`` has roots of the context only. ``by_header`` are those of ``persona`` and ``profile`` that a header
-    says. ``client_terms`` checks the permissions."""
+    """The wishes of a client for one request. An empty text also says nothing. ``extras`` are literal, and ``context``
+    has only roots of the context. ``by_header`` names those of ``persona`` and ``profile`` that come from a header.
+    ``client_terms`` checks the permissions."""
 
     extras: tuple[Prompt, ...] = ()
     by_header: frozenset[str] = frozenset()
@@ -100,7 +101,7 @@ class ClientWish(_Said):
 
 _REPLACED = tuple(field.name for field in fields(PromptLayer) if field.name != "context")
 FLAGS = ("tools", "plugins", "agents")
-"""The positions that are composed only where the terms say so."""
+"""The positions that are composed only if the terms say so."""
 _ASKED = ("persona", "profile", "override", *FLAGS)
 _PARAM = "stratiform.prompts"
 _HEADERS = ("persona", "profile")
@@ -108,8 +109,8 @@ _HEADERS = ("persona", "profile")
 
 
 def layered(base: PromptTerms, *layers: PromptLayer) -> PromptTerms:
-    """The terms with what each layer says; a later layer wins. The context is added to: objects are merged name by
-    name."""
+    """The terms with the statements of each layer. A later layer takes precedence. The contexts are added: objects are
+    merged name by name."""
     for layer in layers:
         said = {name: value for name in _REPLACED if (value := getattr(layer, name)) is not None}
         base = replace(base, **said, context=added(base.context, layer.context) if layer.context else base.context)
@@ -117,8 +118,8 @@ def layered(base: PromptTerms, *layers: PromptLayer) -> PromptTerms:
 
 
 def client_terms(terms: PromptTerms, wish: ClientWish) -> PromptTerms:
-    """The terms with what the client asks for. Raises Forbidden (``prompts_not_allowed``) for what the terms do not
-    allow; what they say already may be asked for always."""
+    """The terms with the client's wishes. Raises Forbidden (``prompts_not_allowed``) for a wish that the terms do not
+    allow. A client may always ask for what the terms already say."""
     asked = {name: value for name in _ASKED if (value := getattr(wish, name)) not in ("", None, getattr(terms, name))}
     for name, value in asked.items():
         if not _is_allowed(terms, name, value):
@@ -151,7 +152,7 @@ def _refusal(field: str, wish: ClientWish) -> Forbidden:
 
 Said = TypeVar("Said")
 NamesOf = Callable[[str], Sequence[str]]
-"""Every name by which a model is meant, the most general one first and the client's own last."""
+"""Returns every name of a model, the most general one first and the client's own last."""
 
 
 def only_itself(name: str) -> Sequence[str]:
@@ -162,10 +163,10 @@ def only_itself(name: str) -> Sequence[str]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels(Generic[Said]):
     """The levels of a configuration: for models (patterns of ``proxy.core.model_patterns``), for teams, and for the ids
-    of keys. A later level wins.
+    of keys. A later level takes precedence.
 
-    A model is known by all of its names (``names_of``): no client leaves out what holds for a model because it writes
-    an alias or the provider's prefix.
+    A model is known by all of its names (``names_of``). So a client cannot avoid the rules for a model by using an
+    alias or the provider's prefix.
     """
 
     models: Mapping[str, Said] = field(default_factory=dict)
@@ -175,11 +176,11 @@ class Levels(Generic[Said]):
 
     @property
     def has_levels(self) -> bool:
-        """Whether anything is said for some model, team or key."""
+        """Whether there is a level for any model, team or key."""
         return bool(self.models or self.teams or self.keys)
 
     def said_for(self, model: str, team: str, key_id: str) -> list[Said]:
-        """All that holds for a request of that model with this key of that team, the most general first."""
+        """All levels that hold for a request of that model with this key of that team, the most general one first."""
         found = [self.models[name] for name in fitting(self.models, self.names_of(model))] if self.models else []
         found += [levels[name] for levels, name in ((self.teams, team), (self.keys, key_id)) if name in levels]
         return found
@@ -193,7 +194,7 @@ class PromptRules(Levels[PromptLayer]):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no request gets a prompt, whatever it says."""
+        """Whether no request gets a prompt, whatever the request says."""
         return not self.has_levels and self.base == PromptTerms()
 
     def terms_for(self, model: str, team: str, key_id: str) -> PromptTerms:

@@ -1,10 +1,10 @@
-"""The operator's texts that were sent with earlier turns, and whether they are sent with them again.
+"""Remembers the operator's texts that were sent with earlier turns, and decides whether they are sent again.
 
-A text around the newest user message is gone when the client sends that turn again as part of its conversation. If the
-text is applied again, the prefix stays as it was and each later request reads the text; if it is not, what stood behind
-it is written again, once. Which of the two is cheaper is decided once for each turn, when the next turn arrives, and is
-kept from then on. All of this is in memory: another process, and the next start, apply no texts of turns that they have
-not sent, and these turns are written anew once.
+When the client sends a turn again as part of its conversation, the text around that user message is missing. If the
+text is applied again, the prefix stays as it was and each later request reads the text. If it is not, the tokens after
+it are written to the cache again, once. The cheaper choice is made once for each turn, when the next turn arrives, and
+is kept from then on. All of this is in memory: another process, and the next start, do not apply texts of turns that
+they have not sent, and these turns are written once more.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,17 +14,17 @@ from proxy.core.lru import Bounded
 from proxy.core.prompts.composition import Inset
 from proxy.core.value import dataclass, field, replace
 
-# P(the prefix is still stored) while it is expected to be, and when its life is over: some providers keep it longer.
+# P(the prefix is still stored) within its TTL and after its TTL: some providers keep it longer.
 _STORED = 1.0
 _OUTLIVED = 0.1
-# How many further requests of the conversation are expected: about as many as there have been.
+# The bounds of how many further requests of the conversation are expected: about as many as there have been.
 _FEWEST_REQUESTS = 10
 _MOST_REQUESTS = 60
 _RECORD_BYTES = 400
 
 
 class Again(StrEnum):
-    """Whether the text of a turn is sent with it again: where that is expected to be cheaper, always, or never."""
+    """Whether the text of a turn is sent with it again: if that is expected to be cheaper, always, or never."""
 
     BY_PRICE = "by-price"
     ALWAYS = "always"
@@ -33,7 +33,8 @@ class Again(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TextPrices:
-    """The price of a token that is read from the provider's cache, and of one that is written, beside a plain one."""
+    """The prices of a token that is read from the provider's cache and of one that is written, relative to a plain
+    token."""
 
     read: float
     write: float
@@ -41,10 +42,10 @@ class TextPrices:
 
 @dataclass(frozen=True, slots=True)
 class AppliedTexts:
-    """The texts around user messages in front of the newest one: ``texts`` by the messages' indices. ``kept`` are the
-    keys of their turns, ``decided`` says of turns whether their text is sent from now on. ``newest`` is the key of the
-    newest turn, ``head`` a digest of what stands in front of the conversation, and ``before`` is what the request
-    before has left, None where none had texts."""
+    """The texts around user messages before the newest one. ``texts`` are by the messages' indices. ``kept`` are the
+    keys of their turns. ``decided`` says for turns whether their text is sent from now on. ``newest`` is the key of the
+    newest turn, and ``head`` is a digest of the part before the conversation. ``before`` is what is remembered of the
+    request before; None: no request had texts."""
 
     texts: Mapping[int, Inset] = field(default_factory=dict)
     kept: Sequence[bytes] = ()
@@ -56,8 +57,9 @@ class AppliedTexts:
 
 @dataclass(frozen=True, slots=True)
 class StoredPrompt:
-    """The prompt that the provider has stored: until when (unix seconds; 0: it stores nothing), the prompt's tokens,
-    how many of them at its end are not stored, and how many were read of what was stored before."""
+    """The prompt that the provider has stored: the end of its storage (unix seconds; 0: it stores nothing), the
+    prompt's tokens, how many tokens at its end are not stored, and how many of the previously stored tokens were
+    read."""
 
     until: float = 0.0
     tokens: int = 0
@@ -67,10 +69,10 @@ class StoredPrompt:
 
 @dataclass(frozen=True, slots=True)
 class SentText:
-    """The text that was sent with a turn. ``tokens`` are those that it added; ``stored`` and ``head`` are of the turn's
-    newest request, and ``number`` counts the conversation's requests up to it. ``lost_tokens`` are those at the end of
-    a stored prompt that the next request did not read, although all texts stayed: what stands there changes anyway.
-    ``is_kept`` is what was decided, None: nothing yet."""
+    """The text that was sent with a turn. ``tokens`` are those that it added. ``stored`` and ``head`` are of the turn's
+    newest request, and ``number`` counts the conversation's requests up to it. ``lost_tokens`` are the tokens at the
+    end of a stored prompt that the next request did not read although all texts stayed, because that part changes
+    anyway. ``is_kept`` is the decision; None: there is none yet."""
 
     inset: Inset = field(repr=False)
     tokens: int = 0
@@ -82,7 +84,7 @@ class SentText:
 
 
 class TurnTexts:
-    """Remembers what was sent with each turn, the least recently used out first."""
+    """Remembers the text that was sent with each turn. The least recently used one is dropped first."""
 
     def __init__(self, *, capacity_bytes: int, again: Again = Again.BY_PRICE) -> None:
         self._again = again
@@ -100,10 +102,11 @@ class TurnTexts:
         tokens_from: Callable[[int], int],
         signed: int = -1,
     ) -> AppliedTexts:
-        """The texts of the turns in front of the newest. ``turns`` are the user messages' indices and the keys of the
-        conversation up to each, ``head`` a digest of what stands in front of it; ``tokens_from`` gives the tokens of
-        the conversation from a message up to the end of the prompt before. In front of the message ``signed`` each text
-        stays: signed thinking binds it. This changes nothing: ``commit`` does, when the exchange counts."""
+        """The texts of the turns before the newest one. ``turns`` are the user messages' indices, each with the key of
+        the conversation up to it. ``head`` is a digest of the part before the conversation. ``tokens_from`` gives the
+        tokens of the conversation from a message up to the end of the prompt before. Before the message ``signed``
+        each text stays, because signed thinking binds it. This changes nothing: ``commit`` does, when the exchange
+        counts."""
         if not turns:
             return AppliedTexts()
         newest = turns[-1][1]
@@ -126,7 +129,7 @@ class TurnTexts:
                 is_kept = is_kept or index < signed
                 decided[key] = is_kept
                 if not is_kept:
-                    chance = 0.0  # what stands behind it is written again in any case
+                    chance = 0.0  # the tokens after it are written again in any case
             if is_kept:
                 texts[index] = sent.inset
                 kept.append(key)
@@ -137,7 +140,7 @@ class TurnTexts:
         return sent.inset if sent is not None else None
 
     def commit(self, applied: AppliedTexts, inset: Inset, tokens: int, stored: StoredPrompt, now: float) -> None:
-        """The exchange counts: with the newest turn ``inset`` was sent, which added ``tokens``. A conversation that has
+        """The exchange counts. ``inset`` was sent with the newest turn, and added ``tokens``. A conversation that has
         never had a text takes no memory."""
         before = applied.before
         for key, is_kept in applied.decided.items():
@@ -154,8 +157,8 @@ class TurnTexts:
 
 
 def applies_again(text_tokens: int, tokens_behind: int, prices: TextPrices, requests: int, chance: float) -> bool:
-    """Whether it is expected to be cheaper to send a text with its turn again than to write what stands behind it anew.
-    ``requests`` are those that the conversation has had, ``chance`` is P(the prefix is still stored)."""
+    """Whether it is expected to be cheaper to send a text with its turn again than to write the tokens after it again.
+    ``requests`` is how many requests the conversation has had, and ``chance`` is P(the prefix is still stored)."""
     later = min(max(requests, _FEWEST_REQUESTS), _MOST_REQUESTS)
     now = chance * prices.read + (1.0 - chance) * prices.write
     return text_tokens * (now + later * prices.read) <= chance * (prices.write - prices.read) * tokens_behind
@@ -169,7 +172,7 @@ def _chance(latest: SentText, head: bytes, now: float) -> float:
 
 
 def _lost(before: SentText, applied: AppliedTexts, stored: StoredPrompt, now: float) -> int:
-    """``SentText.lost_tokens`` after a request; what was known before, where it shows nothing."""
+    """``SentText.lost_tokens`` after a request. If the request shows nothing about it, it is the value known before."""
     was = before.stored
     if now >= was.until or not stored.tokens or not all(applied.decided.values()):
         return before.lost_tokens

@@ -1,8 +1,8 @@
-"""Content that differs from request to request, or will soon have to be edited: clocks, dates, counters and random ids.
+"""Finds content that differs from request to request, or must soon be edited: clocks, dates, counters and random ids.
 
-In a system text it takes everything behind it out of the provider's cache. Names and texts are only signs of it: a date
-in a text may be the date of a law, and a field named ``turn`` may never change. Code in fences is an example and is not
-looked at.
+In a system text, such content makes the provider's cache useless for everything after it. Names and texts are only
+signs of it: a date in a text may be the date of a law, and a field named ``turn`` may never change. Code in fences is
+an example and is not looked at.
 """
 
 import re
@@ -37,8 +37,8 @@ _UNITS = frozenset({"limit", "max", "min", "zone", "format", "budget", "type", "
 
 @dataclass(frozen=True, slots=True)
 class Volatile:
-    """A sign of content that changes. ``kind`` is "date", "time", "random" or "counter"; ``line`` counts from 1, and is
-    0 where the sign is no line of a text. ``shown`` is the sign itself."""
+    """A sign of content that changes. ``kind`` is "date", "time", "random" or "counter". ``line`` counts from 1, and is
+    0 if the sign is not in a line of a text. ``shown`` is the sign itself."""
 
     kind: str
     shown: str
@@ -46,7 +46,7 @@ class Volatile:
 
 
 def volatile_in(text: str) -> tuple[Volatile, ...]:
-    """The signs in a text, which may be a template, by line; at most 20 of them."""
+    """The signs in a text, which may be a template, by line. There are at most 20."""
     found: list[Volatile] = []
     for number, line in _lines(text):
         for kind, pattern in _SIGNS:
@@ -57,8 +57,8 @@ def volatile_in(text: str) -> tuple[Volatile, ...]:
 
 
 def volatile_name(path: str) -> str:
-    """The kind of value that the name at the end of a path promises: "time", "random" or "counter"; "" where it
-    promises nothing of that kind. Limits, zones and formats of a time are none."""
+    """The kind of value that the name at the end of a path suggests: "time", "random" or "counter". "" if it suggests
+    none of these. Limits, zones and formats of a time do not count."""
     words = [word.lower() for word in _WORD.findall(path.rpartition(".")[2][:_MOST_CHARS])]
     if not words or _UNITS.intersection(words):
         return ""

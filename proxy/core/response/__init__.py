@@ -1,5 +1,5 @@
-"""Reads an answer while it streams by.
+"""Reads an answer while it passes through the proxy.
 
-The upstream's bytes come in; the bytes for the client go out unchanged, and behind them what the answer said: usage,
-price tier, objects, cache diagnostics. This package keeps no more of an answer than it needs and never waits.
+The upstream's bytes come in. The bytes for the client go out unchanged, and after them the facts that the answer told:
+usage, price tier, objects, cache diagnostics. This package keeps no more of an answer than it needs and never waits.
 """

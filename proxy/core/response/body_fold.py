@@ -1,6 +1,7 @@
-"""Folds of answers that are no streams: a JSON body, which is read when it has ended, and bytes that nobody reads.
+"""Folds of answers that are no streams: a JSON body, which is read when it has ended, and bytes that are not read.
 
-A body that is too long to be kept passes on as it comes, and is read in outline (``proxy.core.response.outline``).
+A body that is too long to be kept is passed on as it comes, and only its outline is read
+(``proxy.core.response.outline``).
 Sans-IO.
 """
 
@@ -14,25 +15,25 @@ from proxy.core.response.outline import Outline
 from proxy.core.wire.surrogates import read_or_mended
 
 MAX_BODY_BYTES = 1 << 20
-"""Of a longer JSON body only the outline is kept."""
+"""If a JSON body is longer than this, only its outline is kept."""
 _BYTES_PER_TOKEN = 4
 _READ = (
     "usage", "usageMetadata", "timings", "choices", "candidates", "diagnostics", "prompt_cache_diagnostics",
     "service_tier", "duration", "id", "status", "model", "store", "background", "conversation", "container", "file",
     "output_file_id", "error_file_id",
 )  # fmt: skip
-"""The small members of an answer; the others are skipped without being built. Texts that hold half of a surrogate pair
-have another character in its place."""
+"""The small members of an answer. The others are skipped without being built. In texts, each half of a surrogate pair
+is replaced by another character."""
 _ITEM_LISTS = ("output", "data")
 _BODY = msgspec.json.Decoder(msgspec.defstruct("_Body", [(name, Raw, Raw()) for name in (*_READ, *_ITEM_LISTS)]))
 
 
 class RawFold:
-    """An answer that nobody reads: audio, files, compressed bytes. Where it says its ``length`` in bytes, the chunk
-    that completes it is kept back until ``end``."""
+    """An answer that is not read: audio, files, compressed bytes. If it states its ``length`` in bytes, the chunk that
+    completes it is held back until ``end``."""
 
     keeps_end = False
-    """The end of a body is no event behind which nothing follows."""
+    """The end of a body is no event after which nothing follows."""
     is_between = True
 
     def __init__(self, length: int | None = None) -> None:
@@ -40,7 +41,7 @@ class RawFold:
         self._end = b""
         self.saw_content = False
         self.written = 0
-        """How many bytes have come."""
+        """How many bytes have been received."""
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk; it passes as it is, unless it is the end."""
@@ -55,21 +56,21 @@ class RawFold:
         return b""
 
     def end(self) -> bytes:
-        """The end, as far as it was kept back."""
+        """The end of the answer, if it was held back."""
         end, self._end = self._end, b""
         return end
 
     def close(self) -> bytes:
-        """Nothing else is left."""
+        """Returns nothing, because nothing else is left."""
         return b""
 
     def outcome(self) -> Outcome:
-        """Nothing is known."""
+        """An empty outcome, because nothing is known."""
         return Outcome(saw_content=self.saw_content)
 
 
 class BodyFold(RawFold):
-    """An answer that is one JSON body: passed on as it comes, a copy of it is read at the end."""
+    """An answer that is one JSON body. It is passed on as it comes, and a copy of it is read at the end."""
 
     def __init__(self, length: int | None = None) -> None:
         super().__init__(length)
@@ -90,7 +91,7 @@ class BodyFold(RawFold):
         return passed
 
     def close(self) -> bytes:
-        """The body ended: read it."""
+        """The body has ended: read it."""
         body = b"".join(self._chunks) if self._outline is None else self._outline.text()
         self._chunks.clear()
         facts, read = AnswerFacts(), read_or_mended(_BODY.decode, body.removeprefix(BOM))
@@ -103,7 +104,8 @@ class BodyFold(RawFold):
         return b""
 
     def outcome(self) -> Outcome:
-        """The outcome of the body; before ``close`` no more than how long the whole is, as its model has written it."""
+        """The outcome of the body. Before ``close``, it says only how long the whole body is, because its model has
+        already written it."""
         if self._outcome is not None:
             return self._outcome
         tokens = max(self.written, self._length) // _BYTES_PER_TOKEN

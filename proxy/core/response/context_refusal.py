@@ -1,9 +1,9 @@
-"""Refusals by which providers say that a request is too large for the model's context window. Pure.
+"""Recognises the refusals that say that a request is too large for the model's context window. Pure.
 
-A provider says it by a name (``code`` or ``type``) or by how its message begins. Only the beginning counts: what stands
-further on may be a client's own words, which a server quotes where it refuses a request for something else. A limit of
+A provider says this by a name (``code`` or ``type``) or by the beginning of its message. Only the beginning counts: the
+later text may be a client's own words, which a server quotes when it refuses a request for another reason. A limit of
 tokens in a time (a 429, or a 413 with ``rate_limit_exceeded``), a limit of a single member and a limit of the answer
-alone are other refusals: a smaller prompt would not help there.
+alone are other refusals, because a smaller prompt would not help.
 """
 
 import re
@@ -22,7 +22,7 @@ class ContextRefusalOutcome(StrEnum):
     ERROR = "error"
     """The client got ``context_length_exceeded``."""
     RETRIED = "retried"
-    """A smaller request followed."""
+    """A smaller request was sent next."""
     WIDER = "wider_model"
     """A model of ``context_window_fallbacks`` was asked next."""
     PASSED = "passed"
@@ -31,19 +31,19 @@ class ContextRefusalOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RefusalForm:
-    """How a provider's message begins, and where that was seen."""
+    """The beginning of a provider's message, and the source where it was seen."""
 
     provider: str
     opening: re.Pattern[str]
     source: str
 
 
-# Lists of such messages that others keep from what they have met.
+# Lists of such messages that other projects have collected.
 _OVERFLOW_LIST = "https://github.com/earendil-works/pi/blob/main/packages/ai/src/utils/overflow.ts"
 _LITELLM_LIST = "https://github.com/BerriAI/litellm/blob/main/litellm/litellm_core_utils/exception_mapping_utils.py"
 
 _STATUSES = frozenset({400, 413, 422, 500})
-"""With 500: llama.cpp (https://github.com/ggml-org/llama.cpp/pull/15780)."""
+"""The status 500 is used by llama.cpp (https://github.com/ggml-org/llama.cpp/pull/15780)."""
 _NAMES: Mapping[str, str] = {
     "context_length_exceeded": "https://github.com/OpenHands/OpenHands/issues/1902",
     "exceed_context_size_error": "https://github.com/ggml-org/llama.cpp/pull/15780",
@@ -61,7 +61,7 @@ _OTHER_NAMES = frozenset(
 _MOST_NAME_CHARS = 64
 _MOST_CHARS = 2_000
 
-# What servers and libraries write in front of a provider's message. Each is taken off once, in this order.
+# Prefixes that servers and libraries write in front of a provider's message. Each is removed once, in this order.
 _PREFIXES = tuple(
     re.compile(rf"\A{text}", re.IGNORECASE)
     for text in (
@@ -239,8 +239,8 @@ FORMS = (
 )
 
 
-# How the messages above name the tokens of the prompt alone. Where a server says "at least" it has stopped counting,
-# and where it names the sum with the answer's tokens, the prompt's are not known.
+# The forms in which the messages above name the tokens of the prompt alone. A server that says "at least" has stopped
+# counting. If a server names the sum with the answer's tokens, the prompt's tokens are not known.
 _PROMPT_TOKENS = re.compile(
     r"(?i)\b(?:(\d{1,12}) (?:in|of) (?:the |your )?(?:messages|prompt|text input)"
     r"|(?:messages resulted in|prompt contains|request (?:has|contains)|prompt is too long:|context limit:) (\d{1,12})"
@@ -252,13 +252,14 @@ _MOST_NAMING_CHARS = 500
 
 
 def named_tokens(said: Refusal) -> int | None:
-    """The tokens that the prompt has, as its refusal or one that a gateway quotes names them; None: none does."""
+    """The tokens of the prompt that its refusal names, or a refusal that a gateway quotes. None: no refusal names
+    them."""
     found = (_PROMPT_TOKENS.search(text[:_MOST_NAMING_CHARS]) for text in (said.message, *said.causes))
     return next((int(one[one.lastindex or 0]) for one in found if one is not None), None)
 
 
 def is_context_refusal(status: int, said: Refusal) -> bool:
-    """Whether an upstream that answers with this status, and says this, refuses the request as too large for the
+    """Whether an upstream that answers with this status and this refusal says that the request is too large for the
     model's context window."""
     if status not in _STATUSES:
         return False

@@ -1,7 +1,7 @@
-"""A completion in which the model says nothing, as one JSON body or as a stream of events. Pure.
+"""Makes a completion in which the model says nothing, as one JSON body or as a stream of events. Pure.
 
 The forms are OpenAI's (https://platform.openai.com/docs/api-reference/chat/object, .../completions/object). No provider
-has written it: its usage is nothing.
+has written it, so its usage is zero.
 """
 
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ import orjson
 from proxy.core.value import dataclass
 
 _MOST_ANSWERS = 128
-"""OpenAI's own bound of ``n``."""
+"""OpenAI's own upper bound for ``n``."""
 _NO_USAGE = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
 
 @dataclass(frozen=True, slots=True)
 class EmptyCompletion:
-    """The empty completion of one request. ``created`` is in unix seconds; ``answers`` is how many were asked for.
-    Where it ``is_chat``, it has messages, else texts."""
+    """The empty completion of one request. ``created`` is in unix seconds. ``answers`` is how many were asked for. If
+    it ``is_chat``, it has messages; otherwise it has texts."""
 
     id: str
     model: str
@@ -48,7 +48,7 @@ class EmptyCompletion:
         return range(max(1, min(self.answers, _MOST_ANSWERS)))
 
     def _head(self, kind: str) -> dict[str, object]:
-        # What clients choose may hold half of a surrogate pair, which is no JSON.
+        # A name that a client chooses may hold half of a surrogate pair, which cannot be written as JSON.
         model = self.model.encode("utf-8", "replace").decode()
         begins, form = ("chatcmpl", kind) if self.is_chat else ("cmpl", "text_completion")
         return {"id": f"{begins}-{self.id}", "object": form, "created": self.created, "model": model}

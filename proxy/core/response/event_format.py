@@ -1,4 +1,4 @@
-"""Server-sent events as bytes: where one ends, what its data is, and a stream of them cut into whole ones. Pure.
+"""Server-sent events as bytes: finds the end of an event and its data, and cuts a stream into whole events. Pure.
 
 The format: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream.
 """
@@ -11,16 +11,16 @@ import orjson
 from proxy.core.wire.surrogates import read_or_mended
 
 MAX_EVENT_BYTES = 1 << 20
-"""A longer event is content (audio, an image): it is passed on as it comes."""
-# An event's end: its last line's terminator and that of the empty line. CR LF is one terminator, never two.
+"""A longer event is content (audio, an image), and is passed on as it comes."""
+# An event's end: the terminator of its last line and that of the empty line. CR LF is one terminator, never two.
 END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
 EDGE_BYTES = 3
-"""Bytes of an event's end that is cut in two."""
+"""How many bytes of an event's end may be in the chunk before, if the end is cut in two."""
 _DATA = re.compile(rb"(?:^|[\r\n])data(?::\ ?([^\r\n]*+)|(?=[\r\n]|$))")
 _TERMINATORS = re.compile(rb"[\r\n]*+")
 BOM = b"\xef\xbb\xbf"
 DONE = b"data: [DONE]\n\n"
-"""The event that ends a stream of OpenAI's."""
+"""The event that ends a stream in OpenAI's format."""
 
 
 def event_of(data: bytes) -> bytes:
@@ -42,19 +42,19 @@ class Part(Enum):
 
 
 class EventCutter:
-    """A stream of events, cut into its parts, which are all of its bytes."""
+    """Cuts a stream of events into parts. Together, the parts have all bytes of the stream."""
 
     def __init__(self) -> None:
-        # Joined once, so that small pieces cost no more than large ones.
+        # The pieces are joined only once, so that small pieces take no more time than large ones.
         self._waiting: list[bytes] = []
         self._size = 0
-        self._edge = b""  # the last bytes of what waits; of a long event, the last bytes that were given out
+        self._edge = b""  # the last bytes that wait or, for a long event, the last bytes that were given out
         self._is_long = False
         self.is_between = True
-        """Nothing of an event has come yet. It is asked for every chunk, and known for most of them."""
+        """Whether no part of the next event has come yet. It is read for every chunk, and is known for most of them."""
 
     def feed(self, chunk: bytes) -> list[tuple[bytes, Part]]:
-        """The parts that are known with this chunk."""
+        """The parts that are complete with this chunk."""
         if self._is_long:
             return self._cut(self._edge + chunk, len(self._edge), 0)
         if self._size + len(chunk) <= MAX_EVENT_BYTES and END.search(self._edge + chunk) is None:
@@ -66,14 +66,14 @@ class EventCutter:
         return self._cut(b"".join((*self._waiting, chunk)), 0, self._size - len(self._edge))
 
     def close(self) -> list[tuple[bytes, Part]]:
-        """The rest: an event without its empty line is still one, as most clients read it."""
+        """The rest. An event without its empty line still counts as an event, because most clients read it so."""
         rest = b"".join(self._waiting)
         self._waiting.clear()
         first = skip_terminators(rest, 0)
         return [part for part in ((rest[:first], Part.BLANK), (rest[first:], Part.EVENT)) if part[0]]
 
     def _cut(self, data: bytes, position: int, search_from: int) -> list[tuple[bytes, Part]]:
-        """The parts of the data behind ``position``. No event ends in front of ``search_from``."""
+        """The parts of the data after ``position``. No event ends before ``search_from``."""
         found: list[tuple[bytes, Part]] = []
         while True:
             if not self._is_long:
@@ -99,16 +99,16 @@ class EventCutter:
 
 
 def event_end(buffer: bytes, search_from: int) -> int | None:
-    """The place behind the first end of an event; None where there is none yet."""
+    """The place after the first end of an event. None if there is none yet."""
     found = END.search(buffer, search_from)
-    # A CR at the very end may be half of a CR LF; which it is decides where the next event starts.
+    # A CR at the very end may be half of a CR LF. This decides where the next event starts.
     if found is None or (found.end() == len(buffer) and buffer.endswith(b"\r")):
         return None
     return found.end()
 
 
 def skip_terminators(buffer: bytes, position: int) -> int:
-    """The place behind the blank lines that stand there."""
+    """The place after the blank lines at ``position``."""
     found = _TERMINATORS.match(buffer, position)
     return position if found is None else found.end()
 
@@ -119,6 +119,5 @@ def event_data(event: bytes) -> bytes:
 
 
 def payload_of(data: bytes) -> object:
-    """The data of an event as JSON; None where it is no JSON. A half of a surrogate pair is read as
-    another character."""
+    """The data of an event as JSON. None if it is no JSON. Half of a surrogate pair is read as another character."""
     return read_or_mended(orjson.loads, data)

@@ -1,17 +1,17 @@
-"""A provider's own diagnostics of a cache miss, where an answer carries them.
+"""Reads a provider's own diagnostics of a cache miss from an answer, and asks for them.
 
 Anthropic: ``diagnostics.cache_miss_reason.type`` ("Cache diagnostics", 2026-08-21). OpenAI's Responses:
 ``prompt_cache_diagnostics`` with ``type`` and ``reason`` ("Prompt caching", 2026-09-20). Both compare requests: they
-know what the client changed, and nothing of entries that expired.
+know what the client changed, and do not know about entries that expired.
 
-``MissQuestion`` asks a provider why a prompt was not read from its cache, and ``AnswerWithout`` takes what only the
-proxy has asked for out of the answer. Nothing else changes but white space beside it. Sans-IO.
+``MissQuestion`` asks a provider why a prompt was not read from its cache. ``AnswerWithout`` removes from the answer
+what only the proxy has asked for. Apart from white space beside it, nothing else changes. Sans-IO.
 
-Anthropic's Messages: ``diagnostics.previous_message_id``, null in the first request, so that the provider keeps what
-the next one is compared with (https://platform.claude.com/docs/en/build-with-claude/cache-diagnostics, generally
-available; the answer tells in ``diagnostics``, of a stream in ``message_start``). OpenAI's Responses:
+Anthropic's Messages: ``diagnostics.previous_message_id``. It is null in the first request, so that the provider keeps
+what the next request is compared with (https://platform.claude.com/docs/en/build-with-claude/cache-diagnostics,
+generally available; the answer is in ``diagnostics``, and in a stream in ``message_start``). OpenAI's Responses:
 ``prompt_cache_options.comparison_response_id`` (https://developers.openai.com/api/docs/guides/prompt-caching,
-2026-09-20; the answer tells in ``prompt_cache_diagnostics``, of a stream in the events that hold a ``response``).
+2026-09-20; the answer is in ``prompt_cache_diagnostics``, and in a stream in the events that hold a ``response``).
 """
 
 import re
@@ -26,10 +26,10 @@ from proxy.core.wire.json_body import Members, Unreadable, members_of, parse_mem
 from proxy.errors import InvalidRequest
 
 UNTOLD = "untold"
-"""The answer has no diagnostics, or none that is ready."""
+"""The answer has no diagnostics, or they are not ready."""
 OTHER = "other"
 
-# By the providers' names; ours where two of them say the same.
+# Causes by the providers' names. If two names mean the same, they have one cause of the proxy's own.
 _CAUSES = MappingProxyType(
     {
         "model_changed": "model-changed",
@@ -46,11 +46,11 @@ _CAUSES = MappingProxyType(
     }
 )
 CAUSES = (UNTOLD, OTHER, *dict.fromkeys(_CAUSES.values()))
-"""The closed vocabulary."""
+"""All causes that can occur."""
 CHANGES = frozenset(cause for cause in CAUSES if cause.endswith("-changed"))
-"""Causes that name something that the client has changed."""
+"""Causes that say that the client has changed something."""
 HOLDERS = ("message", "response")
-"""Members of an event in which an answer stands."""
+"""Members of an event that hold an answer."""
 
 
 def cause_of(payload: Mapping[str, object]) -> str:
@@ -64,7 +64,7 @@ def cause_of(payload: Mapping[str, object]) -> str:
 
 
 def _cause_in(anthropic: object, openai: object) -> str:
-    """The cause in either provider's object."""
+    """The cause in the object of one of the two providers."""
     if isinstance(anthropic, Mapping):
         reason = anthropic.get("cache_miss_reason")
         if isinstance(reason, Mapping):
@@ -85,9 +85,9 @@ _DATA = re.compile(rb"^(data: ?)(\{.*\})(?=\r?$)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class MissQuestion:
-    """How one API is asked. ``server`` is the provider that can be asked, ``profile`` the rules of its cache. ``field``
-    of the request's ``member`` is the id of an earlier answer, and ``told`` the member of the answer; ``from_first``:
-    the first request of a conversation asks, too."""
+    """How one API is asked. ``server`` is the provider that can be asked, and ``profile`` has the rules of its cache.
+    ``field`` of the request's ``member`` is the id of an earlier answer. ``told`` is the member of the answer with the
+    diagnostics. ``from_first``: the first request of a conversation also asks."""
 
     server: str
     profile: str
@@ -97,19 +97,19 @@ class MissQuestion:
     from_first: bool = False
 
     def changes(self, members: Members, previous: str) -> Mapping[str, bytes]:
-        """The members that ask in a request with these members; nothing where the client asks itself, or where there is
-        nothing to compare with. ``previous`` is the id of the answer that the request goes on from, or empty."""
+        """The changed members that ask, for a request with these members. Empty if the client itself asks, or if there
+        is nothing to compare with. ``previous`` is the id of the answer that the request continues, or empty."""
         if not previous and not self.from_first:
             return {}
         raw = bytes(members.get(self.member, b"null"))
         if raw == b"null":
             raw = b"{}"
         elif self.member == self.told:
-            return {}  # what the client asks is answered in the same place
+            return {}  # the client's own question would be answered in the same place
         try:
             options = members_of(raw)
         except Unreadable:
-            return {}  # for the provider to refuse
+            return {}  # the provider shall refuse it
         asked = {self.field: orjson.dumps(previous or None)}
         return {} if self.field in options else {self.member: splice(raw, options, asked)}
 
@@ -122,12 +122,12 @@ QUESTIONS: Mapping[str, MissQuestion] = {
         "openai", "openai-explicit", "prompt_cache_options", "comparison_response_id", "prompt_cache_diagnostics"
     ),
 }
-"""By the path of the request."""
+"""The questions by the path of the request."""
 
 
 class AnswerWithout:
-    """An answer without one member: a JSON body, or a stream of events. A body of more than 8 MiB, and an event that is
-    too long to be kept, pass as they came."""
+    """Removes one member from an answer, which is a JSON body or a stream of events. A body of more than 8 MiB, and an
+    event that is too long to be kept, pass as they came."""
 
     def __init__(self, member: str, *, is_stream: bool) -> None:
         self._member = member
@@ -136,7 +136,7 @@ class AnswerWithout:
         self._size = 0
 
     def feed(self, out: bytes) -> bytes:
-        """Take bytes of the answer; returns those that may pass now."""
+        """Take bytes of the answer. Returns the bytes that may pass now."""
         if self._cutter is not None:
             return b"".join([self._event(*part) for part in self._cutter.feed(out)])
         self._body.append(out)
@@ -144,7 +144,7 @@ class AnswerWithout:
         return b"" if self._size <= _MOST_KEPT else self._taken()
 
     def end(self, out: bytes) -> bytes:
-        """The rest, with these last bytes."""
+        """The rest of the answer, with these last bytes."""
         passed = self.feed(out)
         if self._cutter is not None:
             return passed + b"".join([self._event(*part) for part in self._cutter.close()])
@@ -166,8 +166,8 @@ class AnswerWithout:
 
 
 def _without(raw: bytes, member: str, holders: Sequence[str] = HOLDERS) -> bytes:
-    """A JSON object without the member, also within what holds the answer in an event; as it came where it cannot be
-    read."""
+    """A JSON object without the member. The member is also removed from the ``holders`` of the answer in an event. An
+    object that cannot be read is returned as it came."""
     try:
         members = parse_members(raw)
     except (InvalidRequest, Unreadable):

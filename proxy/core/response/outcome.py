@@ -1,6 +1,6 @@
-"""The facts that an answer tells about itself: its usage and price, why it ended, the objects that it names. Pure.
+"""The facts that an answer states about itself: its usage and price, why it ended, the objects that it names. Pure.
 
-A JSON body and the events of a stream say it in the same members, so both are read here.
+A JSON body and the events of a stream have these facts in the same members, so both are read here.
 """
 
 from collections.abc import Mapping
@@ -26,21 +26,21 @@ class Outcome:
     error: Mapping[str, object] | None = None
     events: int = 0
     tokens: int = 0
-    """About how many tokens of text came, by our own count; 0 where the usage says it."""
+    """About how many tokens of text came, by the proxy's own count. 0 if the usage says it."""
     is_open: bool = False
-    """More of it could follow: what it says of its usage may be no more than its beginning."""
+    """Whether more of the answer could follow. Then the usage so far may be only the first part of its usage."""
     cache_cause: str = UNTOLD
     said: Said | None = None
-    """What it says of the objects of the provider's account."""
+    """The answer's statements about the objects of the provider's account."""
 
     @property
     def is_empty(self) -> bool:
-        """The model said nothing, and gave no reason (a length limit, a filter) for it."""
+        """Whether the model said nothing, and gave no reason for that (a length limit, a filter)."""
         return not self.saw_content and self.error is None and self.finish_reason in _EMPTY_FINISHES
 
 
 class AnswerFacts:
-    """Collects what an answer says about itself, payload by payload."""
+    """Collects what an answer states about itself, payload by payload."""
 
     def __init__(self) -> None:
         self._counts: Counts | None = None
@@ -71,7 +71,7 @@ class AnswerFacts:
         received: Received | None = None,
         is_open: bool = False,
     ) -> Outcome:
-        """The outcome up to now, together with what a fold knows of the bytes."""
+        """The outcome up to now, together with what a fold knows about the bytes."""
         usage = None if self._counts is None else self._counts.usage()
         return Outcome(
             usage=usage,

@@ -1,11 +1,12 @@
-"""The outline of a JSON text that is too long to be kept: what an answer says about itself, without what it says.
+"""The outline of a JSON text that is too long to be kept: the facts that an answer states about itself, without its
+content.
 
-An answer may be an image, an hour of sound or a million numbers, and what it costs stands in a few bytes somewhere in
-it. The text is fed piece by piece as it passes. What stays is JSON of the same form: long strings are empty, long lists
-of numbers have one, and what is nested too deeply, or is too much of one member, is null. A text inside a string is
-never taken for a member, whatever it quotes. Pure.
+An answer may be an image, an hour of sound or a million numbers, and its cost is in a few bytes somewhere in it. The
+text is fed piece by piece as it passes. The outline is JSON of the same form: long strings are empty, long lists of
+numbers have one number, and values that are nested too deeply, or are too large for one member, are null. A text inside
+a string is never read as a member, whatever it quotes. Pure.
 
-Memory is bounded by ``MOST_BYTES``, and so is the work that is done token by token; the rest is skipped by patterns.
+``MOST_BYTES`` bounds the memory, and also the work that is done token by token. The rest is skipped by patterns.
 
 ``LongEvent`` reads the data of a server-sent event in the same way.
 """
@@ -16,28 +17,28 @@ from proxy.core.response.event_format import BOM
 from proxy.core.wire.scan import INSIDE, PIECE_BYTES, RUN, SHALLOW
 
 MOST_BYTES = 256 << 10
-"""Of an outline."""
+"""The most bytes of an outline."""
 _MOST_STRING_BYTES = 1024
 _MOST_RUN_BYTES = 256
 _MOST_DEPTH = 10
-# Short strings and short lists of numbers, with what stands between them: they are kept as they are.
+# Short strings and short lists of numbers, and the text between them. They are kept as they are.
 _SHORT = re.compile(rb'(?:[^"\[\]{}]{0,128}+(?:"[^"\\]{0,256}+"|\[[^"\[\]{}]{0,64}+\]|\{\}))++')
 _SPACE = b" \t\r\n"
 _KEPT = -1
 
 
 class Outline:
-    """Takes a text in pieces, however it is cut."""
+    """Takes a text in pieces of any size."""
 
     def __init__(self) -> None:
         self._out = bytearray()
         self._depth = 0
-        self._starts: list[int] = []  # where the containers that are open and kept begin in the outline
-        self._skip_to = _KEPT  # how deep the text is again where what is skipped now has ended
-        self._run = bytearray()  # what stands between two brackets or strings: numbers, words, commas and colons
+        self._starts: list[int] = []  # the places in the outline where the open containers that are kept begin
+        self._skip_to = _KEPT  # the depth of the text at which the part that is skipped now will have ended
+        self._run = bytearray()  # the text between two brackets or strings: numbers, words, commas and colons
         self._last = b""  # the last byte of a run that is too long to be kept
         self._is_in_string = self._is_escaped = False
-        self._string_at = _KEPT  # where the string that is read begins in the outline
+        self._string_at = _KEPT  # the place in the outline where the current string begins
         self._is_long = False
         self._is_lost = False
 
@@ -54,7 +55,7 @@ class Outline:
                     at = self._keep(piece, at)
 
     def text(self) -> bytes:
-        """The outline of a text that has ended; empty where the text has too many members."""
+        """The outline of a text that has ended. Empty if the text has too many members."""
         self._end_run()
         return b"" if self._is_lost else bytes(self._out)
 
@@ -75,7 +76,7 @@ class Outline:
         return end + 1
 
     def _add(self, part: bytes, *, is_end: bool = False) -> None:
-        """A part of a string. A long one is kept without its content."""
+        """Add a part of a string. A long string is kept without its content."""
         if self._skip_to != _KEPT:
             return
         if not self._is_long and len(self._out) + len(part) - self._string_at > _MOST_STRING_BYTES:
@@ -147,7 +148,7 @@ class Outline:
             self._last = run[-1:]
 
     def _end_run(self) -> None:
-        """A long run is a list of numbers, or one number that is too long: one number takes its place."""
+        """End a run. A long run is a list of numbers, or one number that is too long; one number replaces it."""
         if self._last:
             before = self._run if self._run[:1] in b",:" else b""
             self._out += before + b"0" + (b"," if self._last == b"," else b"")
@@ -157,8 +158,8 @@ class Outline:
         self._last = b""
 
     def _shorten(self) -> None:
-        """There is too much of a member: it becomes null. That is a member of the whole text or, where this is an
-        object around another (an event around its response), of the inner one."""
+        """Replace a member that is too large by null. It is a member of the whole text or, if the text is an object
+        around another one (an event around its response), of the inner object."""
         level = 2 if len(self._starts) > 2 and self._out[self._starts[1]] == ord("{") else 1
         if len(self._starts) <= level:
             self._is_lost = True
@@ -170,14 +171,14 @@ class Outline:
 
 
 _LINE_END = re.compile(rb"[\r\n]")
-# All lines but the last, which may go on: an event may have a line in every second byte.
+# All lines but the last one, which may go on. An event may have a line in every second byte.
 _LINES = re.compile(rb"[\r\n]data:([^\r\n]*+)(?=[\r\n])")
 _DATA = b"data:"
 _HEAD_BYTES = len(BOM + _DATA)
 
 
 class LongEvent:
-    """Takes the bytes of one event, however they are cut."""
+    """Takes the bytes of one event in parts of any size."""
 
     def __init__(self) -> None:
         self._outline = Outline()
@@ -200,7 +201,7 @@ class LongEvent:
         return self._outline.text()
 
     def _take(self, piece: bytes, *, is_whole: bool) -> None:
-        """A piece of a line, or its rest."""
+        """Take a piece of a line, or the rest of the line."""
         if self._head is not None:
             piece, self._head = self._head + piece, None
             if len(piece) < _HEAD_BYTES and not is_whole:

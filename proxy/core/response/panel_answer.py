@@ -1,9 +1,10 @@
-"""An answer without the calls of our own tool, and what goes on with it. Sans-IO, as the other folds are.
+"""Removes the calls of the proxy's own tool from an answer, and joins the answers that continue it. Sans-IO, as the
+other folds are.
 
-A stream passes as it comes up to the first call of our tool; what is behind it is kept back and read as one body, as an
-answer that is a JSON body is read. Where the answer calls our tool alone, ``PanelAnswer.message`` goes back to the
-model with the results, and the answer to that, always one body, goes on with this one: the client gets the words of
-both and the sum of their usage.
+A stream passes as it comes up to the first call of the proxy's tool. The rest is held back and read as one body, in the
+same way as an answer that is a JSON body. If the answer calls only the proxy's tool, ``PanelAnswer.message`` is sent
+back to the model with the results. The next answer, which is always one body, continues this one: the client gets the
+words of both and the sum of their usage.
 """
 
 import re
@@ -19,24 +20,25 @@ from proxy.core.wire.surrogates import dumps, loads
 from proxy.errors import UpstreamUnavailable
 
 MOST_BYTES = 8 << 20
-"""A longer body is not read, and a stream that goes on for so long behind a call of ours is no answer."""
+"""A longer body is not read. A stream that goes on for more bytes than this after a call of the proxy's tool is no
+answer."""
 _MOST_SAID_BYTES = 4 << 20
-"""A stream that has said more than this in front of a call of ours is not continued."""
+"""A stream that has said more than this before a call of the proxy's tool is not continued."""
 _CALLS = re.compile(rb'"tool_calls"(?!\s*+:\s*+(?:null|\[\s*+\]))|\[DONE\]')
-"""Matches events that must be read in a stream without a call of ours so far."""
+"""Matches events that must be read in a stream that has had no call of the proxy's tool so far."""
 _TEXTS = ("content", "reasoning_content", "reasoning")
 """The members of a message that are the model's words."""
 _SENT_BACK = ("role", *_TEXTS, "thinking_blocks", "reasoning_details", "tool_calls")
-"""The members of a message that goes back. Strict servers refuse others, such as labels of pieces."""
+"""The members of a message that is sent back. Strict servers refuse other members, such as labels of pieces."""
 _CALLING = ("tool_calls", "stop", "function_call")
-"""How an answer ends whose calls are whole. Some providers say ``stop``."""
+"""The finish reasons of an answer whose calls are complete. Some providers say ``stop``."""
 
 
 @dataclass(frozen=True, slots=True)
 class PanelAnswer:
-    """One answer, or several that go on with each other. ``payload`` is the completion that the client gets, if no
-    other answer follows. ``taken`` are how many calls of ours the last one had. ``message`` is the model's with the
-    calls that another answer must know the results of: None where none may follow."""
+    """One answer, or several that continue each other. ``payload`` is the completion that the client gets if no other
+    answer follows. ``taken`` is how many calls of the proxy's tool the last answer had. ``message`` is the model's
+    message with the calls whose results the next answer needs; None: no other answer may follow."""
 
     payload: Mapping[str, Any]
     taken: int = 0
@@ -44,16 +46,16 @@ class PanelAnswer:
 
     @property
     def has_words(self) -> bool:
-        """Whether a client can use the answer as it is."""
+        """Whether the client can use the answer as it is."""
         return bool(_message_of(self.payload).get("content"))
 
 
 def read_answer(
     payload: Any, before: PanelAnswer | None = None, *, may_follow: bool, calling: Container[str] = ()
 ) -> PanelAnswer | None:
-    """Read a completion behind the one ``before`` it; it is edited where it stands. ``may_follow``: another may go on
-    with it. The choices of the indices that are ``calling`` have made calls of the client's before. None for what is no
-    answer, and for a first one without a call of ours."""
+    """Read a completion that follows the one ``before`` it. The completion is edited in place. ``may_follow``: another
+    answer may continue it. The choices with the indices in ``calling`` have already called the client's tools. None if
+    the payload is no answer, or if it is the first answer and has no call of the proxy's tool."""
     listed = payload.get("choices") if isinstance(payload, dict) else None
     listed = listed if isinstance(listed, list) else []
     choices = [one for one in listed if object_in(one, "message")]
@@ -87,7 +89,7 @@ def _ours_in(choice: Any) -> Sequence[Any]:
 
 
 def _take_out(choice: Any, *, is_calling: bool) -> None:
-    """Take the calls of ours out of a choice."""
+    """Take the calls of the proxy's tool out of a choice."""
     if not _ours_in(choice):
         return
     message, finish = choice["message"], choice.get("finish_reason")
@@ -98,7 +100,7 @@ def _take_out(choice: Any, *, is_calling: bool) -> None:
 
 
 class PanelBody:
-    """An answer that is one JSON body: it passes when all of it is known. ``size`` is how many bytes are kept."""
+    """An answer that is one JSON body. It passes when all of it is known. ``size`` is how many bytes are kept."""
 
     is_over = False
 
@@ -113,7 +115,7 @@ class PanelBody:
         return b"" if self.size <= MOST_BYTES else self.end(None)
 
     def close(self) -> bytes:
-        """Nothing passes before the body is read."""
+        """Returns nothing, because nothing passes before the body is read."""
         return b""
 
     def read(self, before: PanelAnswer | None = None, *, may_follow: bool) -> PanelAnswer | None:
@@ -127,7 +129,7 @@ class PanelBody:
             return None
 
     def end(self, answer: PanelAnswer | None) -> bytes:
-        """The body that the client gets: this answer's, or the one that has come."""
+        """The body that the client gets: that of this answer, or the body as it came."""
         kept, self._parts = b"".join(self._parts), []
         return kept if answer is None else dumps(answer.payload)
 
@@ -144,21 +146,21 @@ class PanelStream:
         self._is_long = False
         self.size = 0
         self.is_over = False
-        """The last event has come."""
+        """Whether the last event has come."""
 
     def feed(self, chunk: bytes) -> bytes:
-        """Take a chunk; returns what may pass now."""
+        """Take a chunk. Returns the bytes that may pass now."""
         is_plain = not self._held and self._cutter.is_between and chunk.endswith(b"\n\n")
         if is_plain and len(chunk) <= MAX_EVENT_BYTES and _CALLS.search(chunk) is None:
             return self._passed(chunk)
         return self._events(self._cutter.feed(chunk))
 
     def close(self) -> bytes:
-        """The stream has ended; returns what may pass now."""
+        """The stream has ended. Returns the bytes that may pass now."""
         return self._events(self._cutter.close())
 
     def read(self, *, may_follow: bool) -> PanelAnswer | None:
-        """The events that were kept back, as a completion. None where there are none."""
+        """The events that were held back, as a completion. None if there are none."""
         rest = read_answer(_completion(self._held), may_follow=False, calling=self._calling)
         if rest is None or self._is_long or any(b'"error"' in one for one in self._end):
             return rest
@@ -169,12 +171,13 @@ class PanelStream:
         return replace(rest, message=message and {name: message[name] for name in _SENT_BACK if name in message})
 
     def end(self, answer: PanelAnswer | None) -> bytes:
-        """The rest of the stream as events: without calls of ours, and with the answers that go on with it."""
+        """The rest of the stream as events: without calls of the proxy's tool, and with the answers that continue
+        it."""
         if answer is None:
             return b"".join(self._end)
         names = {name: value for name, value in self._held[-1].items() if name not in ("choices", "usage")}
         deltas = (object_in(choice, "delta") for one in self._held for choice in one["choices"])
-        has_role = any("role" in delta for delta in deltas)  # else the client has it already
+        has_role = any("role" in delta for delta in deltas)  # otherwise the client already has the role
         told = (one for one in answer.payload["choices"] if isinstance(one, dict))
         choices = [_as_delta(one, has_role=has_role) for one in told if isinstance(one.get("message"), dict)]
         events = [{**names, "choices": choices}]
@@ -202,7 +205,7 @@ class PanelStream:
         return b""
 
     def _passed(self, events: bytes) -> bytes:
-        """Events that pass. They are kept for the model's message, unless it is too long."""
+        """The events, which pass. They are kept for the model's message, unless it is too long."""
         self._is_long = self._is_long or self.size + len(events) > _MOST_SAID_BYTES
         if not self._is_long:
             self.size += len(events)
@@ -211,7 +214,7 @@ class PanelStream:
 
 
 def _payload_of(event: bytes) -> dict[str, Any] | None:
-    """A piece of the answer; None for an event that is none."""
+    """The piece of the answer in an event. None if the event is no such piece."""
     try:
         payload: Any = loads(event_data(event))
     except (ValueError, RecursionError):
@@ -228,7 +231,7 @@ def _calls_in(payload: Mapping[str, Any]) -> Iterable[tuple[object, Any]]:
 
 
 def _completion(payloads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The pieces of a stream, put together to one completion."""
+    """The pieces of a stream, joined into one completion."""
     pieces: dict[object, list[Mapping[str, Any]]] = defaultdict(list)
     for choice in (one for payload in payloads for one in payload["choices"] if isinstance(one, dict)):
         pieces[repr(choice.get("index", 0))].append(choice)
@@ -243,8 +246,8 @@ def _completion(payloads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _put_together(deltas: Iterable[Object]) -> dict[str, Any]:
-    """The message of which these are the pieces: texts and lists go on, calls by their index, thoughts until they are
-    signed; of all else the last value counts."""
+    """The message that is made of these pieces. Texts and lists are joined, calls are joined by their index, and
+    thoughts are joined until they are signed. For all other members the last value counts."""
     texts: dict[str, list[str]] = defaultdict(list)
     lists: dict[str, list[Any]] = defaultdict(list)
     found: dict[str, Any] = {}
@@ -262,8 +265,9 @@ def _put_together(deltas: Iterable[Object]) -> dict[str, Any]:
 
 
 def _calls_of(pieces: Iterable[dict[str, Any]]) -> list[Object]:
-    """Calls of which the first piece has the whole name; each has the index that it has without ours in front of it.
-    Some servers give all calls one index: then another id or name is another call. Some repeat both in each piece."""
+    """The calls, whose first piece has the whole name. The index of each call is the one without the proxy's calls in
+    front of it. Some servers give all calls one index: then another id or name means another call. Some servers repeat
+    both in each piece."""
     calls: list[tuple[dict[str, Any], list[str]]] = []
     latest: dict[str, int] = {}
     shift = 0
@@ -282,8 +286,8 @@ def _calls_of(pieces: Iterable[dict[str, Any]]) -> list[Object]:
 
 
 def _thoughts_of(pieces: Iterable[dict[str, Any]]) -> list[Object]:
-    """Blocks of thoughts, each of which goes on until it is signed. litellm streams Claude's so. They go back as they
-    came: some providers refuse a conversation in which a call has lost the thoughts in front of it
+    """Blocks of thoughts. Each block goes on until it is signed; litellm streams Claude's thoughts in this way. Blocks
+    are sent back as they came: some providers refuse a conversation in which a call has lost the thoughts before it
     (https://platform.claude.com/docs/en/build-with-claude/extended-thinking#preserving-thinking-blocks,
     https://api-docs.deepseek.com/guides/thinking_mode#tool-calls)."""
     blocks: list[tuple[dict[str, Any], list[str]]] = []
@@ -298,7 +302,7 @@ def _thoughts_of(pieces: Iterable[dict[str, Any]]) -> list[Object]:
 
 
 def _as_delta(choice: Mapping[str, Any], *, has_role: bool) -> dict[str, Any]:
-    """A choice of a completion as a piece of a stream. A call without an id goes on with one that the client has."""
+    """A choice of a completion as a piece of a stream. A call without an id continues a call that the client has."""
     delta = {name: value for name, value in choice["message"].items() if has_role or name != "role"}
     if isinstance(calls := delta.get("tool_calls"), list):
         has_id = [isinstance(call, dict) and bool(call.get("id")) for call in calls]

@@ -1,7 +1,7 @@
-"""Calls of the tool by which a model asks for a panel, and the request that answers them. Pure.
+"""The calls of the tool by which a model asks for a panel, and the request that answers these calls. Pure.
 
-The tool is never the client's: whoever calls it gets the panel's current text from the proxy. Calls and messages are
-JSON objects, as they are read.
+The tool is never the client's: a model that calls it gets the panel's current text from the proxy. Calls and messages
+are JSON objects, as they are read.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,23 +14,23 @@ from proxy.core.wire.surrogates import dumps
 
 PANEL_TOOL = "dynamic_panel"
 MOST_ARGUMENT_CHARS = 64 << 10
-"""A call with longer arguments names no panel."""
+"""A call with longer arguments counts as naming no panel."""
 MOST_CALLS = 64
 """An answer with more calls than this is not continued."""
 _MOST_ADDED_BYTES = 8 << 20
-"""More than any model could read is not sent."""
+"""The most bytes that are added to a request. More than this, which no model could read, is not sent."""
 
 Object = Mapping[str, object]
 PanelAnswers = Callable[[str], str]
-"""The text of the panel of this id, or that there is none."""
+"""Returns the text of the panel with this id, or a text that there is no such panel."""
 
 
 class PanelCallOutcome(StrEnum):
-    """Outcome of a call of our tool."""
+    """Outcome of a call of the proxy's tool."""
 
     ANSWERED = "answered"
     TAKEN_OUT = "taken_out"
-    """The answer is the client's to go on with: it has calls of its own, was cut off, or is one of several."""
+    """The client must continue the answer: it has calls of the client's tools, was cut off, or is one of several."""
     GAVE_UP = "gave_up"
     """The model called again and again, or the budget leaves no room for another call."""
     FAILED = "failed"
@@ -38,28 +38,28 @@ class PanelCallOutcome(StrEnum):
 
 
 def object_in(holder: object, name: str) -> Object:
-    """The object that is this member; empty where there is none."""
+    """The object that is the value of this member. Empty if there is none."""
     found = holder.get(name) if isinstance(holder, dict) else None
     return found if isinstance(found, dict) else {}
 
 
 def is_ours(call: object) -> bool:
-    """Whether a call is one of our tool."""
+    """Whether a call is one of the proxy's tool."""
     return object_in(call, "function").get("name") == PANEL_TOOL
 
 
 def called(message: Object, calls: Sequence[Object]) -> Object:
-    """The message of the model as it goes back to it, with these calls of our tool. Arguments that no provider would
-    read are left out, and a call without an id gets one."""
+    """The model's message as it is sent back to the model, with these calls of the proxy's tool. Arguments that no
+    provider would read are left out, and a call without an id gets one."""
     members = {name: value for name, value in message.items() if value not in (None, "", [], {})}
     written = list(map(_written, calls, range(len(calls))))
     return {"role": "assistant", "content": None, **members, "tool_calls": written}
 
 
 def continued_request(body: bytes, message: Object, answers: PanelAnswers) -> bytes | None:
-    """The request that was sent, with the model's message and the results of its calls behind its messages; it asks for
-    one body. None where that is too much: what is beyond is not even written. Raises InvalidRequest, Unreadable,
-    KeyError, ValueError and RecursionError for what cannot be taken apart or written."""
+    """The request that was sent, with the model's message and the results of its calls added after its messages. It
+    asks for one body. None if the result would be too large: then the rest is not even written. Raises InvalidRequest,
+    Unreadable, KeyError, ValueError and RecursionError if something cannot be taken apart or written."""
     added = [dumps(message)]
     calls = message["tool_calls"]
     for call in calls if isinstance(calls, list) else ():
@@ -81,7 +81,7 @@ def _written(call: Object, number: int) -> Object:
 
 
 def _panel_of(arguments: object) -> str | None:
-    """The id in the arguments: empty where they name none, None where they are no JSON object."""
+    """The id in the arguments. Empty if they name none, and None if they are no JSON object."""
     if not isinstance(arguments, str) or len(arguments) > MOST_ARGUMENT_CHARS:
         return None
     try:

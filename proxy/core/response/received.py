@@ -1,7 +1,8 @@
-"""How many tokens of an answer have come, where its provider does not say: the client left before the usage did.
+"""Estimates how many tokens of an answer have come if its provider does not say it: the client left before the usage
+came.
 
-Most of a stream's bytes are frame. The share that is text is found in samples, in the first kilobytes and at steps from
-there on, so that whole chunks pass without being read; what a token has of bytes is found in the sampled text. Sans-IO.
+Most bytes of a stream are framing. The share of text is measured in samples: in the first kilobytes, and then at
+intervals, so that whole chunks pass without being read. The bytes of a token are measured in the sampled text. Sans-IO.
 """
 
 import re
@@ -11,7 +12,7 @@ import orjson
 from proxy.core.request.token_estimate import estimate
 
 _ALL_BYTES = 8 << 10
-"""Up to here everything is sampled."""
+"""Up to this number of bytes, everything is sampled."""
 _STEP_BYTES = 2 << 10
 _MOST_SAMPLE_BYTES = 32 << 10
 _MOST_TEXT_BYTES = 16 << 10
@@ -21,17 +22,17 @@ _TEXT = re.compile(
     rb'"(?:content|text|reasoning|reasoning_content|thinking|refusal|arguments|partial_json|input|args|code|data|transcript)"'
     rb'\s*:\s*"([^"\\]*(?:\\.[^"\\]*)*)'
 )
-# The Responses API sends each piece as a delta, and at the end all of it again.
+# The Responses API sends each piece as a delta, and at the end the whole text again.
 _IS_RESPONSES = b'"response.'
 _DELTA = re.compile(rb'"delta"\s*:\s*"([^"\\]*(?:\\.[^"\\]*)*)')
 
 _WIDE_TOKENS = 0.8
-"""Tokens of a character beyond ASCII."""
+"""The tokens of a character beyond ASCII."""
 _ODD_BYTES_PER_TOKEN = 3
 
 
 class Received:
-    """Counts what passes. ``add`` takes whole events; it costs what the samples cost."""
+    """Counts the events that pass. ``add`` takes whole events, and takes only the time of the samples."""
 
     def __init__(self) -> None:
         self._bytes = self._next = self._sampled = self._text = self._kept = 0
@@ -40,7 +41,7 @@ class Received:
         """Whether any text was seen."""
 
     def add(self, events: bytes) -> None:
-        """Take whole events into account."""
+        """Count whole events."""
         self._bytes += len(events)
         if self._bytes >= self._next:
             self._sample(events[:_MOST_SAMPLE_BYTES])

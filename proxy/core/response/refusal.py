@@ -1,4 +1,4 @@
-"""Refusals of an upstream: which member of it is to blame. Pure.
+"""Reads a refusal of an upstream, and which member of the request it refuses. Pure.
 
 OpenAI, and most servers that follow it, name the member in ``param``
 (https://github.com/openai/openai-openapi, schema ``Error``); servers built with FastAPI list places
@@ -15,7 +15,7 @@ from proxy.core.value import dataclass
 
 _OPTIONS = "stream_options"
 _OF_OPTIONS = (_OPTIONS, "include_usage")
-# Members of a chat request that no other word of an error is likely to be.
+# Members of a chat request whose names are unlikely to be another word of an error.
 _MEMBERS = frozenset(
     {
         "messages", "model", "temperature", "top_p", "top_k", "n", "stop", "max_tokens", "max_completion_tokens",
@@ -25,7 +25,7 @@ _MEMBERS = frozenset(
         "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "web_search_options", "system",
     }
 )  # fmt: skip
-# Refusals for what no single member decides.
+# Codes of refusals that no single member causes.
 _OTHER_CODES = frozenset(
     {
         "context_length_exceeded", "model_not_found", "content_filter", "content_policy_violation",
@@ -39,8 +39,8 @@ _MOST_CHARS = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A refusal as far as it was read: the whole ``text``, the ``message`` in it, its ``code`` and ``type``, and the
-    members that it names as such. ``causes`` are messages of refusals that a gateway quotes whole."""
+    """The parts of a refusal that were read: the whole ``text``, the ``message`` in it, its ``code`` and ``type``, and
+    the members that it names as such. ``causes`` are messages of refusals that a gateway quotes whole."""
 
     text: str = ""
     message: str = ""
@@ -51,12 +51,12 @@ class Refusal:
 
     @property
     def names_usage(self) -> bool:
-        """Whether it is about the question for usage: most servers name the member that they do not know."""
+        """Whether the refusal is about the request for usage: most servers name the member that they do not know."""
         return any(name in part for name in _OF_OPTIONS for part in (self.text, self.message, *self.params))
 
     @property
     def names_another(self) -> bool:
-        """Whether it is surely about another member than that, or about none."""
+        """Whether the refusal is certainly about another member than that, or about no member."""
         if self.names_usage:
             return False
         if self.params or (isinstance(self.code, str) and self.code in _OTHER_CODES):
@@ -70,19 +70,19 @@ NO_WORDS = Refusal()
 
 
 def refusal_in(body: bytes) -> Refusal:
-    """The refusal in the beginning of an error's body."""
+    """The refusal in the beginning of an error body."""
     text = body[:_MOST_CHARS].decode("utf-8", "replace")
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError:
         return Refusal(text, text)
     if isinstance(found, list) and found:
-        found = found[0]  # Gemini's, in OpenAI's form, too
+        found = found[0]  # Gemini's errors, also in OpenAI's form
     return refusal_of_object(found, text) if isinstance(found, dict) else Refusal(text, text)
 
 
 def refusal_of_object(found: Mapping[str, object], text: str = "") -> Refusal:
-    """The refusal in an error's object, which is ``text`` as it came."""
+    """The refusal in an error object. ``text`` is the error as it came."""
     error = found.get("error")
     holder = error if isinstance(error, dict) else found
     message = next((m for m in (holder.get("message"), error, found.get("detail")) if isinstance(m, str)), "")
@@ -92,8 +92,8 @@ def refusal_of_object(found: Mapping[str, object], text: str = "") -> Refusal:
 
 
 def _causes(message: str, metadata: object) -> Iterator[str]:
-    """The messages of other refusals: OpenRouter has its provider's in ``metadata.raw``
-    (https://openrouter.ai/docs/api-reference/errors), others have the JSON of one for their message."""
+    """The messages of other refusals. OpenRouter has its provider's refusal in ``metadata.raw``
+    (https://openrouter.ai/docs/api-reference/errors). In other gateways the message is the JSON of a refusal."""
     raw = metadata.get("raw") if isinstance(metadata, dict) else None
     for quoted in (message, raw):
         if not isinstance(quoted, str) or len(quoted) > _MOST_CHARS:
@@ -115,7 +115,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _places(detail: object) -> Iterator[str]:
-    """The members in FastAPI's list of what is wrong: ``["body", "temperature"]``."""
+    """The members in FastAPI's list of errors: ``["body", "temperature"]``."""
     for one in detail if isinstance(detail, list) else ():
         place = one.get("loc") if isinstance(one, dict) else None
         if isinstance(place, list) and len(place) > 1 and isinstance(place[1], str):

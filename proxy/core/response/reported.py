@@ -1,11 +1,11 @@
-"""The report of an answer on its price besides its tokens: the tier that served it, the tools that ran, sound and
-images.
+"""The report of an answer about what its price depends on besides tokens: the tier that served it, the tools that ran,
+sound and images.
 
-OpenAI names the tier beside the usage (https://platform.openai.com/docs/api-reference/chat/object), Anthropic speed and
-place within it, and how often its tools ran
-(https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-search-tool#usage-and-pricing); the Responses API
-lists every call among its output (https://platform.openai.com/docs/api-reference/responses/object). OpenRouter reports
-what the call cost (https://openrouter.ai/docs/use-cases/usage-accounting). Pure.
+OpenAI names the tier beside the usage (https://platform.openai.com/docs/api-reference/chat/object). Anthropic names the
+speed, the place and the number of its tool runs within the usage
+(https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-search-tool#usage-and-pricing). The Responses API
+lists every call in its output (https://platform.openai.com/docs/api-reference/responses/object). OpenRouter reports the
+cost of the call (https://openrouter.ai/docs/use-cases/usage-accounting). Pure.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _CODE_ITEMS = frozenset({"code_interpreter_call"})
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """The report of one answer; counters are cumulative."""
+    """The report of one answer. Its counters are cumulative."""
 
     tier: str = ""
     is_fast: bool = False
@@ -42,7 +42,7 @@ class Reported:
     images: int = 0
     seconds: float = 0.0
     usd: float = 0.0
-    """What the call cost, as its provider says."""
+    """The cost of the call, as its provider states it."""
 
     def merged(self, other: "Reported") -> "Reported":
         """Both reports of one exchange."""
@@ -93,7 +93,7 @@ def reported_in(payload: Mapping[str, object]) -> Reported:
 
 
 def _by_mode(found: object) -> Mapping[object, object]:
-    """Gemini's tokens by what they are: https://ai.google.dev/api/generate-content#ModalityTokenCount."""
+    """Gemini's tokens by modality: https://ai.google.dev/api/generate-content#ModalityTokenCount."""
     details = [mapping(one) for one in (found[:_MOST_ITEMS] if isinstance(found, list) else ())]
     return {one.get("modality"): one.get("tokenCount") for one in details if isinstance(one.get("modality"), str)}
 
@@ -111,6 +111,6 @@ def _whole(found: object, most: int = _MOST_CALLS) -> int:
 
 
 def _amount(found: object, most: float) -> float:
-    """An amount that makes sense: neither negative, nor NaN, nor endless."""
+    """The amount, if it is plausible: neither negative nor NaN, and at most ``most``. Otherwise 0."""
     is_number = isinstance(found, int | float) and not isinstance(found, bool)
     return float(found) if is_number and 0 <= found <= most else 0.0  # type: ignore[arg-type, operator]

@@ -1,13 +1,13 @@
-"""Folds of an answer: bytes in, bytes to forward out, and at the end what the answer said about itself.
+"""Folds of an answer: bytes come in, bytes to forward go out, and at the end the answer's facts about itself are known.
 
-Sans-IO, as h11 is: no sockets, no tasks, no clock. ``StreamFold`` takes a stream of server-sent events as the network
-cuts it. It passes whole events on, so that a line that breaks never leaves a client with half an event (a client cannot
-use a part of one anyway), keeps the last event back until it is told to let go, drops the usage event that the client
-did not ask for, and remembers the usage, the finish reason, errors and whether any content came. However the stream is
-cut, the same bytes come out.
+Sans-IO, as h11 is: no sockets, no tasks, no clock. ``StreamFold`` takes a stream of server-sent events in the pieces in
+which the network delivers it. It passes on whole events, so that a broken connection never leaves a client with half an
+event (which a client cannot use anyway). It holds the last event back until it is told to release it, and drops a usage
+event that the client did not ask for. It remembers the usage, the finish reason, errors, and whether any content came.
+The same bytes come out for any division into pieces.
 
-Nearly every network chunk is whole events of plain content: one regular expression over the bytes sees that, and the
-chunk passes without being parsed.
+Nearly every network chunk consists of whole events of plain content. One regular expression over the bytes recognises
+that, and the chunk passes without being parsed.
 
 The format: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream; the usage event:
 https://platform.openai.com/docs/api-reference/chat/create#chat-create-stream_options.
@@ -22,13 +22,13 @@ from proxy.core.response.outcome import AnswerFacts, Outcome
 from proxy.core.response.outline import LongEvent
 from proxy.core.response.received import Received
 
-# What makes an event worth parsing. An unescaped quote never stands inside a JSON string, so these are keys.
+# The marks of an event that must be parsed. An unescaped quote is never inside a JSON string, so these are keys.
 _NOTABLE = re.compile(
     rb'"(?:usage(?:Metadata)?"(?!\s*:\s*null)|finish_reason"\s*:\s*"|error"(?!\s*:\s*null)|amazon-bedrock-invocation'
     rb'|message_stop"|response\.(?:completed|failed|incomplete)")'
     rb"|\[DONE\]"
 )
-# Behind these events nothing follows, as behind [DONE]: https://docs.anthropic.com/en/api/messages-streaming,
+# Nothing follows these events, as nothing follows [DONE]: https://docs.anthropic.com/en/api/messages-streaming,
 # https://platform.openai.com/docs/api-reference/responses-streaming.
 _LAST_TYPES = frozenset({"message_stop", "response.completed", "response.failed", "response.incomplete"})
 _NO_CONTENT_KEYS = frozenset({"role", "index"})
@@ -36,7 +36,7 @@ _NO_CONTENT_KEYS = frozenset({"role", "index"})
 
 class StreamFold:
     """A stream of server-sent events. ``drop_usage``: the client did not ask for the usage event. The event that ends
-    a stream of its format, and what came with it, are kept back until ``end`` or ``close``."""
+    a stream in its format, and what came with it, are held back until ``end`` or ``close``."""
 
     def __init__(self, *, drop_usage: bool = False) -> None:
         self._drop = drop_usage
@@ -51,22 +51,22 @@ class StreamFold:
         self._received = Received()
         self.saw_content = False
         self.written = 0
-        """How many events have come since the first text of the model: it grows while the model writes."""
+        """How many events have come since the first text of the model. It grows while the model writes."""
         self.keeps_end = False
-        """The last event has come, and is kept back until ``end`` or ``close``."""
+        """Whether the last event has come, and is held back until ``end`` or ``close``."""
 
     @property
     def is_between(self) -> bool:
-        """No event is open at the end of what has passed."""
+        """Whether no event is open at the end of the bytes that have passed."""
         return self.keeps_end or self._cutter.is_between
 
     def end(self) -> bytes:
-        """The last event, and whatever came with it."""
+        """The last event, and all that came with it."""
         end, self._end, self.keeps_end = b"".join(self._end or ()), [], False
         return end
 
     def feed(self, chunk: bytes) -> bytes:
-        """Take a chunk; returns the whole events that may be forwarded now."""
+        """Take a chunk. Returns the whole events that may be forwarded now."""
         if (
             self._cutter.is_between
             and self.saw_content
@@ -86,7 +86,8 @@ class StreamFold:
         return passed
 
     def close(self) -> bytes:
-        """The stream ended; an event without its empty line is still one, as most clients read it."""
+        """The stream has ended. An event without its empty line still counts as an event, because most clients read it
+        so."""
         self._is_open = False
         last = b"".join([self._pass(part, kind) for part, kind in self._cutter.close()])
         return self.end() + last
@@ -102,7 +103,7 @@ class StreamFold:
         )
 
     def _unless_end(self, passed: bytes) -> bytes:
-        """The part that may be forwarded now: nothing from the last event on."""
+        """The part that may be forwarded now, which is everything before the last event."""
         if self._is_done and self._end is None:
             self._end, self.keeps_end = [passed], True
         elif self._end:
@@ -112,7 +113,7 @@ class StreamFold:
         return b""
 
     def _pass(self, part: bytes, kind: Part) -> bytes:
-        """Look into a part; returns it, or nothing where the client did not ask for it."""
+        """Look into a part. Returns it, or nothing if the client did not ask for it."""
         if kind is Part.BLANK:
             return part
         if kind is Part.EVENT:
@@ -156,13 +157,13 @@ class StreamFold:
         if isinstance(choices, list):
             has_content = any(isinstance(choice, dict) and _has_content(choice) for choice in choices)
         else:
-            # Another dialect (Responses, Anthropic's messages): whatever it says is content.
+            # Another dialect (Responses, Anthropic's messages): all that it says counts as content.
             has_content = not (error or "usage" in payload)
         self.saw_content = self.saw_content or has_content
 
 
 Fold = StreamFold | RawFold
-"""What the engine does with an answer's bytes. A ``BodyFold`` is a ``RawFold``, too."""
+"""The folds through which the engine passes an answer's bytes. A ``BodyFold`` is also a ``RawFold``."""
 
 
 def _has_content(choice: Mapping[str, object]) -> bool:

@@ -1,9 +1,10 @@
 """Token usage, normalised from every provider's dialect.
 
-Providers count prompts in two ways. *Inclusive*: the prompt counter contains what the cache read and wrote (OpenAI Chat
-and Responses, Azure, xAI, Mistral, Gemini, DeepSeek, Kimi, Qwen, OpenRouter, and whatever litellm has normalised).
-*Exclusive*: the prompt counter is what was neither read nor written (Anthropic's messages, Bedrock). A ``Usage`` is
-inclusive, and its parts always add up, whatever a server sent: counters that are no plain counts are taken as zero.
+Providers count prompts in two ways. *Inclusive*: the prompt counter contains the cache reads and cache writes (OpenAI
+Chat and Responses, Azure, xAI, Mistral, Gemini, DeepSeek, Kimi, Qwen, OpenRouter, and all that litellm has normalised).
+*Exclusive*: the prompt counter has only the tokens that were neither read nor written (Anthropic's messages, Bedrock).
+A ``Usage`` is inclusive, and its parts always add up, whatever a server sent: counters that are no plain counts count
+as zero.
 
 Sources: https://platform.claude.com/docs/en/build-with-claude/prompt-caching,
 https://developers.openai.com/api/docs/guides/prompt-caching, https://api-docs.deepseek.com/guides/kv_cache,
@@ -17,7 +18,7 @@ from proxy.core.value import dataclass, field
 
 _NOTHING: Mapping[str, object] = {}
 _LARGEST = 10**12
-"""A larger counter is no count of tokens."""
+"""A counter above this is not a count of tokens."""
 
 _CHAT_KEYS = frozenset({"prompt_tokens", "completion_tokens", "prompt_cache_hit_tokens"})
 _MESSAGES_KEYS = frozenset({"input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"})
@@ -39,9 +40,9 @@ _NAMES = ("usage", "usageMetadata", "amazon-bedrock-invocationMetrics", "timings
 class Usage:
     """Tokens of one exchange. ``prompt`` is inclusive: read + write_5m + write_1h + plain = prompt, as OpenAI counts.
 
-    ``estimated`` is set where the provider reported nothing and the figures are our own count. ``writes_told`` and
-    ``lives_told`` say that the provider tells what it wrote (be it nothing), and splits it by life: no difference
-    between two usages.
+    ``estimated`` is set if the provider reported nothing and the figures are the proxy's own count. ``writes_told``
+    says that the provider states its cache writes (even if there are none), and ``lives_told`` that it splits them by
+    TTL. These two make no difference between two usages.
     """
 
     prompt: int
@@ -55,7 +56,7 @@ class Usage:
 
     @property
     def write(self) -> int:
-        """Tokens written to the cache at either life."""
+        """Tokens written to the cache with either TTL."""
         return self.write_5m + self.write_1h
 
     @property
@@ -65,12 +66,12 @@ class Usage:
 
     @property
     def total(self) -> int:
-        """All prompt tokens, by the name that a ``Bill`` has for them."""
+        """All prompt tokens, under the name that they have in a ``Bill``."""
         return self.prompt
 
 
 def summed(one: Usage | None, other: Usage | None) -> Usage | None:
-    """The usage of two calls together."""
+    """The sum of the usage of two calls."""
     if one is None or other is None:
         return one or other
     return Usage(
@@ -85,7 +86,7 @@ def summed(one: Usage | None, other: Usage | None) -> Usage | None:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The counters of one report as the provider means them; ``base`` is its prompt counter."""
+    """The counters of one report as the provider means them. ``base`` is its prompt counter."""
 
     base: int = 0
     output: int = 0
@@ -99,7 +100,7 @@ class Counts:
     writes_told: bool = False
 
     def merged(self, other: "Counts") -> "Counts":
-        """Both reports of one exchange: counters are cumulative, so the larger one is the later one."""
+        """Both reports of one exchange. Counters are cumulative, so the larger one is the later one."""
         return Counts(
             base=max(self.base, other.base),
             output=max(self.output, other.output),
@@ -114,10 +115,10 @@ class Counts:
         )
 
     def usage(self) -> Usage:
-        """The normalised usage; writes of no stated life count as those of the shorter one.
+        """The normalised usage. Writes without a stated TTL count as writes with the shorter one.
 
-        The prompt counter leaves out what the cache read and wrote where the shape of the report says so, or the
-        provider's own sum. Thinking that is billed as output may stand in the total alone: xAI keeps
+        The prompt counter leaves out cache reads and cache writes if the shape of the report or the provider's own sum
+        says so. Thinking that is billed as output may be only in the total: xAI keeps
         ``reasoning_tokens`` out of ``completion_tokens`` (litellm ``llms/xai/chat/transformation.py``,
         fold_reasoning_tokens_into_completion); Gemini's OpenAI surface does the same without naming them.
         """
@@ -138,7 +139,7 @@ class Counts:
 
 
 def usage_of(payload: Mapping[str, object]) -> Usage | None:
-    """The usage in a response body, a stream event, or a usage object; None where there is none."""
+    """The usage in a response body, a stream event, or a usage object. None if there is none."""
     counts = counts_of(payload)
     return None if counts is None else counts.usage()
 
@@ -154,7 +155,7 @@ def counts_of(payload: Mapping[str, object], before: Counts | None = None) -> Co
 
 
 def _reports(payload: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
-    """Every usage object in the payload, wherever the provider puts it."""
+    """Every usage object in the payload, in all places where providers put it."""
     yield payload
     for name in _NAMES:
         if name in payload:
@@ -185,7 +186,7 @@ def _read(report: Mapping[str, object]) -> Counts | None:
 
 
 def _inclusive(report: Mapping[str, object], prompt: str, output: str) -> Counts:
-    """OpenAI's shape. litellm, OpenRouter and others repeat one figure under several names: the largest counts once."""
+    """OpenAI's shape. litellm, OpenRouter and others repeat one figure under several names. Only the largest counts."""
     details = mapping(report.get(prompt + "_details"))
     hit = _count(report.get("prompt_cache_hit_tokens"))
     short, long = _lives(report, details)
@@ -203,7 +204,7 @@ def _inclusive(report: Mapping[str, object], prompt: str, output: str) -> Counts
 
 
 def _messages(report: Mapping[str, object]) -> Counts:
-    """Anthropic's shape. The top level leaves compaction out, ``iterations`` has every step that was billed.
+    """Anthropic's shape. The top level leaves out compaction; ``iterations`` has every step that was billed.
 
     An advisor's steps run on another model and are left out.
     https://platform.claude.com/docs/en/build-with-claude/compaction
@@ -239,7 +240,7 @@ def _message_counts(report: Mapping[str, object]) -> Counts:
 
 
 def _bedrock(report: Mapping[str, object]) -> Counts:
-    """Converse, and the InvokeModel variants with ``Count`` behind the names."""
+    """The shape of Converse, and of the InvokeModel variants, whose names end with ``Count``."""
     lives = {"5m": 0, "1h": 0}
     details = report.get("cacheDetails")
     for entry in map(mapping, details if isinstance(details, list) else ()):
@@ -268,7 +269,7 @@ def _gemini(report: Mapping[str, object]) -> Counts:
 
 
 def _llamacpp(report: Mapping[str, object]) -> Counts:
-    """llama.cpp's ``timings``: tokens that it computed stand beside those that it had.
+    """llama.cpp's ``timings``, which has the computed tokens and the cached tokens as separate counters.
     https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md"""
     read = _count(report.get("cache_n"))
     return Counts(base=read + _count(report.get("prompt_n")), output=_count(report.get("predicted_n")), read=read)
@@ -295,7 +296,7 @@ def _most(report: Mapping[str, object], *keys: str) -> int:
 
 
 def _count(value: object) -> int:
-    """A count of tokens; 0 for whatever is none."""
+    """A count of tokens. 0 for any other value."""
     if type(value) is int and 0 <= value <= _LARGEST:
         return value
     if type(value) is float and value.is_integer() and 0 <= value <= _LARGEST:
@@ -304,5 +305,5 @@ def _count(value: object) -> int:
 
 
 def mapping(value: object) -> Mapping[str, object]:
-    """The value where it is an object; else an empty one."""
+    """The value if it is an object. Otherwise an empty object."""
     return value if isinstance(value, dict) else _NOTHING

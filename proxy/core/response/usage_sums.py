@@ -1,4 +1,4 @@
-"""The usage of several calls of one exchange, as one report in the provider's own words. Pure."""
+"""The usage of several calls of one exchange, as one report in the provider's own form. Pure."""
 
 from collections.abc import Mapping
 
@@ -6,13 +6,13 @@ Report = Mapping[str, object]
 
 _MOST_DEPTH = 4
 _MOST = 10**12
-"""A larger number counts nothing, and the sum of two could be none that JSON's writer takes."""
+"""A larger number does not count. The sum of two such numbers could be one that the JSON writer refuses."""
 _SUMS = ("tokens", "requests", "tokencount", "cost")
 
 
 def summed(earlier: Report | None, last: Report, depth: int = 0) -> Report:
-    """The last report with the counters of the earlier ones added: tokens, tools' requests, and what it cost. All else
-    (times, the tier) stays as the last one says it."""
+    """The last report with the counters of the earlier ones added: tokens, requests of tools, and the cost. All other
+    values (times, the tier) stay as the last report has them."""
     if earlier is None:
         return last
     found: dict[str, object] = dict(last)

@@ -1,8 +1,8 @@
-"""Where keys stand in a request: the one list of headers and query parameters, and how to read them.
+"""The places of keys in a request: the one list of headers and query parameters, and how to read them.
 
 The headers are those of the clients that people use: ``authorization`` (OpenAI), ``x-api-key`` (Anthropic),
 ``api-key`` and ``ocp-apim-subscription-key`` (Azure), ``x-goog-api-key`` (Gemini) and ``x-litellm-api-key`` (LiteLLM's
-clients). The proxy takes its own keys from each of them, and sends none of them on where the key is its own.
+clients). The proxy reads its own keys from each of them. It sends none of them on if the key is its own.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 Headers = Sequence[tuple[str, str]]
 
 KEY_PREFIX = "sk-strat-"
-"""Every key that the proxy makes begins with this."""
+"""The beginning of every key that the proxy makes."""
 KEY_HEADERS = (
     "authorization", "x-api-key", "api-key", "x-litellm-api-key", "x-goog-api-key", "ocp-apim-subscription-key",
 )  # fmt: skip
 OWN_KEY_HEADER = "x-stratiform-key"
-"""Where the proxy's key stands beside the provider's, in a team whose clients bring that one along."""
+"""The header for the proxy's key in a team whose clients bring the provider's key."""
 CREDENTIAL_HEADERS = frozenset({*KEY_HEADERS, OWN_KEY_HEADER, "proxy-authorization", "x-auth-token", "x-api-token"})
-# A provider of the client's style reads the key from the same header, without a scheme.
+# A provider whose API the client follows reads the key from the same header, without a scheme.
 PLAIN_KEY_HEADERS = ("x-api-key", "api-key", "x-goog-api-key", "ocp-apim-subscription-key")
 ACCOUNT_HEADERS = frozenset(
     {
@@ -26,7 +26,8 @@ ACCOUNT_HEADERS = frozenset(
         "x-ms-client-principal-id",
     }
 )  # fmt: skip
-"""They say whose account pays, or which part of it: the operator's affair where the operator's key is used."""
+"""Headers that select the account that pays, or a part of it. If the operator's key is used, the operator decides
+this."""
 KEY_PARAMETERS = frozenset(
     {
         "key", "api_key", "api-key", "apikey", "access_token", "access-token", "accesstoken", "auth_token",
@@ -34,12 +35,12 @@ KEY_PARAMETERS = frozenset(
     }
 )  # fmt: skip
 """Query parameters in which providers take keys."""
-# Shorter values stand in other places by chance.
+# Shorter values can occur in other places by chance.
 _LEAST_CHARS = 8
 
 
 def canonical(name: str) -> str:
-    """The name of a header as a server may read it: CGI and WSGI take ``_`` for ``-``. Names are in lower case."""
+    """The name of a header as a server may read it: CGI and WSGI read ``_`` as ``-``. Names are in lower case."""
     return name.replace("_", "-") if "_" in name else name
 
 
@@ -56,12 +57,12 @@ def sent_keys(headers: Headers) -> list[str]:
 
 
 def secrets_in(headers: Headers) -> tuple[str, ...]:
-    """Whatever stands in a header for credentials, each text once: what must not be found anywhere else."""
+    """All texts in headers for credentials, each once. They must not be found anywhere else."""
     return tuple(dict.fromkeys(_long(bare(value) for name, value in headers if canonical(name) in CREDENTIAL_HEADERS)))
 
 
 def client_key(headers: Headers) -> str | None:
-    """A key that every transport can hand on: a bearer token, or a header of Anthropic's or Azure's clients."""
+    """A key that every transport can pass on: a bearer token, or a header of Anthropic's or Azure's clients."""
     sent = {name.lower(): value.strip() for name, value in headers}
     scheme, _, rest = sent.get("authorization", "").partition(" ")
     token = rest.strip() if scheme.lower() == "bearer" else ""
@@ -69,8 +70,8 @@ def client_key(headers: Headers) -> str | None:
 
 
 def own_secrets(headers: Headers, *, is_virtual: bool, forwards_key: bool) -> tuple[str, ...]:
-    """What a request holds of this proxy's own keys, which never go upstream: every credential of a request that came
-    with such a key; beside a provider's key, the one in its own header."""
+    """The proxy's own keys in a request, which are never sent upstream. If the request came with such a key, these are
+    all of its credentials. If it came with a provider's key, it is the key in the proxy's own header."""
     if is_virtual:
         return (KEY_PREFIX, *secrets_in(headers))
     if not forwards_key:
@@ -79,7 +80,7 @@ def own_secrets(headers: Headers, *, is_virtual: bool, forwards_key: bool) -> tu
 
 
 def holds(text: str, secrets: Iterable[str]) -> bool:
-    """Whether one of the secrets stands in the text."""
+    """Whether the text has one of the secrets."""
     return any(secret in text for secret in secrets)
 
 

@@ -1,8 +1,8 @@
-"""Takes keys out of texts: certain secrets out of what an upstream says, and whatever looks like a key out of what a
-client chose and what is logged or kept.
+"""Takes keys out of texts: known secrets out of an upstream's answers, and everything that looks like a key out of
+texts that a client chose and texts that are logged or kept.
 
-Every pattern is linear in the text: each repetition is of one class of characters, is bounded or greedy, and nothing
-that could match the same characters follows it.
+Every pattern takes linear time in the text: each repetition is of one class of characters, is bounded or greedy, and is
+not followed by anything that could match the same characters.
 """
 
 import re
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 REDACTED = "[redacted]"
 _LEAST_CHARS = 8
-# Of a key that is quoted in part, a beginning of this length says more than whose key it is, an end of that length more
+# If a key is quoted in part, a beginning of this length tells more than its owner, and an end of this length tells more
 # than its checksum.
 _TOLD_START_CHARS = 12
 _TOLD_END_CHARS = 8
@@ -40,8 +40,8 @@ _SHAPES = (
     (re.compile(r"(?i)(api[_-]?key|access[_-]?token)([\"']?\s?[:=]\s?[\"']?)[^\s\"'&,}]+"), rf"\1\2{REDACTED}"),
     (re.compile(r"(\w{1,32}://)[^\s/@\"']{1,256}@"), r"\1"),
 )
-# A piece of every text in which one of the shapes can be found, as far as it is ASCII: one look instead of eight. The
-# shapes that hold for letters of either case match some letters beyond ASCII, too.
+# Matches a piece of every ASCII text in which one of the shapes can be found: one search instead of eight. The shapes
+# that ignore the case of letters also match some letters beyond ASCII.
 _MAY_HAVE_SHAPE = re.compile(
     r"(?:[srpc]k|ai|plx|pi|at)-|(?:[srp]k|hf|r8|gh[pos]|tgp|pat)_|AIza|A[KS]IA|ya29\.|eyJ|://"
     r"|[bB][eE][aA][rR][eE][rR]|[bB][aA][sS][iI][cC]|[aA][pP][iI][_-]?[kK][eE][yY]|[tT][oO][kK][eE][nN]"
@@ -52,9 +52,9 @@ _LEAST_HEX_CHARS = 32
 
 
 class Redaction:
-    """Removes these secrets wherever they stand: as they are, escaped, and in part, as providers quote keys
-    (``sk-...abcd``). Texts without them pass as they came. Shorter secrets than eight characters are left alone: they
-    would be found everywhere."""
+    """Removes these secrets from every place: as they are, escaped, and in part, as providers quote keys
+    (``sk-...abcd``). Texts without secrets pass unchanged. Secrets with fewer than eight characters are not removed,
+    because they would be found everywhere."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = tuple(dict.fromkeys(_expanded(secrets)))
@@ -111,8 +111,8 @@ class Redaction:
 
 
 def without_keys(text: str, keys: Iterable[str] = ()) -> str:
-    """The text without these keys, and without what has the shape of a key: a known prefix, a header's value, a long
-    run of random letters and digits."""
+    """The text without these keys, and without texts that have the shape of a key: a known prefix, a header's value, a
+    long run of random letters and digits."""
     return _LONG_RUN.sub(_unless_words, without_shapes(without_literals(text, keys)))
 
 
@@ -125,7 +125,7 @@ def without_literals(text: str, keys: Iterable[str]) -> str:
 
 
 def without_shapes(text: str) -> str:
-    """The text without keys that can be told by how they are written."""
+    """The text without keys that can be recognised by their form."""
     if text.isascii() and _MAY_HAVE_SHAPE.search(text) is None:
         return text
     for pattern, replacement in _SHAPES:
@@ -134,9 +134,9 @@ def without_shapes(text: str) -> str:
 
 
 def _unless_words(run: re.Match[str]) -> str:
-    """The run, or a stand-in where it looks like a key.
+    """The run, or a replacement if it looks like a key.
 
-    Words have no digits between them, and names of models have few letters; a key of that length has all kinds.
+    Words have no digits between them, and names of models have few letters. A key of that length has all kinds.
     """
     text = run[0]
     if not any(char.isdigit() for char in text):
@@ -147,7 +147,7 @@ def _unless_words(run: re.Match[str]) -> str:
 
 
 def _expanded(secrets: Iterable[str]) -> Iterator[str]:
-    """The secrets, and of a header's value what stands behind its scheme."""
+    """The secrets, and for a header's value also the part after its scheme."""
     for secret in secrets:
         for text in (secret.strip(), secret.strip().partition(" ")[2].strip()):
             if len(text) >= _LEAST_CHARS:
@@ -161,7 +161,7 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def _unescaped(match: re.Match[str]) -> str:
-    """The character, where it can stand in a key; else as it was written."""
+    """The character, if it can be part of a key. Otherwise the escape as it was written."""
     if match[5]:
         return "/"
     number = int(match[3]) if match[3] else int(match[1] or match[2] or match[4], 16)
@@ -174,7 +174,7 @@ def _run_start(text: str, end: int) -> int:
 
 
 MOST_BYTES = 64 << 10
-"""What is looked through of an error: some hundredths of a second of work."""
+"""The most bytes of an error that are searched. This takes some hundredths of a second."""
 _MOST_STRINGS = 10_000
 _MOST_STRING_CHARS = 4096
 _NOTE = " [cut by the proxy]"
@@ -187,9 +187,9 @@ _BEGINNING = re.compile(
 
 
 def excerpt(error: bytes) -> bytes | None:
-    """The error whole where it is short, else with its long strings cut; None where it is too long all the same.
+    """The error, whole if it is short, and otherwise with its long strings cut. None if it is still too long.
 
-    To look for a key in all the ways in which it can be quoted takes about a second for a megabyte. Each long string
+    The search for a key in all forms in which it can be quoted takes about a second for a megabyte. Each long string
     keeps its beginning, so that JSON stays JSON."""
     if len(error) <= MOST_BYTES:
         return error

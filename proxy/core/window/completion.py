@@ -1,4 +1,4 @@
-"""Fits a completion to a budget: its prompt is the text in front of a cursor, and its suffix what stands behind it."""
+"""Fits a completion to a budget: its prompt is the text before a cursor, and its suffix is the text after it."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,14 +21,14 @@ _NO_PROMPT = frozenset(
         "stop_token_ids", "store", "stream", "stream_options", "temperature", "top_k", "top_p", "user",
     }
 )  # fmt: skip
-"""Members of which nothing is read as a prompt."""
+"""Members that the model never reads as a prompt."""
 
 
 def fitted_completion(
     members: Mapping[str, Raw], profile: CapabilityProfile, prompt_tokens: int, count: Count
 ) -> FittedMessages:
-    """The prompt and the suffix as far as they fit. A member that nobody here knows has a token a byte. Raises
-    InvalidRequest where the prompt is no text, so that it cannot be shortened."""
+    """The prompt and the suffix, shortened so that they fit. An unknown member counts one token for each byte. Raises
+    InvalidRequest if the prompt is no text, because then it cannot be shortened."""
     texts = {name: _text(members.get(name)) for name in _TEXTS}
     besides = sum(len(raw) for name, raw in members.items() if name not in _NO_PROMPT | _TEXTS.keys())
     sizes, room = {_TEXTS[name]: count(text) for name, text in texts.items()}, prompt_tokens - besides
@@ -36,10 +36,10 @@ def fitted_completion(
     while tokens > room >= 0 and any(sent.values()):
         kept, _ = beside_conversation(sizes, profile.caps, sum(sizes.values()) - budget)
         cuts = (("prompt", tail), ("suffix", head))
-        # Pieces may have no tokens by themselves. Without any budget nothing is kept, whatever they have.
+        # Single pieces may have no tokens. If there is no budget, nothing is kept, however few tokens they have.
         sent = {name: cut(texts[name], kept[_TEXTS[name]], count) if budget >= 0 else "" for name, cut in cuts}
         tokens = sum(map(count, sent.values()))
-        # Texts of which each piece was counted may have other tokens as a whole.
+        # A whole text may have other tokens than its pieces, which were counted.
         budget -= room // 32 + 1
     changed = {name: text_json(text) for name, text in sent.items() if text != texts[name]}
     edits = {Edit.WINDOW_SHORTENED: len(changed)} if changed else {}

@@ -1,7 +1,7 @@
-"""Tokens as the encoder counts them: no estimates, no samples. Each text is counted once.
+"""Counts tokens exactly as the encoder does, without estimates or samples. Each text is counted once.
 
-The planner's reader estimates, which is enough to compare layouts and far cheaper, but repetitive code may have half as
-many tokens again as it says. Prompts are counted here before they are compared with a window.
+The planner's reader only estimates. That is enough to compare layouts and far cheaper, but repetitive code may have
+half as many tokens again as the estimate. Prompts are counted here before they are compared with a window.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from proxy.core.request.tools import ToolReader
 from proxy.core.wire.surrogates import utf8
 
 _SHORT_CHARS = 256
-"""A text up to this length is counted about as fast as it is looked up: it is not remembered."""
+"""A text up to this length is not remembered, because it is counted about as fast as it is looked up."""
 _TEXT, _WRITTEN, _TOOLS = b"t", b"w", b"o"
 
 
@@ -24,7 +24,7 @@ class ExactTokens(TokenCounter):
     """Counts messages, tools and texts, and remembers at most ``capacity`` counts by digest, the least recently used
     out first. A count takes about 150 bytes of memory.
 
-    A ``fork`` may be used in another thread: it knows what this one knows, and ``merge`` brings back what it counted.
+    A ``fork`` may be used in another thread. It has the counts of this one, and ``merge`` brings back its new counts.
     """
 
     def __init__(self, encode: Encode, *, capacity: int, base: "ExactTokens | None" = None) -> None:

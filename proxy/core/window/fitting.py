@@ -1,8 +1,8 @@
 """Fits the messages of one request to a budget.
 
-The conversation is what stands behind the leading system messages. Its newest turn, which is everything from the last
-user message on, stays: only a tool loop in it that is too long for the window loses its oldest groups. The parts that a
-request names stand in front of the text of the newest user message, and a summary in front of the conversation.
+The conversation begins after the leading system messages. Its newest turn, which is everything from the last user
+message on, is kept. Only a tool loop in it that is too long for the window loses its oldest groups. The parts that a
+request names are placed in front of the text of the newest user message, and a summary in front of the conversation.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,13 +36,13 @@ from proxy.core.window.trimming import Room, Steps, coarse, cut_of, kept, steps_
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A request that fits. ``body`` is the same object as the body that came, where nothing was changed. ``edits`` says
+    """A request that fits. If nothing was changed, ``body`` is the same object as the body that came. ``edits`` says
     how many messages were left out and how many parts were shortened.
 
     ``sizes`` are tokens by component, for logs: ``system``, ``tools``, ``conversation``, ``newest``, ``parts``,
-    ``extra``, ``prompt`` (their sum), ``output``, ``margin`` and ``window``; a component that is 0, and a window that
-    nobody knows, is left out. ``counted_tokens`` is the prompt as the proxy counts it, before the model's factor; 0
-    where it is not to be learnt from.
+    ``extra``, ``prompt`` (their sum), ``output``, ``margin`` and ``window``. Components that are 0 and an unknown
+    window are left out. ``counted_tokens`` is the prompt as the proxy counts it, before the model's factor. It is 0 if
+    nothing shall be learnt from it.
     """
 
     body: bytes = field(repr=False)
@@ -58,15 +58,15 @@ _CHATS = (Capability.CHAT, Capability.CHAT_OPS)
 
 
 Recount = Callable[[bytes, bool], int]
-"""Counts the tokens of a message as it is sent; True: it is the newest user message."""
+"""Counts the tokens of a message as it is sent. True: it is the newest user message."""
 
 
 @dataclass(frozen=True, slots=True)
 class FittedMessages:
-    """The messages as they are sent; None: as they came. ``excess_tokens`` is how much too long the request is; it
-    cannot be sent then. ``sizes`` are tokens by component. ``sent_tokens`` are those of the whole prompt as it is sent,
-    where the messages that were written anew were counted again. ``texts`` are other members of the request that
-    change."""
+    """The messages as they are sent; None: as they came. ``excess_tokens`` is how much too long the request is; if it
+    is more than 0, the request cannot be sent. ``sizes`` are tokens by component. ``sent_tokens`` are those of the
+    whole prompt as it is sent; messages that the proxy rewrote were counted again for it. ``texts`` are other members
+    of the request that change."""
 
     messages: Sequence[bytes] | None = field(repr=False)
     sizes: Mapping[str, int]
@@ -82,13 +82,13 @@ class FittedMessages:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The terms of fitting. ``prompt_tokens`` is the budget, and ``besides`` are the tokens of what the prompt has
-    besides its messages, by component, all as the proxy counts them: ``extra`` are those of the operator's texts around
-    the newest user message.
+    """The terms of fitting. ``prompt_tokens`` is the budget. ``besides`` are the tokens of the prompt besides its
+    messages, by component, where ``extra`` are those of the operator's texts around the newest user message. All are
+    counted by the proxy.
 
     ``message_tokens`` are those of the transcript's messages; None: as the reader has counted them. ``recount`` counts
-    a message as it is sent; for the newest user message (True) with the operator's texts around it. None: nothing is
-    counted again.
+    a message as it is sent. The newest user message (True) is counted with the operator's texts around it. None:
+    nothing is counted again.
     """
 
     profile: CapabilityProfile
@@ -101,11 +101,11 @@ class Terms:
 
 
 def fitted_messages(transcript: Transcript, parts: WindowParts, terms: Terms) -> FittedMessages:
-    """The messages of a request with its parts, such that they fit. Raises Unreadable for a newest user message into
-    which nothing can be written. The time is linear in the messages and in the texts of the parts.
+    """The messages of a request with its parts, changed so that they fit. Raises Unreadable if nothing can be written
+    into the newest user message. The time is linear in the messages and in the texts of the parts.
 
-    Texts that are joined in one message may have other tokens than each of them alone. If that makes the whole too
-    long, it is fitted again to a budget that is smaller by so much.
+    Texts that are joined in one message may have more tokens than the single texts together. If that makes the whole
+    too long, it is fitted again to a budget that is smaller by the excess.
     """
     found = _Fitting(transcript, parts, terms).result()
     budget = terms.prompt_tokens
@@ -120,12 +120,13 @@ def fitted_messages(transcript: Transcript, parts: WindowParts, terms: Terms) ->
 
 
 _Sent = tuple[bytes, int]
-"""A message as it is sent, and its tokens; 0 where it was written anew and nothing counts it again."""
+"""A message as it is sent, and its tokens. They are 0 if the proxy rewrote the message and it is not counted again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Reduced:
-    """The steps of the conversation that go, the tokens that each part keeps, and those that are too many still."""
+    """The steps of the conversation that are left out, the tokens that each part keeps, and the tokens that are still
+    too many."""
 
     cut: int
     kept: Mapping[PartName, int]
@@ -189,14 +190,14 @@ class _Fitting:
         return sizes
 
     def _words_tokens(self, name: PartName) -> int:
-        """The tokens of the words around a part, which go with it."""
+        """The tokens of the words around a part, which are left out together with it."""
         count, texts = self._terms.count, self._terms.texts
         if name is PartName.SUMMARY:
             return count(texts.above[name]) + count(texts.summary_ok) + 1 + 2 * MESSAGE_OVERHEAD_TOKENS
         return count(texts.above[name]) + 1
 
     def _framing_tokens(self) -> int:
-        """The tokens that are always sent besides the parts: the active file, and a message for parts where there is
+        """The tokens that are always sent besides the parts: the active file, and a message for the parts if there is
         none."""
         tokens = 0 if self._payload is None else self._payload.least_tokens
         has_parts = self._payload is not None or any(name in self._parts for name in _IN_MESSAGE)
@@ -206,14 +207,14 @@ class _Fitting:
         return sum(self._terms.besides.values()) + self._framing_tokens() + sum(self._sizes.values())
 
     def _fits(self) -> bool:
-        """Whether nothing need be left out, which is so for most requests, and quickly said."""
+        """Whether nothing need be left out. This is true for most requests, and the check is quick."""
         tokens = self._base_tokens() + sum(self._talk_tokens)
         most = self._terms.profile.tail_messages
         return tokens < self._terms.prompt_tokens and (most is None or self._newest <= most)
 
     def _reduced(self, steps: Steps) -> _Reduced:
-        """First the suffix and the prefix, then the conversation, then the rest. If the conversation is trimmed by more
-        than is needed, the suffix and the prefix have the room."""
+        """Shorten first the suffix and the prefix, then the conversation, then the rest. If the conversation is trimmed
+        by more than is needed, the suffix and the prefix get the room."""
         terms, caps, sizes = self._terms, self._terms.profile.caps, self._sizes
         budget = terms.prompt_tokens
         beside = sum(sizes.get(name, 0) for name in (PartName.SUFFIX, PartName.PREFIX))
@@ -230,7 +231,8 @@ class _Fitting:
         return _Reduced(cut, kept_sizes, left)
 
     def _cut(self, steps: Steps, room: Room) -> int:
-        """A conversation that fits stays whole; of any other the requests so far decide."""
+        """The number of steps that are left out. A conversation that fits stays whole. For any other conversation, the
+        requests so far decide."""
         if not steps.moments:
             return 0
         newest = steps.moments[-1]

@@ -1,7 +1,7 @@
 """The parts of a request in its section ``stratiform.window``, read and validated.
 
-Every mistake is an InvalidRequest (400) that says which field to change. Where JSON has null, the field counts as left
-out. Text is never quoted.
+Every mistake is an InvalidRequest (400) that says which field to change. A field that is null counts as left out. Text
+is never quoted.
 """
 
 from collections.abc import Mapping
@@ -72,8 +72,8 @@ _DECODER: msgspec.json.Decoder[_PartsJson | None] = msgspec.json.Decoder(_PartsJ
 
 
 def read_parts(raw: Raw | bytes) -> WindowParts:
-    """The parts that a request names; a section of null names none. Raises InvalidRequest. The time is that of decoding
-    the texts; a large section is read beside the event loop."""
+    """The parts that a request names. A section that is null names none. Raises InvalidRequest. The time is that of
+    decoding the texts; a large section is read beside the event loop."""
     text = bytes(raw)
     if has_more_commas(text, _MOST_COMMAS):
         message = f"'{NAME}' has too many values: it may list at most {MOST_FILES} files"

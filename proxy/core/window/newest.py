@@ -1,4 +1,4 @@
-"""The JSON of messages into which parts of a request are written, and of those that are shortened."""
+"""Writes the JSON of messages that get parts of a request, and of messages that are shortened."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,8 @@ from proxy.core.wire.surrogates import dumps, text_json
 
 
 def own_text(raw: bytes) -> str:
-    """The text of a message; that of its text parts, a line each, where its content is a list. Raises Unreadable."""
+    """The text of a message. If its content is a list, it is the text of its text parts, one line for each. Raises
+    Unreadable."""
     content = members_of(raw).get("content")
     if content is None:
         return ""
@@ -24,8 +25,8 @@ def own_text(raw: bytes) -> str:
 
 
 def with_text(raw: bytes, text: str, *, keeps_own: bool = True) -> bytes:
-    """A message with a text in front of the client's own, a blank line between the two; in the place of the client's
-    own unless it ``keeps_own``. What else its content holds stands behind it. Raises Unreadable."""
+    """A message with a text in front of the client's own text, and a blank line between the two. Unless it
+    ``keeps_own``, the text replaces the client's own. The rest of the content follows the text. Raises Unreadable."""
     members = members_of(raw)
     content = members.get("content")
     if content is not None and bytes(content)[:1] == b"[":
@@ -36,13 +37,13 @@ def with_text(raw: bytes, text: str, *, keeps_own: bool = True) -> bytes:
 
 
 def message_json(role: str, text: str) -> bytes:
-    """A message."""
+    """The JSON of a message."""
     return b'{"role":' + text_json(role) + b',"content":' + text_json(text) + b"}"
 
 
 def shortened_messages(messages: Sequence[tuple[bytes, int]], allowed_tokens: int, count: Count) -> list[bytes]:
-    """As much of the messages as so many tokens hold, from their beginning. Each comes with its tokens. Raises
-    Unreadable."""
+    """As much from the beginning of the messages as fits into ``allowed_tokens``. Each message comes with its tokens.
+    Raises Unreadable."""
     found: list[bytes] = []
     left = allowed_tokens
     for raw, tokens in messages:
@@ -68,8 +69,9 @@ def _text_part(text: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The files of a request in the order of their priority, with the tokens that each takes, and that its id takes
-    where it is left out. ``frame_tokens`` are those of the object without files and without the message's text."""
+    """The files of a request in the order of their priority. Each has its tokens, and the tokens of its id, which
+    counts if the file is left out. ``frame_tokens`` are those of the object without files and without the message's
+    text."""
 
     files: tuple[VirtualFile, ...]
     file_tokens: tuple[int, ...]
@@ -83,7 +85,7 @@ class Payload:
         ordered = (files[active], *files[:active], *files[active + 1 :])
         empty = cls(ordered, (0,) * len(ordered), (0,) * len(ordered), 0)
         ids = tuple(count(_json(file.id)) + 1 for file in ordered)
-        # A file takes its id in either case.
+        # A file takes the tokens of its id in either case.
         sizes = tuple(max(count(_json(_entry(f))) + 1, own) for f, own in zip(ordered, ids, strict=True))
         frame = count(empty.text(message, 0)) - count(message) + 2
         return cls(ordered, sizes, ids, max(0, frame))
@@ -97,7 +99,7 @@ class Payload:
         return self.frame_tokens + self.file_tokens[0] + sum(self.id_tokens[1:])
 
     def fitting(self, allowed_tokens: int) -> int:
-        """The number of files that fit into so many tokens, one at least. The time is linear."""
+        """The number of files that fit into ``allowed_tokens``, and at least one. The time is linear."""
         tokens, shown = self.tokens, len(self.files)
         while shown > 1 and tokens > allowed_tokens:
             shown -= 1
@@ -105,7 +107,7 @@ class Payload:
         return shown
 
     def text(self, message: str, shown: int) -> str:
-        """The object with the first so many files, as compact JSON; text that is not ASCII stands as it is."""
+        """The object with the first ``shown`` files, as compact JSON. Text that is not ASCII is written as it is."""
         found = {
             "kind": "virtual_files",
             "schema_version": 1,

@@ -1,4 +1,4 @@
-"""Capability profiles: each has its own budget, and shares nothing with another one by accident."""
+"""Capability profiles. Each has its own budget, and shares nothing with another profile by accident."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -25,14 +25,14 @@ class OverBudget(StrEnum):
     EMPTY = "empty"
     """The client gets an empty, valid completion."""
     RETRY = "retry"
-    """It is sent again with a smaller budget; where that does not help, it is an error."""
+    """The request is sent again with a smaller budget. If that does not help, it is an error."""
     ERROR = "error"
     """The client gets ``context_length_exceeded``."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartCaps:
-    """The most tokens of single parts; None: no cap of its own."""
+    """The most tokens of single parts. None: the part has no cap of its own."""
 
     system: int | None = None
     instruction: int | None = None
@@ -44,10 +44,10 @@ class PartCaps:
 
 @dataclass(frozen=True, slots=True)
 class CapabilityProfile:
-    """The budget of one kind of request, in tokens. ``window_tokens`` None: that of the model. ``output_tokens`` are
-    reserved for the answer where the request names no maximum. ``tail_messages`` is how many messages of the
-    conversation are sent at most; None: as many as fit. ``template`` is the id of the prompt that is composed as the
-    system text of the profile ("": none)."""
+    """The budget of one kind of request, in tokens. If ``window_tokens`` is None, it is the window of the model.
+    ``output_tokens`` are reserved for the answer if the request names no maximum. ``tail_messages`` is how many
+    messages of the conversation are sent at most; None: as many as fit. ``template`` is the id of the prompt that is
+    composed as the system text of the profile ("": none)."""
 
     name: str
     capability: Capability
@@ -97,8 +97,8 @@ BUILT_IN: Mapping[str, CapabilityProfile] = {
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """In tokens, as the model counts them. ``prompt_tokens`` is what is left for the prompt: the window without the
-    answer and the margin, and never less than 0."""
+    """A budget in tokens, as the model counts them. ``prompt_tokens`` is what is left for the prompt: the window
+    without the answer and the margin, and never less than 0."""
 
     window_tokens: int
     output_tokens: int
@@ -111,8 +111,9 @@ class Budget:
 
 
 def budget_of(profile: CapabilityProfile, model_window: int | None, wanted_output: int | None) -> Budget | None:
-    """The budget under a profile; None where neither the profile nor the model's data name a window, so that nothing is
-    trimmed. If both do, the smaller one counts. ``wanted_output`` is the answer's maximum that the request names."""
+    """The budget under a profile. If both the profile and the model's data name a window, the smaller one counts. If
+    neither does, the result is None and nothing is trimmed. ``wanted_output`` is the answer's maximum that the request
+    names."""
     windows = [window for window in (profile.window_tokens, model_window) if window is not None]
     if not windows:
         return None
@@ -126,9 +127,9 @@ _SHOWN_CHARS = 64
 
 @dataclass(frozen=True, slots=True)
 class WindowRules(Levels[str]):
-    """The rules of a configuration for context windows. ``profiles`` are all that there are, by name. ``profile`` is
-    the name for all requests; those of models, teams and keys win over it. The name "" stands for no profile.
-    ``allowed`` are the names that clients may choose, with ``*`` for any text; by default none."""
+    """The rules of a configuration for context windows. ``profiles`` are all profiles by name. ``profile`` is the name
+    for all requests; the names for models, teams and keys take precedence. The name "" stands for no profile.
+    ``allowed`` are the names that clients may choose, with ``*`` for any text; by default there are none."""
 
     profiles: Mapping[str, CapabilityProfile] = field(default_factory=dict)
     profile: str = ""
@@ -143,8 +144,8 @@ class WindowRules(Levels[str]):
         self, model: str, team: str, key_id: str, wished: str = "", param: str = "stratiform.window.profile"
     ) -> CapabilityProfile | None:
         """The profile of a request; None: it has no budget. ``wished`` is the name that the client chose, or "", and
-        ``param`` is where the request says it. Raises Forbidden for a name that is not this client's to choose, whether
-        there is such a profile or not, and InvalidRequest where it could be chosen and does not exist."""
+        ``param`` is where the request says it. Raises Forbidden for a name that this client may not choose, whether or
+        not there is such a profile. Raises InvalidRequest for a name that may be chosen and does not exist."""
         given = [self.profile, *self.said_for(model, team, key_id)][-1]
         if not wished or wished == given:
             return self.profiles.get(given)
@@ -158,6 +159,6 @@ class WindowRules(Levels[str]):
         return self.profiles[wished]
 
     def may_choose(self, name: str) -> bool:
-        """Whether clients may choose this name, be there such a profile or not."""
-        # An empty list would let every name pass, as the list of a team does that may use all models.
+        """Whether clients may choose this name. It does not matter whether such a profile exists."""
+        # For ``allows``, an empty list lets every name pass: it is the list of a team that may use all models.
         return bool(self.allowed) and allows([self.allowed], [name])

@@ -16,13 +16,13 @@ _Packed = tuple[int, bool, list[tuple[int, float]]]
 
 
 class TokenFactor:
-    """``value`` is by what the proxy's count is multiplied, in steps. It is the largest ratio of the last reports, so
-    that it goes up at once and down late, and does not move a conversation's cut with every report. Only prompts that
-    are at least half as long as the longest count: nothing is left out of short ones, and what a provider counts
-    besides the messages makes up more of them. Before the first report the value is 1.
+    """``value`` is the factor for the proxy's count, in steps. It is the largest ratio of the last reports. So it rises
+    at once and falls late, and does not move a conversation's cut with every report. Only prompts that are at least
+    half as long as the longest one count: nothing is left out of short prompts, and the tokens that a provider counts
+    besides the messages are a larger share of them. Before the first report the value is 1.
 
-    Where a refusal does not name the prompt's tokens, the value is a guess until the next report. ``name`` is that
-    under which processes tell each other of it, and ``version`` grows with each change: the larger one knows more.
+    If a refusal does not name the prompt's tokens, the value is a guess until the next report. Processes share the
+    factor under its ``name``. ``version`` grows with each change: the factor with the larger version knows more.
     """
 
     __slots__ = ("_reports", "is_guess", "name", "version")
@@ -44,14 +44,14 @@ class TokenFactor:
         return MOST if self.is_guess else self.measured
 
     def learn(self, counted_tokens: int, reported_tokens: int) -> None:
-        """A prompt that the proxy and the provider have counted. A short one says little, and is passed over; one that
-        differs by more than any tokenizer does was another prompt, and counts as the bound."""
+        """Learn from a prompt that the proxy and the provider have counted. A short prompt says little, and is skipped.
+        If the counts differ by more than those of any tokenizer, it was another prompt, and counts as the bound."""
         if self.is_guess or counted_tokens >= _LEAST_TOKENS:
             self._take(counted_tokens, reported_tokens)
 
     def refused(self, counted_tokens: int, named_tokens: int | None) -> None:
-        """A prompt that the provider has refused as too large; ``named_tokens`` are those that it says the prompt
-        has."""
+        """Learn from a prompt that the provider has refused as too large. ``named_tokens`` are the prompt's tokens
+        according to the provider; None: it does not name them."""
         if named_tokens is not None and named_tokens > self.value * counted_tokens:
             self._take(counted_tokens, named_tokens)
         elif named_tokens is None and counted_tokens:
@@ -74,7 +74,7 @@ class TokenFactor:
         return self.version > 0
 
     def adopt(self, blobs: Mapping[str, bytes]) -> None:
-        """Take over what another process knows, if it is newer. Unreadable values are passed over."""
+        """Take over what another process knows, if it is newer. Unreadable values are skipped."""
         with suppress(msgspec.DecodeError, KeyError):
             version, is_guess, reports = msgspec.json.decode(blobs[self.name], type=_Packed)
             if version > self.version:

@@ -1,12 +1,12 @@
 """Chooses the oldest messages that are left out, with hysteresis.
 
-A window that slides by one turn with every request changes the front of the prompt each time, and a cached prefix is
+A window that moves by one turn with every request changes the front of the prompt each time, and a cached prefix is
 never read again. Here the cut stays where it is while the conversation fits. If it does not fit any more, the cut moves
-on until three quarters of the room are taken, so that many requests fit behind it before it moves again.
+on until three quarters of the room are taken, so that many requests fit after it before it moves again.
 
-Nobody has to remember the cut: it is found by going through the conversation from its beginning, request by request as
+The cut need not be remembered: it is found by going through the conversation from its beginning, request by request as
 the client has sent them. All workers find the same cut, and a restart changes nothing. The room is rounded down to a
-coarse step, so that a few tokens more or less in what stands around the conversation change nothing, either.
+coarse step, so that a few tokens more or less around the conversation change nothing either.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ _NEVER = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A request that the client has sent, or would have: ``tokens`` are those of all messages up to then,
-    ``older_messages`` are those in front of its newest turn, and of ``droppable`` steps any number may go."""
+    """A request that the client has sent, or would have sent. ``tokens`` are those of all messages up to then, and
+    ``older_messages`` are those in front of its newest turn. Any number of the ``droppable`` steps may be left out."""
 
     tokens: int
     older_messages: int
@@ -31,8 +31,9 @@ class Moment:
 @dataclass(frozen=True, slots=True)
 class Steps:
     """``gone_from`` says for each message how many steps must be left out until it is gone. ``tokens_before`` and
-    ``messages_before`` are what the first so many steps hold. ``legal`` is for each number of steps the largest one up
-    to it that parts no result from its call; ``moments`` are the requests so far, the newest last."""
+    ``messages_before`` give for each number of steps what these first steps hold. ``legal`` gives for each number of
+    steps the largest number up to it that separates no result from its call. ``moments`` are the requests so far, the
+    newest last."""
 
     gone_from: Sequence[int]
     tokens_before: Sequence[int]
@@ -43,7 +44,8 @@ class Steps:
 
 @dataclass(slots=True)
 class _Turn:
-    """The indices of messages: what precedes the first answer, and the groups. ``is_asked``: a user has begun it."""
+    """A turn, as the indices of its messages: those before the first answer, and the groups. ``is_asked``: a user has
+    begun the turn."""
 
     is_asked: bool
     head: list[int]
@@ -62,7 +64,7 @@ def steps_of(messages: Sequence[Message]) -> Steps:
             count += 1
             for index in group:
                 gone_from[index] = count
-        # A request for the user message, and one for each group behind it.
+        # One request for the user message, and one for each group after it.
         for number, indices in enumerate((turn.head, *turn.groups)):
             if indices:
                 tokens_so_far += sum(messages[index].tokens for index in indices)
@@ -94,8 +96,8 @@ def _turns(messages: Sequence[Message]) -> list[_Turn]:
 
 
 def _steps_in(turn: _Turn, *, is_newest: bool) -> list[list[int]]:
-    """The messages that go with each step of a turn. A turn that no user has begun goes as a whole, unless it is all
-    there is."""
+    """The messages that are left out with each step of a turn. A turn that no user has begun is left out as a whole,
+    unless it is the only one."""
     if is_newest:
         return turn.groups[:-1]
     if not turn.is_asked or not turn.groups:
@@ -104,8 +106,8 @@ def _steps_in(turn: _Turn, *, is_newest: bool) -> list[list[int]]:
 
 
 def _legal(messages: Sequence[Message], gone_from: Sequence[int], count: int) -> list[int]:
-    """For each cut the largest one up to it that leaves no result without its call. The two are parted only where other
-    messages stand between them."""
+    """For each cut, the largest cut up to it that leaves no result without its call. A cut can separate the two only if
+    other messages are between them."""
     called: dict[str, int] = {}
     opened = [0] * (count + 2)
     for index, message in enumerate(messages):
@@ -138,8 +140,9 @@ def coarse(tokens: int, budget_tokens: int) -> int:
 
 
 def advance(cut: int, steps: Steps, moment: Moment, room: Room) -> int:
-    """The cut after a request: as it was while everything fits, else moved on to the low-water mark. ``cut`` is how
-    many steps are left out. Steps that cannot be left out at that moment stay, even if they are too much."""
+    """The cut after a request. It stays as it was while everything fits, and otherwise moves on to the low-water mark.
+    ``cut`` is how many steps are left out. Steps that cannot be left out at that moment stay, even if they are too
+    much."""
     if _fits(cut, steps, moment, room):
         return cut
     last = steps.legal[moment.droppable]
@@ -150,7 +153,8 @@ def advance(cut: int, steps: Steps, moment: Moment, room: Room) -> int:
 
 
 def cut_of(steps: Steps, room: Room) -> int:
-    """The cut of the newest request, found by going through all requests. The time is linear: the cut only moves on."""
+    """The cut of the newest request, found by going through all requests. The time is linear, because the cut only
+    moves forward."""
     cut = 0
     for moment in steps.moments:
         cut = advance(cut, steps, moment, room)
@@ -164,13 +168,14 @@ def _fits(cut: int, steps: Steps, moment: Moment, room: Room) -> bool:
 
 
 def _low(steps: Steps, moment: Moment, last: int, room: Room) -> Room:
-    """The low-water mark: three quarters of the room that is left beside what must stay, and half of the messages. A
-    limit of messages is reached after few turns of few tokens: with three quarters the cut would move too often."""
+    """The low-water mark: three quarters of the room that is left besides what must stay, and half of the messages. A
+    limit of messages is reached after few turns with few tokens, so that the cut would move too often with three
+    quarters."""
     held = min(room.tokens, moment.tokens - steps.tokens_before[last])
     messages = None if room.messages is None else room.messages // 2
     return Room(held + (room.tokens - held) * 3 // 4, messages)
 
 
 def kept(cut: int, steps: Steps, count: int) -> Sequence[int]:
-    """The indices of those of ``count`` messages that are sent."""
+    """The indices of the messages that are sent, out of ``count`` messages."""
     return [index for index in range(count) if steps.gone_from[index] > cut]

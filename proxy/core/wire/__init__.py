@@ -1,5 +1,5 @@
 """JSON as the bytes that the client sent.
 
 A body comes in; its members go out as slices of the same bytes, and edits are spliced into them. Nothing is parsed and
-written anew, so number formats, escapes and the order of members survive.
+serialised again, so number formats, escapes and the order of members are kept.
 """

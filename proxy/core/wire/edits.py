@@ -9,8 +9,8 @@ from proxy.core.wire.json_body import ChatRequest, join_members, members_of, par
 
 
 def transport_edits(request: ChatRequest, model: str, *, asks_usage: bool = True) -> Mapping[str, bytes | None]:
-    """Top-level members to replace: the model's name at the upstream, usage asked for in streams (``asks_usage``: not
-    every server takes that), our own section."""
+    """The top-level members to replace: the model's name at the upstream, the request for usage in streams
+    (``asks_usage``: not every server accepts it), and the proxy's own section."""
     changes: dict[str, bytes | None] = {}
     if model and model != request.model:
         changes["model"] = orjson.dumps(model)
@@ -24,7 +24,7 @@ def transport_edits(request: ChatRequest, model: str, *, asks_usage: bool = True
 
 
 def usage_asked(options: Raw | None) -> bytes | None:
-    """The client's ``stream_options`` such that they ask for usage; None where they are no object."""
+    """The client's ``stream_options``, changed to ask for usage. None if they are no object."""
     if options is None or bytes(options) == b"null":
         return b'{"include_usage":true}'
     if bytes(options).startswith(b"{"):
@@ -33,7 +33,8 @@ def usage_asked(options: Raw | None) -> bytes | None:
 
 
 def with_options(body: bytes, options: Raw | None) -> bytes:
-    """A request that we edited with the client's own ``stream_options`` in it, or none where it had none."""
+    """A request that the proxy has edited, with the client's own ``stream_options`` restored. If the client sent none,
+    it has none."""
     return splice(body, parse_members(body), {"stream_options": None if options is None else bytes(options)})
 
 

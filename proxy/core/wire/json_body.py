@@ -1,7 +1,8 @@
 """A JSON object as its raw members: read without copying, edited by splicing.
 
 Parsing and re-serialising a client's body would change number formats, escapes and key order. Here a body is cut into
-its top-level members, every value stays the slice of bytes that the client sent, and only what must change is replaced.
+its top-level members. Every value stays the slice of bytes that the client sent, and only values that must change are
+replaced.
 """
 
 import json
@@ -18,14 +19,14 @@ from proxy.core.wire.scan import counted
 from proxy.core.wire.surrogates import PIECE_BYTES, loads, mended, same_shape, string_text
 from proxy.errors import InvalidRequest
 
-# A value that is taken apart costs up to forty times its bytes: 64 MB of "1," would be 2 GB. What has more values than
-# any prompt that a model could read is not taken apart, but passed on as it is. Commas are counted, 0.4 ms a megabyte.
+# A value that is taken apart takes up to forty times its bytes: 64 MB of "1," would be 2 GB. A body with more values
+# than any prompt that a model could read is passed on as it is. Its commas are counted, in 0.4 ms a megabyte.
 _LARGE_BYTES = 512 << 10
 _MOST_COMMAS = 250_000
 _MOST_OBJECTS = 60_000
 _OBJECT_STARTS = (b'{"', b"{}", b"{ ", b"{\n", b"{\r", b"{\t")
 MOST_ELEMENTS = 5_000
-"""Messages, parts or tools; more of them would hold up everybody else for seconds."""
+"""The most messages, parts or tools. More of them would hold up all other requests for seconds."""
 _MOST_MEMBERS = 10_000
 _MOST_NAME_CHARS = 1_024
 
@@ -34,26 +35,26 @@ _ARRAY = msgspec.json.Decoder(list[Raw])
 
 Members = Mapping[str, Raw]
 Span = tuple[int, int]
-"""Where a value stands in a body: its first byte, and the one behind its last."""
+"""The place of a value in a body: its first byte, and the byte after its last."""
 
 
 class Unreadable(Exception):
-    """Valid JSON that cannot be taken apart here: it is forwarded as it is."""
+    """Valid JSON that cannot be taken apart here. It is forwarded as it is."""
 
 
 class TooMany(Unreadable):
-    """An array with more elements than are taken apart here, itself or within."""
+    """An array with more elements than are taken apart here, in itself or in a value within it."""
 
 
 Patch = tuple[int, int, bytes]
-"""The bytes from a place up to another, and what stands there instead."""
+"""The start and the end of the bytes to replace, and their replacement."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A chat request, cut but not parsed. ``body`` is the client's own; ``span`` is where the array of its messages
-    stands in it, where that is known. ``messages`` are those that were not read before (all of
-    them, where nothing of an earlier request was taken over)."""
+    """A chat request, cut but not parsed. ``body`` is the client's own body. ``span`` is the place of the messages
+    array in it, if it is known. ``messages`` are those that were not read before (all of them, if nothing of an earlier
+    request was taken over)."""
 
     body: bytes
     members: Members
@@ -70,8 +71,8 @@ class ChatRequest:
 
 
 def parse_members(body: bytes) -> Members:
-    """The members of a JSON object. Raises InvalidRequest for what is no JSON object, Unreadable for odd Unicode, and
-    where there are too many of them, or one has a name of absurd length."""
+    """The members of a JSON object. Raises InvalidRequest if the body is no JSON object. Raises Unreadable for odd
+    Unicode, for too many members, and for a name of absurd length."""
     if _is_vast(body) and counted(body, b":") > _MOST_COMMAS:
         raise Unreadable("too many members")
     try:
@@ -88,7 +89,8 @@ def parse_members(body: bytes) -> Members:
 
 
 def elements(raw: Raw | bytes) -> list[Raw]:
-    """The elements of a JSON array. Raises Unreadable where it is none, or has too many, itself or within."""
+    """The elements of a JSON array. Raises Unreadable if it is no array, or has too many elements, in itself or in a
+    value within it."""
     if _is_vast(raw) or _has_vast_parts(raw):
         raise TooMany("too many elements")
     try:
@@ -107,15 +109,15 @@ def _is_vast(raw: Raw | bytes) -> bool:
 def _has_vast_parts(raw: Raw | bytes) -> bool:
     """Whether messages have so many parts that they are not taken apart.
 
-    Within a string a brace is hardly ever followed by any of the starts of an object: quotes and line ends are escaped
-    there.
+    Within a string, a brace is hardly ever followed by what can follow the brace of an object: quotes and line ends are
+    escaped in strings.
     """
     is_large = len(raw) > _LARGE_BYTES
     return is_large and counted(raw, b"{") > _MOST_OBJECTS and counted(raw, *_OBJECT_STARTS) > _MOST_OBJECTS
 
 
 def members_of(raw: Raw | bytes) -> Members:
-    """The members of a nested JSON object. Raises Unreadable where it is none."""
+    """The members of a nested JSON object. Raises Unreadable if it is no object."""
     try:
         return decoded_object(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -131,8 +133,8 @@ def value(raw: Raw | bytes) -> object:
 
 
 def values_within(found: object, without: Container[str] = ()) -> Iterator[object]:
-    """A parsed value and every value within it, but for what stands in members of these names. The search has a stack
-    of its own, so that depth costs no recursion."""
+    """A parsed value and every value within it, except the values of members with the names in ``without``. The search
+    has a stack of its own, so that depth causes no recursion."""
     left = [found]
     while left:
         one = left.pop()
@@ -144,7 +146,8 @@ def values_within(found: object, without: Container[str] = ()) -> Iterator[objec
 
 
 def small_value(raw: Raw | bytes, most_bytes: int) -> object:
-    """A value of at most so many bytes, parsed; None for a longer one, which is not built, and for what is no JSON."""
+    """A value of at most ``most_bytes``, parsed. None for a longer value, which is not built, and for bytes that are no
+    JSON."""
     if len(raw) > most_bytes:
         return None
     try:
@@ -168,8 +171,8 @@ def text_value(raw: Raw | bytes) -> object:
 
 
 def decoded_object(raw: Raw | bytes) -> Members:
-    """The members, also where strings hold halves of surrogate pairs. Raises what a decoder raises, also where a name
-    holds one, or stands twice beside one."""
+    """The members, also if strings hold halves of surrogate pairs. Raises the errors of a decoder, also if a name holds
+    such a half, or if a name occurs twice in an object with such a half."""
     try:
         return _OBJECT.decode(raw)
     except msgspec.DecodeError as error:
@@ -183,7 +186,7 @@ def decoded_object(raw: Raw | bytes) -> Members:
 
 
 def _own_and_shape(raw: Raw | bytes, error: msgspec.DecodeError) -> tuple[bytes, bytes]:
-    """The value's own bytes, and a copy of the same shape that a decoder takes. Raises the error where the value holds
+    """The value's own bytes, and a copy of the same shape that a decoder accepts. Raises the error if the value holds
     no half of a surrogate pair."""
     own = bytes(raw)
     if (shape := same_shape(own)) is None:
@@ -202,8 +205,8 @@ def _has_same_names(own: bytes, shape: bytes, spans: Mapping[str, Span]) -> bool
 
 
 def decoded_array(raw: Raw | bytes) -> list[Raw]:
-    """The elements, also where strings hold halves of surrogate pairs. Raises what a decoder raises, and Unreadable
-    where these are too many."""
+    """The elements, also if strings hold halves of surrogate pairs. Raises the errors of a decoder, and Unreadable if
+    there are too many elements."""
     try:
         return _ARRAY.decode(raw)
     except msgspec.DecodeError as error:
@@ -230,7 +233,7 @@ def splice(
 ) -> bytes:
     """The body with top-level members replaced, removed (None) or added at the end. All other bytes stay as they were.
 
-    Where ``messages_at`` says where the messages stand, they are not searched for, and may be patched ``within``.
+    If ``messages_at`` gives the place of the messages, they are not searched for, and may be patched ``within``.
     """
     within = within if messages_at is not None else ()
     effective = {k: v for k, v in changes.items() if v is not None or k in members}
@@ -285,8 +288,8 @@ def join_members(members: Members, changes: Mapping[str, bytes | None]) -> bytes
 
 
 def _is_json_object(body: bytes) -> bool:
-    """A slow and thorough check, which only bodies reach that the fast reader refuses. Large bodies are not built for
-    it."""
+    """Whether the body is a JSON object. This check is slow and thorough, and is used only for bodies that the fast
+    reader refuses. Large bodies are not built for it."""
     try:
         if len(body) > _LARGE_BYTES:
             _TOP.decode(mended(body))
@@ -306,7 +309,8 @@ T = TypeVar("T")
 
 
 def peek(body: bytes, reader: "msgspec.json.Decoder[T]") -> T | None:
-    """What a reader of a few members finds in a body that is not taken apart; None where it cannot read it."""
+    """The value that a reader of a few members reads from a body that is not taken apart. None if the reader cannot
+    read it."""
     try:
         return reader.decode(mended(body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -314,9 +318,9 @@ def peek(body: bytes, reader: "msgspec.json.Decoder[T]") -> T | None:
 
 
 def value_spans(body: bytes, members: Members, messages_at: Span | None = None) -> dict[str, Span] | None:
-    """The place of the value of each member in the body. None where a key stands twice, which no span can express.
+    """The place of the value of each member in the body. None if a key occurs twice, because spans cannot express that.
 
-    ``messages_at`` is taken as it is: somebody has already found out that the messages stand there, once.
+    ``messages_at`` is not checked: the caller has already found out that the messages are there, once.
     """
     spans: dict[str, Span] = {}
     position = body.index(b"{") + 1

@@ -1,8 +1,9 @@
-"""A JSON value of which nothing is lost in reading: what stands twice under one name is kept twice, and a number that
-no machine number can hold stays the text that it is. Pure.
+"""Reads a JSON value without losing anything: if a name occurs twice, both values are kept, and a number that no
+machine number can hold stays a text. Pure.
 
-Readers of JSON keep one of several values of a name, and not all of them the same one. They read a number of a thousand
-digits as infinity, or as all of its digits. Who bounds what a provider may read must see all of it.
+If a name has several values, readers of JSON keep one of them, and not all readers keep the same one. They read a
+number of a thousand digits as infinity, or as all of its digits. Code that bounds what a provider may read must see all
+of it.
 """
 
 import json
@@ -16,8 +17,8 @@ _MOST_DIGITS = 18
 
 
 def kept_value(raw: Raw | bytes) -> object:
-    """The value. Of a name that stands several times it has the list of its values, and a number that is written
-    unusually is a string. Raises Unreadable."""
+    """The value. If a name occurs several times, its value is the list of all values. A number in an unusual form is a
+    string. Raises Unreadable."""
     content = bytes(raw)
     if content[:1] == b'"':
         return text_value(content)
@@ -32,7 +33,7 @@ def kept_value(raw: Raw | bytes) -> object:
 
 
 def _whole(content: bytes) -> object:
-    """The value, where it is written again as the same bytes: nothing was lost then. None where it is not."""
+    """The value, if it is written again as the same bytes, because nothing was lost then. Otherwise None."""
     try:
         value = orjson.loads(content)
         return value if orjson.dumps(value) == content else None
@@ -51,7 +52,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _number(text: str) -> object:
-    """The number where it is written the usual way."""
+    """The number, if it is written in the usual form. Otherwise its text."""
     if len(text) > _MOST_DIGITS:
         return text
     value = float(text) if any(sign in text for sign in ".eE") else int(text)

@@ -1,8 +1,8 @@
-"""What a reader of typed JSON found wrong, as an error that a client can act on.
+"""Turns the errors of a reader of typed JSON into errors that a client can act on.
 
 The reader says in a sentence what it expected and where. Here this becomes a message in the words of JSON, a ``param``
-such as ``stratiform.files[3].path``, and a code. Values are never quoted. The name of an unknown field is: a client has
-misspelt it.
+such as ``stratiform.files[3].path``, and a code. Values are never quoted. The name of an unknown field is quoted,
+because a client has misspelt it.
 """
 
 import re
@@ -43,7 +43,7 @@ _WORDS = MappingProxyType(
 
 
 def refused(error: msgspec.ValidationError, param: str, choices: Mapping[str, tuple[str, ...]]) -> InvalidRequest:
-    """The error for a client. ``param`` is where the read value stands in the request; ``choices`` are the values that
+    """The error for a client. ``param`` is the place of the read value in the request. ``choices`` are the values that
     a field may have, by the field's name."""
     text = str(error)
     if (found := _PLACE.search(text, max(0, len(text) - _PLACE_CHARS))) is not None:
@@ -73,7 +73,7 @@ def unknown_field(name: str, param: str) -> InvalidRequest:
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InvalidRequest:
-    """The error for the name of a profile or persona that there is not. ``known`` are those that the client may
+    """The error for the name of a profile or persona that does not exist. ``known`` are those that the client may
     choose."""
     why = f"there is no {kind} '{_shown(name)}'; there is {', '.join(sorted(known)) or 'none that may be chosen'}"
     return InvalidRequest(why, param=kind, code=f"unknown_{kind}")
@@ -85,8 +85,8 @@ def _shown(name: str) -> str:
 
 
 def half_pair(text: bytes, param: str) -> InvalidRequest:
-    """The error for a JSON text that holds half of a surrogate pair, with the place of the first one where the text is
-    not vast."""
+    """The error for a JSON text that holds half of a surrogate pair. It has the place of the first half, unless the
+    text is vast."""
     found = None
     if len(text) <= _SEARCHED_BYTES:
         with suppress(ValueError, RecursionError):
@@ -98,7 +98,7 @@ def half_pair(text: bytes, param: str) -> InvalidRequest:
 
 
 def _place_of_half(value: object, place: str) -> str | None:
-    """Where the first half of a surrogate pair stands; None where there is none."""
+    """The place of the first half of a surrogate pair. None if there is none."""
     if isinstance(value, str):
         return place if not value.isascii() and _HALF.search(value) else None
     inner: Iterable[tuple[str, object]] = ()
@@ -114,7 +114,7 @@ def _place_of_half(value: object, place: str) -> str | None:
 
 
 def _unexpected(expected: re.Match[str], param: str) -> InvalidRequest:
-    """The error for a value of another type, or one that is too long or empty."""
+    """The error for a value of the wrong type, or one that is too long or empty."""
     types, got, most = expected[1].split(" | "), expected[2], expected[3]
     if most is not None:
         unit, code = ("characters", "too_long") if "str" in types else ("elements", "too_many_items")
@@ -128,10 +128,10 @@ def _unexpected(expected: re.Match[str], param: str) -> InvalidRequest:
 
 
 def check_fields(text: bytes, fields: int, param: str) -> None:
-    """Refuse JSON in which an object has the same field twice: one reader of JSON keeps the first of them, and another
-    one the last. Objects are not taken apart for that: raises InvalidRequest where the text has more names than the
-    ``fields`` that were read from it, all objects together. Names with white space before the colon may be missed.
-    ``param`` is where the text stands."""
+    """Refuse JSON in which an object has the same field twice, because one reader of JSON keeps the first value, and
+    another one the last. Objects are not taken apart for that. Raises InvalidRequest if the text has more names than
+    the ``fields`` that were read from it, in all objects together. Names with white space before the colon may be
+    missed. ``param`` is the place of the text."""
     if counted(text, b":") > fields and names_in(text) > fields:
         raise InvalidRequest(
             f"an object of '{param}' has the same field twice: send each field once",
@@ -158,8 +158,8 @@ _Form = TypeVar("_Form")
 def decoded(
     decoder: msgspec.json.Decoder[_Form], text: bytes, param: str, choices: Mapping[str, tuple[str, ...]]
 ) -> _Form:
-    """The value of the text. ``param`` is where it stands in the request; ``choices`` are the values that a field may
-    have, by the field's name. Raises InvalidRequest."""
+    """The value of the text. ``param`` is its place in the request. ``choices`` are the values that a field may have,
+    by the field's name. Raises InvalidRequest."""
     try:
         return decoder.decode(text)
     except msgspec.ValidationError as error:

@@ -1,15 +1,15 @@
-"""The members of a JSON object that is not taken apart: where each stands, found in one pass over the bytes.
+"""Finds the members of a JSON object that is not taken apart, and their places, in one pass over the bytes.
 
-What cannot be planned must still be held to a key's rights, and for these it matters whether a name stands twice. The
-readers of JSON keep one value for each name and do not say which others there were; this one keeps them all. It is for
-bodies that some reader has already found to be an object, whatever stands in its strings.
+A request that cannot be planned must still be checked against a key's rights, and for that it matters whether a name
+occurs twice. Readers of JSON keep one value for each name and do not report the others; this one keeps all values. It
+is for bodies that some reader has already found to be an object, whatever its strings hold.
 
-Commas and names of members are counted besides, as a bound for what taking a text apart would build: each element of an
-array and each member of an object but the first stands behind a comma. Commas within strings, which every file has in
-thousands, do not count.
+Commas and names of members are also counted, as a bound for what would be built if a text were taken apart: a comma
+precedes each element of an array and each member of an object, except the first. Commas within strings do not count,
+because every file has thousands of them.
 
-No pattern looks at more than a piece of the body at once, however long a string or a list is: while a pattern runs,
-Python lets no other thread run.
+No pattern looks at more than a piece of the body at once, however long a string or a list is, because Python runs no
+other thread while a pattern runs.
 """
 
 import json
@@ -26,23 +26,24 @@ INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _SPACE = re.compile(rb"[ \t\r\n]*+")
 RUN = re.compile(rb"[^\"\[\]{}]*+")
 _WORD = re.compile(rb"[^\s,:\"\[\]{}]*+")
-# What holds no brackets, and what holds brackets of one, two and three levels: only deeper ones are counted one by one.
+# Patterns for text without brackets, and with brackets of one, two and three levels. Only deeper brackets are counted
+# one by one.
 _FLAT = rb"[^\"\[\]{}]++|" + _STRING
 _NESTED = rb"[\[{](?:" + _FLAT + rb")*+[\]}]"
 _NESTED = rb"[\[{](?:" + _FLAT + rb"|" + _NESTED + rb")*+[\]}]"
 _NESTED = rb"[\[{](?:" + _FLAT + rb"|" + _NESTED + rb")*+[\]}]"
 SHALLOW = re.compile(rb"(?:" + _FLAT + rb"|" + _NESTED + rb")*+", re.DOTALL)
 _MOST_MEMBERS = 1000
-"""No request has as many; a body that has is not understood."""
+"""No request has this many members. A body with more is not understood."""
 _MOST_BRACKETS = 100_000
 _MOST_NAME_BYTES = 1024
 PIECE_BYTES = 256 << 10
-"""What one pattern looks at in a call: two or three milliseconds of work."""
+"""The most bytes that one pattern looks at in a call: two or three milliseconds of work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member: its name, the name's own bytes, the value's, and where these begin."""
+    """One member: its name, the bytes of the name, the bytes of the value, and the place where these begin."""
 
     name: str
     written: bytes
@@ -51,7 +52,7 @@ class Member:
 
 
 def scan_members(body: bytes) -> Sequence[Member] | None:
-    """All members in their order, also those of equal names; None where the body is not understood."""
+    """All members in their order, also those with equal names. None if the body is not understood."""
     at = _behind_space(body, 0)
     if body[at : at + 1] != b"{":
         return None
@@ -81,14 +82,14 @@ def scan_members(body: bytes) -> Sequence[Member] | None:
 
 
 def once(members: Sequence[Member]) -> bytes:
-    """An object of the same members in the same order; of those of equal names it has the last one's value, in the
-    first one's place."""
+    """An object of the same members in the same order. Of members with equal names, it has the value of the last one at
+    the place of the first one."""
     last = {member.name: member for member in members}
     return b"{" + b",".join(member.written + b":" + member.value for member in last.values()) + b"}"
 
 
 def replaced(body: bytes, name: str, value: bytes) -> bytes:
-    """The body with another value for a member that stands in it once; unchanged where that is not so."""
+    """The body with another value for a member that occurs in it once. In any other case it is unchanged."""
     found = [member for member in scan_members(body) or () if member.name == name]
     if len(found) != 1:
         return body
@@ -106,7 +107,7 @@ def _behind_space(body: bytes, at: int) -> int:
 
 
 def _behind_run(run: re.Pattern[bytes], body: bytes, at: int) -> int:
-    """The end of the run of such characters that begins here. ``run`` may match nothing."""
+    """The end of the ``run`` of characters that begins here. ``run`` may match nothing."""
     while True:
         end = min(at + PIECE_BYTES, len(body))
         found = run.match(body, at, end)
@@ -117,7 +118,7 @@ def _behind_run(run: re.Pattern[bytes], body: bytes, at: int) -> int:
 
 
 def behind_string(body: bytes, at: int) -> int:
-    """The end of the string that begins here. It is -1 where no string begins, or where it does not end."""
+    """The end of the string that begins here. It is -1 if no string begins here, or if the string does not end."""
     if body[at : at + 1] != b'"':
         return -1
     at += 1
@@ -133,7 +134,7 @@ def behind_string(body: bytes, at: int) -> int:
 
 
 def _behind_colon(body: bytes, behind_name: int) -> int:
-    """The start of the value behind the name of a member. It is -1 where there is no name or no colon."""
+    """The start of the value after the name of a member. It is -1 if there is no name or no colon."""
     if behind_name < 0:
         return -1
     at = _behind_space(body, behind_name)
@@ -141,8 +142,7 @@ def _behind_colon(body: bytes, behind_name: int) -> int:
 
 
 def _behind_value(body: bytes, at: int, brackets: int) -> tuple[int, int]:
-    """The end of the value that begins here (-1 where it is not understood), and how many brackets may
-    still be read."""
+    """The end of the value that begins here (-1 if it is not understood), and how many brackets may still be read."""
     first = body[at : at + 1]
     if first == b'"':
         return behind_string(body, at), brackets
@@ -162,7 +162,7 @@ def _behind_value(body: bytes, at: int, brackets: int) -> tuple[int, int]:
             if depth == 0:
                 return at, brackets
         elif mark == b'"':
-            # It is longer than what is left of the piece.
+            # The string is longer than the rest of the piece.
             at = behind_string(body, at)
         if not mark or at < 0:
             return -1, brackets
@@ -178,8 +178,8 @@ def _text(written: bytes) -> str | None:
 
 
 def folded(name: str) -> str:
-    """The name as the most lenient server reads it: small letters, compatible forms (Go's reader of JSON takes a long s
-    for an s), without blanks and characters that are not seen."""
+    """The name as the most lenient server reads it: in small letters and compatible forms (Go's reader of JSON reads a
+    long s as an s), without blanks and invisible characters."""
     if name.isascii() and name.isalnum():
         return name.lower()
     plain = unicodedata.normalize("NFKC", name).casefold()
@@ -193,18 +193,19 @@ _MANY = re.compile(rb'(?:(?:[^",]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+,){%d}+|' % _A
 
 
 def counted(raw: Raw | bytes, *wanted: bytes) -> int:
-    """How often these bytes stand in the text; a pair that a piece ends within is left out."""
+    """How often these bytes occur in the text. A pair that is divided by the end of a piece does not count."""
     view = memoryview(raw)
     pieces = (bytes(view[at : at + PIECE_BYTES]) for at in range(0, len(view), PIECE_BYTES))
     return sum(piece.count(each) for piece in pieces for each in wanted)
 
 
 def names_in(raw: bytes) -> int:
-    """How many names of members the JSON of an object or an array has at least: those that a quote and a colon end.
+    """How many names of members the JSON of an object or an array has at least: those that end with a quote and a
+    colon.
 
-    Where these two stand elsewhere, the quote begins a string, behind white space or one of ``:,[{``, or it stands
-    within one, behind a backslash. What stands behind one of these is not counted. This leaves out names, too,
-    that end with one of them or have white space before their colon.
+    Elsewhere, a quote before a colon either begins a string, after white space or one of ``:,[{``, or it is within a
+    string, after a backslash. Quotes after one of these characters are not counted. So names that end with such a
+    character, or have white space before their colon, are not counted either.
     """
     names = 0
     for at in range(0, len(raw), PIECE_BYTES):
@@ -215,9 +216,9 @@ def names_in(raw: bytes) -> int:
 
 
 def has_more_commas(raw: bytes, most: int) -> bool:
-    """Whether more than so many commas stand outside of the strings of a JSON text. The work ends with the first comma
-    too many."""
-    if len(raw) <= 2 * most or counted(raw, b",") <= most:  # behind each comma stands a value
+    """Whether a JSON text has more than ``most`` commas outside of its strings. The count ends with the first comma too
+    many."""
+    if len(raw) <= 2 * most or counted(raw, b",") <= most:  # a value follows each comma
         return False
     at, commas = 0, 0
     while at < len(raw) and commas <= most:
@@ -231,7 +232,7 @@ def has_more_commas(raw: bytes, most: int) -> bool:
 
 
 def _one_by_one(raw: bytes, at: int, commas: int) -> tuple[int, int]:
-    """The place behind a piece, or behind the string in which it ends, and the commas up to there."""
+    """The place after a piece, or after the string in which the piece ends, and the number of commas up to there."""
     end = at + PIECE_BYTES
     while at < min(end, len(raw)):
         between = _BETWEEN.match(raw, at, end)
