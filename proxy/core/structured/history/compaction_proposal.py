@@ -136,6 +136,7 @@ def _clipped(text: str) -> str:
 
 MOST_SUMMARY_CHARS = 8_000
 _MOST_ANSWER_CHARS = 64_000
+_BRACE = re.compile("{")
 _MOST_STARTS = 16
 """At most this many opening braces are tried. Each try reads the answer at most once."""
 
@@ -163,7 +164,7 @@ def read_finding(answer: str, count: int) -> CompactionFinding | None:
 
 def _first_object(text: str) -> Mapping[str, object] | None:
     """The first complete object; None if none of the first opening braces begins one."""
-    for brace in islice(re.finditer("{", text), _MOST_STARTS):
+    for brace in islice(_BRACE.finditer(text), _MOST_STARTS):
         with suppress(ValueError, RecursionError):
             found, _ = _DECODER.raw_decode(text, brace.start())
             assert isinstance(found, dict)
