@@ -5,17 +5,13 @@ from math import isfinite
 from typing import Any
 
 import orjson
-from msgspec import Raw
 
-from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.request.body_changes import BodyChanges
 from proxy.core.value import dataclass
-from proxy.core.wire.json_body import elements, parse_members
 from proxy.inside.incoming import StoodDown
-from proxy.ports import Plan
+from proxy.ports import Headers
 from proxy.upstream.litellm_.library import Route, mapping
 
-_MESSAGES = "messages"
-_MOST_MARKED = 8
 _PLAIN = frozenset({str, int, bool, type(None)})
 
 
@@ -39,14 +35,16 @@ class Rewriting:
         }
 
 
-def rewriting(arguments: Mapping[str, Any], parsed: ParsedBody, plan: Plan, route: Callable[[], Route]) -> Rewriting:
-    """The change with which LiteLLM sends the plan in place of the request. A field that LiteLLM would refuse for the
-    provider goes into ``extra_body``; if the provider has no ``extra_body``, the field is left out. Raises StoodDown if
-    a value of the caller differs from its JSON (such as a number that is not finite, or a member's name that is no
-    text): then nothing is changed."""
-    before, after = parsed.members, parse_members(plan.body)
-    differs = [name for name, raw in after.items() if name != "model" and bytes(raw) != bytes(before.get(name, b""))]
-    changed = {name: _value(after[name]) for name in differs if name != _MESSAGES}
+def rewriting(
+    arguments: Mapping[str, Any], changes: BodyChanges, headers: Headers, route: Callable[[], Route]
+) -> Rewriting:
+    """The change with which LiteLLM sends the plan in place of the request. ``headers`` are sent with it. A field that
+    LiteLLM would refuse for the provider goes into ``extra_body``; if the provider has no ``extra_body``, the field is
+    left out. Raises StoodDown if a value of the caller differs from its JSON (such as a number that is not finite, or a
+    member's name that is no text): then nothing is changed."""
+    before = changes.parsed.members
+    new = {name: raw for name, raw in changes.members.items() if raw is not None and name != "model"}
+    changed = {name: _value(raw) for name, raw in new.items() if name not in before or raw != bytes(before[name])}
     for name in changed.keys() & before.keys():
         _check_plain(arguments[name])
     added = changed.keys() - before.keys()
@@ -55,33 +53,24 @@ def rewriting(arguments: Mapping[str, Any], parsed: ParsedBody, plan: Plan, rout
     if beside and found is not None and found.extra_body:
         # The caller's own values win.
         changed["extra_body"] = {**beside, **mapping(arguments.get("extra_body"))}
-    if plan.headers:
-        changed["extra_headers"] = {**dict(plan.headers), **mapping(arguments.get("extra_headers"))}
-    if _MESSAGES in differs:
-        came = [bytes(raw) for raw in parsed.raws()]
-        changed[_MESSAGES] = _messages(arguments[_MESSAGES], came, elements(after[_MESSAGES]))
-    return Rewriting(changed, frozenset(before.keys() - after.keys()))
+    if headers:
+        changed["extra_headers"] = {**dict(headers), **mapping(arguments.get("extra_headers"))}
+    if changes.changed or changes.messages is not None:
+        changed["messages"] = _messages(arguments["messages"], changes)
+    return Rewriting(changed, frozenset(name for name, raw in changes.members.items() if raw is None))
 
 
-def _messages(given: Sequence[Any], came: Sequence[bytes], sent: Sequence[Raw]) -> list[Any]:
-    """The messages that are sent. Messages that are unchanged since they ``came`` are the caller's own objects."""
-    raws = [bytes(raw) for raw in sent]
-    if len(raws) == len(came):
-        changed = [index for index, raw in enumerate(raws) if raw != came[index]]
-        if len(changed) <= _MOST_MARKED:
-            # No message has moved, so the others need not be found by their content, which would take longer.
-            for index in changed:
-                _check_plain(given[index])
-            exchanged = {index: _value(raws[index]) for index in changed}
-            return [exchanged.get(index, message) for index, message in enumerate(given)]
-    own = dict(zip(came, given, strict=True))
-    for raw in own.keys() - set(raws):
-        _check_plain(own[raw])
-    return [own[raw] if raw in own else _value(raw) for raw in raws]
+def _messages(given: Sequence[Any], changes: BodyChanges) -> list[Any]:
+    """The messages that are sent. Messages that are sent as they came are the caller's own objects."""
+    own = {id(message.raw): one for message, one in zip(changes.came, given, strict=True)}
+    sent = changes.sent()
+    for left_out in own.keys() - set(map(id, sent)):
+        _check_plain(own[left_out])
+    return [own[id(raw)] if id(raw) in own else _value(raw) for raw in sent]
 
 
-def _value(raw: Raw | bytes) -> Any:
-    return orjson.loads(memoryview(raw))
+def _value(raw: bytes) -> Any:
+    return orjson.loads(raw)
 
 
 def _check_plain(given: object) -> None:

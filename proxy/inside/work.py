@@ -15,7 +15,6 @@ from proxy.aside import Aside
 from proxy.core.lru import LastUsed
 from proxy.core.request.demand import demand_of
 from proxy.core.request.message import may_be_signed
-from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.context_refusal import is_context_refusal
 from proxy.core.response.outcome import AnswerFacts, Outcome
 from proxy.core.response.refusal import refusal_of_object
@@ -156,7 +155,7 @@ class Work:
         parsed = await self.aside.run_large(len(body), self.ports.planner.parse, body)
         mode, principal = mode_of(arguments, deployment.mode), principal_of(arguments)
         plan = await self.ports.planner.plan(PlanRequest(parsed, deployment, principal, mode, now))
-        done = await self._carried_out(arguments, parsed, plan, deployment) if plan.rewritten else None
+        done = await self._carried_out(arguments, plan, deployment) if plan.changes is not None else None
         metadata, call_id = mapping(arguments.get("metadata")), str(arguments.get("litellm_call_id") or "")
         exchange = Exchange(
             Arrival("POST", _PATH, now, size=len(body), is_chat=True, named=named_by([(ID_HEADER, call_id)], ())),
@@ -174,18 +173,11 @@ class Work:
         self._begin(call_id, arguments, exchange, plan, done)
         return done.applied(arguments) if done is not None else None
 
-    async def _carried_out(
-        self, arguments: Mapping[str, Any], parsed: ParsedBody, plan: Plan, deployment: Deployment
-    ) -> Rewriting:
+    async def _carried_out(self, arguments: Mapping[str, Any], plan: Plan, deployment: Deployment) -> Rewriting:
         key = self.host.cache_key(arguments)
-        done = await self.aside.run_large(
-            len(plan.body),
-            rewriting,
-            arguments,
-            parsed,
-            plan,
-            partial(self.host.route, deployment),
-        )
+        assert plan.changes is not None
+        route = partial(self.host.route, deployment)
+        done = await self.aside.run_large(len(plan.body), rewriting, arguments, plan.changes, plan.headers, route)
         if key is not None:
             done = replace(done, changed={**done.changed, "cache_key": key})
         return replace(done, dropped=done.dropped | {_POINTS}) if self.replaces_points else done

@@ -202,7 +202,7 @@ def _digests(material: RequestElements) -> Iterator[bytes]:
 def _body(shot: Shot, layout: Layout, marks: Mapping[int, Life], profile: CacheProfile) -> bytes:
     request, tools = shot.request, shot.materials[0].tools
     messages = render_messages(layout, shot.recognised.messages, marks, profile.dialect)
-    changes: dict[str, bytes | None] = {"messages": messages}
+    changes: dict[str, bytes | None] = {"messages": b"[" + b",".join(messages) + b"]"}
     if tools:
         raw = bytes(request.members["tools"])
         changes["tools"] = render_tools(raw, marks.get(len(tools[0].parts) - 1), profile.dialect)

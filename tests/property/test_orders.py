@@ -74,9 +74,8 @@ def hold(profile_name: str, steps: list[Step], chance: random.Random) -> None:
             last_tool = len(material.tools[0].parts) - 1 if material.tools else -1
             explicit = profile_name == "openai-explicit"
             marks = some_marks(layout, chance, last_tool + 1 if explicit else 0)
-            changes: dict[str, bytes | None] = {
-                "messages": render_messages(layout, analysis.recognised.messages, marks, profile.dialect)
-            }
+            written = render_messages(layout, analysis.recognised.messages, marks, profile.dialect)
+            changes: dict[str, bytes | None] = {"messages": b"[" + b",".join(written) + b"]"}
             request = analysis.recognised.request
             if material.tools:
                 changes["tools"] = render_tools(bytes(request.members["tools"]), marks.get(last_tool), profile.dialect)

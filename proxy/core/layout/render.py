@@ -38,9 +38,9 @@ def mark_json(dialect: Dialect, life: Life) -> tuple[str, bytes]:
 
 def render_messages(
     layout: Layout, messages: Sequence[Message], marks: Mapping[int, Life], dialect: Dialect, *, keep_own: bool = False
-) -> bytes:
-    """The JSON array of messages with exactly these markers. With ``keep_own`` they are added to the client's own
-    markers."""
+) -> list[bytes]:
+    """The messages with exactly these markers. With ``keep_own`` they are added to the client's own markers. A message
+    that is as it came is the client's own bytes object."""
     if keep_own:
         return _with_added(layout, messages, marks, dialect)
     written: list[bytes] = []
@@ -58,7 +58,7 @@ def render_messages(
             written.append(b'{"role":"user","content":' + text_json(element.lead) + b"}")
         elif kind not in (ElementKind.TOOLS, *_FURTHER):
             written += _context(element, messages, marked.get(index, {}), dialect)
-    return b"[" + b",".join(written) + b"]"
+    return written
 
 
 def patches(
@@ -104,10 +104,12 @@ def _by_element(layout: Layout, marks: Mapping[int, Life]) -> dict[int, dict[int
     return found
 
 
-def _with_added(layout: Layout, messages: Sequence[Message], marks: Mapping[int, Life], dialect: Dialect) -> bytes:
+def _with_added(
+    layout: Layout, messages: Sequence[Message], marks: Mapping[int, Life], dialect: Dialect
+) -> list[bytes]:
     """The messages in the client's order, with every marker of the client in its place."""
     changed = patches(layout, messages, marks, dialect, (), keep_own=True)
-    return b"[" + b",".join(changed.get(index, message.raw) for index, message in enumerate(messages)) + b"]"
+    return [changed.get(index, message.raw) for index, message in enumerate(messages)]
 
 
 def render_tools(raw: bytes, life: Life | None, dialect: Dialect, *, keep_own: bool = False) -> bytes:

@@ -78,7 +78,7 @@ def begun_with(elements: RequestElements, front: Sequence[Element], count: int, 
     )
 
 
-def written_front(front: Sequence[Element], messages: Sequence[Message]) -> bytes:
-    """These elements as an array of messages. A message that is as it came keeps the client's own markers."""
+def written_front(front: Sequence[Element], messages: Sequence[Message]) -> list[bytes]:
+    """These elements as messages. A message that is as it came keeps the client's own markers."""
     # Each message counts as unmarked here, so that its markers are not removed.
     return render_messages(Layout(_SEED, front), [with_members(m, has_marks=False) for m in messages], {}, Dialect.NONE)

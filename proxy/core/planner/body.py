@@ -1,4 +1,4 @@
-"""Writes a decided layout as the body that is sent: the client's own bytes, and the changes that the plan makes."""
+"""Writes a decided layout as changes of the client's body."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,9 +11,9 @@ from proxy.core.planner.analysis import PlanAnalysis
 from proxy.core.planner.incoming_chat import IncomingChat
 from proxy.core.providers.affinity_key import NO_BOUNDARIES
 from proxy.core.reasons import Reason
+from proxy.core.request.body_changes import BodyChanges
 from proxy.core.request.message import Message
 from proxy.core.wire.edits import transport_edits
-from proxy.core.wire.json_body import Patch
 
 _CHANGES_NOTHING = frozenset(
     {
@@ -22,9 +22,8 @@ _CHANGES_NOTHING = frozenset(
 )  # fmt: skip
 
 
-def planned_body(incoming: IncomingChat, analysis: PlanAnalysis) -> bytes:
-    """The request with the plan's order, markers, tools and routing key. Everything else stays as the client sent
-    it."""
+def planned_changes(incoming: IncomingChat, analysis: PlanAnalysis) -> BodyChanges:
+    """The changes for the plan's order, markers, tools and routing key."""
     request, route, mode, choice = incoming.request, analysis.route, incoming.mode, analysis.choice
     changes = dict(transport_edits(request, route.model))
     if analysis.key.member is not None:
@@ -36,24 +35,22 @@ def planned_body(incoming: IncomingChat, analysis: PlanAnalysis) -> bytes:
     own = choice.reason in (Reason.CLIENT_OPTIMAL, Reason.REGRET_BOUND)
     # In mode mark the client's markers stay, even if the provider ignores or refuses them.
     if own and (mode is Mode.MARK or not analysis.own.has_foreign_marks):
-        return body_as_read(incoming, messages, changes)
+        return changes_as_read(incoming, messages, changes)
     if choice.layout.seed.is_implicit is not analysis.own.natural.seed.is_implicit:
         changes["prompt_cache_options"] = NO_BOUNDARIES
     dialect = route.profile.dialect
     keep = mode is Mode.MARK and choice.reason is not Reason.SPLIT and not incoming.front
     marks = {p: life for p, life in choice.marks.items() if not keep or choice.layout.parts[p].own_mark is None}
-    within: list[Patch] = []
-    if choice.layout is analysis.own.natural and request.span is not None and not incoming.front:
-        marked = incoming.transcript.marked
-        rewritten = patches(choice.layout, messages, marks, dialect, marked, keep_own=keep)
-        within = _patches_at(incoming, {**_inlaid(incoming, messages), **rewritten})
-    else:
-        changes["messages"] = render_messages(choice.layout, messages, marks, dialect, keep_own=keep)
     if analysis.elements.tools:
         last = len(analysis.elements.tools[0].parts) - 1
         raw_tools = analysis.steady_tools or bytes(request.members["tools"])
         changes["tools"] = render_tools(raw_tools, marks.get(last), dialect, keep_own=keep)
-    return request.edited(changes, within)
+    if choice.layout is analysis.own.natural and request.span is not None and not incoming.front:
+        marked = incoming.transcript.marked
+        rewritten = patches(choice.layout, messages, marks, dialect, marked, keep_own=keep)
+        return BodyChanges(incoming.parsed, changes, {**_inlaid(incoming, messages), **rewritten})
+    written = render_messages(choice.layout, messages, marks, dialect, keep_own=keep)
+    return BodyChanges(incoming.parsed, changes, messages=written)
 
 
 def written_reason(reason: str, mode: Mode, *, has_foreign_marks: bool) -> str:
@@ -63,17 +60,16 @@ def written_reason(reason: str, mode: Mode, *, has_foreign_marks: bool) -> str:
     return Reason.MARKERS_REMOVED if is_removal else reason
 
 
-def body_as_read(incoming: IncomingChat, messages: Sequence[Message], changes: Mapping[str, bytes | None]) -> bytes:
-    """The request with these changes. Its messages are the client's messages, with two exceptions: the operator's texts
-    that ``messages`` may contain, and the messages that were sent in another form before."""
-    request, changed, front = incoming.request, _inlaid(incoming, messages), incoming.front
-    if not changed and not front:
-        return request.edited(changes)
-    if request.span is None or front:
-        first = [written_front(front, messages)[1:-1]] if front else []
-        written = [*first, *(message.raw for message in messages[incoming.laid_out :])]
-        return request.edited({**changes, "messages": b"[" + b",".join(written) + b"]"})
-    return request.edited(changes, _patches_at(incoming, changed))
+def changes_as_read(
+    incoming: IncomingChat, messages: Sequence[Message], changes: Mapping[str, bytes | None]
+) -> BodyChanges:
+    """These changes of top-level members. The messages are the client's messages, with two exceptions: the operator's
+    texts that ``messages`` may contain, and the messages that were sent in another form before."""
+    front = incoming.front
+    if not front:
+        return BodyChanges(incoming.parsed, changes, _inlaid(incoming, messages))
+    written = [*written_front(front, messages), *(message.raw for message in messages[incoming.laid_out :])]
+    return BodyChanges(incoming.parsed, changes, messages=written)
 
 
 def _inlaid(incoming: IncomingChat, messages: Sequence[Message]) -> Mapping[int, bytes]:
@@ -82,10 +78,3 @@ def _inlaid(incoming: IncomingChat, messages: Sequence[Message]) -> Mapping[int,
         return {}
     came = incoming.transcript.messages
     return {i: new.raw for i, (old, new) in enumerate(zip(came, messages, strict=True)) if old.raw != new.raw}
-
-
-def _patches_at(incoming: IncomingChat, changed: Mapping[int, bytes]) -> list[Patch]:
-    """The changed messages, each with its start and end in the client's body."""
-    came = incoming.transcript.messages
-    starts = incoming.parsed.starts(came)
-    return [(starts[i], starts[i] + len(came[i].raw), new) for i, new in sorted(changed.items())]

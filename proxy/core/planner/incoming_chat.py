@@ -8,6 +8,7 @@ from proxy.core.modes import Mode
 from proxy.core.prompts.composition import Inset
 from proxy.core.prompts.turn_texts import AppliedTexts
 from proxy.core.providers import ASSUMED, CacheProfile, Dialect, Family
+from proxy.core.request.body_changes import BodyChanges
 from proxy.core.request.element import Element
 from proxy.core.request.message import MARK_KEYS
 from proxy.core.request.parsed_body import ParsedBody
@@ -40,8 +41,8 @@ class IncomingChat:
     every mode allows. ``account`` names the cache scope that the provider keeps separate. ``texts`` are the operator's
     texts in it, None if there are none. Signed thinking fixes the first ``still`` messages in their places for good.
     The first ``laid_out`` of them were sent before as the elements ``front``, and the tools as ``tools`` if they were
-    sent in another form than they come now. ``original`` has both. ``place`` names the session of the request, if it
-    was looked up before."""
+    sent in another form than they come now. ``original`` has both, and ``bound`` are the changes that lead to it.
+    ``place`` names the session of the request, if it was looked up before."""
 
     parsed: ParsedBody
     transcript: Transcript
@@ -55,6 +56,7 @@ class IncomingChat:
     laid_out: int = 0
     front: tuple[Element, ...] = ()
     tools: bytes | None = None
+    bound: BodyChanges | None = None
     place: SessionKeys | None = None
 
     @property

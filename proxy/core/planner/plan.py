@@ -12,6 +12,7 @@ from proxy.core.planner.in_flight import InFlight
 from proxy.core.planner.incoming_chat import TextsInFlight
 from proxy.core.prompts.turn_texts import Again
 from proxy.core.reasons import Edit, Reason
+from proxy.core.request.body_changes import BodyChanges
 from proxy.core.response.usage import Usage
 from proxy.core.value import dataclass, field, replace
 from proxy.core.wire.json_body import Unreadable
@@ -59,8 +60,9 @@ class Plan:
     which the planner remembers. ``counted`` is called once when the exchange counts, with the reported usage. It
     returns the moves of pieces that the planner does not track itself. ``edits`` says how many messages or panels were
     edited because a client asked for it, by the reason. ``contents`` measures what the request consists of, if it was
-    assembled from structured context; any thread may call it. ``surprise`` is an internal error of the proxy that was
-    contained.
+    assembled from structured context; any thread may call it. ``changes`` are the changes that lead from the client's
+    request to ``body``; None if these are only the edits that every mode allows. ``surprise`` is an internal error of
+    the proxy that was contained.
     """
 
     body: bytes
@@ -82,14 +84,18 @@ class Plan:
     edits: Mapping[Edit, int] = field(default_factory=dict)
     contents: Callable[[], Inventory] | None = field(default=None, compare=False, repr=False)
     surprise: Exception | None = None
-    write: Callable[[], bytes] | None = field(default=None, compare=False, repr=False)
+    changes: BodyChanges | None = field(default=None, compare=False, repr=False)
+    write: Callable[[], BodyChanges] | None = field(default=None, compare=False, repr=False)
 
     def written(self) -> "Plan":
         """The plan with its body. This changes no other state, so another thread may call it."""
         if self.write is None:
             return self
         try:
-            return replace(self, body=self.write(), write=None)
+            changes = self.write()
+            if (body := changes.body()) == self.original:
+                return replace(self, write=None)
+            return replace(self, body=body, changes=changes, write=None)
         except Exception as error:  # noqa: BLE001 - fidelity rule 7: caching never fails a request
             return as_it_came(self.original, self.mode, error)
 

@@ -17,7 +17,7 @@ from proxy.core.layout.tiers import with_target
 from proxy.core.lru import Bounded
 from proxy.core.modes import Mode
 from proxy.core.planner.analysis import PlanAnalysis, segment_tokens
-from proxy.core.planner.body import body_as_read, planned_body, written_reason
+from proxy.core.planner.body import changes_as_read, planned_changes, written_reason
 from proxy.core.planner.candidates import CandidateInputs, Choice, Pricing, choose, pricing_of
 from proxy.core.planner.diagnosing import Diagnosing
 from proxy.core.planner.in_flight import InFlight, PlanResult
@@ -145,7 +145,7 @@ class TierPlanner:
     def _inlaid(self, incoming: IncomingChat, inlaid: Transcript) -> IncomingChat:
         """The request whose original contains the operator's texts, as they are in ``inlaid``."""
         edits = transport_edits(incoming.request, incoming.route.model)
-        return replace(incoming, original=body_as_read(incoming, inlaid.messages, edits))
+        return replace(incoming, original=changes_as_read(incoming, inlaid.messages, edits).body())
 
     def state_lookup(self, incoming: IncomingChat) -> StateLookup:
         """Looks for the state that other processes may have stored about a request. Raises Unreadable."""
@@ -237,7 +237,7 @@ class TierPlanner:
         except Exception as error:  # noqa: BLE001 - fidelity rule 7: caching never fails a request
             plan = as_it_came(incoming.original, incoming.mode, error)
         if incoming.front and plan.surprise is None:
-            plan = replace(plan, reason=Reason.SIGNED_THINKING)
+            plan = replace(plan, reason=Reason.SIGNED_THINKING, changes=incoming.bound)
         return plan if incoming.texts is None else replace(plan, texts=incoming.texts)
 
     def _bound(self, incoming: IncomingChat) -> IncomingChat:
@@ -261,7 +261,8 @@ class TierPlanner:
         steady = steady if steady is not None and front[0] is tools[-1] else None
         incoming = replace(incoming, laid_out=form.count, front=front, tools=steady)
         changes = {**transport_edits(request, route.model), **({"tools": steady} if steady is not None else {})}
-        return replace(incoming, original=body_as_read(incoming, messages, changes))
+        bound = changes_as_read(incoming, messages, changes)
+        return replace(incoming, original=bound.body(), bound=bound)
 
     def _decide_order(self, incoming: IncomingChat) -> Plan:
         """Plan for an upstream whose cache is not known. The plan is an order only, without markers or figures, as for
@@ -324,7 +325,7 @@ class TierPlanner:
             client=incoming.transcript.client,
             headers=(analysis.key.header,) if analysis.key.header is not None else (),
             in_flight=in_flight,
-            write=partial(planned_body, incoming, analysis) if is_written else None,
+            write=partial(planned_changes, incoming, analysis) if is_written else None,
         )
 
     def _form(self, incoming: IncomingChat, analysis: PlanAnalysis) -> SentForm | None:

@@ -54,10 +54,10 @@ def natural(
     *,
     keep_own: bool = False,
 ) -> bytes:
-    """The client's order with these markers."""
+    """The client's order with these markers, as JSON."""
     seen = recognised(messages)
     layout = Layout(SEED, request_elements(seen, (), COUNTER).natural)
-    return render_messages(layout, seen.messages, marks or {}, dialect, keep_own=keep_own)
+    return b"[" + b",".join(render_messages(layout, seen.messages, marks or {}, dialect, keep_own=keep_own)) + b"]"
 
 
 def ordered(messages: Sequence[Body], marks: Mapping[int, Life] | None = None, *, moved: bool = False) -> list[Body]:
@@ -69,9 +69,7 @@ def ordered(messages: Sequence[Body], marks: Mapping[int, Life] | None = None, *
         assert found is not None
         elements = found
     layout = Layout(SEED, behind_prefix(elements, (), lambda _: 0.0))
-    out = json.loads(render_messages(layout, seen.messages, marks or {}, Dialect.CACHE_CONTROL))
-    assert isinstance(out, list)
-    return out
+    return list(map(json.loads, render_messages(layout, seen.messages, marks or {}, Dialect.CACHE_CONTROL)))
 
 
 class TestMarks:

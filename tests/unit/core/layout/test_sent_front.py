@@ -42,4 +42,4 @@ def test_what_follows_stands_behind_it() -> None:
 def test_the_clients_markers_stay_on_messages_that_are_as_they_came() -> None:
     view = view_of(system([text_part("s", **MARK)]), user("q"))
     front = request_elements(view, (), COUNTER).natural
-    assert written_front(front, view.messages).count(b"cache_control") == 1
+    assert b"".join(written_front(front, view.messages)).count(b"cache_control") == 1

@@ -1,0 +1,46 @@
+"""The difference between a client's chat request and what is sent in its place."""
+
+from collections.abc import Mapping, Sequence
+
+from proxy.core.request.message import Message
+from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.value import dataclass, field
+from proxy.core.wire.json_body import Patch
+
+
+@dataclass(frozen=True, slots=True)
+class BodyChanges:
+    """The changes of a body whose messages have been read. ``members`` are top-level members with their new values;
+    None leaves a member out. ``messages`` are all messages that are sent, in their order, or None if the client's
+    messages are sent in the client's order. Then ``changed`` are those that are written anew, by their index."""
+
+    parsed: ParsedBody
+    members: Mapping[str, bytes | None]
+    changed: Mapping[int, bytes] = field(default_factory=dict)
+    messages: Sequence[bytes] | None = None
+
+    @property
+    def came(self) -> Sequence[Message]:
+        """The messages as the client sent them."""
+        assert self.parsed.read_messages is not None
+        return self.parsed.read_messages
+
+    def sent(self) -> Sequence[bytes]:
+        """All messages that are sent. Those that are sent as they came are the same objects as in ``came``."""
+        if self.messages is not None:
+            return self.messages
+        return [self.changed.get(index, message.raw) for index, message in enumerate(self.came)]
+
+    def body(self) -> bytes:
+        """The body with these changes. Everything else stays as the client sent it."""
+        request = self.parsed.chat()
+        if self.messages is None and (not self.changed or request.span is not None):
+            return request.edited(self.members, self._patches())
+        return request.edited({**self.members, "messages": b"[" + b",".join(self.sent()) + b"]"})
+
+    def _patches(self) -> list[Patch]:
+        """The changed messages, each with its start and end in the client's body."""
+        if not self.changed:
+            return []
+        starts, came = self.parsed.starts(self.came), self.came
+        return [(starts[i], starts[i] + len(came[i].raw), new) for i, new in sorted(self.changed.items())]
