@@ -93,10 +93,10 @@ def hold(profile: str, steps: list[Step]) -> None:
         for before, hashes, was_plain in past:
             for position in range(min(len(before), len(sent))):
                 is_equal = before[: position + 1] == sent[: position + 1]
-                is_held = hashes[position] == layout.hashes[position]
+                is_held = hashes[position] == layout.prompt({}).hashes[position]
                 assert is_equal or not is_held, position
                 assert is_held or not is_equal or not (is_plain and was_plain), position
-        past.append((sent, layout.hashes, is_plain))
+        past.append((sent, layout.prompt({}).hashes, is_plain))
 
 
 def _same_settings(steps: list[Step]) -> list[Step]:

@@ -51,7 +51,7 @@ class Layout:
     """
 
     __slots__ = (
-        "_unmarked", "digests", "elements", "ends", "hashes", "markable", "parts", "runs", "seed", "starts", "turns",
+        "_front", "_unmarked", "digests", "elements", "ends", "markable", "parts", "seed", "starts", "turns",
     )  # fmt: skip
 
     def __init__(self, seed: PrefixSettings, elements: Sequence[Element], base: "Layout | None" = None) -> None:
@@ -64,9 +64,8 @@ class Layout:
         self.digests: list[bytes] = []
         self.markable: list[bool] = []
         self.parts: list[Part] = []
-        self.hashes: list[bytes] = []
         self.ends: list[int] = []
-        self.runs: list[int] = []
+        self._front: tuple[int, Sequence[bytes], Sequence[int]] = (0, (), ())
         self._unmarked: Prompt | None = None
         self._number(self._adopt(base) if base is not None else 0)
 
@@ -81,24 +80,34 @@ class Layout:
         stop = base.starts[shared] if shared < len(base.starts) else len(base.parts)
         self.starts, self.turns = base.starts[:shared], base.turns[:shared]
         self.digests, self.markable = base.digests[:shared], base.markable[:stop]
-        self.parts, self.hashes = base.parts[:stop], base.hashes[:stop]
-        self.ends, self.runs = base.ends[:stop], base.runs[:stop]
+        self.parts, self.ends = base.parts[:stop], base.ends[:stop]
+        if (plain := base._unmarked) is not None:
+            self._front = shared, plain.hashes[:stop], plain.runs[:stop]
         return shared
 
     def _number(self, first: int) -> None:
-        seed, new = self.seed, self.elements[first:]
-        at_system = next((i for i, e in enumerate(self.elements) if e.kind is not ElementKind.TOOLS), -1)
-        at_settings = next((i for i, e in enumerate(self.elements) if is_message(e)), -1)
-        running = self.hashes[-1] if self.hashes else seed.start
-        run = self.runs[-1] if self.runs else -1
-        previous = self.parts[-1].kind if self.parts else PartKind.OTHER
-        add_hash, add_run, can_mark = self.hashes.append, self.runs.append, seed.marks_answers
+        new, can_mark = self.elements[first:], self.seed.marks_answers
         self.digests += [e.digest for e in new]
         self.turns += [e.message if e.key in _TURNS else -1 for e in new]
         self.markable += [part.markable and (can_mark or e.role != "assistant") for e in new for part in e.parts]
-        for index, element in enumerate(new, first):
-            self.starts.append(len(self.parts))
-            self.parts += element.parts
+        starts = accumulate([len(e.parts) for e in new], initial=len(self.parts))
+        self.starts += islice(starts, len(new))
+        self.parts += [part for e in new for part in e.parts]
+        ends = accumulate([part.tokens for part in self.parts[len(self.ends) :]], initial=self.total)
+        self.ends += islice(ends, 1, None)
+
+    def _chained(self) -> tuple[tuple[bytes, ...], tuple[int, ...]]:
+        """The hash and the run of each position. To find them takes longer than everything else, so it is only done for
+        layouts that are looked up in a cache."""
+        seed, (first, front, front_runs) = self.seed, self._front
+        hashes, runs = [*front], [*front_runs]
+        at_system = next((i for i, e in enumerate(self.elements) if e.kind is not ElementKind.TOOLS), -1)
+        at_settings = next((i for i, e in enumerate(self.elements) if is_message(e)), -1)
+        running = hashes[-1] if hashes else seed.start
+        run = runs[-1] if runs else -1
+        previous = self.parts[len(hashes) - 1].kind if hashes else PartKind.OTHER
+        add_hash, add_run = hashes.append, runs.append
+        for index, element in enumerate(self.elements[first:], first):
             if index == at_system and seed.system:
                 running = chain(running, seed.system)
             if index == at_settings:
@@ -113,9 +122,7 @@ class Layout:
                 previous, is_first = kind, False
                 add_hash(running)
                 add_run(run)
-        self.ends += islice(
-            accumulate([part.tokens for part in self.parts[len(self.ends) :]], initial=self.total), 1, None
-        )
+        return tuple(hashes), tuple(runs)
 
     @property
     def total(self) -> int:
@@ -135,8 +142,8 @@ class Layout:
         plain = self._unmarked
         if plain is None:
             endings, head_end = self._endings() if self.seed.is_implicit else ((), -1)
-            hashes, ends, runs = tuple(self.hashes), tuple(self.ends), tuple(self.runs)
-            plain = self._unmarked = Prompt(self.seed.scope, hashes, ends, runs, {}, endings, head_end)
+            hashes, runs = self._chained()
+            plain = self._unmarked = Prompt(self.seed.scope, hashes, tuple(self.ends), runs, {}, endings, head_end)
         if not marks:
             return plain
         return Prompt(plain.scope, plain.hashes, plain.ends, plain.runs, marks, plain.endings, plain.head_end)

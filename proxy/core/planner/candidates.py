@@ -1,10 +1,10 @@
 """The candidates for one request, priced on the shadow cache, and the choice of the cheapest one."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import islice
-from operator import mul, neg, sub
+from itertools import islice, takewhile
+from operator import eq, mul, neg, sub, truth
 
 from proxy.core.caches import Cache
 from proxy.core.caches.prompt import Bill, Life
@@ -63,24 +63,33 @@ class Pricing:
     regret_budget: float = float("inf")
     outlook: PauseForecast | None = None
 
-    def read(self, layout: Layout, *, is_natural: bool = False, known: Candidate | None = None) -> Candidate:
+    def read(
+        self,
+        layout: Layout,
+        *,
+        is_natural: bool = False,
+        known: Candidate | None = None,
+        survival: Sequence[float] | None = None,
+    ) -> Candidate:
         """The values by which a layout is judged, computed once. ``known`` has the values that were computed on another
-        cache."""
+        cache, and ``survival`` is the candidate's if it is known."""
         known, outlook = known if known is not None and known.layout is layout else None, self.outlook
-        survival = known.survival if known is not None else self.forecast.positions(layout, is_natural=is_natural)
+        survival = known.survival if known is not None else survival
+        survival = self.forecast.positions(layout, is_natural=is_natural) if survival is None else survival
         held = self.cache.held(layout.prompt({}), self.now, tuple(drops(survival)))
         worth = outlook.worth(layout, self.cache, self.now, is_natural=is_natural) if outlook is not None else None
         placed = known.placed if known is not None and held == known.held else {}
         return Candidate(layout, survival, held, worth, is_natural, placed)
 
-    def least_score(self, candidate: Candidate) -> float:
-        """A lower bound of the candidate's score: the score with a marker on each position that pays. There is no bound
-        if the long life is weighed, if no breakpoints are searched for, or if reads save nothing."""
-        p, layout, survival, held = self.profile, candidate.layout, candidate.survival, candidate.held
+    def least_score(self, layout: Layout, survival: Sequence[float], behind: int) -> float:
+        """A lower bound of a layout's score: the score with a marker on each position that pays. The provider holds no
+        entry of the layout from the position ``behind`` on. There is no bound if the long life is weighed, if no
+        breakpoints are searched for, or if reads save nothing."""
+        p = self.profile
         if p.family is not Family.MARKER or p.read >= min(1.0, p.write) or self.outlook is not None or self.long_until:
             return _NEVER
         # The cost of a token that stays uncached. For a cached token, an expected read reduces the cost.
-        later, behind, ends = _HORIZON * self.forecast.body, held[-1] + 1 if held else 0, layout.ends
+        later, ends = _HORIZON * self.forecast.body, layout.ends
         uncached, lost, worth = min(1.0, p.write) + later * (1 - p.read), later * (p.write - p.read), read_gain(p)
         pays = bisect_left(survival, (uncached - p.write - lost) / (worth + lost), lo=behind, key=neg)
         read, cached = (ends[stop - 1] if stop else 0 for stop in (behind, pays))
@@ -217,10 +226,31 @@ class CandidateInputs:
         return self.own.natural.seed
 
 
+@dataclass(frozen=True, slots=True)
+class _Challenger:
+    """A layout that may be cheaper than the client's own, with ``pricing`` to judge it. The provider holds no entry of
+    it from the position ``behind`` on."""
+
+    pricing: Pricing
+    layout: Layout
+    survival: Sequence[float]
+    behind: int
+    reason: Reason
+    known: Candidate | None = None
+
+    def least_score(self) -> float:
+        return self.pricing.least_score(self.layout, self.survival, self.behind)
+
+    def read(self) -> Candidate:
+        if self.known is not None:
+            return self.known
+        return self.pricing.read(self.layout, survival=self.survival)
+
+
 def choose(inputs: CandidateInputs, natural: Candidate, pricing: Pricing, *, may_order: bool, policy: str) -> Choice:
     """The cheapest candidate. The client's own layout and markers are always among the candidates. In a tie the
-    client's own layout wins, then the challenger that is named first. Breakpoints are searched only for the most
-    promising challengers: a challenger that cannot become cheaper than the best one is left out."""
+    client's own layout wins, then the challenger that is named first. Only the most promising challengers are looked up
+    in the cache, and get breakpoints: a challenger that cannot become cheaper than the best one is left out."""
     own_marks = inputs.own.marks
     own = pricing.given_marks(natural, own_marks, Reason.CLIENT_OPTIMAL)
     if not may_order and (inputs.own.mark_count > len(own_marks) or not are_ordered(natural.layout, own_marks)):
@@ -229,12 +259,13 @@ def choose(inputs: CandidateInputs, natural: Candidate, pricing: Pricing, *, may
     best, best_rank, is_held_back, kept = own, -1, False, {} if may_order else own_marks
     challengers = list(_challengers(inputs, natural, pricing, may_order=may_order, policy=policy))
     # A single challenger is searched in any case, so it needs no bound.
-    bounds = [one.least_score(candidate) for one, candidate, _ in challengers] if len(challengers) > 1 else [_NEVER]
+    bounds = [one.least_score() for one in challengers] if len(challengers) > 1 else [_NEVER]
     for rank in sorted(range(len(challengers)), key=bounds.__getitem__):
         if bounds[rank] > best.score:
             break
-        judged, candidate, reason = challengers[rank]
-        choice = judged.best_marks(candidate, reason, kept, len(kept))
+        one = challengers[rank]
+        candidate = one.read()
+        choice = one.pricing.best_marks(candidate, one.reason, kept, len(kept))
         is_cheaper = (choice.score, rank) < (best.score, best_rank)
         if is_cheaper and pricing.is_allowed(choice, own):
             best, best_rank = choice, rank
@@ -244,29 +275,50 @@ def choose(inputs: CandidateInputs, natural: Candidate, pricing: Pricing, *, may
 
 def _challengers(
     inputs: CandidateInputs, natural: Candidate, pricing: Pricing, *, may_order: bool, policy: str
-) -> Iterable[tuple[Pricing, Candidate, Reason]]:
-    """All candidates except the client's own layout with its own markers, each with the values by which it is
-    judged."""
+) -> Iterable[_Challenger]:
+    """All candidates except the client's own layout with its own markers."""
     if pricing.profile.family is Family.MARKER or (inputs.own.mark_count and not may_order):
-        yield pricing, natural, Reason.MARKED
+        yield _read(pricing, natural, Reason.MARKED)
     if inputs.own.mark_count and not may_order:
         return
     if pricing.profile.family is Family.MARKER and inputs.split is not None:
-        yield pricing, pricing.read(inputs.split, is_natural=True), Reason.SPLIT
+        yield _read(pricing, pricing.read(inputs.split, is_natural=True), Reason.SPLIT)
     if inputs.may_tell_explicit and inputs.session.cohort.is_one_shot:
         # The provider is told to set no boundary of its own, which would be a write that nobody reads. ("Explicit with
         # zero markers: caching off, no write fee.")
         explicit, seed = replace(pricing, slots=pricing.profile.max_marks), replace(inputs.seed, is_implicit=False)
-        yield explicit, explicit.read(Layout(seed, natural.layout.elements), is_natural=True), Reason.ONE_SHOT
+        alone = explicit.read(Layout(seed, natural.layout.elements), is_natural=True)
+        yield _read(explicit, alone, Reason.ONE_SHOT)
     if not may_order:
         return
-    natural_order = inputs.own.natural
-    seen = {tuple(natural_order.digests)}
+    own, seen, sent = natural.layout, {tuple(natural.layout.digests)}, _sent(inputs, natural)
     for order, base, reason in _orders(inputs, pricing, policy):
         name = tuple([element.digest for element in order])
         if name not in seen:
             seen.add(name)
-            yield pricing, pricing.read(Layout(inputs.seed, order, base or natural_order)), reason
+            layout = Layout(inputs.seed, order, base or own)
+            behind = layout.last_position(_shared(name, sent) - 1) + 1
+            yield _Challenger(pricing, layout, pricing.forecast.positions(layout), behind, reason)
+
+
+def _read(pricing: Pricing, candidate: Candidate, reason: Reason) -> _Challenger:
+    held = candidate.held
+    return _Challenger(pricing, candidate.layout, candidate.survival, held[-1] + 1 if held else 0, reason, candidate)
+
+
+def _sent(inputs: CandidateInputs, natural: Candidate) -> list[tuple[bytes, ...]]:
+    """The beginnings of layouts of which the provider may hold entries, sorted: the layouts that were sent before, and
+    what it holds of the client's own layout."""
+    layout, held = natural.layout, natural.held
+    own = tuple(layout.digests[: bisect_right(layout.starts, held[-1])]) if held else ()
+    return sorted([own, *inputs.session.layouts, *inputs.session.cohort.layouts])
+
+
+def _shared(one: tuple[bytes, ...], others: Sequence[tuple[bytes, ...]]) -> int:
+    """How many elements at the beginning are the same as in one of the ``others``, which are sorted."""
+    place = bisect_left(others, one)
+    near = [takewhile(truth, map(eq, one, other)) for other in others[max(0, place - 1) : place + 1]]
+    return max([sum(1 for _ in equal) for equal in near], default=0)
 
 
 def _orders(

@@ -38,34 +38,34 @@ def test_a_position_for_each_part_and_running_ends() -> None:
 
 def test_an_empty_layout() -> None:
     layout = Layout(SEED, [])
-    assert (layout.total, layout.hashes, layout.prompt({}).total) == (0, [], 0)
+    assert (layout.total, layout.prompt({}).hashes, layout.prompt({}).total) == (0, (), 0)
 
 
 def test_hashes_are_chained_over_all_before() -> None:
     one = Layout(SEED, elements(user("a"), assistant("b"), user("c")))
     other = Layout(SEED, elements(user("a"), assistant("B"), user("c")))
-    assert [a == b for a, b in zip(one.hashes, other.hashes, strict=True)] == [True, False, False]
-    assert all(len(h) >= 16 for h in one.hashes)
+    assert [a == b for a, b in zip(one.prompt({}).hashes, other.prompt({}).hashes, strict=True)] == [True, False, False]
+    assert all(len(h) >= 16 for h in one.prompt({}).hashes)
 
 
 def test_settings_stand_between_system_and_messages() -> None:
     body = elements(system("s"), user("a"))
     one, other = (Layout(PrefixSettings(b"scope", settings), body) for settings in (b"1", b"2"))
-    assert [a == b for a, b in zip(one.hashes, other.hashes, strict=True)] == [True, False]
+    assert [a == b for a, b in zip(one.prompt({}).hashes, other.prompt({}).hashes, strict=True)] == [True, False]
 
 
 def test_scope_stands_before_everything() -> None:
     body = elements(system("s"), user("a"))
-    assert set(Layout(PrefixSettings(b"1", b""), body).hashes).isdisjoint(
-        Layout(PrefixSettings(b"2", b""), body).hashes
+    assert set(Layout(PrefixSettings(b"1", b""), body).prompt({}).hashes).isdisjoint(
+        Layout(PrefixSettings(b"2", b""), body).prompt({}).hashes
     )
 
 
 def test_tools_stand_before_the_settings() -> None:
     body = [tools(b"x", b"y"), *elements(user("a"))]
     one, other = (Layout(PrefixSettings(b"scope", settings), body) for settings in (b"1", b"2"))
-    assert [a == b for a, b in zip(one.hashes, other.hashes, strict=True)] == [True, True, False]
-    assert one.hashes[0] == chain(b"scope", body[0].parts[0].digest)
+    assert [a == b for a, b in zip(one.prompt({}).hashes, other.prompt({}).hashes, strict=True)] == [True, True, False]
+    assert one.prompt({}).hashes[0] == chain(b"scope", body[0].parts[0].digest)
 
 
 def test_what_breaks_tools_system_or_messages_stands_in_front_of_them() -> None:
@@ -76,7 +76,10 @@ def test_what_breaks_tools_system_or_messages_stands_in_front_of_them() -> None:
         PrefixSettings(b"scope", b"", system=b"1"),
         PrefixSettings(b"scope", b"1"),
     )
-    kept = [sum(a == b for a, b in zip(plain.hashes, Layout(s, body).hashes, strict=True)) for s in seeds]
+    kept = [
+        sum(a == b for a, b in zip(plain.prompt({}).hashes, Layout(s, body).prompt({}).hashes, strict=True))
+        for s in seeds
+    ]
     assert kept == [0, 1, 2]
 
 
@@ -110,19 +113,21 @@ def test_a_run_of_calls_or_of_results_counts_once_for_the_look_back() -> None:
         ),
     )  # fmt: skip
     # user | text, call+call | result+result | call | result | user
-    assert layout.runs == [0, 1, 2, 2, 3, 3, 4, 5, 6]
+    assert layout.prompt({}).runs == (0, 1, 2, 2, 3, 3, 4, 5, 6)
 
 
 def test_what_two_layouts_share_need_not_be_numbered_twice() -> None:
     turns = elements(
         system("s"), user("a"), calling("1", "2"), result("1", "x"), result("2", "y"), user("b"), user("c")
     )
-    base = Layout(SEED, turns)
+    base, looked_up = Layout(SEED, turns), Layout(SEED, turns)
+    looked_up.prompt({})
     orders = [turns, turns[:3], turns[:1], [], [*turns[:3], turns[6]], [turns[0], turns[5]], list(reversed(turns))]
     for order in orders:
-        fresh, adopted = Layout(SEED, order), Layout(SEED, order, base)
-        for name in ("starts", "parts", "hashes", "ends", "runs"):
-            assert getattr(fresh, name) == getattr(adopted, name), (name, len(order))
+        fresh = Layout(SEED, order)
+        for adopted in (Layout(SEED, order, base), Layout(SEED, order, looked_up)):
+            assert all(getattr(fresh, name) == getattr(adopted, name) for name in ("starts", "parts", "ends", "turns"))
+            assert fresh.prompt({}) == adopted.prompt({})
     assert base.starts == Layout(SEED, turns).starts
 
 

@@ -209,7 +209,10 @@ def test_no_markers_score_less_than_the_bound(
     pricing.cache.store(layout.prompt(stored), 0.5, 0.5)
     survival = [chance * pricing.forecast.body for chance in accumulate((chance for _, chance, _ in rows), min)]
     candidate = replace(pricing.read(layout), survival=survival)
-    assert pricing.least_score(candidate) <= pricing.best_marks(candidate, Reason.ORDERED).score
+    behind = candidate.held[-1] + 1 if candidate.held else 0
+    least = pricing.least_score(layout, survival, behind)
+    assert least <= pricing.best_marks(candidate, Reason.ORDERED).score
+    assert all(pricing.least_score(layout, survival, more) <= least for more in range(behind, len(rows) + 1))
 
 
 def test_what_is_left_out_would_not_have_won(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +230,7 @@ def test_what_is_left_out_would_not_have_won(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Pricing, "best_marks", counted)
     choice = best_of(inputs, pricing, may_order=True, policy="economic")
     few = len(searched)
-    monkeypatch.setattr(Pricing, "least_score", lambda self, candidate: float("-inf"))
+    monkeypatch.setattr(Pricing, "least_score", lambda self, *_: float("-inf"))
     every = best_of(inputs, pricing, may_order=True, policy="economic")
     assert (choice.reason, choice.marks, choice.score) == (every.reason, every.marks, every.score)
     assert few < len(searched) - few
