@@ -399,7 +399,8 @@ class TierPlanner:
         if not session.requests:
             tracker.policy = with_target(tracker.policy, route.profile.min_tokens)
         # Under a policy that orders by price, tiers only serve to inform people.
-        tracker.policy = replace(tracker.policy, promotion=_PROMOTION[self._policy])
+        if tracker.policy.promotion != _PROMOTION[self._policy]:
+            tracker.policy = replace(tracker.policy, promotion=_PROMOTION[self._policy])
         return session, self.reader.inlaid(place.transcript, route)
 
     def _place(self, incoming: IncomingChat, tools: bytes) -> SessionKeys:
@@ -445,12 +446,13 @@ class TierPlanner:
         """A function that places the markers of mode mark, on a cache that has seen only that mode. None if this is not
         asked for, if mode mark is the mode that is sent, or if it adds no marker. Long pauses and split texts are not
         considered, because an estimate must not cost as much as the thing that it estimates."""
-        own, pricing = analysis.own, replace(analysis.pricing, cache=cache, outlook=None)
-        is_full = analysis.profile.family is not Family.MARKER or own.mark_count >= pricing.slots
+        own = analysis.own
+        is_full = analysis.profile.family is not Family.MARKER or own.mark_count >= analysis.pricing.slots
         if not self._options.prices_mark or incoming.mode is Mode.MARK or is_full:
             return None
 
         def choose_marks() -> Choice:
+            pricing = replace(analysis.pricing, cache=cache, outlook=None)
             judged = pricing.read(own.arrived, is_natural=True, known=analysis.natural)
             return pricing.best_marks(judged, Reason.MARKED, own.marks, own.mark_count)
 
