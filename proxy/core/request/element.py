@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import lru_cache
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -56,6 +57,8 @@ class Element(Struct, frozen=True):
 
 # If a client trims its history, a message stands at another place in each request.
 _MAX_PLACES = 4
+# Each request of a session asks for the digests of the same pieces.
+_MOST_DIGESTS = 4096
 
 
 def message_element(message: Message, index: int, key: str = "turn") -> Element:
@@ -95,12 +98,18 @@ def whole_element(key: str, message: Message, ack: Message, source: tuple[int, i
 def form_digest(lead: bytes, item: bytes, ack: Part) -> bytes:
     """The digest of a piece under a lead (``composed_digest``). It can be made for a version whose text is no longer at
     hand, too."""
-    return digest(composed_digest(lead, item), ack.digest)
+    return _answered_digest(composed_digest(lead, item), ack.digest)
 
 
+@lru_cache(maxsize=_MOST_DIGESTS)
 def composed_digest(lead: bytes, item: bytes) -> bytes:
     """The digest of a lead and a piece, made from their two digests (``piece_digest``)."""
     return digest(b"composed", lead, item)
+
+
+@lru_cache(maxsize=_MOST_DIGESTS)
+def _answered_digest(composed: bytes, ack: bytes) -> bytes:
+    return digest(composed, ack)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +138,7 @@ def part_element(
     return Element(
         key=item.key,
         kind=kind,
-        digest=digest(composed, ack.digest),
+        digest=_answered_digest(composed, ack.digest),
         parts=(*own, ack),
         tokens=sum([part.tokens for part in own]) + ack.tokens,
         role="user",

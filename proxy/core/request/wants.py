@@ -18,6 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import lru_cache
 
 import msgspec
 from msgspec import Raw
@@ -129,6 +130,8 @@ MEMBERS = (
 
 MOST_VALUE_BYTES = 256
 """A longer value is neither a number nor a name, and is not decoded."""
+_LARGE_BYTES = 1 << 16
+"""Longer lists of tools are not remembered."""
 _MOST_BRACES = 20_000
 _MOST_COMMAS = 100_000
 _TOOL_LIST = msgspec.json.Decoder(list[Raw])
@@ -172,22 +175,35 @@ def tier_of(word: str) -> str:
 def _calls(found: Mapping[str, Raw | bytes], limit: str) -> tuple[Sequence[tuple[Tool, int]], int, str]:
     """The tools that the provider may call, the memory of their containers, and the member that cannot be understood.
     Of several such members, one that may call another model is named first."""
-    most, memory_gib = Counter[Tool](), 0
-    overall = positive(found.get(limit)) or _CALLS
+    content, overall = bytes(found.get("tools", b"null")), positive(found.get(limit)) or _CALLS
+    own = _tool_calls(content, limit, overall) if len(content) > _LARGE_BYTES else _known_calls(content, limit, overall)
+    if own is None:
+        return (), 0, "tools"
+    most = Counter(own[0])
     most[Tool.SEARCH] += int("web_search_options" in found) + _CALLS * int("plugins" in found)
     most[Tool.READING] += _CALLS * int("mcp_servers" in found)
-    for tool in _objects(found.get("tools")):
-        for kind in (None,) if tool is None else _kinds(tool):
-            if kind is None or tool is None:
-                return (), 0, "tools"
-            own = positive(tool.get("max_uses")) if limit == "max_uses" else None
-            most[kind] += own or overall
-            memory_gib += _gib(tool) if kind is Tool.CONTAINER else 0
     if odd := max(map(_odd_plugin, _objects(found.get("plugins"))), default=""):
         return (), 0, odd
     if "search_parameters" in found:
         return (), 0, "search_parameters"  # billed by sources, whose number is not reported
-    return tuple((kind, min(calls, _LARGEST)) for kind, calls in most.items() if calls), memory_gib, ""
+    return tuple((kind, min(calls, _LARGEST)) for kind, calls in most.items() if calls), own[1], ""
+
+
+def _tool_calls(tools: bytes, limit: str, overall: int) -> tuple[Mapping[Tool, int], int] | None:
+    """The calls that a list of tools allows, and the memory of its containers; None if a tool cannot be understood."""
+    most, memory_gib = Counter[Tool](), 0
+    for tool in _objects(tools):
+        for kind in (None,) if tool is None else _kinds(tool):
+            if kind is None or tool is None:
+                return None
+            own = positive(tool.get("max_uses")) if limit == "max_uses" else None
+            most[kind] += own or overall
+            memory_gib += _gib(tool) if kind is Tool.CONTAINER else 0
+    return most, memory_gib
+
+
+_known_calls = lru_cache(maxsize=64)(_tool_calls)
+"""An agent sends the same tools with each request."""
 
 
 def _odd_plugin(plugin: Mapping[str, Raw] | None) -> str:
@@ -213,9 +229,9 @@ def _gib(tool: Mapping[str, Raw]) -> int:
 
 def _objects(raw: Raw | bytes | None) -> Sequence[Mapping[str, Raw] | None]:
     """The objects of a list; None for each item that is no object."""
-    if raw is None:
+    text = b"null" if raw is None else bytes(raw)
+    if text == b"null":
         return ()
-    text = bytes(raw)
     if text.count(b"{") > _MOST_BRACES or text.count(b",") > _MOST_COMMAS:
         return (None,)
     try:
