@@ -205,7 +205,8 @@ class StoreError(Exception):
 class PlanRequest:
     """A chat request to be planned: its body, its sender, and the deployment that it goes to. ``assembled`` is set if
     the body was assembled from structured context. ``inset`` are the operator's texts around the newest user message.
-    ``repeats_texts``: earlier turns may be sent again with their texts."""
+    ``repeats_texts``: earlier turns may be sent again with their texts. Without ``has_body`` the plan only tells its
+    changes, and its body stays the original."""
 
     parsed: ParsedBody
     deployment: Deployment
@@ -215,6 +216,7 @@ class PlanRequest:
     assembled: AssembledChat | None = None
     inset: Inset = Inset()
     repeats_texts: bool = True
+    has_body: bool = True
 
 
 class Planner(Protocol):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
+from operator import is_
 from typing import Any
 
 import orjson
@@ -12,6 +13,7 @@ from proxy.inside.incoming import StoodDown
 from proxy.ports import Headers
 from proxy.upstream.litellm_.library import Route, mapping
 
+_ASKS_USAGE = frozenset({"stream_options"})
 _PLAIN = frozenset({str, int, bool, type(None)})
 
 
@@ -37,15 +39,22 @@ class Rewriting:
 
 def rewriting(
     arguments: Mapping[str, Any], changes: BodyChanges, headers: Headers, route: Callable[[], Route]
-) -> Rewriting:
-    """The change with which LiteLLM sends the plan in place of the request. ``headers`` are sent with it. A field that
-    LiteLLM would refuse for the provider goes into ``extra_body``; if the provider has no ``extra_body``, the field is
-    left out. Raises StoodDown if a value of the caller differs from its JSON (such as a number that is not finite, or a
-    member's name that is no text): then nothing is changed."""
-    before = changes.parsed.members
+) -> Rewriting | None:
+    """The change with which LiteLLM sends the plan in place of the request; None if the plan changes nothing but how
+    usage is asked for. ``headers`` are sent with the change. A field that LiteLLM would refuse for the provider goes
+    into ``extra_body``; if the provider has no ``extra_body``, the field is left out. Raises StoodDown if a value of
+    the caller differs from its JSON (such as a number that is not finite, or a member's name that is no text): then
+    nothing is changed."""
+    before, given = changes.parsed.members, arguments["messages"]
     new = {name: raw for name, raw in changes.members.items() if raw is not None and name != "model"}
     changed = {name: _value(raw) for name, raw in new.items() if name not in before or raw != bytes(before[name])}
-    for name in changed.keys() & before.keys():
+    dropped = frozenset(name for name, raw in changes.members.items() if raw is None and name in before)
+    messages = _messages(given, changes)
+    if messages is not given:
+        changed["messages"] = messages
+    if changed.keys() <= _ASKS_USAGE and not dropped:
+        return None
+    for name in changed.keys() & before.keys() - {"messages"}:
         _check_plain(arguments[name])
     added = changed.keys() - before.keys()
     found = route() if added else None
@@ -55,18 +64,23 @@ def rewriting(
         changed["extra_body"] = {**beside, **mapping(arguments.get("extra_body"))}
     if headers:
         changed["extra_headers"] = {**dict(headers), **mapping(arguments.get("extra_headers"))}
-    if changes.changed or changes.messages is not None:
-        changed["messages"] = _messages(arguments["messages"], changes)
-    return Rewriting(changed, frozenset(name for name, raw in changes.members.items() if raw is None))
+    return Rewriting(changed, dropped)
 
 
-def _messages(given: Sequence[Any], changes: BodyChanges) -> list[Any]:
-    """The messages that are sent. Messages that are sent as they came are the caller's own objects."""
+def _messages(given: Sequence[Any], changes: BodyChanges) -> Sequence[Any]:
+    """The messages that are sent; ``given`` itself if these are all messages in their order. Messages that are sent as
+    they came are the caller's own objects."""
+    if changes.messages is None:
+        new = {i: _value(raw) for i, raw in changes.changed.items() if raw is not changes.came[i].raw}
+        for index in new:
+            _check_plain(given[index])
+        return [new.get(index, message) for index, message in enumerate(given)] if new else given
     own = {id(message.raw): one for message, one in zip(changes.came, given, strict=True)}
-    sent = changes.sent()
+    sent = changes.messages
     for left_out in own.keys() - set(map(id, sent)):
         _check_plain(own[left_out])
-    return [own[id(raw)] if id(raw) in own else _value(raw) for raw in sent]
+    found = [own[id(raw)] if id(raw) in own else _value(raw) for raw in sent]
+    return given if len(found) == len(given) and all(map(is_, found, given)) else found
 
 
 def _value(raw: bytes) -> Any:

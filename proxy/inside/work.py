@@ -154,8 +154,8 @@ class Work:
             raise StoodDown("share-of-time")
         parsed = await self.aside.run_large(len(body), self.ports.planner.parse, body)
         mode, principal = mode_of(arguments, deployment.mode), principal_of(arguments)
-        plan = await self.ports.planner.plan(PlanRequest(parsed, deployment, principal, mode, now))
-        done = await self._carried_out(arguments, plan, deployment) if plan.changes is not None else None
+        plan = await self.ports.planner.plan(PlanRequest(parsed, deployment, principal, mode, now, has_body=False))
+        done = await self._carried_out(arguments, plan, deployment)
         metadata, call_id = mapping(arguments.get("metadata")), str(arguments.get("litellm_call_id") or "")
         exchange = Exchange(
             Arrival("POST", _PATH, now, size=len(body), is_chat=True, named=named_by([(ID_HEADER, call_id)], ())),
@@ -173,11 +173,14 @@ class Work:
         self._begin(call_id, arguments, exchange, plan, done)
         return done.applied(arguments) if done is not None else None
 
-    async def _carried_out(self, arguments: Mapping[str, Any], plan: Plan, deployment: Deployment) -> Rewriting:
-        key = self.host.cache_key(arguments)
-        assert plan.changes is not None
-        route = partial(self.host.route, deployment)
-        done = await self.aside.run_large(len(plan.body), rewriting, arguments, plan.changes, plan.headers, route)
+    async def _carried_out(self, arguments: Mapping[str, Any], plan: Plan, deployment: Deployment) -> Rewriting | None:
+        """The plan as a change of the arguments; None if the request is sent as it came."""
+        if plan.changes is None:
+            return None
+        key, route = self.host.cache_key(arguments), partial(self.host.route, deployment)
+        done = await self.aside.run_large(len(plan.original), rewriting, arguments, plan.changes, plan.headers, route)
+        if done is None:
+            return None
         if key is not None:
             done = replace(done, changed={**done.changed, "cache_key": key})
         return replace(done, dropped=done.dropped | {_POINTS}) if self.replaces_points else done

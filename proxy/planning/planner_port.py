@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from proxy.aside import Aside
 from proxy.core.modes import Mode
@@ -112,7 +113,7 @@ class Planning:
         if request.assembled is not None and self._structured is not None:
             plan = await self._plan_assembled(request.assembled, request, route)
         else:
-            plan = await self._plan(parsed, route, mode, now)
+            plan = await self._plan(parsed, route, mode, now, has_body=request.has_body)
         if plan.reason is Reason.MARKS_WITHOUT_PROFILE:
             self._advise(request.deployment)
         if plan.surprise is not None:
@@ -140,7 +141,7 @@ class Planning:
         """The parsed body. A large body is parsed beside the event loop."""
         return await self._aside.run_large(len(body), self.parse, body)
 
-    async def _plan(self, parsed: ParsedBody, route: Route, mode: Mode, now: float) -> Plan:
+    async def _plan(self, parsed: ParsedBody, route: Route, mode: Mode, now: float, *, has_body: bool = True) -> Plan:
         with suppress_and_log("planner.read_ahead"):
             await read_ahead(self.pure.reader, self._aside, parsed)
         incoming = self.pure.read(parsed, route, mode, now)
@@ -152,7 +153,9 @@ class Planning:
                 lookup = self.pure.state_lookup(incoming)
                 await self.state.recall(route.scope, lookup, now, len(parsed.body))
         plan = self.pure.decide(incoming, lookup)
-        return plan if plan.write is None else await self._aside.run_large(len(plan.original), plan.written)
+        if plan.write is None:
+            return plan
+        return await self._aside.run_large(len(plan.original), partial(plan.written, has_body=has_body))
 
     def _advise(self, deployment: Deployment) -> None:
         """Log once for each entry of the model list what would help its clients."""

@@ -61,8 +61,8 @@ class Plan:
     returns the moves of pieces that the planner does not track itself. ``edits`` says how many messages or panels were
     edited because a client asked for it, by the reason. ``contents`` measures what the request consists of, if it was
     assembled from structured context; any thread may call it. ``changes`` are the changes that lead from the client's
-    request to ``body``; None if these are only the edits that every mode allows. ``surprise`` is an internal error of
-    the proxy that was contained.
+    request to ``body``; None if these can only be the edits that every mode allows. ``surprise`` is an internal error
+    of the proxy that was contained.
     """
 
     body: bytes
@@ -87,15 +87,14 @@ class Plan:
     changes: BodyChanges | None = field(default=None, compare=False, repr=False)
     write: Callable[[], BodyChanges] | None = field(default=None, compare=False, repr=False)
 
-    def written(self) -> "Plan":
-        """The plan with its body. This changes no other state, so another thread may call it."""
+    def written(self, *, has_body: bool = True) -> "Plan":
+        """The plan with its changes, and with its body if it ``has_body``. This changes no other state, so another
+        thread may call it."""
         if self.write is None:
             return self
         try:
             changes = self.write()
-            if (body := changes.body()) == self.original:
-                return replace(self, write=None)
-            return replace(self, body=body, changes=changes, write=None)
+            return replace(self, body=changes.body() if has_body else self.body, changes=changes, write=None)
         except Exception as error:  # noqa: BLE001 - fidelity rule 7: caching never fails a request
             return as_it_came(self.original, self.mode, error)
 

@@ -11,8 +11,9 @@ from proxy.core.wire.json_body import Patch
 @dataclass(frozen=True, slots=True)
 class BodyChanges:
     """The changes of a body whose messages have been read. ``members`` are top-level members with their new values;
-    None leaves a member out. ``messages`` are all messages that are sent, in their order, or None if the client's
-    messages are sent in the client's order. Then ``changed`` are those that are written anew, by their index."""
+    None leaves a member out. ``messages`` are all messages that are sent, in their order; those that are sent as they
+    came are the same objects as in ``came``. None: the client's messages are sent in the client's order, and
+    ``changed`` are those that are written anew, by their index."""
 
     parsed: ParsedBody
     members: Mapping[str, bytes | None]
@@ -25,18 +26,14 @@ class BodyChanges:
         assert self.parsed.read_messages is not None
         return self.parsed.read_messages
 
-    def sent(self) -> Sequence[bytes]:
-        """All messages that are sent. Those that are sent as they came are the same objects as in ``came``."""
-        if self.messages is not None:
-            return self.messages
-        return [self.changed.get(index, message.raw) for index, message in enumerate(self.came)]
-
     def body(self) -> bytes:
         """The body with these changes. Everything else stays as the client sent it."""
-        request = self.parsed.chat()
-        if self.messages is None and (not self.changed or request.span is not None):
+        request, messages = self.parsed.chat(), self.messages
+        if messages is None and (not self.changed or request.span is not None):
             return request.edited(self.members, self._patches())
-        return request.edited({**self.members, "messages": b"[" + b",".join(self.sent()) + b"]"})
+        if messages is None:
+            messages = [self.changed.get(index, message.raw) for index, message in enumerate(self.came)]
+        return request.edited({**self.members, "messages": b"[" + b",".join(messages) + b"]"})
 
     def _patches(self) -> list[Patch]:
         """The changed messages, each with its start and end in the client's body."""

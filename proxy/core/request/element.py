@@ -58,7 +58,7 @@ class Element(Struct, frozen=True):
 # If a client trims its history, a message stands at another place in each request.
 _MAX_PLACES = 4
 # Each request of a session asks for the digests of the same pieces.
-_MOST_DIGESTS = 4096
+_MOST_DIGESTS = 512
 
 
 def message_element(message: Message, index: int, key: str = "turn") -> Element:

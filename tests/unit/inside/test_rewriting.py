@@ -33,14 +33,19 @@ def changes(came: dict[str, Any], planned: dict[str, Any]) -> BodyChanges:
     return BodyChanges(parsed, {**members, **gone}, messages=sent)
 
 
-def rewritten(given: dict[str, Any], planned: dict[str, Any], route: Route = ROUTE, headers: Headers = ()) -> Rewriting:
-    return rewriting(given, changes(given, planned), headers, lambda: route)
+def rewritten(given: dict[str, Any], planned: BodyChanges, route: Route = ROUTE, headers: Headers = ()) -> Rewriting:
+    done = rewriting(given, planned, headers, lambda: route)
+    assert done is not None
+    return done
 
 
 @given(MESSAGES, MESSAGES)
 def test_it_is_applied_and_undone_without_touching_anything_else(came: list[Any], planned: list[Any]) -> None:
     given = {"model": "m", "messages": came, "temperature": 1}
-    done = rewritten(given, {**given, "messages": planned})
+    done = rewriting(given, changes(given, {**given, "messages": planned}), (), lambda: ROUTE)
+    if done is None:
+        assert came == planned
+        return
     going = done.applied(given)
     assert going["messages"] == planned
     assert going["temperature"] is given["temperature"]
@@ -51,17 +56,17 @@ def test_fields_that_litellm_would_refuse_go_beside_and_the_callers_own_count_fo
     came = {"model": "m", "messages": [MESSAGE]}
     given = {**came, "extra_body": {"prompt_cache_key": "mine"}, "extra_headers": {"x-a": "mine"}}
     planned = changes(came, {**came, "prompt_cache_key": "ours", "session_id": "ours"})
-    going = rewriting(given, planned, (("x-a", "ours"), ("x-b", "ours")), lambda: ROUTE).applied(given)
+    going = rewritten(given, planned, headers=(("x-a", "ours"), ("x-b", "ours"))).applied(given)
     assert going["extra_body"] == {"prompt_cache_key": "mine", "session_id": "ours"}
     assert going["extra_headers"] == {"x-a": "mine", "x-b": "ours"}
     assert given["extra_body"] == {"prompt_cache_key": "mine"}
     closed = Route("bedrock", frozenset(), extra_body=False, owned=frozenset())
-    assert "extra_body" not in rewriting(came, planned, (), lambda: closed).changed
+    assert "extra_body" not in rewritten(came, planned, closed).changed
 
 
 def test_what_a_plan_leaves_out_is_left_out() -> None:
     given = {"model": "m", "messages": [MESSAGE], "cache_control": {"type": "ephemeral"}}
-    done = rewritten(given, {"model": "m", "messages": [MESSAGE]})
+    done = rewritten(given, changes(given, {"model": "m", "messages": [MESSAGE]}))
     assert done.applied(given) == {"model": "m", "messages": [MESSAGE]}
     assert done.undone(done.applied(given), given) == given
 
@@ -80,7 +85,28 @@ def test_what_json_does_not_give_back_as_it_was_is_not_exchanged(extra: Any) -> 
     given = {"model": "m", "messages": [{**MESSAGE, "extra": extra}]}
     planned = changes(given, {"model": "m", "messages": [MESSAGE]})
     if orjson.loads(planned.parsed.body) == given:
-        assert rewriting(given, planned, (), lambda: ROUTE).applied(given)["messages"] == [MESSAGE]
+        assert rewritten(given, planned).applied(given)["messages"] == [MESSAGE]
     else:
         with pytest.raises(StoodDown):
-            rewriting(given, planned, (), lambda: ROUTE)
+            rewritten(given, planned)
+
+
+@given(MESSAGES, st.data())
+def test_messages_that_keep_their_places_are_the_callers_own(came: list[Any], data: st.DataObject) -> None:
+    given = {"model": "m", "messages": came}
+    parsed = changes(given, given).parsed
+    marked = data.draw(st.sets(st.integers(0, len(came) - 1)))
+    changed = {index: orjson.dumps({**came[index], "marked": index}) for index in marked}
+    done = rewriting(given, BodyChanges(parsed, {}, changed), (), lambda: ROUTE)
+    if not marked:
+        assert done is None
+        return
+    assert done is not None
+    for index, message in enumerate(done.applied(given)["messages"]):
+        assert message is came[index] if index not in marked else message == {**came[index], "marked": index}
+
+
+def test_a_plan_that_only_asks_for_usage_changes_nothing() -> None:
+    given = {"model": "m", "messages": [MESSAGE], "stream": True}
+    planned = {**given, "stream_options": {"include_usage": True}}
+    assert rewriting(given, changes(given, planned), (), lambda: ROUTE) is None
