@@ -2,7 +2,6 @@
 many times, thousands of small things of every kind, deep nesting, and texts that are hard to parse."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -21,13 +20,16 @@ _NESTS = (
 _FEWEST_TERMS = {"chunk_messages": 1, "chunk_tokens": 1, "keep_messages": 1, "keep_tokens": 1}
 
 
-@dataclass(frozen=True, slots=True)
 class Unfolding:
     """``bodies`` are the requests of one conversation, in their order. Texts that a later one names by their digests
     stand in an earlier one."""
 
-    kind: str
-    bodies: Sequence[bytes] = field(repr=False)
+    def __init__(self, kind: str, bodies: Sequence[bytes]) -> None:
+        self.kind, self.bodies = kind, bodies
+
+    def __repr__(self) -> str:
+        """Short: Hypothesis would print all fields of a dataclass, and warn that they are too long."""
+        return f"Unfolding({self.kind!r}, {[len(body) for body in self.bodies]} bytes)"
 
 
 def body(section: object, messages: Sequence[object] = ({"role": "user", "content": "go on"},)) -> bytes:
