@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from proxy.inside import Callback, Work
 from proxy.inside.incoming import StandDownReason
 from tests.examples import examples
+from tests.fidelity.chats import File
 from tests.fidelity.checker import check
 from tests.fidelity.strategies import Body, sessions
 from tests.inside import (
@@ -30,6 +31,7 @@ from tests.inside import (
     stand_downs,
     texts,
 )
+from tests.talk import assistant, lines, shown, system, user
 
 CHAT = SimpleNamespace(value="acompletion")
 
@@ -203,6 +205,22 @@ async def test_a_refused_layout_is_barred_and_one_that_is_too_long_is_not() -> N
         assert await asyncio.create_task(refused(1, words, error))
         going = await alone(callback, call(long_messages(2), f"again {words}", metadata=of_key(words)))
         assert is_marked(going) is not is_barred
+
+
+@on_loop
+@pytest.mark.parametrize("mode", ["tier", "mark", "observe", "passthrough"])
+async def test_what_stands_in_front_of_signed_thinking_goes_out_as_it_did_in_every_mode(mode: str) -> None:
+    callback = Callback(MadeHost())
+    files, edited = [File("a.py", lines(400, "a")), File("b.py", lines(400, "b"))], File("b.py", lines(401, "b"))
+    first = [system(lines(400, "rule")), *shown(*files), user("q")]
+    thought = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
+    turns = [assistant("Hm.", thinking_blocks=[thought]), user("go on")]
+    await alone(callback, call([first[0], *shown(edited, files[0]), user("before")], "a"))
+    front = texts((await alone(callback, call(first, "b")))["messages"])
+    assert front != texts(first)
+    headers = {"user-agent": "sdk", "x-stratiform-mode": mode}
+    request = call([*first, *turns], "c", proxy_server_request={"headers": headers})
+    assert texts((await alone(callback, request))["messages"]) == front + texts(turns)
 
 
 @on_loop
