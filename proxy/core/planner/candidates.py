@@ -1,7 +1,7 @@
 """The candidates for one request, priced on the shadow cache, and the choice of the cheapest one."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice, takewhile
 from operator import eq, mul, neg, sub, truth
@@ -229,22 +229,14 @@ class CandidateInputs:
 @dataclass(frozen=True, slots=True)
 class _Challenger:
     """A layout that may be cheaper than the client's own, with ``pricing`` to judge it. The provider holds no entry of
-    it from the position ``behind`` on."""
+    it from the position ``behind`` on. ``read`` looks it up in the cache."""
 
     pricing: Pricing
     layout: Layout
     survival: Sequence[float]
     behind: int
     reason: Reason
-    known: Candidate | None = None
-
-    def least_score(self) -> float:
-        return self.pricing.least_score(self.layout, self.survival, self.behind)
-
-    def read(self) -> Candidate:
-        if self.known is not None:
-            return self.known
-        return self.pricing.read(self.layout, survival=self.survival)
+    read: Callable[[], Candidate]
 
 
 def choose(inputs: CandidateInputs, natural: Candidate, pricing: Pricing, *, may_order: bool, policy: str) -> Choice:
@@ -259,13 +251,13 @@ def choose(inputs: CandidateInputs, natural: Candidate, pricing: Pricing, *, may
     best, best_rank, is_held_back, kept = own, -1, False, {} if may_order else own_marks
     challengers = list(_challengers(inputs, natural, pricing, may_order=may_order, policy=policy))
     # A single challenger is searched in any case, so it needs no bound.
-    bounds = [one.least_score() for one in challengers] if len(challengers) > 1 else [_NEVER]
+    many = challengers if len(challengers) > 1 else []
+    bounds = [one.pricing.least_score(one.layout, one.survival, one.behind) for one in many] or [_NEVER]
     for rank in sorted(range(len(challengers)), key=bounds.__getitem__):
         if bounds[rank] > best.score:
             break
         one = challengers[rank]
-        candidate = one.read()
-        choice = one.pricing.best_marks(candidate, one.reason, kept, len(kept))
+        choice = one.pricing.best_marks(one.read(), one.reason, kept, len(kept))
         is_cheaper = (choice.score, rank) < (best.score, best_rank)
         if is_cheaper and pricing.is_allowed(choice, own):
             best, best_rank = choice, rank
@@ -298,12 +290,16 @@ def _challengers(
             seen.add(name)
             layout = Layout(inputs.seed, order, base or own)
             behind = layout.last_position(_shared(name, sent) - 1) + 1
-            yield _Challenger(pricing, layout, pricing.forecast.positions(layout), behind, reason)
+            survival = pricing.forecast.positions(layout)
+            yield _Challenger(
+                pricing, layout, survival, behind, reason, partial(pricing.read, layout, survival=survival)
+            )
 
 
 def _read(pricing: Pricing, candidate: Candidate, reason: Reason) -> _Challenger:
     held = candidate.held
-    return _Challenger(pricing, candidate.layout, candidate.survival, held[-1] + 1 if held else 0, reason, candidate)
+    behind = held[-1] + 1 if held else 0
+    return _Challenger(pricing, candidate.layout, candidate.survival, behind, reason, lambda: candidate)
 
 
 def _sent(inputs: CandidateInputs, natural: Candidate) -> list[tuple[bytes, ...]]:
