@@ -1,0 +1,28 @@
+"""Orders that are not looked up in the cache would not have been sent."""
+
+import json
+from dataclasses import replace
+from unittest.mock import patch
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from proxy.core.planner import candidates
+from proxy.core.providers import PROFILES
+from tests.examples import examples
+from tests.property.conversations import Step, conversations
+from tests.talk import Talk
+
+QUIRKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+
+
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=QUIRKS)
+@given(conversations(least=3), st.sampled_from(["anthropic", "minimax", "qwen"]))
+def test_a_bound_by_what_was_sent_before_leaves_out_nothing_that_would_win(steps: list[Step], name: str) -> None:
+    profile = replace(PROFILES[name], min_tokens=1)
+    bounded, unbounded = Talk(profile=profile), Talk(profile=profile)
+    for step in steps:
+        plan = bounded.send(step.body, after_s=step.after_s)
+        with patch.object(candidates, "_shared", lambda *_: 1 << 30):  # as if all of an order might be held
+            other = unbounded.send(step.body, after_s=step.after_s)
+        assert json.loads(plan.body) == json.loads(other.body)
