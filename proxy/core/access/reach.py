@@ -12,6 +12,7 @@ not understood. Pure.
 import json
 import re
 from collections.abc import Mapping, Sequence
+from urllib.parse import unquote_to_bytes
 
 from msgspec import Raw
 
@@ -128,7 +129,6 @@ _TOOL_CHANGES = ("tool-changes", "inline-tools")
 _MOST_MODELS = 32
 _MOST_BYTES = 1 << 20
 _SHOWN_CHARS = 64
-_ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +305,6 @@ def _read_headers(headers: Headers, found: _Found) -> None:
 
 def _decoded(text: str) -> str | None:
     try:
-        raw = text.replace("+", " ").encode("latin-1")
-        return _ESCAPE.sub(lambda found: bytes((int(found[1], 16),)), raw).decode()
-    except (UnicodeDecodeError, UnicodeEncodeError):
+        return unquote_to_bytes(text.replace("+", " ").encode("latin-1")).decode()
+    except UnicodeError:
         return None

@@ -13,6 +13,7 @@ https://ai.google.dev/api/generate-content.
 import re
 import unicodedata
 from itertools import takewhile
+from urllib.parse import unquote_to_bytes
 
 from proxy.core.value import dataclass
 from proxy.errors import NotFound
@@ -24,7 +25,6 @@ NAME_MODELS = frozenset({"models", "model", "engines", "deployments"})
 # Segments that gateways and providers put in front of the paths that they share.
 _FRONTS = frozenset({"v1", "v1beta", "v1beta1", "v2", "api", "openai", "beta"})
 _RAW = re.compile(r"(?:/(?:[!$&-.0-\[\]^_`a-z{|}~]|%[0-9A-Fa-f]{2})*+)++")
-_ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
 # Delimiters of paths, queries and fragments, and characters that some servers read as one of them.
 _DELIMITERS = frozenset("\\%;?#")
 
@@ -70,11 +70,8 @@ def _read(raw: str) -> Path:
 
 
 def _decoded(segment: str) -> str:
-    if "%" not in segment:
-        return segment
-    plain = _ESCAPE.sub(lambda found: bytes((int(found[1], 16),)), segment.encode("ascii"))
     try:
-        return plain.decode()
+        return unquote_to_bytes(segment).decode()
     except UnicodeDecodeError as error:
         raise _invalid("it is not UTF-8") from error
 
