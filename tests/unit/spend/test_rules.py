@@ -44,8 +44,8 @@ def test_all_names_behind_a_wildcard_share_the_limits_of_their_deployment() -> N
 
 
 def test_nobody_is_limited_without_a_rule() -> None:
-    assert limit_resolver().rules(ALICE, MODEL) == ()
-    assert limit_resolver(BudgetRecord("b", "blue", hard=1)).rules(ALICE, MODEL) == ()
+    assert not limit_resolver().rules(ALICE, MODEL)
+    assert not limit_resolver(BudgetRecord("b", "blue", hard=1)).rules(ALICE, MODEL)
 
 
 @for_every(
