@@ -12,11 +12,10 @@ not understood. Pure.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from urllib.parse import unquote_to_bytes
 
 from msgspec import Raw
 
-from proxy.core.account.paths import VERBS, Path, asking_path, is_body_path
+from proxy.core.account.paths import VERBS, Path, asking_path, is_body_path, percent_decoded
 from proxy.core.request.wants import small_object
 from proxy.core.value import dataclass, field
 from proxy.core.wire.json_body import Unreadable, elements
@@ -305,6 +304,6 @@ def _read_headers(headers: Headers, found: _Found) -> None:
 
 def _decoded(text: str) -> str | None:
     try:
-        return unquote_to_bytes(text.replace("+", " ").encode("latin-1")).decode()
+        return percent_decoded(text.replace("+", " ").encode("latin-1"))
     except UnicodeError:
         return None

@@ -13,7 +13,6 @@ https://ai.google.dev/api/generate-content.
 import re
 import unicodedata
 from itertools import takewhile
-from urllib.parse import unquote_to_bytes
 
 from proxy.core.value import dataclass
 from proxy.errors import NotFound
@@ -25,6 +24,7 @@ NAME_MODELS = frozenset({"models", "model", "engines", "deployments"})
 # Segments that gateways and providers put in front of the paths that they share.
 _FRONTS = frozenset({"v1", "v1beta", "v1beta1", "v2", "api", "openai", "beta"})
 _RAW = re.compile(r"(?:/(?:[!$&-.0-\[\]^_`a-z{|}~]|%[0-9A-Fa-f]{2})*+)++")
+_ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
 # Delimiters of paths, queries and fragments, and characters that some servers read as one of them.
 _DELIMITERS = frozenset("\\%;?#")
 
@@ -69,9 +69,14 @@ def _read(raw: str) -> Path:
     return Path(kept, tuple(segment.lower() for segment in kept), skipped)
 
 
+def percent_decoded(text: bytes) -> str:
+    """The text with every escape replaced by its byte. Raises UnicodeDecodeError."""
+    return _ESCAPE.sub(lambda found: bytes((int(found[1], 16),)), text).decode()
+
+
 def _decoded(segment: str) -> str:
     try:
-        return unquote_to_bytes(segment).decode()
+        return percent_decoded(segment.encode("ascii"))
     except UnicodeDecodeError as error:
         raise _invalid("it is not UTF-8") from error
 
