@@ -132,7 +132,8 @@ class ModelTable:
             name: _group(group, [deployment_of(entry, price_of) for entry in group]) for name, group in named.items()
         }
         self._by_id = _by_id(named.values(), self._exact)
-        self._wildcards = [(pattern, entries) for pattern, entries in sorted(self._patterns.items(), key=_specificity)]
+        # Longer patterns come first. Of equally long patterns, the pattern with fewer stars comes first.
+        self._wildcards = sorted(self._patterns.items(), key=lambda item: (-len(item[0]), item[0].count("*")))
         # Clients choose the names that match a wildcard, so only a bounded number of them is remembered.
         self._matched: LastUsed[str, Levels] = LastUsed(_CACHED_NAMES)
 
@@ -309,12 +310,6 @@ def _by_id(groups: Iterable[Sequence[ListedModel]], exact: Mapping[str, Levels])
 
 def _numbered(name: str, number: int, size: int) -> str:
     return f"{name}#{number}" if size > 1 else name
-
-
-def _specificity(item: tuple[str, list[ListedModel]]) -> tuple[int, int]:
-    """A sort key: longer patterns come first; of equally long patterns, the pattern with fewer stars comes first."""
-    pattern, _ = item
-    return -len(pattern), pattern.count("*")
 
 
 def _substituted(model: str, name: str, parts: Sequence[str]) -> str:

@@ -179,16 +179,17 @@ def checked_prompt(prompt: Prompt) -> Prompt:
     seen: set[str] = set()
     for index, variable in enumerate(prompt.variables):
         where = f"{prompt.origin}: variables[{index}]"
-        if _NAME.fullmatch(variable.name) is None:
-            raise PromptFileError(f"{where}: name: must be a name of letters, digits and _ that a template can use")
-        if variable.name in ROOTS:
-            raise PromptFileError(f"{where}: name: '{variable.name}' is a root of the context")
-        if variable.name in seen:
-            raise PromptFileError(f"{where}: name: '{variable.name}' stands twice")
-        if not is_json(variable.default):
-            raise PromptFileError(f"{where}: default: {_NO_JSON}")
-        if variable.source and variable.source.partition(".")[0] not in ROOTS:
-            raise PromptFileError(f"{where}: source: must begin with one of {', '.join(ROOTS)}")
+        name, source = variable.name, variable.source
+        mistakes = {
+            "name: must be a name of letters, digits and _ that a template can use": _NAME.fullmatch(name) is None,
+            f"name: '{name}' is a root of the context": name in ROOTS,
+            f"name: '{name}' stands twice": name in seen,
+            f"default: {_NO_JSON}": not is_json(variable.default),
+            f"source: must begin with one of {', '.join(ROOTS)}": source and source.partition(".")[0] not in ROOTS,
+        }
+        for what, is_made in mistakes.items():
+            if is_made:
+                raise PromptFileError(f"{where}: {what}")
         seen.add(variable.name)
     for index, condition in enumerate(prompt.conditions):
         if not is_json(condition.value):

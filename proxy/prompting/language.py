@@ -239,19 +239,19 @@ def check(tree: nodes.Template, environment: PromptEnvironment) -> None:
 
 def _check_node(node: nodes.Node, environment: PromptEnvironment) -> None:
     where = f"line {node.lineno}: " if node.lineno else ""
-    if type(node) not in _ALLOWED:
-        raise RenderError(f"{where}'{type(node).__name__.lower()}' is not available in prompts")
-    if getattr(node, "dyn_args", None) or getattr(node, "dyn_kwargs", None):
-        raise RenderError(f"{where}* and ** are not available in calls")
-    # Jinja notices missing filters and tests only when their branch is rendered.
-    if isinstance(node, nodes.Filter) and node.name not in environment.filters:
-        raise RenderError(f"{where}there is no filter '{node.name}'")
-    if isinstance(node, nodes.Test) and node.name not in environment.tests:
-        raise RenderError(f"{where}there is no test '{node.name}'")
-    if isinstance(node, nodes.For) and node.recursive:
-        raise RenderError(f"{where}recursive loops are not available in prompts")
-    if isinstance(node, nodes.Name) and node.ctx != "load" and node.name in GLOBALS:
-        raise RenderError(f"{where}'{node.name}' cannot be set")
+    name = getattr(node, "name", None)
+    mistakes = {
+        f"'{type(node).__name__.lower()}' is not available in prompts": type(node) not in _ALLOWED,
+        "* and ** are not available in calls": getattr(node, "dyn_args", None) or getattr(node, "dyn_kwargs", None),
+        # Jinja notices missing filters and tests only when their branch is rendered.
+        f"there is no filter '{name}'": isinstance(node, nodes.Filter) and name not in environment.filters,
+        f"there is no test '{name}'": isinstance(node, nodes.Test) and name not in environment.tests,
+        "recursive loops are not available in prompts": isinstance(node, nodes.For) and node.recursive,
+        f"'{name}' cannot be set": isinstance(node, nodes.Name) and node.ctx != "load" and name in GLOBALS,
+    }
+    for what, is_made in mistakes.items():
+        if is_made:
+            raise RenderError(f"{where}{what}")
 
 
 def counted(node: nodes.Node) -> int:

@@ -101,10 +101,8 @@ class Templates:
                 raise RenderError(f"{prompt.origin or prompt.id}: {in_file(error, prompt)}") from error
 
     def render(self, prompt: Prompt, context: PromptContext, variables: Mapping[str, Json]) -> str:
-        """The text of a prompt. The values of the context and of the prompt's own variables are texts and never
-        templates. Raises RenderError."""
-        if prompt.is_literal:
-            return prompt.text
+        """The text of a prompt that is not literal. The values of the context and of the prompt's own variables are
+        texts and never templates. Raises RenderError."""
         template, _ = self._compiled.get(prompt.text) or compiled(prompt.text)
         try:
             rendering = template.new_context({**variables, **context, WORK: Work(self.fragments)})

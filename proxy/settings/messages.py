@@ -108,7 +108,8 @@ class Mistakes:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self._unsure: set[str] = set()
+        # The lists from which a value was taken out: places in them are not those of the file any more.
+        self.unsure: set[str] = set()
 
     def add(self, lines: Iterable[str]) -> None:
         """Add the lines of one check, except those that follow from lines of earlier checks."""
@@ -116,7 +117,7 @@ class Mistakes:
 
     def cover(self, line: str) -> bool:
         """Whether a line says nothing new: its path, or a path above or below it, was reported already."""
-        path, known = path_of(line), [*map(path_of, self.lines), *self._unsure]
+        path, known = path_of(line), [*map(path_of, self.lines), *self.unsure]
         return any(_holds(path, other) or _holds(other, path) for other in known)
 
     @contextmanager
@@ -125,9 +126,6 @@ class Mistakes:
             yield
         except ConfigError as error:
             self.add(error.problems)
-
-    def doubt(self, path: str) -> None:
-        self._unsure.add(path)
 
 
 def path_of(line: str) -> str:
@@ -184,7 +182,7 @@ def _take_out(rest: dict[str, Any], steps: Location, mistakes: Mistakes) -> None
     else:
         del holder[steps[-1]]
         if isinstance(holder, list):
-            mistakes.doubt(path)
+            mistakes.unsure.add(path)
 
 
 @dataclass(frozen=True, slots=True)

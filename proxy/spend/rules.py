@@ -30,8 +30,7 @@ class LimitResolver:
 
     def rules(self, principal: Principal, deployment: Deployment) -> Sequence[Rule]:
         """The rate limits of key and team, then every budget that holds."""
-        if not (budgets := self._directory.snapshot.budgets_of(principal.team)) and not principal.rates:
-            return ()
+        budgets = self._directory.snapshot.budgets_of(principal.team)
         found = (budget_rule(budget, principal, deployment.name, self._webhook) for budget in budgets)
         return [*_rate_rules(principal), *(rule for rule in found if rule is not None)]
 

@@ -29,8 +29,6 @@ from proxy.telemetry.metrics import Metrics
 
 LEASE_S = 60.0
 """How long a reservation lasts without being renewed."""
-_TIMEOUT_S = 2.0
-_RETRY_S = 0.5
 # A store that does not answer counts as away after the time-out. The ping that confirms it takes this share of the
 # time.
 _PING_SHARE = 0.25
@@ -46,8 +44,8 @@ class StoreTimes:
     before a store that failed is asked again."""
 
     lease_s: float = LEASE_S
-    timeout_s: float = _TIMEOUT_S
-    retry_s: float = _RETRY_S
+    timeout_s: float = 2.0
+    retry_s: float = 0.5
 
 
 _TIMES = StoreTimes()

@@ -37,6 +37,7 @@ NONE = "none"
 
 _BYTES_PER_TOKEN = 4
 _ERROR_KINDS = {"upstream_timeout": "timeout", "circuit_open": "circuit-open", "upstream_loading": "loading"}
+_STATUS_KINDS = {429: "rate-limited", 401: "unauthorized", 403: "unauthorized"}
 _STATUS = {
     ExchangeOutcome.HUNG_UP: 499,
     ExchangeOutcome.BROKEN: 502,
@@ -315,15 +316,10 @@ def _visible_tokens(exchange: Exchange, outcome: Outcome) -> int:
 
 def error_kind(exchange: Exchange) -> str:
     """The kind of an upstream failure, one of the fixed values of ``upstream_errors_total``."""
+    answer = exchange.answer
     if exchange.ending is ExchangeOutcome.BROKEN:
-        if exchange.answer.error_code in _ERROR_KINDS:
-            return _ERROR_KINDS[exchange.answer.error_code]
-        return "unavailable" if exchange.answer.first_byte_s is None else "broken-off"
-    if exchange.answer.status == 429:
-        return "rate-limited"
-    if exchange.answer.status in (401, 403):
-        return "unauthorized"
-    return "rejected" if exchange.answer.status < 500 else "server-error"
+        return _ERROR_KINDS.get(answer.error_code, "unavailable" if answer.first_byte_s is None else "broken-off")
+    return _STATUS_KINDS.get(answer.status, "rejected" if answer.status < 500 else "server-error")
 
 
 def _model(exchange: Exchange) -> str:

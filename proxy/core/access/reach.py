@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Raw
 
-from proxy.core.account.paths import VERBS, Path, asking_path, is_body_path
+from proxy.core.account.paths import VERBS, Path, asking_path, is_body_path, percent_decoded
 from proxy.core.request.wants import small_object
 from proxy.core.value import dataclass, field
 from proxy.core.wire.json_body import Unreadable, elements
@@ -128,7 +128,6 @@ _TOOL_CHANGES = ("tool-changes", "inline-tools")
 _MOST_MODELS = 32
 _MOST_BYTES = 1 << 20
 _SHOWN_CHARS = 64
-_ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +304,6 @@ def _read_headers(headers: Headers, found: _Found) -> None:
 
 def _decoded(text: str) -> str | None:
     try:
-        raw = text.replace("+", " ").encode("latin-1")
-        return _ESCAPE.sub(lambda found: bytes((int(found[1], 16),)), raw).decode()
-    except (UnicodeDecodeError, UnicodeEncodeError):
+        return percent_decoded(text.replace("+", " ").encode("latin-1"))
+    except UnicodeError:
         return None

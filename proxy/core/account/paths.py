@@ -69,12 +69,14 @@ def _read(raw: str) -> Path:
     return Path(kept, tuple(segment.lower() for segment in kept), skipped)
 
 
+def percent_decoded(text: bytes) -> str:
+    """The text with every escape replaced by its byte. Raises UnicodeDecodeError."""
+    return _ESCAPE.sub(lambda found: bytes((int(found[1], 16),)), text).decode()
+
+
 def _decoded(segment: str) -> str:
-    if "%" not in segment:
-        return segment
-    plain = _ESCAPE.sub(lambda found: bytes((int(found[1], 16),)), segment.encode("ascii"))
     try:
-        return plain.decode()
+        return percent_decoded(segment.encode("ascii"))
     except UnicodeDecodeError as error:
         raise _invalid("it is not UTF-8") from error
 

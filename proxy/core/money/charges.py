@@ -231,5 +231,4 @@ def _image_usd(price: Price) -> float | None:
 
 
 def _searches(model: str) -> bool:
-    name = model.lower()
-    return any(part in name for part in _SEARCHING)
+    return any(part in model.lower() for part in _SEARCHING)

@@ -122,8 +122,7 @@ def medium_of(part: Mapping[str, object], size_of: SizeOf) -> Medium:
     is_slot = not held or held[0] in _PICTURE_HOLDERS or held[0] == "file_id"
     # The holder decides the type of a part without a type. A holder that is null says nothing.
     is_named = _PICTURE_TYPE.search(named.lower()) is not None if named else not _PICTURE_HOLDERS.isdisjoint(held)
-    is_slot = is_slot and is_named
-    return _file(holder, carrier, is_slot, size_of)._replace(rest=rest)
+    return _file(holder, carrier, is_slot and is_named, size_of)._replace(rest=rest)
 
 
 def _file(holder: Mapping[str, object], carrier: str, is_slot: bool, size_of: SizeOf) -> Medium:

@@ -374,12 +374,8 @@ class PriceMap:
     def _find(self, names: tuple[str, ...]) -> Price | None:
         exact = ((table, name) for name in names for table in (self._overrides, self._entries))
         alike = ((self._entries, form) for name in names for form in forms(name))
-        for table, name in chain(exact, alike):
-            entry = table.get(name)
-            price = price_of(entry) if entry is not None else None
-            if price is not None:
-                return price
-        return None
+        found = (price_of(table[name]) for table, name in chain(exact, alike) if name in table)
+        return next((price for price in found if price is not None), None)
 
 
 def forms(name: str) -> Iterator[str]:

@@ -2,6 +2,7 @@
 the variables that a prompt names."""
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import orjson
@@ -19,10 +20,7 @@ _MOST_NUMBER = 2**63
 
 def merged(*contexts: Mapping[str, Mapping[str, Json]]) -> PromptContext:
     """The contexts, merged as by ``added``, with every root. A root that no context has is an empty object."""
-    together: Mapping[str, Mapping[str, Json]] = {root: {} for root in ROOTS}
-    for context in contexts:
-        together = added(together, context)
-    return together
+    return reduce(added, contexts, {root: {} for root in ROOTS})
 
 
 def added(context: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,13 +25,11 @@ def _is_impossible(field: str, conditions: Sequence[Condition]) -> bool:
     it."""
     own = [condition for condition in conditions if condition.field == field]
     inner = [condition for condition in conditions if condition.field.startswith(f"{field}.")]
-    is_needed = field in ROOTS or any(condition.operator != _ABSENT for condition in (*own, *inner))
-    if not is_needed:
+    if field not in ROOTS and all(condition.operator == _ABSENT for condition in (*own, *inner)):
         return False
     if any(condition.operator == _ABSENT for condition in own):
         return True
-    values = _values(own)
-    if values is not None:
+    if (values := _values(own)) is not None:
         return not any(_agrees(field, value, (*own, *inner)) for value in values)
     return _is_empty_range(field, own)
 

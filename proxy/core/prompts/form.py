@@ -27,7 +27,7 @@ from proxy.core.prompts.prompt import (
     Prompt,
 )
 from proxy.core.prompts.terms import FLAGS, ClientWish
-from proxy.core.wire.refusals import check_fields, decoded, fields_in, names_within, unknown_field
+from proxy.core.wire.refusals import check_fields, decoded, fields_in, invalid, names_within, unknown_field
 from proxy.errors import InvalidRequest
 
 NAME = "stratiform.prompts"
@@ -79,7 +79,7 @@ def read_wish(raw: Raw | bytes) -> ClientWish:
     ``MOST_FORM_BYTES``."""
     text = bytes(raw)
     if len(text) > MOST_FORM_BYTES:
-        raise InvalidRequest(f"'{NAME}' may have at most {MOST_FORM_BYTES} bytes", param=NAME, code="too_long")
+        raise invalid(NAME, f"may have at most {MOST_FORM_BYTES} bytes", "too_long")
     form = decoded(_DECODER, text, NAME, _CHOICES) or _WishJson()
     flags: dict[str, Any] = {name: flag for name in FLAGS if isinstance(flag := getattr(form, name), bool)}
     wish = ClientWish(
@@ -105,16 +105,14 @@ def checked_persona(name: str, param: str) -> str:
     """The name, after a check that a persona can have it. It follows ``persona:`` in an id, so that it may begin with
     any character of an id. Raises InvalidRequest that names ``param``."""
     if not _PERSONA.fullmatch(name):
-        message = f"'{param}' must be 1 to 128 letters, digits and . _ : / -"
-        raise InvalidRequest(message, param=param, code="invalid_value")
+        raise invalid(param, "must be 1 to 128 letters, digits and . _ : / -")
     return name
 
 
 def _context(text: bytes) -> Mapping[str, Mapping[str, Json]]:
     param = f"{NAME}.context"
     if len(text) > MOST_CONTEXT_BYTES:
-        message = f"'{param}' may have at most {MOST_CONTEXT_BYTES} bytes"
-        raise InvalidRequest(message, param=param, code="too_long")
+        raise invalid(param, f"may have at most {MOST_CONTEXT_BYTES} bytes", "too_long")
     context = (decoded(_CONTEXT_DECODER, text, param, _CHOICES) if text else None) or {}
     for root in context:
         if root not in ROOTS:
@@ -128,7 +126,7 @@ def _extras(found: Sequence[_ExtraJson]) -> tuple[Prompt, ...]:
     for number, each in enumerate(found):
         param = f"{NAME}.extra[{number}]"
         if not ID_PATTERN.fullmatch(each.id):
-            raise InvalidRequest(f"'{param}.id' must be {ID_RULE}", param=f"{param}.id", code="invalid_value")
+            raise invalid(f"{param}.id", f"must be {ID_RULE}")
         if each.id in extras:
             message = f"the id in '{param}.id' stands twice: each prompt has an id of its own"
             raise InvalidRequest(message, param=f"{param}.id", code="duplicate_id")
@@ -144,8 +142,7 @@ def _extras(found: Sequence[_ExtraJson]) -> tuple[Prompt, ...]:
             origin="the request",
         )
     if sum(one.operator == "matches" for extra in extras.values() for one in extra.conditions) > MOST_PATTERNS:
-        message = f"'{NAME}.extra' may have at most {MOST_PATTERNS} conditions with patterns"
-        raise InvalidRequest(message, param=f"{NAME}.extra", code="too_many_items")
+        raise invalid(f"{NAME}.extra", f"may have at most {MOST_PATTERNS} conditions with patterns", "too_many_items")
     return tuple(extras.values())
 
 
@@ -164,4 +161,4 @@ def _condition(found: _ConditionJson, param: str) -> Condition:
 
 def _check_bounds(context: Mapping[str, Mapping[str, Json]], param: str) -> None:
     if exceeded := exceeded_bound(context):
-        raise InvalidRequest(f"'{param}' is too large: it has {exceeded}", param=param, code="too_many_items")
+        raise invalid(param, f"is too large: it has {exceeded}", "too_many_items")

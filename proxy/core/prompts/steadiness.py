@@ -84,10 +84,8 @@ class Steadiness:
         return Seen(at_tail, changed, tuple(name for name in changed if counts[name].is_volatile))
 
     def _count(self, scope: str, prompt: str, *, is_change: bool) -> ChangeCount:
-        count = self._counts.find((scope, prompt))
-        if count is None:
-            count = ChangeCount()
-            self._counts.put((scope, prompt), count)
+        count = self._counts.get((scope, prompt)) or ChangeCount()
+        self._counts.put((scope, prompt), count)
         count.requests += 1
         count.changes += is_change
         return count

@@ -121,14 +121,11 @@ def client_terms(terms: PromptTerms, wish: ClientWish) -> PromptTerms:
     """The terms with the client's wishes. Raises Forbidden (``prompts_not_allowed``) for a wish that the terms do not
     allow. A client may always ask for what the terms already say."""
     asked = {name: value for name in _ASKED if (value := getattr(wish, name)) not in ("", None, getattr(terms, name))}
-    for name, value in asked.items():
-        if not _is_allowed(terms, name, value):
-            raise _refusal(name, wish)
-    if wish.extras and not terms.allowed.extras:
-        raise _refusal("extra", wish)
-    for root in wish.context:
-        if root not in terms.allowed.context:
-            raise _refusal(f"context.{root}", wish)
+    refused = [name for name, value in asked.items() if not _is_allowed(terms, name, value)]
+    refused += ["extra"] if wish.extras and not terms.allowed.extras else []
+    refused += [f"context.{root}" for root in wish.context if root not in terms.allowed.context]
+    if refused:
+        raise _refusal(refused[0], wish)
     if wish.context:
         terms = replace(terms, context=added(terms.context, wish.context), own_context=terms.context)
     return replace(terms, **asked, extras=(*terms.extras, *wish.extras))

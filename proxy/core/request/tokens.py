@@ -69,10 +69,14 @@ class TokenCounter:
 
     def count(self, digest: bytes, text: str) -> int:
         """Tokens of ``text``, whose digest is ``digest``."""
-        known = self._counts.find(digest)
+        return self.counted(digest, lambda: self._encode(text))
+
+    def counted(self, key: bytes, count: Callable[[], int]) -> int:
+        """The count that is remembered under this key. If there is none, it is made."""
+        known = self._counts.find(key)
         if known is not None:
             return known
-        before = self._base._counts.get(digest) if self._base is not None else None
-        count = self._encode(text) if before is None else before
-        self._counts.put(digest, count)
-        return count
+        before = self._base._counts.get(key) if self._base is not None else None
+        tokens = count() if before is None else before
+        self._counts.put(key, tokens)
+        return tokens

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import orjson
 
+from proxy.core.response.event_format import DONE, event_of
 from proxy.core.value import dataclass
 
 _MOST_ANSWERS = 128
@@ -29,7 +30,7 @@ class EmptyCompletion:
     def body(self) -> bytes:
         """The one JSON body."""
         said = {"message": {"role": "assistant", "content": ""}} if self.is_chat else {"text": ""}
-        choices = [{"index": index, **said, "logprobs": None, "finish_reason": "stop"} for index in self._indices()]
+        choices = [_choice(index, said, "stop") for index in self._indices()]
         return orjson.dumps({**self._head("chat.completion"), "choices": choices, "usage": _NO_USAGE})
 
     def events(self, *, has_usage: bool) -> bytes:
@@ -37,12 +38,10 @@ class EmptyCompletion:
         said: Mapping[str, object] = {"delta": {"role": "assistant", "content": ""}} if self.is_chat else {"text": ""}
         opened = [_choice(index, said, None) for index in self._indices()]
         closed = [_choice(index, {"delta": {}} if self.is_chat else said, "stop") for index in self._indices()]
-        chunks: list[Mapping[str, object]] = [{"choices": opened}, {"choices": closed}]
-        if has_usage:
-            chunks.append({"choices": [], "usage": _NO_USAGE})
+        usage: list[Mapping[str, object]] = [{"choices": [], "usage": _NO_USAGE}] if has_usage else []
         head = self._head("chat.completion.chunk")
-        events = [b"data: " + orjson.dumps({**head, **chunk}) + b"\n\n" for chunk in chunks]
-        return b"".join([*events, b"data: [DONE]\n\n"])
+        chunks = [{**head, **chunk} for chunk in ({"choices": opened}, {"choices": closed}, *usage)]
+        return b"".join([*(event_of(orjson.dumps(chunk)) for chunk in chunks), DONE])
 
     def _indices(self) -> range:
         return range(max(1, min(self.answers, _MOST_ANSWERS)))

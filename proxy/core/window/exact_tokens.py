@@ -4,7 +4,7 @@ The planner's reader only estimates. That is enough to compare layouts and far c
 half as many tokens again as the estimate. Prompts are counted here before they are compared with a window.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Raw
 
@@ -38,29 +38,20 @@ class ExactTokens(TokenCounter):
         return ExactTokens(self._encode, capacity=self._capacity, base=self)
 
     def of_message(self, message: Message) -> int:
-        return self._counted(message.digest, lambda: self._messages.read(Raw(message.raw)).tokens)
+        return self.counted(message.digest, lambda: self._messages.read(Raw(message.raw)).tokens)
 
     def of_written(self, raw: bytes) -> int:
         """Tokens of a message that the proxy has written. Raises Unreadable."""
-        return self._counted(_WRITTEN + digest(raw), lambda: self._messages.read(Raw(raw)).tokens)
+        return self.counted(_WRITTEN + digest(raw), lambda: self._messages.read(Raw(raw)).tokens)
 
     def of_tools(self, raw: Raw | bytes | None, read: Sequence[Element]) -> int:
         """Tokens of the tools, which the planner has ``read``. Raises Unreadable."""
         if not read:
             return 0
         key = _TOOLS + digest(*(element.digest for element in read))
-        return self._counted(key, lambda: sum(element.tokens for element in self._tools.read(raw)))
+        return self.counted(key, lambda: sum(element.tokens for element in self._tools.read(raw)))
 
     def of_text(self, text: str) -> int:
         if len(text) <= _SHORT_CHARS:
             return self._encode(text)
         return self.count(_TEXT + digest(utf8(text)), text)
-
-    def _counted(self, key: bytes, count: Callable[[], int]) -> int:
-        tokens = self._counts.find(key)
-        if tokens is None and self._base is not None:
-            tokens = self._base._counts.get(key)
-        if tokens is None:
-            tokens = count()
-            self._counts.put(key, tokens)
-        return tokens

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from proxy.core.value import dataclass, field
-from proxy.core.wire.refusals import check_fields, decoded, fields_in
+from proxy.core.wire.refusals import check_fields, decoded, fields_in, invalid
 from proxy.core.wire.scan import has_more_commas
 from proxy.errors import InvalidRequest
 
@@ -76,8 +76,7 @@ def read_parts(raw: Raw | bytes) -> WindowParts:
     decoding the texts; a large section is read beside the event loop."""
     text = bytes(raw)
     if has_more_commas(text, _MOST_COMMAS):
-        message = f"'{NAME}' has too many values: it may list at most {MOST_FILES} files"
-        raise InvalidRequest(message, param=NAME, code="too_many_items")
+        raise invalid(NAME, f"has too many values: it may list at most {MOST_FILES} files", "too_many_items")
     found = decoded(_DECODER, text, NAME, _CHOICES) or _PartsJson()
     check_fields(text, fields_in(found) + sum(map(fields_in, found.virtual_files or ())), NAME)
     return WindowParts(

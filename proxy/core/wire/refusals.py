@@ -57,13 +57,17 @@ def refused(error: msgspec.ValidationError, param: str, choices: Mapping[str, tu
         )
     if text.startswith("Invalid enum value"):
         allowed = ", ".join(choices.get(_STEP.split(param.rstrip("[].0123456789"))[-1], ()))
-        return InvalidRequest(f"'{param}' must be one of {allowed}", param=param, code="invalid_value")
+        return invalid(param, f"must be one of {allowed}")
     if bound := _BOUND.match(text):
-        why = f"'{param}' must be a whole number of at {'most' if bound[1] == '<=' else 'least'} {bound[2]}"
-        return InvalidRequest(why, param=param, code="invalid_value")
+        return invalid(param, f"must be a whole number of at {'most' if bound[1] == '<=' else 'least'} {bound[2]}")
     if expected := _EXPECTED.match(text):
         return _unexpected(expected, param)
-    return InvalidRequest(f"'{param}' cannot be read", param=param, code="invalid_value")
+    return invalid(param, "cannot be read")
+
+
+def invalid(param: str, why: str, code: str = "invalid_value") -> InvalidRequest:
+    """The error for a value that a form does not allow. ``why`` follows the name of its place."""
+    return InvalidRequest(f"'{param}' {why}", param=param, code=code)
 
 
 def unknown_field(name: str, param: str) -> InvalidRequest:
@@ -91,10 +95,7 @@ def half_pair(text: bytes, param: str) -> InvalidRequest:
     if len(text) <= _SEARCHED_BYTES:
         with suppress(ValueError, RecursionError):
             found = _place_of_half(loads(text), param)
-    place = found or param
-    return InvalidRequest(
-        f"'{place}' holds half of a surrogate pair, which has no form in UTF-8", param=place, code="invalid_unicode"
-    )
+    return invalid(found or param, "holds half of a surrogate pair, which has no form in UTF-8", "invalid_unicode")
 
 
 def _place_of_half(value: object, place: str) -> str | None:
@@ -118,13 +119,13 @@ def _unexpected(expected: re.Match[str], param: str) -> InvalidRequest:
     types, got, most = expected[1].split(" | "), expected[2], expected[3]
     if most is not None:
         unit, code = ("characters", "too_long") if "str" in types else ("elements", "too_many_items")
-        return InvalidRequest(f"'{param}' may have at most {most} {unit}", param=param, code=code)
+        return invalid(param, f"may have at most {most} {unit}", code)
     if got is None:
-        return InvalidRequest(f"'{param}' must not be empty", param=param, code="invalid_value")
+        return invalid(param, "must not be empty")
     words = _WORDS if "float" in types else _WORDS | {"int": "a whole number"}
     wanted = " or ".join(dict.fromkeys(words[each] for each in types if each in words)) or "a value of another type"
     other = f", not {_WORDS[got]}" if got in _WORDS else ""
-    return InvalidRequest(f"'{param}' must be {wanted}{other}", param=param, code="invalid_type")
+    return invalid(param, f"must be {wanted}{other}", "invalid_type")
 
 
 def check_fields(text: bytes, fields: int, param: str) -> None:
@@ -167,4 +168,4 @@ def decoded(
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if same_shape(text) is not None:
             raise half_pair(text, param) from error
-        raise InvalidRequest(f"'{param}' is not valid JSON", param=param, code="invalid_json") from error
+        raise invalid(param, "is not valid JSON", "invalid_json") from error

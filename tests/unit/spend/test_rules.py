@@ -44,8 +44,8 @@ def test_all_names_behind_a_wildcard_share_the_limits_of_their_deployment() -> N
 
 
 def test_nobody_is_limited_without_a_rule() -> None:
-    assert limit_resolver().rules(ALICE, MODEL) == ()
-    assert limit_resolver(BudgetRecord("b", "blue", hard=1)).rules(ALICE, MODEL) == ()
+    assert not limit_resolver().rules(ALICE, MODEL)
+    assert not limit_resolver(BudgetRecord("b", "blue", hard=1)).rules(ALICE, MODEL)
 
 
 @for_every(
@@ -136,6 +136,6 @@ def test_a_budget_that_is_made_while_the_proxy_runs_holds_at_once() -> None:
         await directory.put(BudgetRecord("bud-1", "red", hard=5))
         assert [rule.id for rule in rules.rules(ALICE, MODEL)] == ["bud-1"]
         await directory.remove("budget", "bud-1")
-        assert rules.rules(ALICE, MODEL) == ()
+        assert not rules.rules(ALICE, MODEL)
 
     asyncio.run(main())
