@@ -94,8 +94,7 @@ def _rust(path: str, one: Import) -> Iterator[Lookup]:
             root = path[: path.rfind("src/") + 4] if "src/" in path else ""
             yield Lookup(tuple(root + stem for stem in _stems(parts[1:], 1)), is_whole=True)
         case "self" | "super":
-            ups = sum(part == "super" for part in parts)
-            for _ in range(ups):
+            for _ in range(parts.count("super")):
                 own = posixpath.dirname(own)
             rest = [part for part in parts if part not in ("self", "super")]
             yield Lookup(tuple(f"{own}/{stem}".lstrip("/") for stem in (*_stems(rest, 1), "")), is_whole=True)

@@ -51,8 +51,7 @@ def grammar_of(path: str, text: str) -> str | None:
     """The name of the grammar for a file; None if no grammar knows it. A header is read as C++ if one of its lines
     begins with a word that only C++ has."""
     suffix = path.rpartition("/")[2].rpartition(".")[2].lower()
-    grammar = SUFFIXES.get(suffix)
-    return "cpp" if suffix == "h" and _CPP_ONLY.search(text) else grammar
+    return "cpp" if suffix == "h" and _CPP_ONLY.search(text) else SUFFIXES.get(suffix)
 
 
 @cache

@@ -195,11 +195,10 @@ def _request_view(one: SessionRequest) -> View:
 
 
 def _layout_view(prompt: int, read: int, written: int, usd: float, source: str) -> View:
-    uncached = max(0, prompt - read - written)
     return {
         "read_tokens": read,
         "write_tokens": written,
-        "uncached_tokens": uncached,
+        "uncached_tokens": max(0, prompt - read - written),
         "cost_usd": _usd(usd),
         "by": source,
     }

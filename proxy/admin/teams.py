@@ -114,7 +114,6 @@ class Keys(Resource[KeyRecord, KeyForm]):
 
     async def _view(self, record: KeyRecord) -> View:
         is_expired = record.expires_at is not None and self._clock.now() >= record.expires_at
-        status = "expired" if is_expired else "active"
         return {
             "object": "key",
             "id": record.id,
@@ -124,7 +123,7 @@ class Keys(Resource[KeyRecord, KeyForm]):
             "mode": record.mode or None,
             "requests_per_minute": record.requests_per_minute,
             "tokens_per_minute": record.tokens_per_minute,
-            "status": status if record.revoked_at is None else "revoked",
+            "status": "revoked" if record.revoked_at is not None else "expired" if is_expired else "active",
             "created_at": record.created_at or None,
             "expires_at": record.expires_at,
             "revoked_at": record.revoked_at,

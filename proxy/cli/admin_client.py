@@ -165,8 +165,7 @@ async def _asking(arguments: argparse.Namespace) -> AsyncIterator[Ask]:
                 f"--url: the master key is missing: set {' or '.join(_KEY_VARIABLES)} in the environment"
             ])  # fmt: skip
         headers = {"authorization": f"Bearer {key}"}
-        timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
-        async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S), headers=headers) as session:
             yield partial(_ask_proxy, session, arguments.url.rstrip("/").removesuffix("/v1"))
         return
     settings = _settings(arguments, environment)

@@ -25,8 +25,7 @@ class Output(Console):
     """The standard output; a closed pipe is an error for the command to handle."""
 
     def __init__(self) -> None:
-        width = None if sys.stdout.isatty() else _FILE_COLUMNS
-        super().__init__(highlight=False, markup=False, width=width)
+        super().__init__(highlight=False, markup=False, width=None if sys.stdout.isatty() else _FILE_COLUMNS)
 
     def on_broken_pipe(self) -> None:
         """Raise BrokenPipeError: Rich itself would end the process with an error."""

@@ -178,5 +178,4 @@ def _fidelity(violations: int) -> Text:
 
 
 def _against(ratio: float) -> Text:
-    style = "red" if ratio > _DEARER else "green" if ratio < _CHEAPER else ""
-    return Text(f"x {ratio:.3f}", style)
+    return Text(f"x {ratio:.3f}", "red" if ratio > _DEARER else "green" if ratio < _CHEAPER else "")

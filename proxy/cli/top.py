@@ -91,11 +91,9 @@ async def _asked(ask: Ask, arguments: argparse.Namespace) -> dict[str, Any]:
     found = {one["id"]: one for one in sessions}.values()
     standing = {name: page[name] for name in ("has_more", "as_of", "store_away")}
     if arguments.by is not None:
-        counted = [{**one, "sessions": 1} for one in found]
-        groups = grouped(counted, (arguments.by,), ("sessions", *_SUMS))
+        groups = grouped(({**one, "sessions": 1} for one in found), (arguments.by,), ("sessions", *_SUMS))
         return {"object": "list", "by": arguments.by, "data": groups, **standing}
-    ordered = sorted(found, key=lambda one: -one["cost_usd"])
-    return {"object": "list", "data": ordered, **standing}
+    return {"object": "list", "data": sorted(found, key=lambda one: -one["cost_usd"]), **standing}
 
 
 def _view(content: Mapping[str, Any], arguments: argparse.Namespace, most: int) -> RenderableType:

@@ -90,8 +90,7 @@ async def _tried(url: str, key: str, settings: Settings, arguments: argparse.Nam
     """Hold the conversation. Returns the sums of what the proxy booked for it. Raises aiohttp.ClientError, TimeoutError
     and ValueError."""
     headers = {"authorization": f"Bearer {key}"}
-    timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
-    async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S), headers=headers) as session:
         model = arguments.model or await _first_model(session, url)
         messages = [{"role": "system", "content": prompt(_DOCUMENTS)}]
         if not arguments.json:

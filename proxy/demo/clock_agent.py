@@ -1,6 +1,6 @@
 """An agent whose instructions begin with the time of day. In the client's own order, nothing is ever read again."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from proxy.demo.sample import BEGIN, Message, Request, Sample, assistant, chat, system, user
@@ -67,11 +67,13 @@ def _request(at: float, messages: list[Message]) -> Request:
     return Request(at, chat([system(instructions(at)), *messages], stream=False, tools=tools(6)))
 
 
-def _rounds(turn: int) -> Iterator[Round]:
+def _rounds(turn: int) -> Sequence[Round]:
     files = repository()
-    yield searched(("crate", "parcel", "order")[turn], files)
-    yield read(files[turn])
-    yield read(files[turn + 3])
-    yield edited(files[turn])
-    yield read(files[6 - turn])
-    yield tested("tests/test_stock.py", 0)
+    return [
+        searched(("crate", "parcel", "order")[turn], files),
+        read(files[turn]),
+        read(files[turn + 3]),
+        edited(files[turn]),
+        read(files[6 - turn]),
+        tested("tests/test_stock.py", 0),
+    ]

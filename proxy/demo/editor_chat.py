@@ -257,8 +257,5 @@ def _answer(before: SourceFile, after: SourceFile, edit: Edit) -> str:
 
 
 def _diff(before: SourceFile, after: SourceFile) -> str:
-    lines = difflib.unified_diff(
-        before.text.splitlines(keepends=True), after.text.splitlines(keepends=True),
-        f"a/{before.path}", f"b/{after.path}",
-    )  # fmt: skip
-    return "".join(lines)
+    old, new = (file.text.splitlines(keepends=True) for file in (before, after))
+    return "".join(difflib.unified_diff(old, new, f"a/{before.path}", f"b/{after.path}"))

@@ -1,6 +1,6 @@
 """A coding agent that calls tools. Every request is the request before it with something appended."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -60,12 +60,15 @@ _TOOLS = (
 
 def tools(count: int = len(_TOOLS)) -> list[dict[str, Any]]:
     """Definitions in OpenAI's form."""
-    found = []
-    for name, text, arguments in _TOOLS[:count]:
-        properties = {key: {"type": "string", "description": value} for key, value in arguments.items()}
-        schema = {"type": "object", "properties": properties, "required": list(arguments)[:1]}
-        found.append({"type": "function", "function": {"name": name, "description": text, "parameters": schema}})
-    return found
+    return [
+        {"type": "function", "function": {"name": name, "description": text, "parameters": _schema(arguments)}}
+        for name, text, arguments in _TOOLS[:count]
+    ]
+
+
+def _schema(arguments: Mapping[str, str]) -> dict[str, Any]:
+    properties = {key: {"type": "string", "description": value} for key, value in arguments.items()}
+    return {"type": "object", "properties": properties, "required": list(arguments)[:1]}
 
 
 @dataclass(frozen=True, slots=True)

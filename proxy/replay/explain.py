@@ -147,8 +147,7 @@ class _Description:
         chosen = analysis.choice
         if in_flight.sends_own:
             self._layout = Layout(chosen.layout.seed, analysis.elements.natural)
-            is_marker = profile.family is Family.MARKER
-            self._marks: Mapping[int, Life] = self._layout.own_marks() if is_marker else {}
+            self._marks: Mapping[int, Life] = self._layout.own_marks() if profile.family is Family.MARKER else {}
         else:
             self._layout, self._marks = chosen.layout, chosen.marks
         self._survival = analysis.forecast.positions(self._layout)
@@ -248,8 +247,7 @@ class _Description:
         age = analysis.observation.ages.get(key, 0)
         sign = analysis.forecast.pieces.signs.get(key)
         if sign is not None and (sign.is_named or sign.is_answered):
-            words = "the prompt" if sign.is_named else "the latest turns"
-            return f"named in {words}: likely to be edited"
+            return f"named in {'the prompt' if sign.is_named else 'the latest turns'}: likely to be edited"
         if analysis.session.items.get(key) is None and analysis.session.cohort.items.get(key) is None:
             return "new"
         return f"unchanged {age} request{'' if age == 1 else 's'}" if age else "just changed"

@@ -128,9 +128,7 @@ def _unmarked(value: object) -> object:
 
 
 def _marks_in(raw: bytes) -> int:
-    if not any(marker.encode() in raw for marker in _MARKERS):
-        return 0
-    return _count_marks(orjson.loads(raw))
+    return _count_marks(orjson.loads(raw)) if any(marker.encode() in raw for marker in _MARKERS) else 0
 
 
 def _count_marks(value: object) -> int:

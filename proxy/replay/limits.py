@@ -128,14 +128,9 @@ def free_limit(bags: Sequence[Bag], profile: CacheProfile, *, with_long: bool = 
 def shares(bags: Sequence[Bag]) -> Iterator[tuple[Bag, float]]:
     """For each request: the most tokens that it has in common with one earlier request."""
     for index, bag in enumerate(bags):
-        best = 0.0
-        for before in range(index - 1, -1, -1):
-            earlier = bags[before]
-            if earlier.scope == bag.scope:
-                common = bag.segments.keys() & earlier.segments.keys()
-                whole = sum(bag.segments[segment] for segment in common)
-                best = max(best, whole + bag.partial(common))
-        yield bag, best
+        earlier = (bag.segments.keys() & one.segments.keys() for one in bags[:index] if one.scope == bag.scope)
+        shared = (sum(bag.segments[one] for one in common) + bag.partial(common) for common in earlier)
+        yield bag, max(shared, default=0.0)
 
 
 def _by_segments(bags: Sequence[Bag], profile: CacheProfile, with_long: bool) -> float:

@@ -159,8 +159,7 @@ class _Search:
             if profile.family is not Family.MARKER:
                 stored = range(len(layout.ends))
             promised = self._promised(shot, before.promised, layout, readers, stored)
-            cost = before.cost + cost_of(profile, bill)
-            yield _Node(cost, before.cache, orders, promised, layout, marks, before)
+            yield _Node(before.cost + cost_of(profile, bill), before.cache, orders, promised, layout, marks, before)
 
     def _promised(
         self, shot: Shot, before: Mapping[int, int], layout: Layout, readers: Sequence[int], stored: Iterable[int]

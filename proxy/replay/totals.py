@@ -100,9 +100,7 @@ def summary(results: Sequence[Result]) -> Summary:
 def geometric_mean(values: Iterable[float]) -> float:
     """The geometric mean of positive values. It is 0 if a value is not positive."""
     given = list(values)
-    if not given or min(given) <= 0:
-        return 0.0
-    return math.exp(math.fsum(map(math.log, given)) / len(given))
+    return math.exp(math.fsum(map(math.log, given)) / len(given)) if min(given, default=0.0) > 0 else 0.0
 
 
 class Waste:

@@ -88,8 +88,7 @@ class UiEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        path = scope["path"].removeprefix("/ui").strip("/")
-        connection = Connection(scope, receive, send, path)
+        connection = Connection(scope, receive, send, scope["path"].removeprefix("/ui").strip("/"))
         await connection.serve(_Answering(self, connection, scope).run())
 
     async def part(self, address: str) -> str:
@@ -210,8 +209,7 @@ class _Answering:
         template = "login.html" if is_stranger else "message.html"
         where = quote(f"/{self._path}") if self._connection.method == "GET" and self._path != "events" else ""
         title = "Log in" if is_stranger else "That did not work"
-        data = {"message": error.message, "next": where}
-        page = Page(title, template, data, status=error.status, is_live=False)
+        page = Page(title, template, {"message": error.message, "next": where}, status=error.status, is_live=False)
         await self._send_page(page, visit, headers=list(error.headers.items()))
 
     async def _send_page(

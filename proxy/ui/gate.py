@@ -116,5 +116,4 @@ def is_loopback(name: str) -> bool:
     if not _is_address(name):
         return name == "localhost"
     found = ip_address(name)
-    mapped = getattr(found, "ipv4_mapped", None)
-    return bool((mapped or found).is_loopback)
+    return bool((getattr(found, "ipv4_mapped", None) or found).is_loopback)

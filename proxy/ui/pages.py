@@ -77,10 +77,9 @@ class Pages:
         """Live sessions, searched and paged."""
         asked = {name: query[name] for name in ("team", "q", "behind") if query.get(name)}
         answer = await self._get("sessions", {**asked, "limit": str(_AT_ONCE)})
-        further = urlencode({**asked, "behind": answer["behind"]}) if answer["has_more"] else ""
         data = {
             "sessions": answer["data"],
-            "further": further,
+            "further": urlencode({**asked, "behind": answer["behind"]}) if answer["has_more"] else "",
             "is_first": "behind" not in asked,
             "asked": {"q": asked.get("q", ""), "team": asked.get("team", "")},
             "away": answer["store_away"],
@@ -119,8 +118,7 @@ class Pages:
 
     async def teams(self, query: Query) -> Page:
         """Teams, and the form that makes one."""
-        teams = (await self._get("teams"))["data"]
-        return Page("Teams", "teams.html", {"teams": teams}, nav="teams", is_live=False)
+        return Page("Teams", "teams.html", {"teams": (await self._get("teams"))["data"]}, nav="teams", is_live=False)
 
     async def _managed(self, kind: str, query: Query) -> Page:
         """Keys or budgets, of one team or of all."""

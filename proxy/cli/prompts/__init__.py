@@ -21,8 +21,7 @@ _ACTIONS: Mapping[str, tuple[ModuleType, str]] = {
 def configure(parser: argparse.ArgumentParser) -> None:
     choices = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, (module, summary) in _ACTIONS.items():
-        inner = choices.add_parser(name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}.")
-        module.configure(inner)
+        module.configure(choices.add_parser(name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}."))
 
 
 def run(arguments: argparse.Namespace) -> int:

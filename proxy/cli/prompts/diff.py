@@ -99,8 +99,7 @@ def _bill(
     def change(whose: Whose) -> Difference:
         key = signature(whose, old.setup, new.setup)
         if key not in known:
-            variant = Variant((whose.model,), whose.team, whose.key_id)
-            known[key] = difference(old, new, variant, context, encode)
+            known[key] = difference(old, new, Variant((whose.model,), whose.team, whose.key_id), context, encode)
         return known[key]
 
     return {"is_estimate": True, "basis": _ESTIMATE, "days": DAYS, **estimated(read_traffic(where), change, price)}

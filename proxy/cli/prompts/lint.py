@@ -53,8 +53,7 @@ class _Read:
     @property
     def paths(self) -> frozenset[str]:
         sources = (variable.source or variable.name for variable in self.prompt.variables)
-        fields = (condition.field for condition in self.prompt.conditions)
-        found = (*self.uses.paths, *sources, *fields)
+        found = (*self.uses.paths, *sources, *(condition.field for condition in self.prompt.conditions))
         return frozenset(path for path in found if path.partition(".")[0] in ROOTS)
 
     def finding(self, severity: Severity, code: str, message: str) -> Finding:

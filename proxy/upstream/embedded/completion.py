@@ -143,8 +143,7 @@ def complete(request: ChatRequest, seed: bytes, output_tokens: int, encode: Enco
         return Completion(pieces=(), calls=calls, finish_reason="tool_calls", tokens=tokens)
     structured = _structured(request.settings.get("response_format"))
     if structured is not None:
-        pieces = tuple(structured[i : i + 16] for i in range(0, len(structured), 16))
-        return _limited(pieces, limit, encode)
+        return _limited([structured[i : i + 16] for i in range(0, len(structured), 16)], limit, encode)
     return write(seed, output_tokens, limit, encode, opening)
 
 
@@ -157,7 +156,7 @@ def write(seed: bytes, output_tokens: int, limit: int | None, encode: Encode, op
         if pieces and tokens > output_tokens:
             break
         pieces.append(word)
-    return _limited(tuple(pieces), limit, encode)
+    return _limited(pieces, limit, encode)
 
 
 def _limited(pieces: Sequence[str], limit: int | None, encode: Encode) -> Completion:

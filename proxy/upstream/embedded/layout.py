@@ -183,8 +183,7 @@ class PromptReader:
     def laid_out(self, request: ChatRequest, account: str) -> Prompt:
         """The request's positions and markers. Raises UpstreamRejected if the provider would refuse them."""
         prompt = lay_out(request, self.profile, account)
-        complaint = validate(prompt, self.profile)
-        if complaint is not None:
+        if (complaint := validate(prompt, self.profile)) is not None:
             raise refuse(complaint, "messages")
         return prompt
 

@@ -125,10 +125,9 @@ class Provider:
         """The answers. Their seed is the last message, so that the same conversation gets the same answer in any
         layout."""
         seed = digest(*(block.digest for block in request.turns[-1].blocks))
-        number = request.settings.get("n") or 1
         return tuple(
             complete(request, digest(seed, b"%d" % i) if i else seed, output_tokens, self._count, opening)
-            for i in range(number)
+            for i in range(request.settings.get("n") or 1)
         )
 
     def _named(self, prefix: str, account: str, now: float, model: str, kind: str) -> Json:

@@ -127,8 +127,7 @@ class TurnReader:
             mark = None
             if reads_control(self.profile) and self.profile.message_mark and not (role == "assistant" and not content):
                 mark = text_mark(message, at, content)
-            make = self._maker.make
-            return (make(BlockKind.TEXT, label, content, extra_tokens=MESSAGE_OVERHEAD_TOKENS, mark=mark),)
+            return (self._maker.make(BlockKind.TEXT, label, content, extra_tokens=MESSAGE_OVERHEAD_TOKENS, mark=mark),)
         return tuple(self._part(part, label, f"{at}.content[{i}]", i == 0) for i, part in enumerate(content))
 
     def _part(self, part: object, label: tuple[bytes, bytes], at: str, is_first: bool) -> Block:
@@ -147,8 +146,7 @@ class TurnReader:
             mark = self._part_mark(part, at, text)
             return self._maker.make(BlockKind.TEXT, label, text, extra_tokens=extra, mark=mark)
         key = digest(*label, dumps(_unmarked(part)))
-        mark = self._part_mark(part, at, None)
-        return Block(BlockKind.MEDIA, key, IMAGE_TOKENS + extra, cuts=(key,), mark=mark)
+        return Block(BlockKind.MEDIA, key, IMAGE_TOKENS + extra, cuts=(key,), mark=self._part_mark(part, at, None))
 
     def _part_mark(self, part: Json, at: str, text: str | None) -> Life | None:
         if reads_control(self.profile):

@@ -190,9 +190,8 @@ class EmbeddedUpstream:
         return self._answer(call, reply, shapes, headers_s, ledger)
 
     def _reply(self, call: Call, body: bytes) -> ProviderReply:
-        deployment = call.deployment
-        provider = self._provider_of(deployment.profile)
-        output_tokens = int(_number(deployment, "output_tokens", DEFAULT_OUTPUT_TOKENS))
+        provider = self._provider_of(call.deployment.profile)
+        output_tokens = int(_number(call.deployment, "output_tokens", DEFAULT_OUTPUT_TOKENS))
         match call.path:
             case "/chat/completions":
                 return provider.chat(body, _account(call), call.now, output_tokens)
@@ -213,11 +212,8 @@ class EmbeddedUpstream:
             return EmbeddedAnswer(200, headers, nothing)
         slow = shapes.get(FaultKind.SLOW_FIRST_BYTE)
         first_byte_s = slow.seconds if slow is not None else _number(call.deployment, "first_byte_s", 0.0)
-        chunks, cut = reply.chunks, shapes.get(FaultKind.CUT)
-        if cut is not None:
-            chunks = _cut(chunks, cut.after)
-        total = len(reply.chunks)
-
+        cut, total = shapes.get(FaultKind.CUT), len(reply.chunks)
+        chunks = reply.chunks if cut is None else _cut(reply.chunks, cut.after)
         pace_s = _number(call.deployment, "pace_s", 0.0)
         first_byte_at, after_answer = call.now + headers_s + first_byte_s, call.deployment.profile.after_answer
 
@@ -258,9 +254,8 @@ class EmbeddedUpstream:
         return self._struck[account, fault.text] <= fault.n
 
     def _model_list(self, call: Call) -> bytes:
-        created = int(call.now)
-        names = sorted(self._models)
-        rows = [{"id": name, "object": "model", "created": created, "owned_by": "embedded"} for name in names]
+        about = {"object": "model", "created": int(call.now), "owned_by": "embedded"}
+        rows = [{"id": name, **about} for name in sorted(self._models)]
         return orjson.dumps({"object": "list", "data": rows})
 
 

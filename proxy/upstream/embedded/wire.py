@@ -126,6 +126,5 @@ def _deltas(choice: Completion) -> Iterator[dict[str, Any]]:
     for piece in choice.pieces:
         yield {"content": piece}
     for index, call in enumerate(choice.calls):
-        arguments = call["function"]["arguments"]
         yield {"tool_calls": [{"index": index, **call, "function": {**call["function"], "arguments": ""}}]}
-        yield {"tool_calls": [{"index": index, "function": {"arguments": arguments}}]}
+        yield {"tool_calls": [{"index": index, "function": {"arguments": call["function"]["arguments"]}}]}
