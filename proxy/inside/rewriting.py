@@ -47,7 +47,7 @@ def rewriting(
     nothing is changed."""
     before, given = changes.parsed.members, arguments["messages"]
     new = {name: raw for name, raw in changes.members.items() if raw is not None and name != "model"}
-    changed = {name: _value(raw) for name, raw in new.items() if name not in before or raw != bytes(before[name])}
+    changed = {name: orjson.loads(raw) for name, raw in new.items() if name not in before or raw != bytes(before[name])}
     dropped = frozenset(name for name, raw in changes.members.items() if raw is None and name in before)
     messages = _messages(given, changes)
     if messages is not given:
@@ -71,7 +71,7 @@ def _messages(given: Sequence[Any], changes: BodyChanges) -> Sequence[Any]:
     """The messages that are sent; ``given`` itself if these are all messages in their order. Messages that are sent as
     they came are the caller's own objects."""
     if changes.messages is None:
-        new = {i: _value(raw) for i, raw in changes.changed.items() if raw is not changes.came[i].raw}
+        new = {i: orjson.loads(raw) for i, raw in changes.changed.items() if raw is not changes.came[i].raw}
         for index in new:
             _check_plain(given[index])
         return [new.get(index, message) for index, message in enumerate(given)] if new else given
@@ -79,12 +79,8 @@ def _messages(given: Sequence[Any], changes: BodyChanges) -> Sequence[Any]:
     sent = changes.messages
     for left_out in own.keys() - set(map(id, sent)):
         _check_plain(own[left_out])
-    found = [own[id(raw)] if id(raw) in own else _value(raw) for raw in sent]
+    found = [own[id(raw)] if id(raw) in own else orjson.loads(raw) for raw in sent]
     return given if len(found) == len(given) and all(map(is_, found, given)) else found
-
-
-def _value(raw: bytes) -> Any:
-    return orjson.loads(raw)
 
 
 def _check_plain(given: object) -> None:

@@ -177,10 +177,11 @@ class Work:
         """The plan as a change of the arguments; None if the request is sent as it came."""
         if plan.changes is None:
             return None
-        key, route = self.host.cache_key(arguments), partial(self.host.route, deployment)
+        route = partial(self.host.route, deployment)
         done = await self.aside.run_large(len(plan.original), rewriting, arguments, plan.changes, plan.headers, route)
         if done is None:
             return None
+        key = self.host.cache_key(arguments)
         if key is not None:
             done = replace(done, changed={**done.changed, "cache_key": key})
         return replace(done, dropped=done.dropped | {_POINTS}) if self.replaces_points else done

@@ -189,6 +189,18 @@ async def test_a_cache_that_compares_texts_has_the_request_go_as_it_came() -> No
 
 
 @on_loop
+async def test_a_request_that_is_best_as_it_came_stands_down_for_no_cache() -> None:
+    marked = (await sent(Callback(MadeHost()), call(long_messages())))["messages"]
+    cache = ResponseCache()
+    cache.type = "redis-semantic"
+    callback = Callback(MadeHost(cache=cache))
+    arguments = call(marked)
+    assert await alone(callback, arguments) is arguments
+    assert stand_downs(callback, "semantic-cache") == 0
+    assert settled(callback) == 1
+
+
+@on_loop
 async def test_a_refused_layout_is_barred_and_one_that_is_too_long_is_not() -> None:
     callback = Callback(MadeHost())
 
