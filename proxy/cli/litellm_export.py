@@ -8,13 +8,14 @@ restricting.
 
 import csv
 import io
-import json
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from proxy.access import validation
 from proxy.access.directory import CLIENT_KEYS_TEAM, DEFAULT_TEAM
@@ -94,7 +95,7 @@ def _rows_of(path: Path) -> list[Row]:
     is_json = text.lstrip()[:1] in ("[", "{")
     try:
         rows: list[Row] = list(_within(_json(text)) if is_json else csv.DictReader(io.StringIO(text)))
-    except (csv.Error, ValueError, RecursionError):
+    except (csv.Error, ValueError):
         raise ConfigError([f"{path}: is neither JSON nor CSV"]) from None
     if not any(row.get("token") or row.get("team_id") for row in rows):
         raise ConfigError([f"{path}: holds no keys (with a column `token`) and no teams (with a column `team_id`)"])
@@ -102,11 +103,11 @@ def _rows_of(path: Path) -> list[Row]:
 
 
 def _json(text: str) -> object:
-    """One value, or one on each line. Raises ValueError, RecursionError."""
+    """One value, or one on each line. Raises ValueError."""
     try:
-        return json.loads(text)
+        return orjson.loads(text)
     except ValueError:
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
+        return [orjson.loads(line) for line in text.splitlines() if line.strip()]
 
 
 def _within(value: object) -> Iterator[Row]:
@@ -229,8 +230,8 @@ def _is_empty(value: object) -> bool:
 def _object(value: object) -> Mapping[str, Any]:
     if isinstance(value, str) and value.strip():
         try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
+            value = orjson.loads(value)
+        except ValueError:
             return {"limits that cannot be read": value}
     return value if isinstance(value, dict) else {} if _is_empty(value) else {"limits that cannot be read": value}
 
@@ -239,11 +240,11 @@ def _list(value: object) -> list[str]:
     """A list of JSON, or an array as PostgreSQL writes it: ``{a,"b c"}``."""
     if isinstance(value, str):
         text = value.strip()
-        if text.startswith("{") and text.endswith("}"):
-            return next(csv.reader([text[1:-1]], escapechar="\\"), [])
         try:
-            value = json.loads(text) if text.startswith("[") else [] if _is_empty(text) else [text]
-        except (ValueError, RecursionError):
+            if text.startswith("{") and text.endswith("}"):
+                return next(csv.reader([text[1:-1]], escapechar="\\"), [])
+            value = orjson.loads(text) if text.startswith("[") else [] if _is_empty(text) else [text]
+        except (csv.Error, ValueError):
             return [text]
     # A value that is not a list allows no model, because no model has that name.
     return [str(one) for one in value] if isinstance(value, list) else [] if value is None else [str(value)]
