@@ -31,6 +31,8 @@ _SWITCH = "stratiform"
 _PARAMS = ("model", "api_base", "base_url", "custom_llm_provider")
 _HOLDERS = ("metadata", "litellm_metadata")
 _MOST_CHARS = 256
+_LONG = "1h"
+_LONG_MARK = b'"ttl":"1h"'  # as ``body_of`` writes it; inside of a text, its quotes would be escaped
 # Values that orjson would write in its own form, so that a reader would not get them back unchanged.
 _STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 
@@ -95,6 +97,17 @@ def body_of(arguments: Mapping[str, Any], profile: CacheProfile) -> bytes:
         raise StoodDown("unreadable") from error
 
 
+def with_room(deployment: Deployment, arguments: Mapping[str, Any], body: bytes) -> Deployment:
+    """The deployment without the slots that LiteLLM's injection points may take. All markers have the shorter life
+    then, wherever LiteLLM adds its own. Raises StoodDown if no slot is left, or a marker has the longer life."""
+    if not (injected := injected_marks(arguments)):
+        return deployment
+    left = deployment.profile.max_marks - injected
+    if left < 1 or _LONG_MARK in body:
+        raise StoodDown("injection-points")
+    return replace(deployment, profile=replace(deployment.profile, max_marks=left, long_life_s=0.0))
+
+
 class Deployments:
     """Finds deployments by LiteLLM's arguments. ``told`` is called with a text about an entry that is not
     understood."""
@@ -140,10 +153,13 @@ class Deployments:
 
 
 def injected_marks(arguments: Mapping[str, Any]) -> int:
-    """How many markers LiteLLM's injection points of the deployment will add, at most."""
+    """How many markers LiteLLM's injection points of the deployment will add, at most. Raises StoodDown if they ask for
+    the longer life: a provider refuses a marker for the longer life that follows one for the shorter life."""
     points, messages = arguments.get("cache_control_injection_points"), arguments.get("messages")
     if not isinstance(points, list) or not isinstance(messages, list):
         return 0
+    if any(mapping(mapping(point).get("control")).get("ttl") == _LONG for point in points):
+        raise StoodDown("injection-points")
     roles = [mapping(message).get("role") for message in messages]
     at_index = [mapping(point).get("index") is not None or mapping(point).get("role") is None for point in points]
     return sum(1 if is_one else roles.count(mapping(p)["role"]) for p, is_one in zip(points, at_index, strict=True))

@@ -32,9 +32,9 @@ from proxy.inside.incoming import (
     StandDown,
     StoodDown,
     body_of,
-    injected_marks,
     mode_of,
     principal_of,
+    with_room,
 )
 from proxy.inside.rewriting import Rewriting, rewriting
 from proxy.inside.share_of_time import ShareOfTime
@@ -145,9 +145,9 @@ class Work:
         now = self.ports.clock.now()
         if (deployment := self.deployments.find(arguments)) is None:
             return None
-        if not self.replaces_points:
-            deployment = _with_room(deployment, injected_marks(arguments))
         body = body_of(arguments, deployment.profile)
+        if not self.replaces_points:
+            deployment = with_room(deployment, arguments, body)
         # Messages bound by signed thinking must be sent as they were sent before, so such a request is laid out even if
         # no time of the share is left.
         if not self.share.has_any() and not may_be_signed(body):
@@ -226,17 +226,6 @@ class Work:
             await ends
         else:
             spawn(ends, self._ending)
-
-
-def _with_room(deployment: Deployment, injected: int) -> Deployment:
-    """The deployment with the ``injected`` number of markers taken from its slots. Raises StoodDown if no slot is
-    left."""
-    if not injected:
-        return deployment
-    left = deployment.profile.max_marks - injected
-    if left < 1:
-        raise StoodDown("injection-points")
-    return replace(deployment, profile=replace(deployment.profile, max_marks=left))
 
 
 def _outcome(used: Any, *, is_cut: bool = False) -> Outcome:

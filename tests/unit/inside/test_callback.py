@@ -2,6 +2,8 @@
 
 import asyncio
 import copy
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -263,6 +265,54 @@ async def test_injection_points_get_their_slots_or_are_left_out_as_the_operator_
     callback = Callback(MadeHost())
     assert await callback.before_attempt(everywhere, CHAT) is None
     assert stand_downs(callback, "injection-points") == 1
+
+
+def lives(arguments: Mapping[str, Any]) -> list[str]:
+    """The lives of all markers in their order, with those that LiteLLM adds (its anthropic_cache_control_hook)."""
+    messages = copy.deepcopy(arguments["messages"])
+
+    def marked(message: dict[str, Any]) -> list[dict[str, Any]]:
+        parts = [message, *(message["content"] if isinstance(message["content"], list) else [])]
+        return [part["cache_control"] for part in parts if "cache_control" in part]
+
+    for point in arguments.get("cache_control_injection_points", ()):
+        index, role = point.get("index"), point.get("role")
+        for message in messages[index : index + 1 or None] if index is not None else messages:
+            if (index is not None or message["role"] == role) and not marked(message):
+                message["cache_control"] = point.get("control") or {"type": "ephemeral"}
+    return [mark.get("ttl", "5m") for message in messages for mark in marked(message)]
+
+
+TTL = st.sampled_from([{}, {"ttl": "5m"}, {"ttl": "1h"}])
+POINTS = st.fixed_dictionaries(
+    {"location": st.just("message")},
+    optional={
+        "index": st.sampled_from([-1, 0]),
+        "role": st.sampled_from(["system", "user"]),
+        "control": TTL.map(lambda ttl: {"type": "ephemeral", **ttl}),
+    },
+)
+
+
+@settings(max_examples=examples(15), deadline=None)
+@given(st.lists(POINTS, min_size=1, max_size=2), st.none() | TTL)
+def test_no_marker_for_the_longer_life_follows_one_for_the_shorter(
+    points: list[dict[str, Any]], own: Mapping[str, str] | None
+) -> None:
+    async def run() -> None:
+        callback = Callback(MadeHost())
+        work = await callback.work()
+        for turn in range(1, 8):
+            work.ports = replace(work.ports, clock=SimpleNamespace(now=lambda turn=turn: 1e9 + 1500 * turn))
+            messages = long_messages(turn)
+            if own is not None:
+                messages[0]["cache_control"] = {"type": "ephemeral", **own}
+            arguments = call(messages, f"call-{turn}", cache_control_injection_points=points)
+            going = await alone(callback, arguments)
+            found = lives(going)
+            assert found == sorted(found) or going is arguments, found  # 1h in front of 5m
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize(
