@@ -25,7 +25,7 @@ from msgspec import Raw
 
 from proxy.core.value import dataclass
 from proxy.core.wire.json_body import small_value
-from proxy.core.wire.scan import scan_members
+from proxy.core.wire.scan import folded, scan_members
 
 
 class Tool(StrEnum):
@@ -120,6 +120,13 @@ _TOOLS: Sequence[tuple[str, Tool | None]] = (
     ("retrieval", None),
 )
 _GEMINI_FUNCTIONS = frozenset({"functiondeclarations", "function_declarations"})
+COUNTS = ("n", "best_of", "num_completions", "num_generations", "candidateCount", "candidate_count")
+_INNER = frozenset(
+    {"type", "max_uses", "container", "environment", "memory_limit", "id", "max_results", "maxOutputTokens",
+     "max_output_tokens", *COUNTS}
+)  # fmt: skip
+"""The members that are read within tools, plugins and settings."""
+_FOLDED = frozenset(map(folded, _INNER))
 _FUNCTION = Raw(b'"function"')
 _KIND = re.compile(r"[\w:]{1,64}", re.ASCII)
 MEMBERS = (
@@ -251,7 +258,10 @@ def small_object(raw: Raw | bytes) -> Mapping[str, Raw] | None:
 
 
 def known_once(raw: Raw | bytes, members: Mapping[str, Raw]) -> Mapping[str, Raw] | None:
-    """The members of an object; None if a name occurs twice, because servers may take either of its values."""
+    """The members of an object; None if a name occurs twice, or if only some servers read it as one of those that are
+    read here, because servers may take either value."""
+    if any(name not in _INNER and folded(name) in _FOLDED for name in members):
+        return None
     if len(raw) == 1 + sum([len(name) + len(value) + 4 for name, value in members.items()]):
         return members  # written without spaces, and nothing is left over
     found = scan_members(bytes(raw))
