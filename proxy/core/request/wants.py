@@ -58,6 +58,9 @@ class Wants:
     """The provider may first summarise the prompt, in an answer of its own."""
     memory_gib: int = 0
     """The memory of all containers together."""
+    is_background: bool = False
+    """The provider writes the answer to its end whether the client waits for it or not:
+    https://platform.openai.com/docs/guides/background."""
 
 
 PLAIN = Wants()
@@ -131,7 +134,7 @@ _FUNCTION = Raw(b'"function"')
 _KIND = re.compile(r"[\w:]{1,64}", re.ASCII)
 MEMBERS = (
     "service_tier", "speed", "inference_geo", "tools", "web_search_options", "search_parameters", "plugins",
-    "max_tool_calls", "mcp_servers", "deferred", "context_management", "compaction", *_WAYS, *_BEYOND,
+    "max_tool_calls", "mcp_servers", "deferred", "context_management", "compaction", "background", *_WAYS, *_BEYOND,
 )  # fmt: skip
 """The members of a body that are read here."""
 
@@ -170,6 +173,7 @@ def wants_of(asked: Mapping[str, Raw | bytes], limit: str = "") -> tuple[Wants, 
         is_summarised="compaction" in found
         or any(mark in bytes(found.get("context_management", b"")).lower() for mark in _SUMMARISES),
         memory_gib=memory_gib,
+        is_background=bytes(found.get("background", b"false")) != b"false",
     )
     return wanted, ""
 
