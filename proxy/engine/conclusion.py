@@ -36,7 +36,7 @@ from proxy.engine.exchange import (
 )
 from proxy.engine.ports import Ports
 from proxy.engine.suppress import suppress_and_log
-from proxy.ports import Principal
+from proxy.ports import Principal, Reservation
 from proxy.tasks import Tasks, drain, spawn
 
 _log = logging.getLogger("stratiform")
@@ -156,6 +156,10 @@ class Conclusion:
             exchange = owing(bill, shown, self._ports.models) if bill else None
             if exchange is None:
                 return
+            if exchange.asks_model:
+                # Work that was cancelled or has failed reports no usage, and the provider may bill it nevertheless.
+                silent_s = max(0.0, shown.time() - exchange.arrival.now)
+                exchange.answer.outcome = self._ports.meter.booked(exchange, exchange.answer.outcome, 0, silent_s)
             exchange.settlement = Settlement()
             if exchange.answer.outcome.usage is not None:
                 exchange.settlement = self._ports.meter.price(exchange)
@@ -187,6 +191,8 @@ class Bill(msgspec.Struct, frozen=True, omit_defaults=True):
     status: int = 200
     is_chat: bool = False
     demand: Demand = Demand()
+    prompt_tokens: int = 0
+    """What is booked for the prompt if no usage is ever reported."""
 
 
 _BILL = msgspec.json.Decoder(Bill)
@@ -219,9 +225,11 @@ def bill_of(exchange: Exchange) -> str:
     principal, deployment = exchange.admitted, exchange.deployment
     arrival, requested, planned = exchange.arrival, exchange.requested, exchange.planned
     assert deployment is not None
+    counted = exchange.reservation.prompt_tokens if exchange.reservation is not None else 0
     bill = Bill(
         arrival.id, arrival.now, arrival.path, deployment.id, requested.model, principal.team, principal.key_id,
         principal.user, int(planned.mode), planned.reason, exchange.answer.status, arrival.is_chat, requested.demand,
+        counted or arrival.size // 4,
     )  # fmt: skip
     return msgspec.json.encode(bill).decode()
 
@@ -239,6 +247,7 @@ def owing(text: str, shown: Exchange, models: ModelTable) -> Exchange | None:
         ObjectUse(Operation(Act.CREATE)),
         deployment,
         Planned(Mode(bill.mode), bill.reason),
+        Reservation(bill.id, bill.team, prompt_tokens=bill.prompt_tokens),
         attempts=1,
         answer=AnswerRecord(bill.status, outcome=shown.answer.outcome),
         ending=ExchangeOutcome.COMPLETED,

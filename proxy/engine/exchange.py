@@ -95,6 +95,8 @@ class Requested:
     stream: bool = False
     wants_usage: bool = False
     demand: Demand = Demand()
+    further: Sequence[Deployment] = ()
+    """The deployments of all other models that the request names. Its provider may choose any of these models."""
     decided_by: str = ""
     """The reason why a deployment serves a request without a model. Empty for all other requests."""
 

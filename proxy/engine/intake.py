@@ -130,6 +130,7 @@ class Intake:
             body = raw.body
         if body is not None and not exchange.sent:
             exchange.sent = ((body, 0),)
+        exchange.requested.further = further.deployments
         await self._ports.admission.reserve(exchange, (*attempts.others, *further.deployments))
         if raw.is_unread and exchange.reservation is not None and exchange.reservation.is_limited:
             refuse_compressed()

@@ -90,7 +90,8 @@ class Admission(Protocol):
         call's. Returns whether the limits leave room for it."""
 
     async def take_turn(self, exchange: Exchange, deployment: Deployment) -> None:
-        """Count a call that is about to be sent to a deployment with its own limits. Raises RateLimited."""
+        """A call is about to be sent. Count it if the deployment has its own limits, and set aside what it can cost in
+        budgets that hold for its model only. Raises RateLimited, BudgetExceeded, BudgetUnavailable."""
         ...
 
     async def weigh(self, exchange: Exchange) -> None:

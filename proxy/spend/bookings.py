@@ -75,9 +75,6 @@ class BudgetReservation(Reservation):
             case "requests":
                 return self.held(booking) if booking.rule.id == DEPLOYMENT_REQUESTS_ID else 1
 
-    def refusing(self, answer: Refused) -> Booking:
-        return next(one for one in self.bookings if one.charge.account == answer.charge.account)
-
     def with_balances(self, balances: Sequence[Balance]) -> Iterator[tuple[Booking, Balance]]:
         return zip(self.bookings, balances, strict=True)
 
@@ -104,6 +101,11 @@ def booked(rule: Rule, amounts: Mapping[str, Estimate], now: float) -> Booking:
     within = tuple(account_of(rule, name) for name in window.within)
     account = account_of(rule, window.name)
     return Booking(rule, window, Charge(account, amount, rule.hard, window.keep_s, estimate.expected, within))
+
+
+def refusing(bookings: Iterable[Booking], answer: Refused) -> Booking:
+    """The booking whose limit refuses a reservation."""
+    return next(one for one in bookings if one.charge.account == answer.charge.account)
 
 
 PREFIX = "x-ratelimit-"

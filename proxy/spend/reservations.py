@@ -24,9 +24,9 @@ from proxy.engine.headers import uses_operators_key
 from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
 from proxy.ports import Deployment, Headers, Principal, Transport
 from proxy.spend.alerts import BudgetAlerts, header_text, time_text
-from proxy.spend.bookings import NOTHING, ONE, Booking, BudgetReservation, booked, counter_of, rate_headers
+from proxy.spend.bookings import NOTHING, ONE, Booking, BudgetReservation, booked, counter_of, rate_headers, refusing
 from proxy.spend.epochs import Epochs
-from proxy.spend.estimates import Estimates
+from proxy.spend.estimates import Amounts, Estimates
 from proxy.spend.ledger import DEFERRED, lost_entry, settled_entry
 from proxy.spend.rules import LimitResolver, deployment_rules
 from proxy.spend.store_client import StoreClient
@@ -78,12 +78,12 @@ class BudgetReservations:
         deployment = exchange.deployment
         assert deployment is not None
         _check_upstream_keys(exchange.admitted, (deployment, *others))
-        rules = self._rules.rules(exchange.admitted, deployment)
+        rules = self._rules_of(exchange, (deployment, *exchange.requested.further))
         reservation = BudgetReservation(
             exchange.arrival.id,
             exchange.admitted.team,
             is_limited=bool(rules),
-            is_hard=any(rule.hard is not None and not rule.is_rate for rule in rules),
+            is_hard=_is_hard(rules),
             deployments=(deployment, *others),
         )
         # From here on, the end of the exchange gives the reservation back, even if this call does not return.
@@ -97,14 +97,14 @@ class BudgetReservations:
             await self._check_store(reservation, None)
         reservation.is_asked = not self.store_client.is_away
         answer = await self.store_client.reserve(_cautious(ask, reservation.bookings) if is_held else ask)
-        if isinstance(answer, Refused) and _bounds_prompt(reservation.refusing(answer).rule):
+        if isinstance(answer, Refused) and _bounds_prompt(refusing(reservation.bookings, answer).rule):
             bound = await self._estimates.bounds.bound(exchange, counts=True)
             ask = self._ask(exchange, reservation, rules, bound, counts=True)
             answer = await self.store_client.reserve(ask)
         match answer:
             case Refused():
                 reservation.is_asked = False
-                await self._refuse(exchange, reservation, answer, bound)
+                await self._refuse(exchange, refusing(reservation.bookings, answer), answer.balance, bound)
             case Granted():
                 await self._check_store(reservation, answer.epoch)
                 reservation.rates = rate_headers(reservation.with_balances(answer.balances), exchange.arrival.now)
@@ -116,7 +116,27 @@ class BudgetReservations:
         held = exchange.reservation
         if not isinstance(held, BudgetReservation) or not held.is_hard or held.entry is None:
             return True
-        rules, usage = [one.rule for one in held.bookings], spent.usage or Usage(0, 0)
+        needed = self._needed(exchange, held, [one.rule for one in held.bookings], spent, further_tokens)
+        short = [
+            (one.rule.unit, replace(one.charge, amount=needed[one.rule.unit].most - held.held(one), expected=0))
+            for one in held.bookings
+            if one.rule.hard is not None and not one.rule.is_rate and needed[one.rule.unit].most > held.held(one)
+        ]
+        if not short:
+            return True
+        cost = max((charge.amount for unit, charge in short if unit == "usd"), default=0)
+        answer = await self._reserve_further(held, [charge for _, charge in short], replace(held.entry, cost=cost))
+        return not self._denies if answer is None else isinstance(answer, Granted)
+
+    def _needed(
+        self,
+        exchange: Exchange,
+        held: BudgetReservation,
+        rules: Sequence[Rule],
+        spent: Settlement,
+        further_tokens: int = 0,
+    ) -> Amounts:
+        """What the calls of an exchange have ``spent``, together with what a further call can use."""
         amounts = self._estimates.amounts(
             exchange,
             held.deployments,
@@ -125,37 +145,53 @@ class BudgetReservations:
             estimates=bool(held.estimated),
             further_tokens=further_tokens,
         )
-        needed = {
-            "usd": nanos_at_most(spent.cost_usd) + amounts["usd"].most,
-            "tokens": usage.prompt + usage.output + amounts["tokens"].most,
-            "requests": 0,
-        }
-        short = [
-            (one.rule.unit, replace(one.charge, amount=needed[one.rule.unit] - held.held(one), expected=0))
-            for one in held.bookings
-            if one.rule.hard is not None and not one.rule.is_rate and needed[one.rule.unit] > held.held(one)
-        ]
-        if not short:
-            return True
-        cost = max((charge.amount for unit, charge in short if unit == "usd"), default=0)
-        answer = await self._reserve_further(held, [charge for _, charge in short], replace(held.entry, cost=cost))
-        return not self._denies if answer is None else isinstance(answer, Granted)
+        usage = spent.usage or Usage(0, 0)
+        before = {"usd": nanos_at_most(spent.cost_usd), "tokens": usage.prompt + usage.output, "requests": 0}
+        return {unit: replace(one, most=before[unit] + one.most) for unit, one in amounts.items()}
 
     async def take_turn(self, exchange: Exchange, deployment: Deployment) -> None:
-        """Count a call of a deployment that has its own limits, in the minute in which the call goes out. As in
-        LiteLLM, the call goes out if fewer tokens than the limit were used, and its own tokens are counted when it has
-        ended. Raises RateLimited."""
+        """Set aside what a call can cost in the budgets of another model than the first one. Count the call of a
+        deployment that has its own limits, in the minute in which the call goes out. As in LiteLLM, the call goes out
+        if fewer tokens than the limit were used, and its own tokens are counted when it has ended. Raises RateLimited,
+        BudgetExceeded, BudgetUnavailable, InvalidRequest, Forbidden."""
         held, rules = exchange.reservation, deployment_rules(deployment)
-        if not rules or not isinstance(held, BudgetReservation):
+        if not isinstance(held, BudgetReservation):
+            return
+        if held.deployments and deployment.name != held.deployments[0].name:
+            await self._join(exchange, held, deployment)
+        if not rules:
             return
         now = exchange.time()
         turn = [booked(rule, ONE, now) for rule in rules]
         entry = held.entry or lost_entry(exchange, deployment, NOTHING)
         answer = await self._reserve_further(held, [one.charge for one in turn], replace(entry, cost=0))
         if isinstance(answer, Refused):
-            booking = next(one for one in turn if one.charge.account == answer.charge.account)
-            raise self._rate_refusal(held.team, booking, answer.balance, now)
+            raise self._rate_refusal(held.team, refusing(turn, answer), answer.balance, now)
         held.took_turn(turn)
+
+    async def _join(self, exchange: Exchange, held: BudgetReservation, deployment: Deployment) -> None:
+        """Set aside what the exchange can cost in the budgets that hold for a model and did not hold for the models
+        before."""
+        known = {(one.rule.id, one.rule.whom) for one in held.bookings}
+        rules = [one for one in self._rules_of(exchange, (deployment,)) if (one.id, one.whom) not in known]
+        if not rules:
+            return
+        held.bound = await self._estimates.bounds.bound(exchange, counts=True)
+        amounts = self._needed(exchange, held, rules, exchange.lost)
+        joined = [booked(rule, amounts, exchange.arrival.now) for rule in rules]
+        entry = held.entry or lost_entry(exchange, deployment, NOTHING)
+        answer = await self._reserve_further(held, [one.charge for one in joined], replace(entry, cost=0))
+        if isinstance(answer, Refused):
+            await self._refuse(exchange, refusing(joined, answer), answer.balance, held.bound)
+        if answer is None and self._denies and _is_hard(rules):
+            raise _unavailable(held.team, "the store does not answer.")
+        held.is_limited, held.is_hard = True, held.is_hard or _is_hard(rules)
+        held.bookings = [*held.bookings, *(replace(one, charge=replace(one.charge, amount=0)) for one in joined)]
+
+    def _rules_of(self, exchange: Exchange, deployments: Sequence[Deployment]) -> Sequence[Rule]:
+        """The limits that hold for any of these deployments, each once."""
+        found = (rule for one in deployments for rule in self._rules.rules(exchange.admitted, one))
+        return list({(rule.id, rule.whom): rule for rule in found}.values())
 
     async def _reserve_further(
         self, held: BudgetReservation, charges: Sequence[Charge], entry: LedgerEntry
@@ -277,14 +313,11 @@ class BudgetReservations:
         for ask in reservation.further:
             await self.store_client.release(ask.exchange_id, ask.team)
 
-    async def _refuse(
-        self, exchange: Exchange, reservation: BudgetReservation, answer: Refused, bound: InputBound | None
-    ) -> None:
-        booking, balance = reservation.refusing(answer), answer.balance
-        why = bound.words() if bound is not None else ""
+    async def _refuse(self, exchange: Exchange, booking: Booking, balance: Balance, bound: InputBound | None) -> None:
+        team, why = exchange.admitted.team, bound.words() if bound is not None else ""
         if booking.rule.is_rate:
-            raise self._rate_refusal(reservation.team, booking, balance, exchange.arrival.now, why)
-        await self.alerts.notify("budget.hard_limit", reservation.team, booking, balance)
+            raise self._rate_refusal(team, booking, balance, exchange.arrival.now, why)
+        await self.alerts.notify("budget.hard_limit", team, booking, balance)
         headers = {"x-stratiform-budget": header_text(booking.rule.id)}
         if again := time_text(booking.window.resets_at):
             headers["x-stratiform-budget-reset"] = again
@@ -327,7 +360,7 @@ class BudgetReservations:
 
     async def _refuse_unchecked(self, reservation: BudgetReservation, why: str) -> None:
         await self._give_back(reservation)
-        raise BudgetUnavailable(f"The budgets of team '{reservation.team}' cannot be checked: {why}")
+        raise _unavailable(reservation.team, why)
 
     async def _give_back(self, reservation: BudgetReservation) -> None:
         """Release a reservation that is not used. The store may have granted it although the answer was lost."""
@@ -346,6 +379,15 @@ def _final(
 ) -> Sequence[Charge]:
     """The charges of an exchange that has ended. ``cost`` is in nano-dollars."""
     return [replace(one.charge, amount=reservation.taken(one, exchange, cost), limit=None) for one in bookings]
+
+
+def _unavailable(team: str, why: str) -> BudgetUnavailable:
+    return BudgetUnavailable(f"The budgets of team '{team}' cannot be checked: {why}")
+
+
+def _is_hard(rules: Sequence[Rule]) -> bool:
+    """Whether one of these is a hard budget."""
+    return any(rule.hard is not None and not rule.is_rate for rule in rules)
 
 
 def _bounds_prompt(rule: Rule) -> bool:

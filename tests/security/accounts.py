@@ -96,6 +96,8 @@ class Account:
             return Answer(body={"id": rest[0], "deleted": True})
         if len(rest) > 1 and rest[1] != "cancel":
             return Answer(body={"object": "list", "data": [{"id": f"below_{rest[0]}"}], "secret": made["id"]})
+        if rest[1:] == ["cancel"] and made["status"] == "queued":
+            made["status"] = "cancelled"
         if "stream=true" in seen.query:
             last = event({"type": "response.completed", "response": made})
             return Answer(body=iter([last]), headers=[("content-type", "text/event-stream")])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from proxy.core.money.budget import NANOS_PER_USD
 from tests.examples import sampled
 from tests.security.accounts import USAGE, Account
 from tests.security.provider import INPUT_USD, OUTPUT_USD
@@ -463,6 +464,21 @@ def test_a_background_response_is_billed_however_its_end_is_seen(shared: Shared,
         reply = shared.world.call("POST" if way == "/cancel" else "GET", path + way)
         assert reply.status == 200
     assert shared.world.spent("team-a") - before == pytest.approx(BACKGROUND_USD)
+
+
+@pytest.mark.parametrize("usage", [None, USAGE])
+def test_a_background_response_that_is_cancelled_is_billed(shared: Shared, usage: dict[str, int] | None) -> None:
+    """Where its usage is not reported, it is booked as any other answer without a usage."""
+    before, text = shared.world.spent("team-a"), "word " * 1000
+    name = background(shared, input=text)
+    shared.alpha.objects[name]["usage"] = usage
+    for _ in range(2):
+        assert shared.world.call("POST", f"/v1/responses/{name}/cancel").json["status"] == "cancelled"
+    booked = next(one for one in shared.world.ledger("team-a")[::-1] if one.cost)
+    assert booked.estimated == (usage is None)
+    assert shared.world.spent("team-a") - before == pytest.approx(booked.cost / NANOS_PER_USD)
+    assert booked.plain_tokens == (USAGE["input_tokens"] if usage else pytest.approx(len(text) / 4, rel=0.1))
+    assert booked.output_tokens > 0
 
 
 def test_a_background_response_of_the_master_is_billed_once(shared: Shared) -> None:

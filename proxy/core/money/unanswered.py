@@ -47,10 +47,10 @@ _SEEN = 20
 _LEAST_OUTPUT_TOKENS = 200
 
 
-def runs_on(server: str, *, is_stream: bool) -> bool:
+def runs_on(server: str, *, is_stream: bool, is_background: bool = False) -> bool:
     """Whether the provider finishes and bills a call although its client has left. Unknown servers are assumed to stop
-    a stream, as vLLM, SGLang and llama.cpp do."""
-    return not is_stream or server in _RUN_ON
+    a stream, as vLLM, SGLang and llama.cpp do, unless the answer is written in the background."""
+    return not is_stream or is_background or server in _RUN_ON
 
 
 @dataclass(frozen=True, slots=True)

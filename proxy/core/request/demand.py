@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Raw
 
 from proxy.core.request import wants
-from proxy.core.request.wants import PLAIN, Wants, positive, small_object, wants_of
+from proxy.core.request.wants import COUNTS, PLAIN, Wants, positive, small_object, wants_of
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import small_value
 
@@ -107,11 +107,10 @@ _PATHS = (
 )
 _BY_ENDING = tuple((re.compile(f"(?:{path.ending})$"), path) for path in _PATHS)
 _PLAIN_PATH = re.compile(r"[\w./:@+-]*", re.ASCII)
-_COUNTS = ("n", "best_of", "num_completions", "num_generations", "candidateCount", "candidate_count")
 _SETTINGS = ("generationConfig", "generation_config")
 _HARMLESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 _TEXT = ("prompt", "input", "documents", "prediction")
-MEMBERS = (*_CHAT, "max_output_tokens", *_COUNTS[:4], *_TEXT, *wants.MEMBERS)
+MEMBERS = (*_CHAT, "max_output_tokens", *COUNTS[:4], *_TEXT, *wants.MEMBERS)
 """The members of a body that are read here."""
 
 _MOST_IMAGES = 10
@@ -206,7 +205,7 @@ def _answers(sources: Sequence[Asked]) -> tuple[int, str]:
     """How many answers each prompt has at most, and the first member that cannot be read."""
     most, unclear = 1, ""
     for source in sources:
-        for name in _COUNTS:
+        for name in COUNTS:
             if name in source:
                 count = _few(source[name])
                 most, unclear = max(most, count or 1), unclear or ("" if count else name)

@@ -25,7 +25,7 @@ from msgspec import Raw
 
 from proxy.core.value import dataclass
 from proxy.core.wire.json_body import small_value
-from proxy.core.wire.scan import scan_members
+from proxy.core.wire.scan import folded, scan_members
 
 
 class Tool(StrEnum):
@@ -58,6 +58,9 @@ class Wants:
     """The provider may first summarise the prompt, in an answer of its own."""
     memory_gib: int = 0
     """The memory of all containers together."""
+    is_background: bool = False
+    """The provider writes the answer to its end whether the client waits for it or not:
+    https://platform.openai.com/docs/guides/background."""
 
 
 PLAIN = Wants()
@@ -120,11 +123,18 @@ _TOOLS: Sequence[tuple[str, Tool | None]] = (
     ("retrieval", None),
 )
 _GEMINI_FUNCTIONS = frozenset({"functiondeclarations", "function_declarations"})
+COUNTS = ("n", "best_of", "num_completions", "num_generations", "candidateCount", "candidate_count")
+_INNER = frozenset(
+    {"type", "max_uses", "container", "environment", "memory_limit", "id", "max_results", "maxOutputTokens",
+     "max_output_tokens", *COUNTS}
+)  # fmt: skip
+"""The members that are read within tools, plugins and settings."""
+_FOLDED = frozenset(map(folded, _INNER))
 _FUNCTION = Raw(b'"function"')
 _KIND = re.compile(r"[\w:]{1,64}", re.ASCII)
 MEMBERS = (
     "service_tier", "speed", "inference_geo", "tools", "web_search_options", "search_parameters", "plugins",
-    "max_tool_calls", "mcp_servers", "deferred", "context_management", "compaction", *_WAYS, *_BEYOND,
+    "max_tool_calls", "mcp_servers", "deferred", "context_management", "compaction", "background", *_WAYS, *_BEYOND,
 )  # fmt: skip
 """The members of a body that are read here."""
 
@@ -163,6 +173,7 @@ def wants_of(asked: Mapping[str, Raw | bytes], limit: str = "") -> tuple[Wants, 
         is_summarised="compaction" in found
         or any(mark in bytes(found.get("context_management", b"")).lower() for mark in _SUMMARISES),
         memory_gib=memory_gib,
+        is_background=bytes(found.get("background", b"false")) != b"false",
     )
     return wanted, ""
 
@@ -251,7 +262,10 @@ def small_object(raw: Raw | bytes) -> Mapping[str, Raw] | None:
 
 
 def known_once(raw: Raw | bytes, members: Mapping[str, Raw]) -> Mapping[str, Raw] | None:
-    """The members of an object; None if a name occurs twice, because servers may take either of its values."""
+    """The members of an object; None if a name occurs twice, or if only some servers read it as one of those that are
+    read here, because servers may take either value."""
+    if any(name not in _INNER and folded(name) in _FOLDED for name in members):
+        return None
     if len(raw) == 1 + sum([len(name) + len(value) + 4 for name, value in members.items()]):
         return members  # written without spaces, and nothing is left over
     found = scan_members(bytes(raw))

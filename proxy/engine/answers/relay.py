@@ -139,7 +139,9 @@ class AnswerRelay:
             exchange.attempts += 1
             exchange.call = call
             is_hard = exchange.reservation is not None and exchange.reservation.is_hard
-            self._client.is_awaited = is_hard and runs_on(call.deployment.server, is_stream=call.stream)
+            is_background = exchange.requested.demand.wants.is_background
+            goes_on = runs_on(call.deployment.server, is_stream=call.stream, is_background=is_background)
+            self._client.is_awaited = is_hard and goes_on
             exchange.answer.asked(exchange.elapsed_s(), runs_on=self._client.is_awaited)
             answer = self._source = await upstream.open(call)
             try:

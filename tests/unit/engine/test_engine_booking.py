@@ -1,15 +1,17 @@
 """The ledger entry is written before the client has all of its answer, and once, however the exchange ends."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
+import orjson
 import pytest
 
 from proxy.core.resilience.circuit_breaker import BreakerPolicy
 from proxy.engine import Breakers
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import RateLimited, UpstreamUnavailable
-from proxy.ports import Deployment
+from proxy.ports import Answer, Call, Deployment
 from tests.exchanges import settled
 from tests.unit.engine.parts import DONE, JSON, ROLE, SSE, USAGE, WORD, Bench, MemoryClient, Script, answers, chat_body
 
@@ -193,3 +195,27 @@ def test_a_call_that_an_operators_limit_keeps_back_says_nothing_of_a_deployment_
     bench.door.take_turn = take_turn  # type: ignore[method-assign]
     assert bench.chat(MemoryClient(chat_body())).status == 200
     assert states[-1] == "closed"
+
+
+@pytest.mark.parametrize("is_hard", [True, False])
+@pytest.mark.parametrize(("background", "runs_on"), [(True, True), (1, True), (False, False), (None, False)])
+def test_under_a_hard_limit_a_stream_in_the_background_is_heard_to_its_end(
+    background: object, runs_on: bool, is_hard: bool
+) -> None:
+    body = {"model": "m", "input": "hi", "stream": True, "background": background}
+    bench, client = Bench(answers(DONE)), MemoryClient(orjson.dumps(body), path="/responses")
+    reserve, sent, awaited = bench.door.reserve, bench.upstream.open, list[bool]()
+
+    async def reserve_hard(exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
+        await reserve(exchange, others)
+        assert exchange.reservation is not None
+        exchange.reservation.is_hard = is_hard
+
+    async def opened(call: Call) -> Answer:
+        awaited.append(client.is_awaited)
+        return await sent(call)
+
+    bench.door.reserve = reserve_hard  # type: ignore[method-assign]
+    bench.upstream.open = opened  # type: ignore[method-assign]
+    bench.relay(client)
+    assert awaited == [is_hard and runs_on]

@@ -75,3 +75,4 @@ def test_who_finishes_a_call_whose_client_has_left() -> None:
     assert runs_on("openai", is_stream=False)
     assert runs_on("gemini", is_stream=True)
     assert not runs_on("", is_stream=True)
+    assert runs_on("", is_stream=True, is_background=True)

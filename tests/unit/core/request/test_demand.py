@@ -189,6 +189,23 @@ def test_a_name_that_stands_twice_where_the_cost_is_read_is_not_understood(path:
 
 @for_every(
     [
+        (MESSAGES, '{"tools":[{"type":"web_search","max_uses":1,%s:900}]}', "max_uses", "tools"),
+        (MESSAGES, '{"tools":[{"name":"f",%s:"web_search"}]}', "type", "tools"),
+        (RESPONSES, '{"tools":[{"type":"shell",%s:{"type":"auto"}}]}', "environment", "tools"),
+        (CHAT, '{"plugins":[{"id":"web",%s:900}]}', "max_results", "plugins"),
+        (GEMINI, '{"generationConfig":{"maxOutputTokens":1,%s:900}}', "maxOutputTokens", "generationConfig"),
+        (GEMINI, '{"generationConfig":{%s:8}}', "candidateCount", "generationConfig"),
+    ]
+)
+def test_a_name_that_only_some_servers_read_is_not_understood_where_the_cost_is_read(
+    path: str, body: str, name: str, unclear: str
+) -> None:
+    for written in (name.upper(), name.title(), f"{name} ", name.replace("s", "ſ").replace("t", "T")):
+        assert of(path, body % json.dumps(written)).unclear == unclear
+
+
+@for_every(
+    [
         (CHAT, '{"modalities":["text","audio"]}', True),
         (CHAT, '{"modalities":["text","\\u0061udio"]}', True),
         (GEMINI, '{"generationConfig":{"responseModalities":["AUDIO"]}}', True),
