@@ -1,7 +1,6 @@
 """Any bytes give a plan or an InvalidRequest, and planning takes linear time."""
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,6 +16,7 @@ from proxy.errors import InvalidRequest
 from tests.examples import examples, sampled
 from tests.fidelity.chats import File
 from tests.fidelity.strategies import bodies
+from tests.growth import steps_of
 from tests.talk import Body, Talk, assistant, calling, chat, lines, result, shown, system, text_part, tool, user
 
 KEYS = st.sampled_from(
@@ -147,22 +147,6 @@ def systems(count: int) -> Body:
 def tools(count: int) -> Body:
     """Many tools."""
     return chat(system("s"), user("go"), tools=[tool(f"t{n}") for n in range(count)])
-
-
-def steps_of(run: Callable[[], object]) -> int:
-    """How many functions are called: a measure of work that does not depend on the machine."""
-    count = 0
-
-    def note(frame: object, event: str, argument: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(note)
-    try:
-        run()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 @pytest.mark.parametrize("policy", ["economic", "classic"])

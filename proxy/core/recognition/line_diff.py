@@ -26,7 +26,7 @@ def _differences(before: Sequence[int], after: Sequence[int], span: Difference, 
         low, first = low + 1, first + 1
     while low < high and first < last and before[high - 1] == after[last - 1]:
         high, last = high - 1, last - 1
-    same = _anchors(before[low:high], after[first:last]) if rounds else []
+    same = _anchors(before[low:high], after[first:last]) if rounds and low < high and first < last else []
     if not same:
         if low < high or first < last:
             yield low, high, first, last

@@ -17,8 +17,10 @@ from proxy.core.request.message import MARK_KEYS
 
 _MAX_SETS = 1024
 _MAX_BYTES = 64 * 2**20
-# Longer arrays are equal only if their bytes are equal: parsing one would hold up all other requests.
+# Longer arrays, and arrays of more values, are equal only if their bytes are equal: parsing one would hold up all other
+# requests. A value takes about a microsecond, and there are hardly more values than commas.
 _LONGEST_BYTES = 1 << 20
+_MOST_COMMAS = 25_000
 
 
 class ToolOrders:
@@ -49,9 +51,9 @@ class ToolOrders:
 
 def _set_of(raw: bytes) -> bytes:
     """A digest of the tools that depends neither on their order nor on the order of their keys. Equal tools count as
-    often as they occur. If the array is very long, nested too deep, names a key twice, or has a number that could be
-    written in another way, only equal bytes give the same digest."""
-    if len(raw) > _LONGEST_BYTES:
+    often as they occur. If the array is very long, has very many values, is nested too deep, names a key twice, or has
+    a number that could be written in another way, only equal bytes give the same digest."""
+    if len(raw) > _LONGEST_BYTES or raw.count(b",") > _MOST_COMMAS:
         return digest(b"raw", raw)
     try:
         tools = json.loads(

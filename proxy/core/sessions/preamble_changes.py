@@ -96,10 +96,14 @@ _MOST_BYTES = 1 << 20
 
 
 def sketch_of(preamble: Iterable[Message]) -> Sketch:
-    """The sketch of a request's system messages; each message is read once."""
+    """The sketch of a request's system messages, as far as they are read; each message is read once."""
     found: set[int] = set()
+    left = _MAX_CHARS
     for message in preamble:
+        if left <= 0:
+            break
         found |= _sketch(message)
+        left -= len(message.raw)
     return frozenset(nsmallest(_SIZE, found))
 
 

@@ -68,7 +68,7 @@ LineHashes = tuple[int, ...]
 def learnt_lines(before: Sequence[LineHashes], head: Sequence[Message], evidence: VolatileRegions) -> list[LineHashes]:
     """The lines of a request's system messages, which the session remembers. The ``evidence`` learns their changes
     since the previous request, whose lines are ``before``."""
-    now = [line_hashes(message) for message in head]
+    now = _lines_of(head)
     if len(before) == len(now):
         for place, (lines, message) in enumerate(zip(before, head, strict=True)):
             if lines != now[place] and _is_one_text(lines, now[place]):
@@ -80,8 +80,20 @@ def replaced_texts(before: Sequence[LineHashes], head: Sequence[Message]) -> fro
     """The places that now hold another text, not the same text with a few lines changed."""
     if len(before) != len(head):
         return frozenset(range(max(len(before), len(head))))
-    pairs = enumerate(zip(before, map(line_hashes, head), strict=True))
+    pairs = enumerate(zip(before, _lines_of(head), strict=True))
     return frozenset(i for i, (old, new) in pairs if old != new and not _is_one_text(old, new))
+
+
+def _lines_of(head: Sequence[Message]) -> list[LineHashes]:
+    """The lines of the system messages, as hashes. None of a message that goes beyond the most lines of all of them, or
+    stands behind such a message."""
+    found: list[LineHashes] = []
+    left = _MAX_TEXT_LINES
+    for message in head:
+        lines = line_hashes(message) if left >= 0 else ()
+        left -= len(lines)
+        found.append(lines if left >= 0 else ())
+    return found
 
 
 def _is_one_text(before: Sequence[int], after: Sequence[int]) -> bool:

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.recognition.line_diff import differences
+from tests.growth import steps_of
 
 TEXT = st.lists(st.integers(1, 9), max_size=30)
 
@@ -44,3 +45,9 @@ def test_another_text_differs_as_a_whole() -> None:
 
 def test_lines_that_stand_once_between_two_others_part_what_differs_there() -> None:
     assert differences([8, 1, 5, 2, 8, 1, 6, 2], [8, 3, 5, 4, 8, 1, 6, 7]) == [(1, 2, 1, 2), (3, 4, 3, 4), (7, 8, 7, 8)]
+
+
+def test_lines_between_which_nothing_differs_take_hardly_any_time() -> None:
+    before, after = list(range(1, 4_001)), [-line if line % 100 == 50 else line for line in range(1, 4_001)]
+    assert len(differences(before, after)) == 40
+    assert steps_of(lambda: differences(before, after)) < 10 * len(after)

@@ -13,6 +13,7 @@ from proxy.core.reasons import Reason
 from proxy.core.request.tool_order import ToolOrders
 from tests.examples import for_every
 from tests.fidelity.checker import check
+from tests.growth import steps_of
 from tests.talk import MARK, Body, Talk, assistant, chat, lines, marks_in, sent, system, tool, user
 
 JSON = st.recursive(
@@ -77,6 +78,16 @@ def test_values_are_never_touched(one: bytes, other: bytes) -> None:
     orders = ToolOrders()
     assert steady(orders, one) is None
     assert steady(orders, other) is None
+
+
+@pytest.mark.parametrize("value", [1, 0.5, {"a": 1}, "a", []])
+def test_tools_of_very_many_values_are_compared_by_their_bytes(value: Any) -> None:
+    few, many = ([tool("run"), tool("read", values=[value] * count)] for count in (5_000, 60_000))
+    assert steady(orders := ToolOrders(), few) is None
+    assert steady(orders, few[::-1]) == json.dumps(few).encode()
+    assert steady(orders, many) is None
+    assert steps_of(lambda: steady(orders, json.dumps(many[::-1]).encode())) < 100
+    assert steady(orders, many[::-1]) is None
 
 
 def test_scopes_are_kept_apart_and_memory_is_bounded() -> None:

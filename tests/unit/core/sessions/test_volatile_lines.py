@@ -1,10 +1,12 @@
 """Volatile lines that no pattern knows are found by what changed between two requests."""
 
 import json
+from functools import partial
 
 import pytest
 
 from proxy.core.modes import Mode
+from proxy.core.planner.incoming_chat import IncomingChat
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import PROFILES
@@ -16,6 +18,7 @@ from proxy.core.request.tokens import TokenCounter
 from proxy.core.sessions.volatile_lines import VolatileRegions, learnt_lines, line_hashes, with_evidence
 from proxy.core.wire.json_body import elements
 from tests.fidelity.checker import check
+from tests.growth import steps_of
 from tests.talk import Body, Talk, assistant, chat, lines, system, text_part, user
 from tests.talk import sent as sent_by
 
@@ -240,3 +243,30 @@ def test_instructions_that_take_anothers_place_are_no_evidence() -> None:
     for text in (architect, architect, ask, architect, ask):
         lines = learnt_lines(lines, [read(text)], evidence)
     assert evidence.regions == ()
+
+
+def test_very_many_lines_of_several_system_messages_take_no_more_time_than_those_of_one() -> None:
+    def work(count: int) -> int:
+        """How much is done for three requests that change all of so many system messages of 4,500 short lines."""
+        talk, steps = Talk(), 0
+        turns: list[Body] = []
+        for turn in range(3):
+            texts = ["\n".join([*map(str, range(2_250)), f"{turn}", *map(str, range(2_250))]) for _ in range(count)]
+            turns.append(user(f"What, {turn}?"))
+            raw = json.dumps(chat(*map(system, texts), *turns)).encode()
+            incoming = talk.planner.read(talk.planner.reader.parse(raw), talk.route, talk.mode, turn)
+            assert isinstance(incoming, IncomingChat)
+            steps += steps_of(partial(decide_and_complete, talk.planner, incoming))
+            turns.append(assistant("That."))
+        return steps
+
+    sessions: set[str] = set()
+
+    def decide_and_complete(planner: TierPlanner, incoming: IncomingChat) -> None:
+        plan = planner.decide(incoming)
+        planner.on_completed(plan, None, incoming.now)
+        sessions.add(plan.session)
+
+    one, many = work(2), work(24)
+    assert sessions == {"s1"}
+    assert many < 2.5 * one, (one, many)
