@@ -188,9 +188,9 @@ class OwnExchanges:
 
     async def _sent(self, exchange: Exchange, call: Call) -> bytes:
         answer, known = await self._ports.upstreams[call.deployment.transport].open(call), exchange.answer
+        fold, body = BodyFold(), bytearray()
         try:
             known.status = answer.status
-            fold, body = BodyFold(), bytearray()
             async for chunk in answer.chunks():
                 if known.first_byte_s is None:
                     known.first_byte_s = exchange.elapsed_s()
@@ -198,9 +198,10 @@ class OwnExchanges:
                 known.sent_bytes += len(chunk)
                 body += chunk[: MAX_BODY_BYTES - len(body)]
             fold.close()
-            known.outcome = Outcome(usage=fold.outcome().usage)
             exchange.ending = ExchangeOutcome.COMPLETED if known.is_accepted else ExchangeOutcome.REJECTED
         finally:
+            read = fold.outcome()
+            known.outcome = Outcome(usage=read.usage, tokens=read.tokens)
             await answer.aclose()
         return bytes(body)
 

@@ -189,7 +189,8 @@ class Meter:
         deployment, answer = exchange.deployment, exchange.answer
         assert deployment is not None
         price, took_s = price_for(self._prices, deployment), exchange.elapsed_s() - answer.asked_s
-        heard = Heard(_visible_tokens(exchange, outcome), silent_s, took_s, answer.runs_on)
+        # Almost every event has at least one token, with any content.
+        heard = Heard(max(outcome.tokens, outcome.events), silent_s, took_s, answer.runs_on)
         speed = self._speeds.tokens_per_s(deployment.name, deployment.server)
         usage, ran = unanswered(exchange.requested.demand, prompt, heard, speed, price)
         if (told := outcome.usage) is not None:
@@ -305,13 +306,6 @@ def both(one: Usage | None, other: Usage | None) -> Usage | None:
     any."""
     total = summed(one, other)
     return replace(total, estimated=True) if total and one and other else total
-
-
-def _visible_tokens(exchange: Exchange, outcome: Outcome) -> int:
-    if exchange.requested.stream:
-        # Almost every event has at least one token, with any content.
-        return max(outcome.tokens, outcome.events)
-    return outcome.tokens or exchange.answer.sent_bytes // _BYTES_PER_TOKEN
 
 
 def error_kind(exchange: Exchange) -> str:

@@ -12,6 +12,7 @@ from proxy.core.account.said import known_items
 from proxy.core.response.event_format import BOM, payload_of
 from proxy.core.response.outcome import AnswerFacts, Outcome
 from proxy.core.response.outline import Outline
+from proxy.core.value import replace
 from proxy.core.wire.surrogates import read_or_mended
 
 MAX_BODY_BYTES = 1 << 20
@@ -30,14 +31,15 @@ _BODY = msgspec.json.Decoder(msgspec.defstruct("_Body", [(name, Raw, Raw()) for 
 
 class RawFold:
     """An answer that is not read: audio, files, compressed bytes. If it states its ``length`` in bytes, the chunk that
-    completes it is held back until ``end``."""
+    completes it is held back until ``end``. A byte that ``is_compressed`` counts as a token of text."""
 
     keeps_end = False
     """The end of a body is no event after which nothing follows."""
     is_between = True
 
-    def __init__(self, length: int | None = None) -> None:
+    def __init__(self, length: int | None = None, *, is_compressed: bool = False) -> None:
         self._left = length
+        self._bytes_per_token = 1 if is_compressed else _BYTES_PER_TOKEN
         self._end = b""
         self.saw_content = False
         self.written = 0
@@ -65,8 +67,8 @@ class RawFold:
         return b""
 
     def outcome(self) -> Outcome:
-        """An empty outcome, because nothing is known."""
-        return Outcome(saw_content=self.saw_content)
+        """The outcome, of which only the size is known."""
+        return Outcome(saw_content=self.saw_content, tokens=self.written // self._bytes_per_token)
 
 
 class BodyFold(RawFold):
@@ -95,12 +97,13 @@ class BodyFold(RawFold):
         body = b"".join(self._chunks) if self._outline is None else self._outline.text()
         self._chunks.clear()
         facts, read = AnswerFacts(), read_or_mended(_BODY.decode, body.removeprefix(BOM))
-        self._outcome = Outcome(saw_content=self.saw_content)
+        self._outcome = super().outcome()
         if read is not None:
             found = {name: bytes(raw) for name in (*_READ, *_ITEM_LISTS) if (raw := getattr(read, name))}
             lists = {name: known_items(found.pop(name)) for name in _ITEM_LISTS if name in found}
             facts.learn({name: payload_of(raw) for name, raw in found.items()} | lists)
-            self._outcome = facts.outcome(saw_content=self.saw_content)
+            told = facts.outcome(saw_content=self.saw_content)
+            self._outcome = told if told.usage is not None else replace(told, tokens=self._outcome.tokens)
         return b""
 
     def outcome(self) -> Outcome:

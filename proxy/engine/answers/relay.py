@@ -498,13 +498,15 @@ def _ending(status: int, outcome: Outcome) -> ExchangeOutcome:
 
 
 def _fold_of(answer: Answer, exchange: Exchange) -> Fold:
-    """The fold that reads an answer. Compressed bytes are not read. On a raw path, every event of a stream passes. The
-    stream is never cut within an event, so that an error event can follow."""
+    """The fold that reads an answer. Compressed bytes are not read. A chat that asked for a stream gets one, whatever
+    the answer calls it, if it does not call it JSON. On a raw path, every event of a stream passes. The stream is never
+    cut within an event, so that an error event can follow."""
     kind, length = content_type(answer.headers), content_length(answer.headers)
-    if get(answer.headers, "content-encoding") not in (None, "", "identity") or answer.status >= 300:
-        return RawFold(length)
+    is_compressed = get(answer.headers, "content-encoding") not in (None, "", "identity")
+    if is_compressed or answer.status >= 300:
+        return RawFold(length, is_compressed=is_compressed)
     if "json" in kind:
         return BodyFold(length)
-    if kind.startswith("text/event-stream") or (exchange.arrival.is_chat and exchange.requested.stream and not kind):
+    if kind.startswith("text/event-stream") or (exchange.arrival.is_chat and exchange.requested.stream):
         return StreamFold(drop_usage=exchange.arrival.is_chat and not exchange.requested.wants_usage)
     return RawFold(length)

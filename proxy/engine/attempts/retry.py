@@ -281,7 +281,7 @@ def retry_after_s(headers: Headers) -> float | None:
 def _until(date: str) -> float:
     try:
         then = parsedate_to_datetime(date)
-    except ValueError:
+    except (ValueError, OverflowError):  # no date, or one with numbers that no date has
         return -1.0
     now = datetime.now(UTC)  # noqa: TID251 - the date is that of the upstream's wall clock
     return max(0.0, (then.replace(tzinfo=then.tzinfo or UTC) - now).total_seconds())

@@ -1,19 +1,43 @@
 """The ledger entry is written before the client has all of its answer, and once, however the exchange ends."""
 
 import asyncio
+<<<<<<< HEAD
 from collections.abc import Sequence
+=======
+from itertools import product
+>>>>>>> w/h4
 from typing import Any
 
 import orjson
 import pytest
 
 from proxy.core.resilience.circuit_breaker import BreakerPolicy
+from proxy.core.resilience.retry import RetryPolicy
 from proxy.engine import Breakers
+from proxy.engine.attempts.retry import ONE_TRY
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import RateLimited, UpstreamUnavailable
+<<<<<<< HEAD
 from proxy.ports import Answer, Call, Deployment
+=======
+from proxy.ports import Deployment
+from tests.examples import for_every
+>>>>>>> w/h4
 from tests.exchanges import settled
-from tests.unit.engine.parts import DONE, JSON, ROLE, SSE, USAGE, WORD, Bench, MemoryClient, Script, answers, chat_body
+from tests.unit.engine.parts import (
+    DONE,
+    JSON,
+    ROLE,
+    SSE,
+    USAGE,
+    WORD,
+    Bench,
+    MemoryClient,
+    Script,
+    answers,
+    chat_body,
+    ended,
+)  # fmt: skip
 
 BODY = b'{"choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":4,"completion_tokens":1}}'
 LENGTH = ("content-length", str(len(BODY)))
@@ -103,6 +127,22 @@ def test_events_on_raw_paths_are_not_held_up_but_for_the_last() -> None:
 def test_a_body_longer_than_it_said_passes_in_order() -> None:
     bench = Watched(answers(BODY, b"more", b"and more", headers=[*JSON, LENGTH]))
     assert bench.run(MemoryClient(chat_body())).answer == BODY + b"moreand more"
+
+
+KINDS = ["application/json", "application/x-ndjson", "text/event-stream", "text/plain", ""]
+
+
+@for_every(product(KINDS, ["", "gzip"], [0, 1, 40 * len(WORD)], [True, False]))
+def test_of_an_answer_without_usage_its_size_is_booked(kind: str, coding: str, length: int, is_stream: bool) -> None:
+    """Also if the client gets it as a whole, after it was booked. Each of its events has at least one token."""
+    headers = [("content-type", kind), ("content-encoding", coding), ("content-length", str(length))]
+    headers = [(name, value) for name, value in headers if value not in ("", "0")]
+    for retries in (ONE_TRY, RetryPolicy(retries=1)):
+        bench = Watched(answers(WORD * 20, WORD * 20, headers=headers), retries=retries)
+        client = bench.run(MemoryClient(chat_body(stream=is_stream)))
+        outcome = ended(bench).answer.outcome
+        assert client.answer == 40 * WORD
+        assert max(outcome.tokens, outcome.events) >= 40
 
 
 def test_a_line_that_breaks_is_booked_before_the_client_hears_of_it() -> None:

@@ -223,7 +223,7 @@ def test_raw_paths_are_counted_by_what_they_report(metrics, settle):
     assert settle(exchange(path="/embeddings", usage=Usage(8, 0), **raw)).settlement.cost_usd == 8
     files = settle(exchange(path="/files", usage=None, size=10**7, **raw))
     assert (files.settlement.usage, files.settlement.cost_usd) == (None, 0)
-    text = settle(exchange(path="/messages", usage=None, size=4000, sent_bytes=400, **raw))
+    text = settle(exchange(path="/messages", usage=None, size=4000, tokens=100, **raw))
     assert text.settlement.usage == Usage(1000, 100, estimated=True)
     assert value(metrics, "plan_reasons_total", mode="passthrough", reason="passthrough-mode") is None
 

@@ -7,6 +7,8 @@ from itertools import product
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.core.resilience.circuit_breaker import ORDINARY, BreakerPolicy
 from proxy.core.resilience.retry import RetryPolicy
@@ -31,6 +33,7 @@ from tests.unit.engine.parts import DONE, JSON, ROLE, WORD, Bench, MemoryClient,
 
 BODY = orjson.dumps({"choices": [{"finish_reason": "stop"}], "usage": {"prompt_tokens": 4, "completion_tokens": 1}})
 QUICK = RetryPolicy(retries=2, first_wait_s=0.001)
+NUMBERS = st.integers(-(10**6), 10**25).map(str) | st.integers(0, 60).map("{:02}".format)
 
 
 @dataclass(slots=True)
@@ -370,6 +373,15 @@ def test_other_paths_are_tried_again_where_that_does_no_harm(method: str, path: 
 )
 def test_when_an_upstream_wants_to_be_asked_again(headers: list[tuple[str, str]], expected: float | None) -> None:
     assert retry_after_s(headers) == expected
+
+
+@given(
+    st.sampled_from(["Mon, {} Jan {} 00:00:00 GMT", "Mon, 01 Jan 2024 {}:{}:00 GMT", "Mon, 01 Jan 2024 00:00:{} +{}"]),
+    st.tuples(NUMBERS, NUMBERS),
+)
+def test_a_date_of_any_numbers_asks_for_a_wait_or_for_nothing(form: str, numbers: tuple[str, str]) -> None:
+    wait_s = retry_after_s([("retry-after", form.format(*numbers))])
+    assert wait_s is None or 0 <= wait_s <= 1e6
 
 
 def test_what_is_no_failure() -> None:
