@@ -1,11 +1,8 @@
 """The ledger entry is written before the client has all of its answer, and once, however the exchange ends."""
 
 import asyncio
-<<<<<<< HEAD
 from collections.abc import Sequence
-=======
 from itertools import product
->>>>>>> w/h4
 from typing import Any
 
 import orjson
@@ -17,12 +14,8 @@ from proxy.engine import Breakers
 from proxy.engine.attempts.retry import ONE_TRY
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import RateLimited, UpstreamUnavailable
-<<<<<<< HEAD
 from proxy.ports import Answer, Call, Deployment
-=======
-from proxy.ports import Deployment
 from tests.examples import for_every
->>>>>>> w/h4
 from tests.exchanges import settled
 from tests.unit.engine.parts import (
     DONE,
