@@ -24,7 +24,7 @@ from proxy.core.request.element import (
     part_element,
     whole_element,
 )
-from proxy.core.request.message import SYSTEM_ROLES, Part, PartKind, piece_digest, text_digest
+from proxy.core.request.message import ANSWER_ROLES, SYSTEM_ROLES, Part, PartKind, piece_digest, text_digest
 from proxy.core.request.spans import span_ends
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS, TokenCounter
 from proxy.core.request.view import ContextMessage, RecognisedRequest
@@ -269,7 +269,7 @@ def valid_prefix(
 def _is_answer(turns: Sequence[Element], index: int) -> bool:
     """Whether this turn answers the one before it: nothing may be put between the two. (An aborted exchange was sent
     once without its answer.)"""
-    return 0 < index < len(turns) and turns[index].role in ("assistant", "tool")
+    return 0 < index < len(turns) and turns[index].role in ANSWER_ROLES
 
 
 def _append_documents(elements: RequestElements, found: list[Element], before: Sequence[bytes]) -> Sequence[bytes]:

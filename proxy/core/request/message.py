@@ -20,6 +20,11 @@ from proxy.core.wire.json_body import Members, Unreadable, elements, members_of,
 from proxy.core.wire.surrogates import PIECE_BYTES, raw_text, string_text, utf8
 
 SYSTEM_ROLES = frozenset({"system", "developer"})
+RESULT_ROLES = frozenset({"tool", "function"})
+"""The roles of results of calls. ``function`` is the role that OpenAI's API had first: its content is never a list."""
+ANSWER_ROLES = RESULT_ROLES | {"assistant"}
+"""The roles of messages that stand directly behind what they answer."""
+_MARKED_ROLES = frozenset({*SYSTEM_ROLES, "user", "assistant", "tool"})
 
 
 class PartKind(StrEnum):
@@ -325,6 +330,8 @@ def _message(
     """A message with this content. ``members`` are empty for a message that is a role and a text and nothing else."""
     call_parts, call_ids = calls
     positions = (*content.parts, *call_parts)
+    if role not in _MARKED_ROLES:
+        positions = tuple([replace(part, markable=False) for part in positions])
     rest = [k.encode() + bytes(v) for k, v in members.items() if k not in _HASHED_ELSEWHERE]
     own = digest(role.encode(), *[p.digest for p in positions], *rest)
     if rest:

@@ -1,5 +1,7 @@
 from collections.abc import Callable, Sequence
 
+import pytest
+
 from proxy.core.layout.orders import RequestElements, behind_prefix, by_tiers, request_elements, valid_prefix
 from proxy.core.layout.relocation import moved_elements
 from proxy.core.layout.tiers import Tier
@@ -9,7 +11,7 @@ from proxy.core.request.message import piece_digest
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.request.view import RecognisedRequest
 from tests.fidelity.chats import MAP_ACK, MAP_OPENING, READ_ONLY_ACK, READ_ONLY_OPENING, File
-from tests.talk import assistant, calling, result, shown, system, user, view_of
+from tests.talk import assistant, calling, result, said, shown, system, user, view_of
 
 A, B, C = (File(f"{name}.py", f"{name} = 1\n") for name in "abc")
 HEAD = system("You are kind.")
@@ -99,6 +101,13 @@ class TestBehindPrefix:
         elements = elements_of(recognised)
         part = elements.forms.parts["aider:files/file:b.py"]
         assert show(valid_prefix(elements, before(*elements.preamble, elements.turns[0], part))) == "m0 m3"
+
+    @pytest.mark.parametrize("role", ["tool", "function"])
+    def test_nothing_stands_between_a_call_and_its_result(self, role: str) -> None:
+        recognised = view_of(HEAD, *shown(A, B), *EARLIER, said(role, "x"), assistant("done"), user("go"))
+        elements = elements_of(recognised)
+        part = elements.forms.parts["aider:files/file:b.py"]
+        assert show(valid_prefix(elements, before(*elements.preamble, *elements.turns[:2], part))) == "m0 m3 m4"
 
     def test_documents_stay_behind_the_system_text(self) -> None:
         text = 'Answer.\n<document id="1">\none\n</document>\n<document id="2">\ntwo\n</document>\nBrief.\n'

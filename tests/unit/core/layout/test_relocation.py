@@ -64,8 +64,12 @@ def test_the_clock_goes_into_the_tag_directly_before_the_last_user_message() -> 
     assert order(*messages) == ["system", "message", "message", "tag", "message"]
 
 
-def test_inside_a_tool_loop_the_tag_stands_behind_the_newest_results() -> None:
-    loop = [system(PROMPT), user("go"), calling("1"), result("1", "x")]
+CALLED = assistant(None, function_call={"name": "run", "arguments": "{}"})
+
+
+@pytest.mark.parametrize("last", [[calling("1"), result("1", "x")], [CALLED, said("function", "x", name="run")]])
+def test_inside_a_tool_loop_the_tag_stands_behind_the_newest_results(last: list[Body]) -> None:
+    loop = [system(PROMPT), user("go"), *last]
     assert order(*loop) == ["system", "message", "message", "message", "tag"]
     ended = [*loop, assistant("done"), user("more")]
     assert order(*ended) == ["system", "message", "message", "message", "message", "tag", "message"]

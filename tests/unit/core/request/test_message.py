@@ -10,7 +10,7 @@ from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Tok
 from proxy.core.wire.json_body import Unreadable
 from tests.fidelity.chats import File
 from tests.signed_thinking import SignedForm, signed
-from tests.talk import MARK, RECOGNISERS, Body, assistant, calling, chat, result, shown, system, text_part, user
+from tests.talk import MARK, RECOGNISERS, Body, assistant, calling, chat, result, said, shown, system, text_part, user
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 HOUR = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
@@ -140,6 +140,11 @@ class TestParts:
     @pytest.mark.parametrize("content", ["", "  \n", [text_part("")]])
     def test_a_blank_text_carries_no_marker(self, content: object) -> None:
         assert [p.markable for p in read(user(content)).parts] == [False]
+
+    @pytest.mark.parametrize("content", ["x", [text_part("x"), text_part("y")], [text_part("x", annotations=[])]])
+    @pytest.mark.parametrize("role", ["function", "critic"])
+    def test_a_message_whose_content_may_be_no_list_carries_no_marker(self, role: str, content: object) -> None:
+        assert not any(part.markable for part in read(said(role, content, name="run")).parts)
 
     def test_sound_carries_no_marker(self) -> None:
         audio = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
