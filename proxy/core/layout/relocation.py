@@ -107,7 +107,7 @@ def _with_tag(
         Part(PartKind.TEXT, digest(b"tag", body.encode("utf-8", "surrogatepass")), tokens, -1, False),
         lead=body,
     )
-    in_loop = recognised.messages[-1].role == "tool"
+    in_loop = recognised.messages[-1].has_results
     return (*tail, tag) if in_loop else (tag, *tail)
 
 
