@@ -67,6 +67,27 @@ def result(call_id: str, content: object, **more: object) -> Body:
     return {"role": "tool", "tool_call_id": call_id, "content": content, **more}
 
 
+def as_parts(*messages: Body) -> list[Body]:
+    """The same messages as clients send them that write calls and results into the content: the results of one turn
+    stand in one message of the user."""
+    found: list[Body] = []
+    for message in messages:
+        if "tool_calls" in message:
+            calls = [
+                {"type": "tool_use", "id": call["id"], "name": "run", "input": {}} for call in message["tool_calls"]
+            ]
+            found.append({"role": "assistant", "content": calls})
+        elif message["role"] == "tool":
+            part = {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": message["content"]}
+            if found[-1]["role"] == "user" and isinstance(found[-1]["content"], list):
+                found[-1]["content"].append(part)
+            else:
+                found.append({"role": "user", "content": [part]})
+        else:
+            found.append(message)
+    return found
+
+
 def tool(name: str, **more: object) -> Body:
     """A tool definition."""
     return {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}, **more}

@@ -21,7 +21,7 @@ OVERHEAD = 4
 """Tokens of a message besides its text, if tokens are counted as bytes over four."""
 
 
-def said(role: str, tokens: int, calls: tuple[str, ...] = (), answers: str | None = None) -> Message:
+def said(role: str, tokens: int, calls: tuple[str, ...] = (), answers: tuple[str, ...] = ()) -> Message:
     """A message of which nothing else is known."""
     return Message(b"", role, b"", (), tokens, False, False, calls, answers, "", None, None)
 
@@ -63,13 +63,19 @@ def tokens_of(messages: Sequence[Body]) -> int:
     return sum(message.tokens for message in transcript_of(messages).messages) if messages else 0
 
 
+def parts_in(message: Body, kind: str) -> list[Body]:
+    """The parts of this type in a message's content."""
+    content = message.get("content")
+    return [part for part in content if part["type"] == kind] if isinstance(content, list) else []
+
+
 def unpaired(messages: Sequence[Body]) -> set[str]:
     """The ids of calls without a result, and of results without a call in front of them."""
     open_calls: set[str] = set()
     odd: set[str] = set()
     for message in messages:
-        open_calls |= {call["id"] for call in message.get("tool_calls") or ()}
-        answers = message.get("tool_call_id")
-        if answers is not None:
-            (open_calls.discard if answers in open_calls else odd.add)(answers)
+        open_calls |= {call["id"] for call in (*(message.get("tool_calls") or ()), *parts_in(message, "tool_use"))}
+        answered = [part["tool_use_id"] for part in parts_in(message, "tool_result")]
+        for own in (*answered, *([message["tool_call_id"]] if "tool_call_id" in message else [])):
+            (open_calls.discard if own in open_calls else odd.add)(own)
     return open_calls | odd

@@ -228,7 +228,8 @@ def _reading(context: StructuredContext, dialogue: Dialogue, counter: TokenCount
     conversation = dialogue.conversation
     head = b"".join(turn.raw for turn in conversation.system) + context.legend.encode("utf-8", "surrogatepass")
     history = [
-        HistoryItem(turn.digest, turn.tokens(counter), starts_group=not turn.is_result) for turn in conversation.history
+        HistoryItem(turn.digest, turn.tokens(counter), starts_group=not turn.has_results)
+        for turn in conversation.history
     ]
     return ChatReading(
         digest=digest(*(turn.digest for turn in conversation)),

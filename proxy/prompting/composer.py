@@ -59,12 +59,13 @@ def _weight(composition: Composition) -> int:
 
 
 def _fingerprint(terms: PromptTerms) -> bytes:
-    """The parts of the terms on which a composition depends. Texts may hold halves of surrogate pairs."""
+    """The parts of the terms on which a composition depends, the order of names in objects included. Texts may hold
+    halves of surrogate pairs."""
     said = [
         terms.use, terms.persona, terms.profile, terms.override, terms.tools, terms.plugins, terms.agents,
         terms.context, [asdict(extra) for extra in terms.extras], terms.strict, terms.own_context,
     ]  # fmt: skip
-    return json.dumps(said, sort_keys=True, default=dict).encode()
+    return json.dumps(said, default=dict).encode()
 
 
 _log = logging.getLogger("stratiform")

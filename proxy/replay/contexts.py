@@ -22,6 +22,16 @@ class Said:
     parts: tuple[str, ...]
     rest: str
 
+    @property
+    def has_results(self) -> bool:
+        """Whether it answers calls. Some clients write results into a user message."""
+        return self.role == "tool" or (self.text is None and any('"type":"tool_result"' in part for part in self.parts))
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it is a user's message without results."""
+        return self.role == "user" and not self.has_results
+
     def same(self, other: "Said") -> bool:
         """Whether the messages are equal, wherever their text is cut into parts."""
         if self.text is None or other.text is None:

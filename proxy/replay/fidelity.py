@@ -193,7 +193,7 @@ class _Comparison:
     def _sorted(self, recognisers: Sequence[Recogniser]) -> Iterator[Context]:
         """The context messages. All other messages must come in the client's order."""
         messages = self._before
-        last_user = max((i for i, said in enumerate(messages) if said.role == "user"), default=len(messages))
+        last_user = max((i for i, said in enumerate(messages) if said.is_asked), default=len(messages))
         is_acknowledgement = False
         for index, said in enumerate(messages):
             if is_acknowledgement:
@@ -218,7 +218,7 @@ class _Comparison:
             if not self._is_gone():
                 break
         if said.role == "user" and said.rest == "{}" and said.text is not None and _is_tag(said.text):
-            in_place = self._next == self._pivot or (at == len(self._after) - 1 and self._before[-1].role == "tool")
+            in_place = self._next == self._pivot or (at == len(self._after) - 1 and self._before[-1].has_results)
             if not in_place:
                 self._found.append("the tag stands in a wrong place")
             return 1
@@ -302,7 +302,7 @@ class _Comparison:
             self._found.append("context behind the last user message")
         elif 0 < self._next < len(self._fixed) and self._next not in self._homes:
             before, behind = self._fixed[self._next - 1].role, self._role
-            if behind == "tool" or (before == "user" and behind == "assistant"):
+            if self._fixed[self._next].has_results or (before == "user" and behind == "assistant"):
                 self._found.append(f"context between a {before} message and the {behind} message that belongs to it")
 
 

@@ -6,14 +6,13 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.request.message import Message
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.window.form import VirtualFile, WindowParts
 from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps
 from proxy.core.window.shortening import head, tail
 from proxy.core.window.trimming import Room, Steps, advance, cut_of, kept, steps_of
 from tests.talk import assistant, calling, result, system, user
-from tests.windows import Body, fit, said, sent, text_of, tokens_of, unpaired
+from tests.windows import Body, fit, parts_in, sent, text_of, tokens_of, transcript_of, unpaired
 
 SIZES = st.integers(0, 60)
 TEXT = st.text(alphabet='ab \n"\\é語', max_size=900)
@@ -22,11 +21,12 @@ PARTS = st.none() | TEXT
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[Body]:
-    """Turns of users, answers, tool calls with their results, late results and notices, each text its own."""
+    """Turns of users, answers, tool calls with their results, late results and notices, each text its own. Some calls
+    and results are parts of the content, so that the results stand in a message of the user."""
     ids = (str(number) for number in count())
     messages: list[Body] = []
     late: list[str] = []
-    for number, kind in enumerate(draw(st.lists(st.sampled_from("uuaaccldn"), max_size=25))):
+    for number, kind in enumerate(draw(st.lists(st.sampled_from("uuaaccldnpp"), max_size=25))):
         text = text_of(draw(SIZES), f"{number}")
         if kind == "u":
             messages.append(user(text))
@@ -40,6 +40,12 @@ def conversations(draw: st.DrawFn) -> list[Body]:
             if kind == "l":
                 late.append(called.pop())
             messages += [result(one, text) for one in called]
+        elif kind == "p":
+            parts = [next(ids) for _ in range(draw(st.integers(1, 3)))]
+            calls = [{"type": "tool_use", "id": one, "name": "look", "input": {}} for one in parts]
+            messages.append({"role": "assistant", "content": [{"type": "text", "text": "Let me look."}, *calls]})
+            results = [{"type": "tool_result", "tool_use_id": one, "content": text} for one in parts]
+            messages.append({"role": "user", "content": results})
         elif late:
             messages.append(result(late.pop(), text))
     messages += [result(one, "late") for one in late]
@@ -57,6 +63,11 @@ def named_parts(draw: st.DrawFn) -> WindowParts:
         summary=draw(PARTS),
         virtual_files=tuple(VirtualFile(f"f{n}", text, n == 1) for n, text in enumerate(files)),
     )
+
+
+def questions_in(talk: list[Body]) -> list[str]:
+    """What the user has asked."""
+    return [m["content"] for m in talk if m["role"] == "user" and not parts_in(m, "tool_result")]
 
 
 PROFILES = st.builds(
@@ -102,9 +113,9 @@ def test_no_tool_group_is_split_and_the_newest_user_message_stays(
         return
     out = sent(talk, found)
     assert unpaired(out) <= unpaired(talk)
-    asked = [message["content"] for message in talk if message["role"] == "user"]
+    asked = questions_in(talk)
     if asked:
-        newest = [message["content"] for message in out if message["role"] == "user"][-1]
+        newest = questions_in(out)[-1]
         own = json.loads(newest[newest.index('{"kind"') :])["message"] if parts.virtual_files else newest
         assert own.endswith(asked[-1])
     if parts == WindowParts():
@@ -131,7 +142,7 @@ def test_the_selection_is_whole_and_the_system_text_is_shortened_only_where_that
 def test_from_an_equal_cut_a_larger_budget_keeps_a_superset(
     talk: list[Body], budget: int, more: int, data: st.DataObject
 ) -> None:
-    steps = steps_of([_spoken(message) for message in talk])
+    steps = steps_of(transcript_of(talk).messages)
     moment = steps.moments[-1]
     legal = sorted({steps.legal[cut] for cut in range(moment.droppable + 1)})
     cut = data.draw(st.sampled_from(legal))
@@ -165,7 +176,7 @@ def test_parts_that_a_smaller_budget_keeps_a_larger_one_keeps_too(
 @given(conversations(), st.integers(10, 600))
 def test_a_conversation_that_goes_on_keeps_its_cut_while_it_fits(talk: list[Body], budget: int) -> None:
     """What hysteresis is for: each cut is one that an earlier request had, or the first of a new one."""
-    steps = steps_of([_spoken(message) for message in talk])
+    steps = steps_of(transcript_of(talk).messages)
     room = Room(budget)
     cuts = [0]
     for number in range(1, len(steps.moments) + 1):
@@ -177,8 +188,3 @@ def test_a_conversation_that_goes_on_keeps_its_cut_while_it_fits(talk: list[Body
 
 def _until(steps: Steps, number: int) -> Steps:
     return Steps(steps.gone_from, steps.tokens_before, steps.messages_before, steps.moments[:number], steps.legal)
-
-
-def _spoken(message: Body) -> Message:
-    calls = tuple(call["id"] for call in message.get("tool_calls") or ())
-    return said(message["role"], tokens_of([message]), calls, message.get("tool_call_id"))

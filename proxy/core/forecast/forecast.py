@@ -254,7 +254,7 @@ def _spread(hazard: float, parts: Sequence[Part]) -> Iterator[float]:
 def _results(recognised: RecognisedRequest, turns: Sequence[int]) -> list[int]:
     """The distances of the latest tool results from the end."""
     messages = recognised.messages
-    found = (distance for distance, index in enumerate(reversed(turns), 1) if messages[index].role == "tool")
+    found = (distance for distance, index in enumerate(reversed(turns), 1) if messages[index].has_results)
     return list(islice(found, _MAX_RESULTS))
 
 

@@ -16,7 +16,7 @@ from proxy.core.layout.orders import RequestElements
 from proxy.core.recognition.fixed_texts import TAG_CLOSE, TAG_OPEN
 from proxy.core.recognition.pieces import PieceKind
 from proxy.core.request.element import Element, ElementKind, parts_element, text_element
-from proxy.core.request.message import RESULT_ROLES, Message, Part, PartKind, beside, piece_digest, text_digest
+from proxy.core.request.message import Message, Part, PartKind, beside, piece_digest, text_digest
 from proxy.core.request.texts import kept_parts, part_at, texts_of
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS, TokenCounter
 from proxy.core.request.view import RecognisedRequest, SystemText
@@ -107,7 +107,7 @@ def _with_tag(
         Part(PartKind.TEXT, digest(b"tag", body.encode("utf-8", "surrogatepass")), tokens, -1, False),
         lead=body,
     )
-    in_loop = recognised.messages[-1].role in RESULT_ROLES
+    in_loop = recognised.messages[-1].has_results
     return (*tail, tag) if in_loop else (tag, *tail)
 
 

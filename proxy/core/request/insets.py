@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Raw
 
 from proxy.core.prompts.composition import Inset
+from proxy.core.request.message import answered_calls
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.system_text import is_plainly_spelt
 from proxy.core.wire.json_body import (
@@ -48,7 +49,7 @@ def with_inset(raw: bytes, inset: Inset) -> bytes:
 def takes_inset(parsed: ParsedBody) -> bool:
     """Whether the newest user message has a content around which texts can be put. Messages are read from the end.
     Raises Unreadable if the messages are no array."""
-    newest = next((raw for raw in reversed(list(parsed.raws())) if _role(raw) == "user"), None)
+    newest = next((raw for raw in reversed(list(parsed.raws())) if _is_asked(raw)), None)
     if newest is None:
         return False
     members = members_of(newest)
@@ -60,11 +61,11 @@ def _part(text: str) -> bytes:
     return b'{"type":"text","text":' + text_json(text) + b"}" if text else b""
 
 
-def placed(roles: Sequence[str], inset: Inset, earlier: Mapping[int, Inset]) -> Mapping[int, Inset]:
-    """The texts that each message gets, by the index of the message among messages with these ``roles``. The newest
-    user message gets the ``inset``; user messages in front of it get the texts that they had ``earlier``."""
-    last = next((i for i in range(len(roles) - 1, -1, -1) if roles[i] == "user"), -1)
-    found = {i: texts for i, texts in sorted(earlier.items()) if 0 <= i < last and texts and roles[i] == "user"}
+def placed(asked: Sequence[bool], inset: Inset, earlier: Mapping[int, Inset]) -> Mapping[int, Inset]:
+    """The texts that each message gets, by its index. ``asked`` says of each message whether it is a user's. The newest
+    of these gets the ``inset``; those in front of it get the texts that they had ``earlier``."""
+    last = next((i for i in range(len(asked) - 1, -1, -1) if asked[i]), -1)
+    found = {i: texts for i, texts in sorted(earlier.items()) if 0 <= i < last and texts and asked[i]}
     if inset and last >= 0:
         found[last] = inset
     return found
@@ -80,7 +81,7 @@ def inset_body(body: bytes, inset: Inset, earlier: Mapping[int, Inset] = _NOTHIN
     raws = elements(members["messages"]) if "messages" in members else []
     changed = {
         i: with_inset(bytes(raws[i]), texts)
-        for i, texts in placed([_role(raw) for raw in raws], inset, earlier).items()
+        for i, texts in placed([_is_asked(raw) for raw in raws], inset, earlier).items()
     }
     if not changed:
         return body
@@ -91,14 +92,13 @@ def inset_body(body: bytes, inset: Inset, earlier: Mapping[int, Inset] = _NOTHIN
     return splice(body, members, {}, spans["messages"], _patches(body, spans["messages"], raws, changed))
 
 
-def _role(raw: Raw | bytes) -> str:
-    """The role of a message; "" for a message without a role."""
+def _is_asked(raw: Raw | bytes) -> bool:
+    """Whether it is a user's message, and not one into which a client writes the results of calls."""
     try:
         members: Members = members_of(raw)
-        role = value(members["role"]) if "role" in members else ""
+        return "role" in members and value(members["role"]) == "user" and not answered_calls(bytes(raw), members)
     except Unreadable:
-        return ""
-    return role if isinstance(role, str) else ""
+        return False
 
 
 def _patches(body: bytes, span: Span, raws: Sequence[Raw], changed: Mapping[int, bytes]) -> list[Patch]:

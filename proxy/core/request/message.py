@@ -56,6 +56,7 @@ class Part(Struct, frozen=True, gc=False):
 class Message(Struct, frozen=True):
     """A message and what is known about it. ``raw`` is the client's own JSON; ``digest`` covers it without markers.
 
+    ``call_ids`` are the ids of its calls, and ``answers`` those of the calls whose results it holds.
     ``text`` is kept only if ``recognition`` needs it again; ``lead`` is the text's beginning. ``cut_digests`` are the
     digests of the recognised pieces. ``is_signed``: the message holds signed or encrypted thinking, which a model may
     bind to everything in front of it. ``is_plain``: the message is a role and a text and nothing else. ``memo`` keeps
@@ -70,7 +71,7 @@ class Message(Struct, frozen=True):
     is_list: bool
     has_marks: bool
     call_ids: tuple[str, ...]
-    answers: str | None
+    answers: tuple[str, ...]
     lead: str
     text: str | None
     recognition: Recognition | None
@@ -78,6 +79,21 @@ class Message(Struct, frozen=True):
     is_signed: bool = False
     is_plain: bool = False
     memo: dict[object, object] = field(default_factory=dict)
+
+    @property
+    def has_results(self) -> bool:
+        """Whether it answers calls of a message in front of it."""
+        return self.role in RESULT_ROLES or bool(self.answers)
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it stands directly behind what it answers."""
+        return self.has_results or self.role == "assistant"
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a turn begins with it: it is a user's message, and not one into which a client writes results."""
+        return self.role == "user" and not self.answers
 
 
 LEAD_CHARS = 200
@@ -344,8 +360,8 @@ def _message(
         tokens=sum([p.tokens for p in positions]),
         is_list=content.is_list,
         has_marks=bool(members) and (b'"cache_control"' in raw or b'"prompt_cache_breakpoint"' in raw),
-        call_ids=call_ids,
-        answers=_text_of(members, "tool_call_id"),
+        call_ids=(*call_ids, *_ids_of_parts(raw, members, "tool_use", "id")),
+        answers=answered_calls(raw, members),
         lead=(content.text or "")[:LEAD_CHARS],
         text=content.text if content.recognition is not None else None,
         recognition=content.recognition,
@@ -364,6 +380,22 @@ def _message(
 def may_be_signed(body: bytes) -> bool:
     """Whether any message of a body that has not been read may hold signed thinking."""
     return any(name in body for name in _SEAL_NAMES)
+
+
+def answered_calls(raw: bytes, members: Members) -> tuple[str, ...]:
+    """The ids of the calls whose results a message holds. It is the result of one call, or results are parts of its
+    content, because some clients write them into a user message. Raises Unreadable."""
+    own = _text_of(members, "tool_call_id")
+    return (own,) if own is not None else _ids_of_parts(raw, members, "tool_result", "tool_use_id")
+
+
+def _ids_of_parts(raw: bytes, members: Members, kind: str, name: str) -> tuple[str, ...]:
+    """The ids in the parts of this type; "" for a part without one."""
+    content = members.get("content")
+    if content is None or f'"{kind}"'.encode() not in raw or not bytes(content).startswith(b"["):
+        return ()
+    parts = [members_of(part) for part in elements(content)]
+    return tuple([_text_of(part, name) or "" for part in parts if _text_of(part, "type") == kind])
 
 
 def _text_of(members: Members, name: str) -> str | None:

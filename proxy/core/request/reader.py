@@ -72,7 +72,7 @@ class RequestReader:
         if not route.has_texts:
             return transcript
         messages = transcript.messages
-        texts = placed([message.role for message in messages], route.inset, route.earlier)
+        texts = placed([message.is_asked for message in messages], route.inset, route.earlier)
         written = {i: with_inset(messages[i].raw, inset) for i, inset in texts.items()}
         return transcript.replaced({i: self._messages.read(Raw(raw)) for i, raw in written.items()})
 

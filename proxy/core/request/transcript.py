@@ -139,7 +139,7 @@ class Transcript:
             self._skips = known.form
             return
         own = self.turns[index]
-        if message.role == "user":
+        if message.is_asked:
             pairs.append((index, digest(self._last, own)))
             self._answers.append(self._last)
         elif message.role not in SYSTEM_ROLES:

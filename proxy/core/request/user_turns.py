@@ -69,7 +69,7 @@ def _pairs(transcript: Transcript, without: Container[int]) -> list[tuple[int, b
         if index in without:
             continue
         own = transcript.turns[index]
-        if transcript.messages[index].role == "user":
+        if transcript.messages[index].is_asked:
             pairs.append((index, digest(last, own)))
         elif transcript.messages[index].role not in SYSTEM_ROLES:
             last = digest(before, own)

@@ -117,7 +117,7 @@ def recognise_request(
     ``moving`` are messages that the proxy has inserted itself. Nothing in the first ``still`` messages may move.
     ``has_moved``: the request was sent before, and all messages count that may have moved in it."""
     messages, preamble = transcript.messages, transcript.preamble
-    last_user = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].role == "user"), len(messages))
+    last_user = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].is_asked), len(messages))
     found: list[ContextMessage] = []
     if last_user < len(messages):
         for index in transcript.recognised:

@@ -17,7 +17,6 @@ from msgspec import Struct, msgpack
 
 from proxy.core.digest import digest
 from proxy.core.lru import Bounded
-from proxy.core.request.message import ANSWER_ROLES
 from proxy.core.request.transcript import Transcript
 from proxy.core.sessions.snapshot import VERSION, unpacked
 from proxy.core.sessions.volatile_lines import VolatileRegion
@@ -77,7 +76,7 @@ class FrontTable:
         if form is None and self._is_under_others(scope, transcript, tools):
             return 0, None
         still, messages = transcript.signed[-1] + 1, transcript.messages
-        while still < len(messages) and messages[still].role in ANSWER_ROLES:
+        while still < len(messages) and messages[still].is_answer:
             still += 1  # nothing is inserted in front of an answer
         return still, form
 

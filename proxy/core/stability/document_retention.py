@@ -166,7 +166,7 @@ def read_words(recognised: RecognisedRequest) -> list[tuple[float, float]]:
     most = _DOCUMENTS_CHARS // len(retrieved)
     documents = [item.text[:most].lower() for item in retrieved]
     last = recognised.last_user
-    before = next((i for i in range(last - 1, -1, -1) if recognised.messages[i].role == "user"), None)
+    before = next((i for i in range(last - 1, -1, -1) if recognised.messages[i].is_asked), None)
     asked = _beyond_average(shown(recognised.messages[last]), documents)
     earlier = _beyond_average(text_of(recognised.messages[before]) if before is not None else "", documents)
     return list(zip(asked, earlier, strict=True))

@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 from proxy.core.digest import digest
 from proxy.core.layout.render import mark_json, write_message
 from proxy.core.providers import Dialect
-from proxy.core.request.message import MARK_KEYS, SYSTEM_ROLES, MessageReader
+from proxy.core.request.message import MARK_KEYS, RESULT_ROLES, SYSTEM_ROLES, MessageReader, answered_calls
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of, text_value, value
@@ -91,10 +91,6 @@ def _reader() -> MessageReader:
     return MessageReader(TokenCounter(capacity=1), ())
 
 
-_RESULT_ROLES = frozenset({"tool", "function"})
-_RESULT_PART = b'"tool_result"'
-
-
 class Turn(Struct, frozen=True, gc=False):
     """A message as it came, and the facts that are read from it once. (A struct, not a dataclass: a request has
     thousands.)
@@ -117,11 +113,12 @@ class Turn(Struct, frozen=True, gc=False):
         """Read a message. A value that is not a JSON object is a message without a role."""
         try:
             parsed = members_of(raw)
-            role = value(parsed["role"]) if "role" in parsed else None
+            said = value(parsed["role"]) if "role" in parsed else ""
+            role = said if isinstance(said, str) else ""
+            has_results = role in RESULT_ROLES or bool(answered_calls(raw, parsed))
         except Unreadable:
-            parsed, role = None, None
-        role, bare = role if isinstance(role, str) else "", unmarked(raw)
-        has_results = role in _RESULT_ROLES or (role == "user" and _RESULT_PART in raw)
+            parsed, role, has_results = None, "", False
+        bare = unmarked(raw)
         return cls(raw, role, bare, digest(bare), has_results, parsed)
 
     def __hash__(self) -> int:
@@ -140,9 +137,9 @@ class Turn(Struct, frozen=True, gc=False):
         return self.role in SYSTEM_ROLES
 
     @property
-    def is_result(self) -> bool:
-        """Whether it is a message of its own that answers a call, by its role."""
-        return self.role in _RESULT_ROLES
+    def is_asked(self) -> bool:
+        """Whether a turn begins with it: it is a user's message, and not one into which a client writes results."""
+        return self.role == "user" and not self.has_results
 
     def tokens(self, counter: TokenCounter) -> int:
         """The tokens of the message without markers. Freezing uses this number."""
@@ -170,7 +167,7 @@ class Conversation:
         a role. The last ``own_count`` messages are the client's; None: all are."""
         turns = [Turn.of(bytes(raw)) for raw in messages]
         behind = sum(1 for _ in takewhile(lambda turn: turn.is_system, turns))
-        users = (index for index in range(len(turns) - 1, behind - 1, -1) if turns[index].role == "user")
+        users = (index for index in range(len(turns) - 1, behind - 1, -1) if turns[index].is_asked)
         last = next(users, behind)
         added = 0 if own_count is None else len(turns) - own_count
         return cls(tuple(turns[:behind]), tuple(turns[behind:last]), tuple(turns[last:]), added)

@@ -142,7 +142,7 @@ class _Fitting:
         if tokens is None:
             tokens = [message.tokens for message in transcript.messages]
         self._system_tokens, self._talk_tokens = tokens[:first], tokens[first:]
-        asked = [index for index, message in enumerate(self._talk) if message.role == "user"]
+        asked = [index for index, message in enumerate(self._talk) if message.is_asked]
         self._newest = asked[-1] if asked else -1
         named = {name: getattr(parts, name) for name in (*_IN_MESSAGE, PartName.SUMMARY)}
         self._parts: dict[PartName, str] = {name: text for name, text in named.items() if text and text.strip()}

@@ -83,8 +83,8 @@ def steps_of(messages: Sequence[Message]) -> Steps:
 def _turns(messages: Sequence[Message]) -> list[_Turn]:
     turns: list[_Turn] = []
     for index, message in enumerate(messages):
-        if message.role == "user" or not turns:
-            turns.append(_Turn(message.role == "user", [], []))
+        if message.is_asked or not turns:
+            turns.append(_Turn(message.is_asked, [], []))
         turn = turns[-1]
         if message.role == "assistant":
             turn.groups.append([index])
@@ -112,10 +112,10 @@ def _legal(messages: Sequence[Message], gone_from: Sequence[int], count: int) ->
     opened = [0] * (count + 2)
     for index, message in enumerate(messages):
         called.update(dict.fromkeys(message.call_ids, index))
-        call = called.get(message.answers) if message.answers is not None else None
-        if call is not None and gone_from[call] < gone_from[index]:
-            opened[gone_from[call]] += 1
-            opened[min(gone_from[index], count + 1)] -= 1
+        for call in {called[own] for own in message.answers if own in called}:
+            if gone_from[call] < gone_from[index]:
+                opened[gone_from[call]] += 1
+                opened[min(gone_from[index], count + 1)] -= 1
     legal = [0] * (count + 1)
     for cut, spans in enumerate(accumulate(opened[: count + 1])):
         legal[cut] = cut if not spans else legal[cut - 1]

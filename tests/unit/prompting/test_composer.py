@@ -131,6 +131,15 @@ def test_what_is_not_allowed_is_forbidden_whatever_happens_to_failures(
         World(terms=PromptTerms(use=("main",), on_failure=on_failure)).ask(**asked)
 
 
+def test_the_names_of_an_object_keep_their_order_in_each_request() -> None:
+    listed = Prompt("listed", Position.SYSTEM, "{% for name in target %}{{ name }}{% endfor %}")
+    terms = PromptTerms(use=("listed",), allowed=Allowed(context=("target",)))
+    world = World((listed,), terms)
+    for names in ("ab", "ba", "ab"):
+        composed = world.ask(prompts=wish(context={"target": dict.fromkeys(names, 1)}))
+        assert messages(composed)[0]["content"] == names
+
+
 def test_a_client_cannot_say_less_than_the_configuration_by_an_empty_wish() -> None:
     composed = World().ask(prompts=wish(override="", persona="", context={}, extra=[]))
     assert messages(composed)[0]["content"] == "Rules."

@@ -18,6 +18,7 @@ from proxy.replay.fidelity import tools_of, violations
 from proxy.replay.runner import replay
 from proxy.replay.trace import Step
 from tests.examples import for_every, sampled
+from tests.talk import as_parts
 from tests.unit.replay.sessions import MARK, RECOGNISERS, body, say, setting
 
 Request = dict[str, Any]
@@ -53,6 +54,14 @@ def relaid() -> tuple[Request, Request]:
 
 def relocated() -> tuple[Request, Request]:
     return latest(clock_agent, orjson.dumps(TAG_OPEN)[1:-1])
+
+
+def test_results_in_users_messages_belong_to_their_calls() -> None:
+    original, sent = ({**one, "messages": as_parts(*one["messages"])} for one in relocated())
+    assert check(original, sent) == []
+    *others, results, tag = sent["messages"]
+    assert results["content"][0]["type"] == "tool_result"
+    assert check(original, {**sent, "messages": [*others, tag, results]}) == ["the tag stands in a wrong place"]
 
 
 @pytest.mark.parametrize("make", sampled([editor_chat, clock_agent, support_chat], 3))

@@ -15,6 +15,7 @@ from typing import Annotated
 import orjson
 from msgspec import Meta, Raw, Struct, ValidationError, convert
 
+from proxy.core.request.message import RESULT_ROLES
 from proxy.core.structured.history.compaction import (
     Compaction,
     CompactionPrices,
@@ -94,7 +95,7 @@ def _role(turn: Turn) -> str:
 def _shown(turns: Sequence[Turn]) -> str:
     """The text of one or several messages, cut in the middle to the allowed length. If there are several, tool results
     are left out, because they would take the room of the other texts."""
-    shown = turns if len(turns) == 1 else [turn for turn in turns if not turn.is_result]
+    shown = turns if len(turns) == 1 else [turn for turn in turns if turn.role not in RESULT_ROLES]
     text = "\n".join(filter(None, (_said(turn) for turn in shown)))
     if len(text) > MOST_CHARS:
         room = MOST_CHARS - len(_GAP)

@@ -122,7 +122,7 @@ def _cuts(ruled: RuledHistory, terms: DetachTerms, tokens: Callable[[Turn], int]
     if left_messages < terms.chunk_messages + terms.keep_messages:
         return
     counts = [
-        0 if turn.is_system or (origin == MADE and turn.is_result) else tokens(turn)
+        0 if turn.is_system or (origin == MADE and turn.has_results) else tokens(turn)
         for turn, origin in zip(turns, ruled.origins, strict=True)
     ]
     left_tokens = sum(counts)

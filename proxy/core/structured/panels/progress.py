@@ -39,7 +39,7 @@ class Progress:
         between the calls of a tool loop, so that new panels stand in front of the user's message."""
         turns = conversation.turns
         free = outside(turns)
-        users = [i for i, turn in enumerate(turns) if turn.role == "user" and not turn.has_results]
+        users = [i for i, turn in enumerate(turns) if turn.is_asked]
         prompt_at = users[-1] if users else None
         is_loop = bool(turns) and turns[-1].has_results
         start = len(conversation.history) if prompt_at is None else prompt_at

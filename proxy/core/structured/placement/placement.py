@@ -97,7 +97,7 @@ def _turns(placed: Sequence[Iterable[int]], history: Sequence[Turn], skipped: Sk
     for index, tier in enumerate(tiers):
         least = tiers[index] = max(least, tier)
     for index in range(len(history) - 1, 0, -1):
-        if history[index].is_result:
+        if history[index].has_results:
             tiers[index - 1] = tiers[index]
     found: list[list[int]] = [[] for _ in Tier]
     for index, tier in enumerate(tiers):

@@ -19,6 +19,7 @@ from tests.talk import (
     TINY,
     Body,
     Talk,
+    as_parts,
     assistant,
     calling,
     chat,
@@ -73,6 +74,13 @@ def test_inside_a_tool_loop_the_tag_stands_behind_the_newest_results(last: list[
     assert order(*loop) == ["system", "message", "message", "message", "tag"]
     ended = [*loop, assistant("done"), user("more")]
     assert order(*ended) == ["system", "message", "message", "message", "message", "tag", "message"]
+
+
+def test_results_in_a_users_message_are_not_parted_from_their_calls() -> None:
+    loop = [system(PROMPT), user("go"), calling("1", "2"), result("1", "x"), result("2", "y")]
+    assert order(*as_parts(*loop)) == ["system", "message", "message", "message", "tag"]
+    ended = [*loop, assistant("done"), user("more")]
+    assert order(*as_parts(*ended)) == ["system", "message", "message", "message", "message", "tag", "message"]
 
 
 def test_the_tag_carries_no_marker() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from proxy.core.prompts.composition import Inset
 from proxy.core.request.insets import inset_body, placed, with_inset
 from proxy.core.wire.json_body import Unreadable
-from tests.talk import Body, assistant, chat, system, text_part, user
+from tests.talk import Body, as_parts, assistant, calling, chat, result, system, text_part, user
 
 PICTURE: Body = {"type": "image_url", "image_url": {"url": "u"}}
 BOTH = Inset("Read this.", "Be brief.")
@@ -56,11 +56,17 @@ def test_a_later_text_stands_behind_the_first() -> None:
 
 
 def test_texts_of_before_are_placed_in_front_of_the_newest_user_message_only() -> None:
-    roles = ["system", "user", "assistant", "user", "tool"]
+    asked = [False, True, False, True, False]
     earlier = {-1: BOTH, 0: BOTH, 1: BOTH, 2: BOTH, 3: BOTH, 4: BOTH, 9: BOTH}
-    assert placed(roles, Inset("new"), earlier) == {1: BOTH, 3: Inset("new")}
-    assert placed(roles, Inset(), {1: Inset()}) == {}
-    assert placed(["system"], BOTH, {}) == {}
+    assert placed(asked, Inset("new"), earlier) == {1: BOTH, 3: Inset("new")}
+    assert placed(asked, Inset(), {1: Inset()}) == {}
+    assert placed([False], BOTH, {}) == {}
+
+
+def test_results_in_a_users_message_get_no_texts() -> None:
+    question, *loop = as_parts(user("do it"), calling("1"), result("1", "x"))
+    done = json.loads(inset_body(json.dumps(chat(question, *loop)).encode(), BOTH))
+    assert done["messages"] == [user("Read this.\n\ndo it\n\nBe brief."), *loop]
 
 
 def test_a_body_keeps_every_other_byte() -> None:

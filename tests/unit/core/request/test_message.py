@@ -10,7 +10,21 @@ from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Tok
 from proxy.core.wire.json_body import Unreadable
 from tests.fidelity.chats import File
 from tests.signed_thinking import SignedForm, signed
-from tests.talk import MARK, RECOGNISERS, Body, assistant, calling, chat, result, said, shown, system, text_part, user
+from tests.talk import (
+    MARK,
+    RECOGNISERS,
+    Body,
+    as_parts,
+    assistant,
+    calling,
+    chat,
+    result,
+    said,
+    shown,
+    system,
+    text_part,
+    user,
+)
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 HOUR = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
@@ -180,7 +194,18 @@ class TestParts:
             (PartKind.CALL, 1),
         ]
         assert message.call_ids == ("1", "2")
-        assert read(result("2", "x")).answers == "2"
+        assert read(result("2", "x")).answers == ("2",)
+
+    def test_calls_and_results_are_known_in_parts_of_the_content(self) -> None:
+        called, answered = map(read, as_parts(calling("1", "2"), result("1", "x"), result("2", "y")))
+        assert called.call_ids == answered.answers == ("1", "2")
+        assert answered.has_results
+        assert not answered.is_asked
+        assert read(user([{"type": "tool_result"}])).answers == ("",)
+
+    @pytest.mark.parametrize("said", ["tool_result", [text_part("tool_result")], [{"type": "x", "y": "tool_result"}]])
+    def test_a_user_who_speaks_of_results_asks(self, said: object) -> None:
+        assert read(user(said)).is_asked
 
     @pytest.mark.parametrize("empty", [{"content": None}, {}, {"content": None, "tool_calls": None}])
     def test_a_message_without_content_has_no_position(self, empty: Body) -> None:

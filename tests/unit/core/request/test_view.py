@@ -4,7 +4,7 @@ from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.pieces import PieceKind
 from proxy.core.request.view import RecognisedRequest
 from tests.fidelity.chats import MAP_ACK, MAP_OPENING, READ_ONLY_ACK, READ_ONLY_OPENING, File
-from tests.talk import Body, assistant, calling, result, shown, system, text_part, user, view_of
+from tests.talk import Body, as_parts, assistant, calling, result, shown, system, text_part, user, view_of
 
 A, B = File("a.py", "a = 1\n"), File("src/b.py", "b = 1\n")
 FENCED = "Here are the files:\n\nsrc/a.py\n```\na = 1\n```\n"
@@ -15,6 +15,10 @@ def keys(recognised: RecognisedRequest) -> list[str]:
 
 
 class TestGroups:
+    def test_nothing_moves_between_a_call_and_its_results_in_a_users_message(self) -> None:
+        loop = as_parts(*shown(A, B), user("go"), calling("1"), result("1", "x"))
+        assert view_of(*loop).last_user == 2
+
     def test_aiders_files_are_items_of_one_group(self) -> None:
         recognised = view_of(system("s"), *shown(A, B), user("go"))
         (group,) = recognised.groups

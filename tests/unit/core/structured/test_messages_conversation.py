@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from proxy.core.structured.messages import Conversation, Turn
 from tests.contexts import conversation_of
 from tests.examples import for_every
-from tests.talk import MARK, assistant, calling, result, system, text_part, user
+from tests.talk import MARK, as_parts, assistant, calling, result, system, text_part, user
 
 
 def roles(turns: tuple[Turn, ...]) -> list[str]:
@@ -21,6 +21,13 @@ def test_the_prompt_is_the_last_user_message_and_the_history_is_in_front_of_it()
     assert roles(found.system) == ["system", "developer"]
     assert roles(found.history) == ["user", "assistant"]
     assert [orjson.loads(turn.raw)["content"] for turn in found.prompt] == ["c"]
+
+
+def test_results_in_a_users_message_stay_behind_the_question_of_their_loop() -> None:
+    found = conversation_of(*as_parts(user("a"), assistant("b"), user("c"), calling("1"), result("1", "r")))
+
+    assert roles(found.history) == ["user", "assistant"]
+    assert roles(found.prompt) == ["user", "assistant", "user"]
 
 
 def test_in_a_tool_loop_calls_and_results_stay_behind_the_last_user_message() -> None:

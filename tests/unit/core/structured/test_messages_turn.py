@@ -28,7 +28,7 @@ def test_what_is_read_once_is_kept() -> None:
     turn = Turn.of(b'{"role":"tool","content":"a"}')
 
     assert turn.members is turn.members
-    assert turn.is_result
+    assert turn.has_results
     assert not turn.is_system
 
 

@@ -5,8 +5,8 @@ from proxy.core.window.fitting import Terms, fitted_messages
 from proxy.core.window.form import VirtualFile, WindowParts
 from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps
 from tests.growth import assert_linear
-from tests.talk import assistant, calling, result, system, user
-from tests.windows import CHAT, TEXTS, Body, fit, sent, text_of, transcript_of
+from tests.talk import as_parts, assistant, calling, result, system, user
+from tests.windows import CHAT, TEXTS, Body, fit, sent, text_of, transcript_of, unpaired
 
 RULES = system(text_of(96, "rules"))
 LENIENT = CapabilityProfile("c", Capability.COMPLETION, caps=PartCaps(), may_shorten_system=True)
@@ -18,6 +18,14 @@ def loop(groups: int, tokens: int = 100) -> list[Body]:
     for number in range(groups):
         found += [calling(f"c{number}"), result(f"c{number}", text_of(tokens, f"r{number}"))]
     return found
+
+
+def test_results_in_users_messages_stay_with_their_calls_and_behind_the_question() -> None:
+    for budget in range(150, 1_200, 50):
+        talk = as_parts(*loop(10))
+        found = sent(talk, fit(talk, budget))
+        assert found[0] == user("the task")
+        assert not unpaired(found)
 
 
 def test_a_request_that_fits_and_names_no_parts_is_not_written_anew() -> None:

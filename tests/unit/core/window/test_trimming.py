@@ -35,7 +35,7 @@ def test_the_cut_never_goes_beyond_what_must_stay() -> None:
 
 
 def test_a_cut_that_would_part_a_late_result_from_its_call_is_passed_over() -> None:
-    call, late = said("assistant", 5, ("late",)), said("tool", 5, (), "late")
+    call, late = said("assistant", 5, ("late",)), said("tool", 5, (), ("late",))
     messages = [*talk(2, 20), said("user", 5), call, said("user", 5), late, said("assistant", 5), *talk(8)]
     steps = steps_of([*messages, said("user", 10)])
     moment = steps.moments[-1]
@@ -69,7 +69,7 @@ def test_a_tiny_budget_is_not_rounded() -> None:
 
 def test_the_time_is_linear_where_a_late_result_forbids_nearly_every_cut() -> None:
     def make(turns: int) -> list[Message]:
-        return [said("assistant", 1, ("late",)), *talk(turns), said("tool", 1, (), "late"), said("user", 1)]
+        return [said("assistant", 1, ("late",)), *talk(turns), said("tool", 1, (), ("late",)), said("user", 1)]
 
     assert_linear(lambda messages: cut_of(steps_of(messages), Room(50)), make, 2_500)
 
@@ -79,7 +79,7 @@ def spoken(notation: str) -> list[Message]:
     found = []
     for word in notation.split():
         role = {"u": "user", "a": "assistant", "c": "assistant", "r": "tool", "s": "system"}[word[0]]
-        found.append(said(role, 1, (word[1:],) if word[0] == "c" else (), word[1:] if word[0] == "r" else None))
+        found.append(said(role, 1, (word[1:],) if word[0] == "c" else (), (word[1:],) if word[0] == "r" else ()))
     return found
 
 

@@ -254,11 +254,11 @@ def test_messages_that_are_left_out_part_no_call_from_its_result(session: list[S
     client = Client()
     for step in session:
         shown = client.do(step)
-    starts = [i for i, turn in enumerate(shown.sent.turns) if not turn.is_result]
+    starts = [i for i, turn in enumerate(shown.sent.turns) if not turn.has_results]
     gone = data.draw(st.sets(st.sampled_from(starts)))
     origins, skips = [], False
     for index, turn in enumerate(shown.sent.turns):
-        skips = index in gone if not turn.is_result else skips
+        skips = index in gone if not turn.has_results else skips
         origins += [] if skips else [index]
     sent = SentTurns([shown.sent.turns[i] for i in origins], origins)
     left = Shown(shown.before, shown.board, shown.panels, sent, 0)

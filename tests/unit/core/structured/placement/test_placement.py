@@ -10,7 +10,7 @@ from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.messages import Turn
 from proxy.core.structured.placement.placement import Placement, TierItems, standing
 from tests.contexts import a_file, conversation_of, exchanges, placed
-from tests.talk import calling, result, user
+from tests.talk import Body, as_parts, assistant, calling, result, user
 
 NO_TURNS: tuple[Turn, ...] = ()
 
@@ -97,16 +97,19 @@ PATHS = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=4).map(tuple)
 ITEMS = st.builds(TierItems, PATHS, PATHS, st.lists(st.integers(-1, 7), max_size=6).map(tuple))
 
 
+RESULTS = as_parts(calling("1"), result("1", "d"))[1]
+
+
 @given(
     st.dictionaries(st.sampled_from(list(Tier)), ITEMS).map(Placement),
-    st.lists(st.sampled_from(["user", "assistant", "tool"]), max_size=6),
+    st.lists(st.sampled_from([user("a"), assistant("b"), result("1", "c"), RESULTS]), max_size=6),
     st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["", "block"])),
     st.dictionaries(st.sampled_from("abcd"), st.tuples(st.sampled_from([None, "text"]), st.booleans())),
 )
 def test_each_shown_item_stands_in_exactly_one_tier(
-    placement: Placement, roles: list[str], symbols: dict[str, str], files: dict[str, tuple[str | None, bool]]
+    placement: Placement, talk: list[Body], symbols: dict[str, str], files: dict[str, tuple[str | None, bool]]
 ) -> None:
-    turns = tuple(Turn.of(orjson.dumps({"role": role})) for role in roles)
+    turns = tuple(Turn.of(orjson.dumps(message)) for message in talk)
     listed = tuple(a_file(path, text, is_selected=selected) for path, (text, selected) in files.items())
     context = StructuredContext(files=listed, symbols=symbols)
     found = [standing(context, turns, placement, Skipped())[tier] for tier in Tier]
@@ -115,4 +118,4 @@ def test_each_shown_item_stands_in_exactly_one_tier(
     assert sorted(path for items in found for path in items.files) == sorted(f.path for f in context.selected())
     assert [index for items in found for index in items.history] == list(range(len(turns)))
     starts = [items.history[0] for items in found if items.history]
-    assert not any(turns[start].is_result for start in starts if start)
+    assert not any(turns[start].has_results for start in starts if start)
