@@ -269,10 +269,7 @@ def valid_prefix(
 def _is_answer(turns: Sequence[Element], index: int) -> bool:
     """Whether this turn answers the one before it: nothing may be put between the two. (An aborted exchange was sent
     once without its answer.)"""
-    if not 0 < index < len(turns):
-        return False
-    turn = turns[index]
-    return turn.role in ANSWER_ROLES or any(part.kind is PartKind.RESULT for part in turn.parts)
+    return 0 < index < len(turns) and turns[index].role in ANSWER_ROLES
 
 
 def _append_documents(elements: RequestElements, found: list[Element], before: Sequence[bytes]) -> Sequence[bytes]:

@@ -72,7 +72,7 @@ def message_element(message: Message, index: int, key: str = "turn") -> Element:
         digest=message.digest,
         parts=message.parts,
         tokens=message.tokens,
-        role=message.role,
+        role="tool" if message.answers else message.role,  # some clients write results into a user's message
         message=index,
     )
     if len(message.memo) >= _MAX_PLACES:

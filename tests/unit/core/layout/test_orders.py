@@ -11,7 +11,7 @@ from proxy.core.request.message import piece_digest
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.request.view import RecognisedRequest
 from tests.fidelity.chats import MAP_ACK, MAP_OPENING, READ_ONLY_ACK, READ_ONLY_OPENING, File
-from tests.talk import assistant, calling, result, said, shown, system, user, view_of
+from tests.talk import Body, as_parts, assistant, calling, result, said, shown, system, user, view_of
 
 A, B, C = (File(f"{name}.py", f"{name} = 1\n") for name in "abc")
 HEAD = system("You are kind.")
@@ -102,9 +102,9 @@ class TestBehindPrefix:
         part = elements.forms.parts["aider:files/file:b.py"]
         assert show(valid_prefix(elements, before(*elements.preamble, elements.turns[0], part))) == "m0 m3"
 
-    @pytest.mark.parametrize("role", ["tool", "function"])
-    def test_nothing_stands_between_a_call_and_its_result(self, role: str) -> None:
-        recognised = view_of(HEAD, *shown(A, B), *EARLIER, said(role, "x"), assistant("done"), user("go"))
+    @pytest.mark.parametrize("answer", [said("tool", "x"), said("function", "x"), *as_parts(result("1", "x"))])
+    def test_nothing_stands_between_a_call_and_its_result(self, answer: Body) -> None:
+        recognised = view_of(HEAD, *shown(A, B), *EARLIER, answer, assistant("done"), user("go"))
         elements = elements_of(recognised)
         part = elements.forms.parts["aider:files/file:b.py"]
         assert show(valid_prefix(elements, before(*elements.preamble, *elements.turns[:2], part))) == "m0 m3 m4"
