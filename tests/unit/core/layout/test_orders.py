@@ -102,7 +102,9 @@ class TestBehindPrefix:
         part = elements.forms.parts["aider:files/file:b.py"]
         assert show(valid_prefix(elements, before(*elements.preamble, elements.turns[0], part))) == "m0 m3"
 
-    @pytest.mark.parametrize("answer", [said("tool", "x"), said("function", "x"), *as_parts(result("1", "x"))])
+    @pytest.mark.parametrize(
+        "answer", [said("tool", "x"), said("function", "x"), as_parts(calling("1"), result("1", "x"))[1]]
+    )
     def test_nothing_stands_between_a_call_and_its_result(self, answer: Body) -> None:
         recognised = view_of(HEAD, *shown(A, B), *EARLIER, answer, assistant("done"), user("go"))
         elements = elements_of(recognised)
