@@ -52,7 +52,7 @@ def rewriting(
     messages = _messages(given, changes)
     if messages is not given:
         changed["messages"] = messages
-    if not (changed or dropped):
+    if not (changed or dropped or headers):
         return None
     for name in changed.keys() & before.keys() - {"messages"}:
         _check_plain(arguments[name])

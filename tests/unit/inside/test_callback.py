@@ -269,6 +269,18 @@ async def test_a_stream_that_another_deployment_goes_on_with_is_an_attempt_of_it
 
 
 @on_loop
+async def test_each_request_of_a_session_has_the_header_that_keeps_it_on_one_engine() -> None:
+    callback = Callback(MadeHost())
+    info = {"id": "engines", "cache_profile": "vllm", "session_header": "x-session-id"}
+    told = []
+    for turn in range(1, 5):
+        going = await alone(callback, call(long_messages(turn), f"call-{turn}", model_info=info))
+        told.append(going.get("extra_headers"))
+    assert told[0] is not None
+    assert told == [told[0]] * 4
+
+
+@on_loop
 async def test_injection_points_get_their_slots_or_are_left_out_as_the_operator_says(tmp_path: Path) -> None:
     points = [{"location": "message", "role": "system"}, {"location": "message", "index": -1}]
     arguments = call(long_messages(4), cache_control_injection_points=points)

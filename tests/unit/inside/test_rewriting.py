@@ -112,3 +112,9 @@ def test_how_the_usage_of_a_stream_is_asked_for_is_litellms_own() -> None:
     assert rewriting(given, changes(given, planned), (), lambda: ROUTE) is None
     going = rewritten(given, changes(given, {**planned, "prompt_cache_key": "ours"})).applied(given)
     assert going == {**given, "extra_body": {"prompt_cache_key": "ours"}}
+
+
+def test_a_plan_may_be_nothing_but_a_header() -> None:
+    given = {"model": "m", "messages": [MESSAGE]}
+    going = rewritten(given, changes(given, given), headers=(("x-session", "s"),)).applied(given)
+    assert going == {**given, "extra_headers": {"x-session": "s"}}
