@@ -36,19 +36,19 @@ class Attempt:
     rewritten: Rewriting | None = field(default=None, repr=False)
 
     @property
-    def messages(self) -> Any:
-        """The messages that were sent."""
-        changed = self.rewritten.changed if self.rewritten is not None else {}
-        return changed["messages"] if "messages" in changed else self.came.get("messages")
+    def _laid_out(self) -> Any:
+        """The messages that were sent in place of those that came; None if these were sent."""
+        return self.rewritten.changed.get("messages") if self.rewritten is not None else None
 
     def is_shown_by(self, arguments: Mapping[str, Any]) -> bool:
         """Whether the arguments contain the messages that were sent for this attempt."""
-        mine, theirs = self.messages, arguments.get("messages")
+        mine, theirs = self._laid_out or self.came.get("messages"), arguments.get("messages")
         return mine is not None and (theirs is mine or theirs == mine)
 
     def is_continued_by(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether the arguments' messages begin with the messages that were sent for this attempt."""
-        mine, theirs = self.messages, arguments.get("messages")
+        """Whether the arguments' messages begin with the layout that was sent for this attempt. A call that begins with
+        the messages as they came is a call of its own, such as the one that goes on with a stream that broke off."""
+        mine, theirs = self._laid_out, arguments.get("messages")
         return isinstance(mine, list) and isinstance(theirs, list) and theirs[: len(mine)] == mine
 
 

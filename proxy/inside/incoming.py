@@ -116,28 +116,31 @@ class Deployments:
         self._settings = settings
         self._price_of = price_source(prices)
         self._told = told
-        self._known: LastUsed[tuple[str, ...], Deployment | None] = LastUsed(_MOST_DEPLOYMENTS)
+        self._known: LastUsed[tuple[str, ...], tuple[Mapping[str, Any], Deployment | None]] = LastUsed(
+            _MOST_DEPLOYMENTS
+        )
 
     def find(self, arguments: Mapping[str, Any]) -> Deployment | None:
         """The deployment that is called; None if ``model_info.stratiform: false`` switches planning off for it, or if
-        its entry is not understood."""
+        its entry is not understood. An entry may be changed while LiteLLM runs."""
         info, metadata = mapping(arguments.get("model_info")), mapping(arguments.get("metadata"))
         group = metadata.get("model_group") or mapping(arguments.get("litellm_metadata")).get("model_group")
-        params = [str(arguments.get(name) or "") for name in _PARAMS]
-        key = (str(info.get("id") or ""), str(group or params[0]), *params)
-        if key not in self._known:
-            self._known.put(key, self._made(key[0], key[1], arguments, info))
-        return self._known.find(key)
+        # The prices of an entry are among LiteLLM's arguments; a price of 0 is one.
+        params = {n: v for n, v in arguments.items() if v is not None and ((n in _PARAMS and v) or "_cost" in n)}
+        shown = [str(params.get(name, "")) for name in _PARAMS]
+        model_id, name = str(info.get("id") or ""), str(group or shown[0])
+        entry = {"model_name": name, "litellm_params": params, "model_info": dict(info)}
+        known = self._known.find(key := (model_id, name, *shown))
+        if known is None or known[0] != entry:
+            self._known.put(key, known := (entry, self._made(model_id, entry)))
+        return known[1]
 
-    def _made(
-        self, model_id: str, name: str, arguments: Mapping[str, Any], info: Mapping[str, Any]
-    ) -> Deployment | None:
-        if (switch := info.get(_SWITCH)) is False:
+    def _made(self, model_id: str, written: Mapping[str, Any]) -> Deployment | None:
+        name, switch = written["model_name"], written["model_info"].get(_SWITCH)
+        if switch is False:
             return None
-        # The prices of an entry are among LiteLLM's arguments.
-        params = {n: v for n, v in arguments.items() if (n in _PARAMS or "_cost" in n) and v}
         try:
-            entry = ModelEntry.model_validate({"model_name": name, "litellm_params": params, "model_info": dict(info)})
+            entry = ModelEntry.model_validate(written)
             problems: list[str] = []
             listed = listed_model(entry, "model_info", self._settings, problems)
             mode = min(listed.mode, Mode.parse(switch)) if isinstance(switch, str) else listed.mode

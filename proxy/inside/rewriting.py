@@ -13,7 +13,8 @@ from proxy.inside.incoming import StoodDown
 from proxy.ports import Headers
 from proxy.upstream.litellm_.library import Route, mapping
 
-_ASKS_USAGE = frozenset({"stream_options"})
+# LiteLLM translates the model's name, and asks for the usage of a stream where its provider and operator let it.
+_LITELLMS_OWN = frozenset({"model", "stream_options"})
 _PLAIN = frozenset({str, int, bool, type(None)})
 
 
@@ -40,19 +41,18 @@ class Rewriting:
 def rewriting(
     arguments: Mapping[str, Any], changes: BodyChanges, headers: Headers, route: Callable[[], Route]
 ) -> Rewriting | None:
-    """The change with which LiteLLM sends the plan in place of the request; None if the plan changes nothing but how
-    usage is asked for. ``headers`` are sent with the change. A field that LiteLLM would refuse for the provider goes
-    into ``extra_body``; if the provider has no ``extra_body``, the field is left out. Raises StoodDown if a value of
-    the caller differs from its JSON (such as a number that is not finite, or a member's name that is no text): then
-    nothing is changed."""
+    """The change with which LiteLLM sends the plan in place of the request; None if the plan changes nothing.
+    ``headers`` are sent with the change. A field that LiteLLM would refuse for the provider goes into ``extra_body``;
+    if the provider has no ``extra_body``, the field is left out. Raises StoodDown if a value of the caller differs from
+    its JSON (such as a number that is not finite, or a member's name that is no text): then nothing is changed."""
     before, given = changes.parsed.members, arguments["messages"]
-    new = {name: raw for name, raw in changes.members.items() if raw is not None and name != "model"}
+    new = {name: raw for name, raw in changes.members.items() if raw is not None and name not in _LITELLMS_OWN}
     changed = {name: orjson.loads(raw) for name, raw in new.items() if name not in before or raw != bytes(before[name])}
     dropped = frozenset(name for name, raw in changes.members.items() if raw is None and name in before)
     messages = _messages(given, changes)
     if messages is not given:
         changed["messages"] = messages
-    if changed.keys() <= _ASKS_USAGE and not dropped:
+    if not (changed or dropped or headers):
         return None
     for name in changed.keys() & before.keys() - {"messages"}:
         _check_plain(arguments[name])

@@ -129,7 +129,7 @@ class Work:
             return None
         theirs, came = arguments.get("messages"), outer.came.get("messages")
         is_shown, is_same = outer.is_shown_by(arguments), theirs is came or theirs == came
-        if outer.rewritten is not None and not is_shown and outer.is_continued_by(arguments):
+        if not is_shown and outer.is_continued_by(arguments):
             raise StoodDown("nested")
         if outer in self.open and outer.call_id == arguments.get("litellm_call_id"):
             if outer.exchange.answer.is_accepted:

@@ -251,6 +251,35 @@ async def test_of_nested_calls_the_innermost_is_planned_and_what_only_begins_ali
     assert stand_downs(callback, "nested") == 1
 
 
+@pytest.mark.parametrize("model", ["openai/gpt-5", "anthropic/claude-sonnet-4-5"])
+@on_loop
+async def test_a_stream_that_another_deployment_goes_on_with_is_an_attempt_of_its_own(model: str) -> None:
+    callback, other = Callback(MadeHost()), {**MODEL_INFO, "id": "dep-2"}
+    first = call(long_messages(3), stream=True, model=model, api_base=None, model_info={"id": "dep-1"})
+    assert await callback.before_attempt(first, CHAT) is not None
+    await callback.after(Work.headers, first, object())
+    so_far = {"role": "assistant", "content": "One, two", "prefix": True}
+    second = call([*first["messages"], so_far], stream=True, model_info=other)
+    assert is_marked(await sent(callback, second))
+    assert settled(callback) == 1
+    await callback.after(Work.headers, second, object())
+    await callback.after(Work.logged, {"litellm_call_id": "call-1", "litellm_params": {"model_info": other}}, answer())
+    assert settled(callback) == 2
+    assert stand_downs(callback, "nested") == 0
+
+
+@on_loop
+async def test_each_request_of_a_session_has_the_header_that_keeps_it_on_one_engine() -> None:
+    callback = Callback(MadeHost())
+    info = {"id": "engines", "cache_profile": "vllm", "session_header": "x-session-id"}
+    told = []
+    for turn in range(1, 5):
+        going = await alone(callback, call(long_messages(turn), f"call-{turn}", model_info=info))
+        told.append(going.get("extra_headers"))
+    assert told[0] is not None
+    assert told == [told[0]] * 4
+
+
 @on_loop
 async def test_injection_points_get_their_slots_or_are_left_out_as_the_operator_says(tmp_path: Path) -> None:
     points = [{"location": "message", "role": "system"}, {"location": "message", "index": -1}]

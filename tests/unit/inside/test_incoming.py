@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.app.factories import price_map
+from proxy.app.factories import price_map, price_source
 from proxy.core.modes import Mode
 from proxy.core.providers import ANTHROPIC
 from proxy.inside.incoming import Deployments, StoodDown, body_of, injected_marks, mode_of, principal_of
@@ -94,6 +94,30 @@ def test_cache_rules_price_and_mode_are_those_of_the_entry() -> None:
     assert lowered.mode is Mode.MARK
     assert found.find(call([], model_info={"id": "c", "stratiform": False})) is None
     assert told == []
+
+
+def test_what_costs_nothing_is_not_priced_by_its_name() -> None:
+    settings = Settings()
+    prices = price_map(settings)
+    free = {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0}
+    found = Deployments(settings, prices, list[str]().append).find(call([], model="openai/gpt-4o", **free))
+    assert found is not None
+    price = price_source(prices)(found)
+    assert price is not None
+    assert (price.input, price.output) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "more", [{"model_info": {"id": "a", "stratiform": False}}, {"input_cost_per_token": 7.0}], ids=str
+)
+def test_an_entry_that_is_changed_while_litellm_runs_is_read_again(more: dict[str, Any]) -> None:
+    settings = Settings()
+    found = Deployments(settings, price_map(settings), list[str]().append)
+    before = call([], model="anthropic/claude-sonnet-4-5", api_base=None, model_info={"id": "a"})
+    first = found.find(before)
+    assert found.find({**before, "litellm_call_id": "call-2"}) is first is not None
+    assert found.find({**before, **more}) != first
+    assert found.find(before) == first
 
 
 def test_an_entry_that_is_not_understood_is_told_once_and_left_alone() -> None:

@@ -106,7 +106,15 @@ def test_messages_that_keep_their_places_are_the_callers_own(came: list[Any], da
         assert message is came[index] if index not in marked else message == {**came[index], "marked": index}
 
 
-def test_a_plan_that_only_asks_for_usage_changes_nothing() -> None:
+def test_how_the_usage_of_a_stream_is_asked_for_is_litellms_own() -> None:
     given = {"model": "m", "messages": [MESSAGE], "stream": True}
     planned = {**given, "stream_options": {"include_usage": True}}
     assert rewriting(given, changes(given, planned), (), lambda: ROUTE) is None
+    going = rewritten(given, changes(given, {**planned, "prompt_cache_key": "ours"})).applied(given)
+    assert going == {**given, "extra_body": {"prompt_cache_key": "ours"}}
+
+
+def test_a_plan_may_be_nothing_but_a_header() -> None:
+    given = {"model": "m", "messages": [MESSAGE]}
+    going = rewritten(given, changes(given, given), headers=(("x-session", "s"),)).applied(given)
+    assert going == {**given, "extra_headers": {"x-session": "s"}}
