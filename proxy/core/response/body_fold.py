@@ -12,6 +12,7 @@ from proxy.core.account.said import known_items
 from proxy.core.response.event_format import BOM, payload_of
 from proxy.core.response.outcome import AnswerFacts, Outcome
 from proxy.core.response.outline import Outline
+from proxy.core.value import replace
 from proxy.core.wire.surrogates import read_or_mended
 
 MAX_BODY_BYTES = 1 << 20
@@ -101,6 +102,9 @@ class BodyFold(RawFold):
             lists = {name: known_items(found.pop(name)) for name in _ITEM_LISTS if name in found}
             facts.learn({name: payload_of(raw) for name, raw in found.items()} | lists)
             self._outcome = facts.outcome(saw_content=self.saw_content)
+        usage = self._outcome.usage
+        if usage is None or not usage.is_whole:
+            self._outcome = replace(self._outcome, tokens=self.written // _BYTES_PER_TOKEN)
         return b""
 
     def outcome(self) -> Outcome:
