@@ -189,7 +189,8 @@ class Meter:
         deployment, answer = exchange.deployment, exchange.answer
         assert deployment is not None
         price, took_s = price_for(self._prices, deployment), exchange.elapsed_s() - answer.asked_s
-        heard = Heard(_visible_tokens(exchange, outcome), silent_s, took_s, answer.runs_on)
+        goes_on = answer.runs_on and (outcome.is_open or not answer.is_accepted)  # not if it has come to its end
+        heard = Heard(_visible_tokens(exchange, outcome), silent_s, took_s, goes_on)
         speed = self._speeds.tokens_per_s(deployment.name, deployment.server)
         usage, ran = unanswered(exchange.requested.demand, prompt, heard, speed, price)
         if (told := outcome.usage) is not None:

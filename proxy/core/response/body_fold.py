@@ -40,6 +40,7 @@ class RawFold:
     def __init__(self, length: int | None = None) -> None:
         self._left = length
         self._end = b""
+        self._is_open = True
         self.saw_content = False
         self.written = 0
         """How many bytes have been received."""
@@ -63,11 +64,12 @@ class RawFold:
 
     def close(self) -> bytes:
         """Returns nothing, because nothing else is left."""
+        self._is_open = False
         return b""
 
     def outcome(self) -> Outcome:
         """An empty outcome, because nothing is known."""
-        return Outcome(saw_content=self.saw_content)
+        return Outcome(saw_content=self.saw_content, is_open=self._is_open)
 
 
 class BodyFold(RawFold):
