@@ -125,8 +125,10 @@ class Directory:
             version = await self._store.directory_version()
             if version == self._version:
                 return
+            # Budgets are read before and after the keys that they hold for: those that come or go meanwhile count.
+            before = await self._store.records(BudgetRecord)
             teams, keys = await self._store.records(TeamRecord), await self._store.records(KeyRecord)
-            budgets = await self._store.records(BudgetRecord)
+            budgets = [*before, *await self._store.records(BudgetRecord)]
             if self._version is not None and version < self._version:
                 self._lost = (*self._lost, *self._managed[2])
             self._managed = (teams, keys, budgets)

@@ -14,9 +14,9 @@ from itertools import groupby
 from typing import Any
 
 from proxy.access import validation
-from proxy.access.directory import Directory
+from proxy.access.directory import DEFAULT_TEAM, Directory
 from proxy.access.validation import window_of
-from proxy.access.virtual_keys import digest_of
+from proxy.access.virtual_keys import declared_id, digest_of, new_key
 from proxy.admin.forms import checked
 from proxy.admin.operations import AdminService, store_away
 from proxy.admin.resource import Query, View
@@ -92,16 +92,20 @@ class LitellmForms:
                 raise InvalidRequest(
                     f"'{name[:64]}' is not known here, so this key would not be held to it.", param=name[:64]
                 )
-        budget = _budget(given)
-        made = await self._do("POST", "keys", body={ours: given[name] for name, ours in _KEY.items() if name in given})
+        budget, secret = _budget(given), new_key()
+        digest, team = digest_of(secret), given.get("team_id", DEFAULT_TEAM)
+        name = declared_id(digest)
+        key = {ours: given[name] for name, ours in _KEY.items() if name in given}
+        # The budget comes first, so that no worker ever knows the key without it.
         if budget:
-            try:
-                body = {"team": made["team"], "subject": made["id"], "name": made["id"], **budget}
-                await self._do("POST", "budgets", body=body)
-            except ProxyError:
-                await self._do("DELETE", f"keys/{made['id']}")
-                raise
-        return {**self._shown(made, {}), "key": made["key"], "key_name": f"sk-...{made['key'][-4:]}"}
+            await self._do("POST", "budgets", body={"team": team, "subject": name, "name": name, **budget})
+        try:
+            made = await self._do("POST", "keys", body={**key, "sha256": digest})
+        except ProxyError:
+            if budget:
+                await self._do("DELETE", f"budgets/{team}/{name}")
+            raise
+        return {**self._shown(made, {}), "key": secret, "key_name": f"sk-...{secret[-4:]}"}
 
     async def _delete(self, query: Query, body: Any, caller: Principal | None) -> Any:
         """Revoke keys. If one of them is not known, or belongs to the configuration, no key is revoked."""

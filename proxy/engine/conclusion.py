@@ -101,7 +101,8 @@ class Conclusion:
 
     async def _weigh(self, exchange: Exchange) -> None:
         """Count the prompt's tokens for the reservation if the provider has not reported them."""
-        if exchange.answer.outcome.usage is None:
+        usage = exchange.answer.outcome.usage
+        if usage is None or not usage.prompt:
             await _contained("admission.weigh", self._ports.admission.weigh(exchange))
 
     def _learn(self, exchange: Exchange) -> None:

@@ -36,6 +36,8 @@ _SEEN = 50
 _MOST = 2.1
 # In a shorter prompt, the provider's template outweighs the text.
 _LEAST_TOKENS = 500
+# Marks of the end of an answer that a provider may count beyond the limit.
+_SPARE_TOKENS = 16
 
 
 class Estimates:
@@ -116,7 +118,8 @@ class Estimates:
 
     def _longest(self, deployment: Deployment, rules: Sequence[Rule], demand: Demand, price: Price | None) -> int:
         if demand.max_output_tokens is not None:
-            return demand.max_output_tokens
+            passes = self.output_estimates.passes_limits(deployment)
+            return demand.max_output_tokens + (longest_output(None, price) if passes else 0)
         given = [rule.assumed_output_tokens for rule in rules if not rule.is_rate]
         usual = self.output_estimates.output_tokens(deployment)
         assumed = None if None in given else max((tokens for tokens in given if tokens), default=usual)
@@ -186,6 +189,7 @@ class _Learnt:
     highest: float = 1.0
     seen: int = 0
     tier: str = ""
+    passes_limits: bool = False
 
 
 class OutputEstimates:
@@ -209,6 +213,11 @@ class OutputEstimates:
         """The service tier of requests that name no tier, as the provider last reported it."""
         return self._of(deployment).tier
 
+    def passes_limits(self, deployment: Deployment) -> bool:
+        """Whether an answer was longer than its request allowed. Some providers do not count thoughts, such as
+        https://docs.siliconflow.com/en/userguide/capabilities/reasoning, and some servers ignore a limit."""
+        return self._of(deployment).passes_limits
+
     def _of(self, deployment: Deployment) -> _Learnt:
         return self._known.get(deployment.name) or _Learnt()
 
@@ -224,8 +233,18 @@ class OutputEstimates:
         self._known.put(deployment.name, habit)
         if not exchange.requested.demand.wants.tier:
             habit.tier = exchange.answer.outcome.reported.tier
+        habit.passes_limits |= _is_passed(exchange.requested.demand, usage.output)
         habit.output_tokens += _OUTPUT_WEIGHT * (usage.output - habit.output_tokens)
         counted = exchange.counted_tokens
         if counted >= _LEAST_TOKENS:
             habit.seen += 1
             habit.highest = max(habit.highest, min(_MOST, usage.prompt / counted))
+
+
+def _is_passed(demand: Demand, output_tokens: int) -> bool:
+    """Whether the answers are longer than the request's limit allows. No limit holds for a summary, and for all rounds
+    of a tool together."""
+    if demand.kind is not Kind.TEXT or demand.max_output_tokens is None:
+        return False
+    most = demand.answers * (demand.max_output_tokens + demand.predicted_tokens + _SPARE_TOKENS)
+    return output_tokens > most and not (demand.wants.is_summarised or demand.wants.calls)

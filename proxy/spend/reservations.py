@@ -286,6 +286,7 @@ class BudgetReservations:
             self._estimated.pop(account, None)
         if exchange.attempts == 0:
             await self._give_back(reservation)
+            await self._release_further(reservation)
         else:
             self.alerts.note_overrun(reservation, await self._write(exchange, reservation))
 

@@ -92,7 +92,7 @@ class Meter:
         return Settlement(usage, cost_usd)
 
     def booked(self, exchange: Exchange, outcome: Outcome, further_tokens: int, silent_s: float) -> Outcome:
-        if outcome.usage is not None and not outcome.is_open:
+        if _is_reported(exchange, outcome):
             return outcome
         return self._booked(exchange, outcome, prompt_tokens(exchange) + further_tokens, silent_s)
 
@@ -170,7 +170,7 @@ class Meter:
         """The answer with its usage: the provider's, or our own estimate if the provider reported none or only a
         part."""
         answer, outcome, asks = exchange.answer, exchange.answer.outcome, exchange.requested
-        if outcome.usage is not None and not outcome.is_open:
+        if outcome.usage is not None and _is_reported(exchange, outcome):
             if exchange.deployment is not None and answer.is_accepted:
                 output, took_s = outcome.usage.output / asks.demand.answers, exchange.elapsed_s() - answer.asked_s
                 self._speeds.learn(exchange.deployment.name, output, took_s)
@@ -189,12 +189,14 @@ class Meter:
         deployment, answer = exchange.deployment, exchange.answer
         assert deployment is not None
         price, took_s = price_for(self._prices, deployment), exchange.elapsed_s() - answer.asked_s
+        goes_on = answer.runs_on and (outcome.is_open or not answer.is_accepted)  # not if it has come to its end
         # Almost every event has at least one token, with any content.
-        heard = Heard(max(outcome.tokens, outcome.events), silent_s, took_s, answer.runs_on)
+        heard = Heard(max(outcome.tokens, outcome.events), silent_s, took_s, goes_on)
         speed = self._speeds.tokens_per_s(deployment.name, deployment.server)
         usage, ran = unanswered(exchange.requested.demand, prompt, heard, speed, price)
         if (told := outcome.usage) is not None:
-            usage = replace(told, output=max(told.output, usage.output), estimated=True)
+            output = max(told.output, usage.output)
+            usage = replace(told, prompt=told.prompt or usage.prompt, output=output, estimated=True)
         return replace(outcome, usage=usage, reported=outcome.reported.merged(ran))
 
     def _count_traffic(self, exchange: Exchange) -> None:
@@ -306,6 +308,12 @@ def both(one: Usage | None, other: Usage | None) -> Usage | None:
     any."""
     total = summed(one, other)
     return replace(total, estimated=True) if total and one and other else total
+
+
+def _is_reported(exchange: Exchange, outcome: Outcome) -> bool:
+    """Whether the provider reports the whole usage of an answer."""
+    usage, is_text = outcome.usage, exchange.requested.demand.kind is Kind.TEXT
+    return usage is not None and not outcome.is_open and (usage.is_whole if is_text else usage.prompt > 0)
 
 
 def error_kind(exchange: Exchange) -> str:

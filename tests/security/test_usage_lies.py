@@ -85,6 +85,9 @@ def test_a_lie_about_usage_costs_no_less_than_nothing(world: World, usage: str, 
     world.providers["alpha"].script = script
     reply = world.call("POST", CHAT, chat("cheap", "word " * 200, stream=stream))
     assert reply.status == 200
+    booked = world.ledger("team-a")[-1]
+    assert booked.plain_tokens + booked.read_tokens + booked.write_5m_tokens > 0, "no prompt is empty"
+    assert booked.output_tokens > 0, "an answer came"
     check_nothing_was_given_back(world, before, requests)
 
 

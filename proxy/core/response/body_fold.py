@@ -41,6 +41,7 @@ class RawFold:
         self._left = length
         self._bytes_per_token = 1 if is_compressed else _BYTES_PER_TOKEN
         self._end = b""
+        self._is_open = True
         self.saw_content = False
         self.written = 0
         """How many bytes have been received."""
@@ -64,11 +65,13 @@ class RawFold:
 
     def close(self) -> bytes:
         """Returns nothing, because nothing else is left."""
+        self._is_open = False
         return b""
 
     def outcome(self) -> Outcome:
         """The outcome, of which only the size is known."""
-        return Outcome(saw_content=self.saw_content, tokens=self.written // self._bytes_per_token)
+        tokens = self.written // self._bytes_per_token
+        return Outcome(saw_content=self.saw_content, tokens=tokens, is_open=self._is_open)
 
 
 class BodyFold(RawFold):
@@ -94,6 +97,7 @@ class BodyFold(RawFold):
 
     def close(self) -> bytes:
         """The body has ended: read it."""
+        super().close()
         body = b"".join(self._chunks) if self._outline is None else self._outline.text()
         self._chunks.clear()
         facts, read = AnswerFacts(), read_or_mended(_BODY.decode, body.removeprefix(BOM))
@@ -103,7 +107,8 @@ class BodyFold(RawFold):
             lists = {name: known_items(found.pop(name)) for name in _ITEM_LISTS if name in found}
             facts.learn({name: payload_of(raw) for name, raw in found.items()} | lists)
             told = facts.outcome(saw_content=self.saw_content)
-            self._outcome = told if told.usage is not None else replace(told, tokens=self._outcome.tokens)
+            is_whole = told.usage is not None and told.usage.is_whole
+            self._outcome = told if is_whole else replace(told, tokens=self._outcome.tokens)
         return b""
 
     def outcome(self) -> Outcome:

@@ -26,7 +26,7 @@ class Outcome:
     error: Mapping[str, object] | None = None
     events: int = 0
     tokens: int = 0
-    """About how many tokens of text came, by the proxy's own count. 0 if the usage says it."""
+    """About how many tokens of text came, by the proxy's own count. 0 if the usage says how many."""
     is_open: bool = False
     """Whether more of the answer could follow. Then the usage so far may be only the first part of its usage."""
     cache_cause: str = UNTOLD
@@ -73,6 +73,7 @@ class AnswerFacts:
     ) -> Outcome:
         """The outcome up to now, together with what a fold knows about the bytes."""
         usage = None if self._counts is None else self._counts.usage()
+        is_told = usage is not None and usage.is_whole and not is_open
         return Outcome(
             usage=usage,
             reported=self._reported,
@@ -80,7 +81,7 @@ class AnswerFacts:
             finish_reason=self._finish,
             error=error,
             events=events,
-            tokens=received.tokens() if received is not None and (usage is None or is_open) else 0,
+            tokens=received.tokens() if received is not None and not is_told else 0,
             is_open=is_open,
             cache_cause=self._cause,
             said=self._said,

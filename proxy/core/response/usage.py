@@ -13,8 +13,9 @@ https://docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html, and li
 """
 
 from collections.abc import Iterator, Mapping
+from typing import TypeGuard
 
-from proxy.core.value import dataclass, field
+from proxy.core.value import dataclass, field, replace
 
 _NOTHING: Mapping[str, object] = {}
 _LARGEST = 10**12
@@ -53,6 +54,14 @@ class Usage:
     estimated: bool = False
     writes_told: bool = field(default=False, compare=False, repr=False)
     lives_told: bool = field(default=False, compare=False, repr=False)
+    output_told: bool = field(default=True, compare=False, repr=False)
+    """Whether the provider states how long the answer is."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the provider states both parts. No prompt is empty, so a prompt of 0 tokens is none that is
+        stated."""
+        return self.prompt > 0 and self.output_told
 
     @property
     def write(self) -> int:
@@ -98,6 +107,7 @@ class Counts:
     write_1h: int = 0
     exclusive: bool = False
     writes_told: bool = False
+    output_told: bool = True
 
     def merged(self, other: "Counts") -> "Counts":
         """Both reports of one exchange. Counters are cumulative, so the larger one is the later one."""
@@ -112,6 +122,7 @@ class Counts:
             write_1h=max(self.write_1h, other.write_1h),
             exclusive=self.exclusive or other.exclusive,
             writes_told=self.writes_told or other.writes_told,
+            output_told=self.output_told or other.output_told,
         )
 
     def usage(self) -> Usage:
@@ -135,7 +146,9 @@ class Counts:
         read = min(self.read, prompt)
         write = min(write, prompt - read)
         long = min(self.write_1h, write)
-        return Usage(prompt, output, read, write - long, long, writes_told=self.writes_told, lives_told=split > 0)
+        usage = Usage(prompt, output, read, write - long, long, writes_told=self.writes_told, lives_told=split > 0)
+        is_told = self.output_told or output > 0 or (self.base > 0 and self.total > 0)
+        return usage if is_told else replace(usage, output_told=False)
 
 
 def usage_of(payload: Mapping[str, object]) -> Usage | None:
@@ -200,6 +213,7 @@ def _inclusive(report: Mapping[str, object], prompt: str, output: str) -> Counts
         write_5m=short,
         write_1h=long,
         writes_told=any(key in part for part in (details, report) for key in _WRITE_KEYS),
+        output_told=_is_count(report.get(output)),
     )
 
 
@@ -236,6 +250,7 @@ def _message_counts(report: Mapping[str, object]) -> Counts:
         write_1h=long,
         exclusive=True,
         writes_told="cache_creation_input_tokens" in report,
+        output_told=_is_count(report.get("output_tokens")),
     )
 
 
@@ -297,11 +312,12 @@ def _most(report: Mapping[str, object], *keys: str) -> int:
 
 def _count(value: object) -> int:
     """A count of tokens. 0 for any other value."""
-    if type(value) is int and 0 <= value <= _LARGEST:
-        return value
-    if type(value) is float and value.is_integer() and 0 <= value <= _LARGEST:
-        return int(value)
-    return 0
+    return int(value) if _is_count(value) else 0
+
+
+def _is_count(value: object) -> TypeGuard[int | float]:
+    is_whole = type(value) is int or (type(value) is float and value.is_integer())
+    return is_whole and 0 <= value <= _LARGEST  # type: ignore[operator]
 
 
 def mapping(value: object) -> Mapping[str, object]:

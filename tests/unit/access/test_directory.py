@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
 from proxy.access.directory import CLIENT_KEYS_TEAM, DEFAULT_TEAM, Declared, Directory, snapshot_of
 from proxy.ports import StoreError
-from proxy.storage.port import BudgetRecord, KeyRecord, TeamRecord
+from proxy.storage.port import BudgetRecord, KeyRecord, R, TeamRecord
 from proxy.storage.sqlite import MemoryStore
 
 DECLARED = Declared(
@@ -133,5 +134,43 @@ def test_budgets_of_a_store_that_was_emptied_hold_until_that_is_accepted() -> No
         assert known.snapshot.budgets["red/made"].hard == 2
         known.forget_lost()
         assert set(known.snapshot.budgets) == {"red/total"}
+
+    asyncio.run(main())
+
+
+class Changing(MemoryStore):
+    """A store in which something changes at one of the reads of a directory."""
+
+    def __init__(self, at: int, *changes: Callable[[MemoryStore], Awaitable[object]]) -> None:
+        super().__init__()
+        self.at, self.changes = at, changes
+
+    async def records(self, record_type: type[R]) -> Sequence[R]:
+        self.at -= 1
+        for change in self.changes if self.at == 0 else ():
+            await change(self)
+        return await super().records(record_type)
+
+
+KEY, BUDGET = KeyRecord("key-b", "e" * 64, "red"), BudgetRecord("red/b", "red", "key", "key-b", hard=1)
+
+
+@pytest.mark.parametrize("at", range(1, 6))
+def test_no_key_is_known_without_its_budget_while_both_come_or_go(at: int) -> None:
+    """Budgets are made before the keys that they hold for, and removed after them."""
+
+    async def main() -> None:
+        comes = Changing(at, lambda store: store.put(BUDGET), lambda store: store.put(KEY))
+        goes = Changing(at, lambda store: store.remove("key", KEY.id), lambda store: store.remove("budget", BUDGET.id))
+        await goes.put(BUDGET)
+        await goes.put(KEY)
+        for store, is_there in ((comes, True), (goes, False)):
+            directory = Directory(DECLARED, store)
+            for _ in range(2):
+                await directory.load()
+                found = directory.snapshot
+                assert BUDGET.id in found.budgets or KEY.id not in found.keys
+            if at < 5:
+                assert (BUDGET.id in found.budgets, KEY.id in found.keys) == (is_there, is_there)
 
     asyncio.run(main())

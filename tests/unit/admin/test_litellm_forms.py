@@ -10,9 +10,9 @@ from proxy.access.virtual_keys import digest_of
 from proxy.admin import AdminService, litellm_forms
 from proxy.admin.litellm_forms import LitellmForms
 from proxy.core.modes import Mode
-from proxy.errors import NotReady
+from proxy.errors import InvalidRequest, NotReady
 from proxy.ports import Principal, StoreError
-from proxy.storage.port import KeyRecord, LedgerEntry, Settle, SpendQuery, TeamRecord
+from proxy.storage.port import BudgetRecord, KeyRecord, LedgerEntry, Record, Settle, SpendQuery, TeamRecord
 from proxy.storage.sqlite import MemoryStore
 from tests.doubles import ManualClock
 
@@ -103,3 +103,46 @@ def test_a_store_that_is_away_is_said(path: str, who: Principal | None) -> None:
 
     if path != "key/delete" or who is None:
         asyncio.run(main())
+
+
+class Known(MemoryStore):
+    """A store that notes for each key that is made whether its budget is there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_budget: list[bool] = []
+
+    async def put(self, record: Record) -> None:
+        await super().put(record)
+        if isinstance(record, KeyRecord):
+            self.has_budget.append(record.id in [one.subject for one in await self.records(BudgetRecord)])
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_made"),
+    [
+        ({"team_id": "red"}, True),
+        ({}, True),
+        ({"team_id": "green"}, False),
+        ({"team_id": ["red"]}, False),
+        ({"rpm_limit": -1}, False),
+        ({"duration": "never"}, False),
+        ({"max_budget": -1}, False),
+    ],
+)
+def test_the_budget_of_a_key_is_there_before_the_key(asked: dict[str, Any], is_made: bool) -> None:
+    async def main() -> None:
+        store = Known()
+        directory = Directory(DECLARED, store)
+        forms = LitellmForms(AdminService(directory, store, ManualClock(NOW)), directory)
+        if not is_made:
+            with pytest.raises(InvalidRequest):
+                await forms.answer("POST", "key/generate", {}, {"max_budget": 5, **asked}, None)
+            assert (await store.records(KeyRecord), await store.records(BudgetRecord)) == ([], [])
+            return
+        made = await forms.answer("POST", "key/generate", {}, {"max_budget": 5, **asked}, None)
+        assert store.has_budget == [True]
+        assert directory.snapshot.keys[made["token"]].digest == digest_of(made["key"])
+        assert (made["max_budget"], made["team_id"]) == (5, asked.get("team_id", "default"))
+
+    asyncio.run(main())

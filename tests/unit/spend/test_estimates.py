@@ -1,13 +1,14 @@
 """What one request takes of each limit before it is sent."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from proxy.core.money.budget import Rule
 from proxy.core.money.prices import Extras, Price
 from proxy.core.request.demand import Demand, Kind
-from proxy.core.request.wants import Wants
+from proxy.core.request.wants import Tool, Wants
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.reported import Reported
 from proxy.core.response.usage import Usage
@@ -145,3 +146,30 @@ def test_of_several_calls_the_first_teaches_how_long_prompts_and_answers_are() -
         output_estimates.learn(seen)
     assert output_estimates.factor(MODEL) < 1.2
     assert output_estimates.output_tokens(MODEL) == 500
+
+
+@pytest.mark.parametrize(
+    ("output", "more", "is_passed"),
+    [
+        (10, {}, False),
+        (26, {}, False),
+        (27, {}, True),
+        (40, {"answers": 2}, False),
+        (90, {"answers": 2}, True),
+        (40, {"predicted_tokens": 30}, False),
+        (90, {"wants": Wants(is_summarised=True)}, False),
+        (90, {"wants": Wants(calls=((Tool.SEARCH, 3),))}, False),
+        (90, {"max_output_tokens": None}, False),
+    ],
+)
+def test_a_limit_that_a_model_has_passed_is_no_longer_trusted(
+    output: int, more: dict[str, Any], is_passed: bool
+) -> None:
+    ours, demand = estimates(), Demand(max_output_tokens=10)
+    seen = replace(demand, **more)
+    assert ours.amounts(exchange(0, demand=demand), (MODEL,), [USD])["usd"].most == 10 * 10_000
+    ours.output_estimates.learn(exchange(0, demand=seen, settlement=Settlement(Usage(5, output))))
+    longest = 1010 if is_passed else 10
+    assert ours.amounts(exchange(0, demand=demand), (MODEL,), [USD])["usd"].most == longest * 10_000
+    other = replace(MODEL, name="other")
+    assert ours.amounts(exchange(0, demand=demand), (other,), [USD])["usd"].most == 10 * 10_000

@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+import pytest
+
 from proxy.core.money.budget import Rule
 from proxy.core.response.usage import Usage
 from proxy.engine.exchange import Settlement
-from proxy.errors import BudgetExceeded
-from proxy.ports import Deployment, Principal
+from proxy.errors import BudgetExceeded, RateLimited
+from proxy.ports import Deployment, Principal, RateLimit
 from tests.examples import for_every
 from tests.money import DOLLAR, MODEL, MOST, NOW, SIZE, TOTAL, FixedRules, budgeting, exchange, run, spent
 
@@ -127,5 +129,21 @@ def test_a_call_fits_the_budgets_of_its_own_model_whichever_model_was_asked_for(
                     cost = 57 * DOLLAR if name in called else 0
                     assert await spent(one, f"b:own:{name}:total") == (before[name][0] + cost, 0)
                     assert before[name][0] + cost <= limit
+
+    run(main)
+
+
+def test_what_was_set_aside_for_a_fallback_that_is_full_is_given_back() -> None:
+    async def main() -> None:
+        async with budgeting() as one:
+            one.reservations._rules = ByModel({"b": 9 * CALL})  # type: ignore[assignment]
+            full = replace(deployment("b"), id="b#1", rates=RateLimit("", requests=0))
+            asked = exchange(SIZE)
+            asked.deployment = deployment("a")
+            await one.reserve(asked, limit=10, others=(full,))
+            with pytest.raises(RateLimited):
+                await one.reservations.take_turn(asked, full)
+            await one.reservations.settle(asked)
+            assert await spent(one, "b:own:b:total") == (0, 0)
 
     run(main)

@@ -378,7 +378,8 @@ def test_a_call_that_goes_on_is_billed_to_its_limit(settle):
     left = {"ending": ExchangeOutcome.HUNG_UP, "usage": None, "stream": True, "tokens": 10, **WROTE}
     demand = Demand(max_output_tokens=800)
     assert settle(exchange(**left, demand=demand)).settlement.usage.output == 10
-    assert settle(exchange(**left, demand=demand, runs_on=True)).settlement.usage.output == 800
+    assert settle(exchange(**left, demand=demand, runs_on=True, is_open=True)).settlement.usage.output == 800
+    assert settle(exchange(**left, demand=demand, runs_on=True)).settlement.usage.output == 10, "it came whole"
 
 
 def test_a_usage_that_came_in_mid_answer_is_no_more_than_its_beginning(settle):

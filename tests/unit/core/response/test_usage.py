@@ -258,6 +258,25 @@ def test_writes_of_no_stated_life_count_as_those_of_the_shorter_one():
 def test_what_is_no_count_is_none(bad):
     usage = usage_of({"prompt_tokens": bad, "completion_tokens": bad, "prompt_tokens_details": {"cached_tokens": bad}})
     assert usage == Usage(0, 0)
+    assert not usage.is_whole
+    for part in ({"prompt_tokens": bad, "completion_tokens": 9}, {"prompt_tokens": 9, "completion_tokens": bad}):
+        assert not usage_of(part).is_whole
+    assert not usage_of({"input_tokens": 9, "output_tokens": bad, "cache_read_input_tokens": 4}).is_whole
+
+
+@for_every(
+    [
+        {"prompt_tokens": 9, "completion_tokens": 0},
+        {"prompt_tokens": 9, "total_tokens": 9},
+        {"input_tokens": 9, "output_tokens": 0, "cache_read_input_tokens": 0},
+        {"input_tokens": 0, "output_tokens": 0, "cache_read_input_tokens": 9},
+        {"promptTokenCount": 9, "totalTokenCount": 9},
+        {"inputTokens": 9, "outputTokens": 0},
+    ]
+)
+def test_an_answer_may_have_no_tokens(report):
+    assert usage_of(report) == Usage(9, 0, read=report.get("cache_read_input_tokens", 0))
+    assert usage_of(report).is_whole
 
 
 def test_more_cached_than_prompt_is_cut_to_the_prompt():
