@@ -9,6 +9,7 @@ from proxy.core.money.unanswered import runs_on
 from proxy.core.resilience.retry import Failure
 from proxy.core.response.body_fold import MAX_BODY_BYTES, BodyFold, RawFold
 from proxy.core.response.context_refusal import ContextRefusalOutcome, is_context_refusal
+from proxy.core.response.event_format import END_OF_EVENT
 from proxy.core.response.miss_diagnostics import AnswerWithout
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.refusal import NO_WORDS, Refusal, refusal_of_object
@@ -49,6 +50,8 @@ from proxy.ports import Answer, Call, Headers, TellsUsage, Upstream
 # A gateway gave up waiting for a server that had the request: RFC 9110 section 15.6.5, and Cloudflare's 524,
 # https://developers.cloudflare.com/support/troubleshooting/http-status-codes/cloudflare-5xx-errors/error-524/.
 _GATEWAY_TIMEOUTS = frozenset({504, 524})
+# These answers have no body, whatever their length says: RFC 9110 section 8.6. The server would wait for the body.
+_WITHOUT_BODY = frozenset({204, 304})
 _HOLD_BYTES = 1 << 16
 _HOLD_S = 10.0
 _RATE_PREFIX = "x-ratelimit-"
@@ -365,7 +368,7 @@ class AnswerRelay:
         deployment = self._exchange.deployment
         headers = for_client(
             answer.headers,
-            keep_length=keep_length and not isinstance(fold, StreamFold),
+            keep_length=keep_length and not isinstance(fold, StreamFold) and answer.status not in _WITHOUT_BODY,
             hides_account=deployment is not None and uses_operators_key(deployment),
         )
         reservation = self._exchange.reservation
@@ -394,7 +397,8 @@ class AnswerRelay:
         await self._conclusion.book(self._exchange)
         _log.warning("exchange %s: the answer broke off (%s): %s", self._exchange.arrival.id, error.code, _CUT_OFF)
         if isinstance(fold, StreamFold):
-            await self._client.send(sse_error(error, error_form(self._exchange.arrival.path)))
+            event = sse_error(error, error_form(self._exchange.arrival.path))
+            await self._client.send(END_OF_EVENT + event if fold.is_cut else event)
 
     def _outcome(self, fold: Fold) -> Outcome:
         """The outcome of the answer as far as it is known now."""
