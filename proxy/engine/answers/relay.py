@@ -500,15 +500,16 @@ def _ending(status: int, outcome: Outcome) -> ExchangeOutcome:
 
 
 def _fold_of(answer: Answer, exchange: Exchange) -> Fold:
-    """The fold that reads an answer. Compressed bytes are not read. A chat that asked for a stream gets one, whatever
-    the answer calls it, if it does not call it JSON. On a raw path, every event of a stream passes. The stream is never
-    cut within an event, so that an error event can follow."""
+    """The fold that reads an answer. Compressed bytes are not read. A model's answer is what the request asked for,
+    unless its content type names the other form. On a raw path, every event of a stream passes. The stream is never cut
+    within an event, so that an error event can follow."""
     kind, length = content_type(answer.headers), content_length(answer.headers)
     is_compressed = get(answer.headers, "content-encoding") not in (None, "", "identity")
     if is_compressed or answer.status >= 300:
         return RawFold(length, is_compressed=is_compressed)
-    if "json" in kind:
-        return BodyFold(length)
-    if kind.startswith("text/event-stream") or (exchange.arrival.is_chat and exchange.requested.stream):
+    is_json, is_events = "json" in kind, kind.startswith("text/event-stream")
+    if not (is_json or is_events) and exchange.asks_model:
+        is_json, is_events = not exchange.requested.stream, exchange.requested.stream
+    if is_events:
         return StreamFold(drop_usage=exchange.arrival.is_chat and not exchange.requested.wants_usage)
-    return RawFold(length)
+    return BodyFold(length) if is_json else RawFold(length)
