@@ -235,6 +235,28 @@ def test_an_upstream_that_speaks_no_http(answer: bytes) -> None:
     run(main)
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"])
+@pytest.mark.parametrize("is_used", [False, True])
+def test_a_call_is_sent_once_whatever_its_method_and_however_old_its_connection(method: str, *, is_used: bool) -> None:
+    heads: list[bytes] = []
+
+    async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(head)
+        if b"/first" not in head:
+            raise ConnectionError
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    async def main(upstream: HttpUpstream) -> None:
+        async with serving_raw(handler) as url:
+            if is_used:
+                await read_all(upstream, call(url, path="/first"))
+            with pytest.raises(UpstreamUnavailable):
+                await read_all(upstream, call(url, method=method))
+        assert len(heads) == 1 + is_used
+
+    run(main)
+
+
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart"])
 def test_silence_ends_in_a_timeout(answer: bytes) -> None:
     async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
