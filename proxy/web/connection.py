@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from proxy.core.response.event_format import END_OF_EVENT
 from proxy.engine import ClientDisconnected, suppress_and_log
-from proxy.engine.headers import content_length, content_type, get, is_safe
+from proxy.engine.headers import content_length, content_type, is_coded, is_safe
 from proxy.errors import (
     InternalError,
     PayloadTooLarge,
@@ -135,8 +135,7 @@ class Connection:
     async def start(self, status: int, headers: Headers) -> None:
         """Send status and headers."""
         self.is_started = True
-        is_plain = get(headers, "content-encoding") in (None, "", "identity")
-        self._is_stream = is_plain and content_type(headers).startswith("text/event-stream")
+        self._is_stream = content_type(headers).startswith("text/event-stream") and not is_coded(headers)
         raw = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers]
         if not self.has_left:
             await self._send({"type": "http.response.start", "status": status, "headers": raw})

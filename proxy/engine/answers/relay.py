@@ -29,6 +29,7 @@ from proxy.engine.headers import (
     content_type,
     for_client,
     get,
+    is_coded,
     is_safe,
     uses_operators_key,
 )
@@ -504,7 +505,7 @@ def _fold_of(answer: Answer, exchange: Exchange) -> Fold:
     unless its content type names the other form. On a raw path, every event of a stream passes. The stream is never cut
     within an event, so that an error event can follow."""
     kind, length = content_type(answer.headers), content_length(answer.headers)
-    is_compressed = get(answer.headers, "content-encoding") not in (None, "", "identity")
+    is_compressed = is_coded(answer.headers)
     if is_compressed or answer.status >= 300:
         return RawFold(length, is_compressed=is_compressed)
     is_json, is_events = "json" in kind, kind.startswith("text/event-stream")

@@ -150,6 +150,15 @@ def test_the_answer_of_a_model_is_read_as_what_was_asked_for(kind: str, path: st
     assert bench.booked == [(ExchangeOutcome.COMPLETED, 7 if is_stream else 4)]
 
 
+@for_every(product(["", "identity", "Identity", "none", "utf-8", "identity, none"], [True, False]))
+def test_an_answer_is_read_if_no_coding_changes_its_bytes(coding: str, is_stream: bool) -> None:
+    headers = [*(SSE if is_stream else JSON), ("content-encoding", coding)]
+    bench = Watched(answers(*KNOWN[is_stream], headers=headers))
+    client = bench.run(MemoryClient(chat_body(stream=is_stream, stream_options={"include_usage": True})))
+    assert (client.answer, client.answer_headers["content-encoding"]) == (b"".join(KNOWN[is_stream]), coding)
+    assert bench.booked == [(ExchangeOutcome.COMPLETED, 7 if is_stream else 4)]
+
+
 def test_a_line_that_breaks_is_booked_before_the_client_hears_of_it() -> None:
     bench = Watched(answers(ROLE, WORD, UpstreamUnavailable("gone")))
     client = bench.run(MemoryClient(chat_body(stream=True)))
