@@ -51,6 +51,13 @@ _ANOTHER_REQUEST = frozenset(
 _ANSWER_DROPPED = _HOP_BY_HOP | {"content-length", "date", "server", "set-cookie", "set-cookie2", "alt-svc"}
 _AZURE_KEY = "api-key"
 _TOKEN_START = "eyJ"
+# https://www.iana.org/assignments/http-parameters/http-parameters.xhtml#content-coding
+_CODINGS = frozenset(
+    {
+        "aes128gcm", "br", "compress", "dcb", "dcz", "deflate", "exi", "gzip", "pack200-gzip", "x-compress", "x-gzip",
+        "zstd",
+    }
+)  # fmt: skip
 # Headers in which a LiteLLM proxy reports on its key and its own upstream.
 _ACCOUNT_PREFIXES = ("x-litellm-key-", "x-litellm-model-api-base")
 _CONTROL = re.compile("[\\x00-\\x08\\x0a-\\x1f\\x7f]")
@@ -69,6 +76,13 @@ def get(headers: Headers, name: str) -> str | None:
 def content_type(headers: Headers) -> str:
     """The content type of a body, in lower case. Empty if none is given."""
     return (get(headers, "content-type") or "").lower()
+
+
+def is_coded(headers: Headers) -> bool:
+    """Whether a body is compressed, or coded in another way. Any other name changes nothing: some servers write
+    ``none`` (https://ai-sdk.dev/v5/docs/troubleshooting/streaming-not-working-when-proxied), or a character set."""
+    given = ",".join(value for name, value in headers if name == "content-encoding")
+    return bool(given) and any(name.strip() in _CODINGS for name in given.lower().split(","))
 
 
 def content_length(headers: Headers) -> int | None:

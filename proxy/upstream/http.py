@@ -72,6 +72,8 @@ class HttpUpstream:
             skip_auto_headers=_NO_AUTO_HEADERS,
             read_bufsize=READ_BUFFER_BYTES,
         )
+        # aiohttp would repeat a PUT or a DELETE by itself. It has no public name for this; its own test client does it.
+        self._session._retry_connection = False
         return self._session
 
 

@@ -14,7 +14,7 @@ from proxy.core.response.error_events import ErrorEvents
 from proxy.core.secrets.credentials import ACCOUNT_HEADERS, CREDENTIAL_HEADERS
 from proxy.core.secrets.redaction import Redaction, excerpt
 from proxy.engine.answers.upstream_answer import ReadAhead, WholeAnswer
-from proxy.engine.headers import content_type, get
+from proxy.engine.headers import content_type, get, is_coded
 from proxy.errors import UpstreamRejected, error_body
 from proxy.ports import Answer, Deployment, Headers
 
@@ -55,7 +55,7 @@ async def _error(answer: Answer, redaction: Redaction) -> WholeAnswer:
 
 
 def _shown(answer: Answer, body: bytes, redaction: Redaction) -> bytes:
-    coding = (get(answer.headers, "content-encoding") or "identity").strip().lower()
+    coding = (get(answer.headers, "content-encoding") or "").strip().lower() if is_coded(answer.headers) else ""
     plain = _unpacked(body, coding if body else "") if len(body) <= _MOST_BYTES else None
     short = excerpt(plain) if plain is not None else None
     if short is not None:
@@ -91,13 +91,12 @@ class _RedactedStream:
 
 def _is_stream(answer: Answer) -> bool:
     """Whether the answer is a stream of events that can be read."""
-    kind = content_type(answer.headers)
-    return kind.startswith("text/event-stream") and get(answer.headers, "content-encoding") in (None, "", "identity")
+    return content_type(answer.headers).startswith("text/event-stream") and not is_coded(answer.headers)
 
 
 def _unpacked(body: bytes, coding: str) -> bytes | None:
     """The decompressed body. None if its compression is not supported here, if it is damaged, or if it is too large."""
-    if coding in ("identity", ""):
+    if not coding:
         return body
     if (window := _WINDOWS.get(coding)) is None:
         return None

@@ -11,8 +11,9 @@ from time import perf_counter
 
 from starlette.types import Receive, Scope, Send
 
+from proxy.core.response.event_format import END_OF_EVENT
 from proxy.engine import ClientDisconnected, suppress_and_log
-from proxy.engine.headers import content_length, content_type, is_safe
+from proxy.engine.headers import content_length, content_type, is_coded, is_safe
 from proxy.errors import (
     InternalError,
     PayloadTooLarge,
@@ -88,13 +89,13 @@ class Connection:
 
     async def _stopped(self) -> None:
         """The server stops, and the work has been cancelled. Tell the client, if that is still possible. An answer that
-        is no stream of events is left incomplete, so that the client can notice it."""
+        is no stream of readable events is left incomplete, so that the client can notice it."""
         error = ShuttingDown("the proxy is shutting down; try again", headers={"retry-after": "1"})
         if not self.is_started:
             await self.refuse(error)
         elif self._is_stream and not self._has_ended:
-            await self.send(sse_error(error, error_form(self.path)))
-            await self.end()
+            event = sse_error(error, error_form(self.path))
+            await self.end(event if self._is_between else END_OF_EVENT + event)
 
     async def read(self, limit: int) -> bytes:
         """The whole request body. Raises PayloadTooLarge, RequestTimeout, ClientDisconnected."""
@@ -134,7 +135,7 @@ class Connection:
     async def start(self, status: int, headers: Headers) -> None:
         """Send status and headers."""
         self.is_started = True
-        self._is_stream = content_type(headers).startswith("text/event-stream")
+        self._is_stream = content_type(headers).startswith("text/event-stream") and not is_coded(headers)
         raw = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers]
         if not self.has_left:
             await self._send({"type": "http.response.start", "status": status, "headers": raw})

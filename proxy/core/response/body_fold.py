@@ -18,6 +18,8 @@ from proxy.core.wire.surrogates import read_or_mended
 MAX_BODY_BYTES = 1 << 20
 """If a JSON body is longer than this, only its outline is kept."""
 _BYTES_PER_TOKEN = 4
+_MOST_ANSWERS = 1000
+"""Of a longer list of answers, the last ones are read: their counters are cumulative."""
 _READ = (
     "usage", "usageMetadata", "timings", "choices", "candidates", "diagnostics", "prompt_cache_diagnostics",
     "service_tier", "duration", "id", "status", "model", "store", "background", "conversation", "container", "file",
@@ -26,7 +28,10 @@ _READ = (
 """The small members of an answer. The others are skipped without being built. In texts, each half of a surrogate pair
 is replaced by another character."""
 _ITEM_LISTS = ("output", "data")
-_BODY = msgspec.json.Decoder(msgspec.defstruct("_Body", [(name, Raw, Raw()) for name in (*_READ, *_ITEM_LISTS)]))
+_Body = msgspec.defstruct("_Body", [(name, Raw, Raw()) for name in (*_READ, *_ITEM_LISTS)])
+# Gemini streams a list of answers if it is not asked for events:
+# https://ai.google.dev/api/generate-content#method:-models.streamgeneratecontent.
+_BODY = msgspec.json.Decoder(_Body | list[_Body])  # type: ignore[valid-type]
 
 
 class RawFold:
@@ -103,9 +108,10 @@ class BodyFold(RawFold):
         facts, read = AnswerFacts(), read_or_mended(_BODY.decode, body.removeprefix(BOM))
         self._outcome = super().outcome()
         if read is not None:
-            found = {name: bytes(raw) for name in (*_READ, *_ITEM_LISTS) if (raw := getattr(read, name))}
-            lists = {name: known_items(found.pop(name)) for name in _ITEM_LISTS if name in found}
-            facts.learn({name: payload_of(raw) for name, raw in found.items()} | lists)
+            for one in read[-_MOST_ANSWERS:] if isinstance(read, list) else [read]:
+                found = {name: bytes(raw) for name in (*_READ, *_ITEM_LISTS) if (raw := getattr(one, name))}
+                lists = {name: known_items(found.pop(name)) for name in _ITEM_LISTS if name in found}
+                facts.learn({name: payload_of(raw) for name, raw in found.items()} | lists)
             told = facts.outcome(saw_content=self.saw_content)
             is_whole = told.usage is not None and told.usage.is_whole
             self._outcome = told if is_whole else replace(told, tokens=self._outcome.tokens)

@@ -19,6 +19,8 @@ EDGE_BYTES = 3
 _DATA = re.compile(rb"(?:^|[\r\n])data(?::\ ?([^\r\n]*+)|(?=[\r\n]|$))")
 _TERMINATORS = re.compile(rb"[\r\n]*+")
 BOM = b"\xef\xbb\xbf"
+END_OF_EVENT = b"\n\n"
+"""Ends an event, and any line in it."""
 DONE = b"data: [DONE]\n\n"
 """The event that ends a stream in OpenAI's format."""
 

@@ -60,6 +60,11 @@ class StreamFold:
         """Whether no event is open at the end of the bytes that have passed."""
         return self.keeps_end or self._cutter.is_between
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether a part of an event has passed, and its end has not."""
+        return self._long is not None
+
     def end(self) -> bytes:
         """The last event, and all that came with it."""
         end, self._end, self.keeps_end = b"".join(self._end or ()), [], False

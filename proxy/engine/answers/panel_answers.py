@@ -25,7 +25,7 @@ from proxy.core.value import dataclass, replace
 from proxy.engine.answers.upstream_answer import ended
 from proxy.engine.attempts.retry import Attempts, failure_answered, failure_of
 from proxy.engine.exchange import Exchange
-from proxy.engine.headers import content_length, content_type, get
+from proxy.engine.headers import content_length, content_type, is_coded
 from proxy.engine.ports import Admission, Client, Meter
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import ProxyError, UpstreamError
@@ -40,8 +40,8 @@ _log = logging.getLogger("stratiform")
 
 def reads_panel_calls(answer: Answer, call: Call) -> bool:
     """Whether calls of panels can be found in an answer."""
-    kind, coding = content_type(answer.headers), get(answer.headers, "content-encoding")
-    if answer.status >= 300 or coding not in (None, "", "identity"):
+    kind = content_type(answer.headers)
+    if answer.status >= 300 or is_coded(answer.headers):
         return False
     return "json" in kind or (call.stream and (not kind or kind.startswith("text/event-stream")))
 
@@ -183,7 +183,7 @@ class ContinuedAnswer:
             made.is_billed = isinstance(error, UpstreamError) and error.may_bill
             raise
         made.is_billed = 200 <= answer.status < 300
-        if made.is_billed and get(answer.headers, "content-encoding") in (None, "", "identity"):
+        if made.is_billed and not is_coded(answer.headers):
             return answer
         await answer.aclose()
         raise NotContinued(f"it answered with status {answer.status}", failure_answered(answer.status, answer.headers))

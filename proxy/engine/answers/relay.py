@@ -9,6 +9,7 @@ from proxy.core.money.unanswered import runs_on
 from proxy.core.resilience.retry import Failure
 from proxy.core.response.body_fold import MAX_BODY_BYTES, BodyFold, RawFold
 from proxy.core.response.context_refusal import ContextRefusalOutcome, is_context_refusal
+from proxy.core.response.event_format import END_OF_EVENT
 from proxy.core.response.miss_diagnostics import AnswerWithout
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.refusal import NO_WORDS, Refusal, refusal_of_object
@@ -28,6 +29,7 @@ from proxy.engine.headers import (
     content_type,
     for_client,
     get,
+    is_coded,
     is_safe,
     uses_operators_key,
 )
@@ -49,6 +51,8 @@ from proxy.ports import Answer, Call, Headers, TellsUsage, Upstream
 # A gateway gave up waiting for a server that had the request: RFC 9110 section 15.6.5, and Cloudflare's 524,
 # https://developers.cloudflare.com/support/troubleshooting/http-status-codes/cloudflare-5xx-errors/error-524/.
 _GATEWAY_TIMEOUTS = frozenset({504, 524})
+# These answers have no body, whatever their length says: RFC 9110 section 8.6. The server would wait for the body.
+_WITHOUT_BODY = frozenset({204, 304})
 _HOLD_BYTES = 1 << 16
 _HOLD_S = 10.0
 _RATE_PREFIX = "x-ratelimit-"
@@ -367,7 +371,7 @@ class AnswerRelay:
         deployment = self._exchange.deployment
         headers = for_client(
             answer.headers,
-            keep_length=keep_length and not isinstance(fold, StreamFold),
+            keep_length=keep_length and not isinstance(fold, StreamFold) and answer.status not in _WITHOUT_BODY,
             hides_account=deployment is not None and uses_operators_key(deployment),
         )
         reservation = self._exchange.reservation
@@ -396,7 +400,8 @@ class AnswerRelay:
         await self._conclusion.book(self._exchange)
         _log.warning("exchange %s: the answer broke off (%s): %s", self._exchange.arrival.id, error.code, _CUT_OFF)
         if isinstance(fold, StreamFold):
-            await self._client.send(sse_error(error, error_form(self._exchange.arrival.path)))
+            event = sse_error(error, error_form(self._exchange.arrival.path))
+            await self._client.send(END_OF_EVENT + event if fold.is_cut else event)
 
     def _outcome(self, fold: Fold) -> Outcome:
         """The outcome of the answer as far as it is known now."""
@@ -498,15 +503,16 @@ def _ending(status: int, outcome: Outcome) -> ExchangeOutcome:
 
 
 def _fold_of(answer: Answer, exchange: Exchange) -> Fold:
-    """The fold that reads an answer. Compressed bytes are not read. A chat that asked for a stream gets one, whatever
-    the answer calls it, if it does not call it JSON. On a raw path, every event of a stream passes. The stream is never
-    cut within an event, so that an error event can follow."""
+    """The fold that reads an answer. Compressed bytes are not read. A model's answer is what the request asked for,
+    unless its content type names the other form. On a raw path, every event of a stream passes. The stream is never cut
+    within an event, so that an error event can follow."""
     kind, length = content_type(answer.headers), content_length(answer.headers)
-    is_compressed = get(answer.headers, "content-encoding") not in (None, "", "identity")
+    is_compressed = is_coded(answer.headers)
     if is_compressed or answer.status >= 300:
         return RawFold(length, is_compressed=is_compressed)
-    if "json" in kind:
-        return BodyFold(length)
-    if kind.startswith("text/event-stream") or (exchange.arrival.is_chat and exchange.requested.stream):
+    is_json, is_events = "json" in kind, kind.startswith("text/event-stream")
+    if not (is_json or is_events) and exchange.asks_model:
+        is_json, is_events = not exchange.requested.stream, exchange.requested.stream
+    if is_events:
         return StreamFold(drop_usage=exchange.arrival.is_chat and not exchange.requested.wants_usage)
-    return RawFold(length)
+    return BodyFold(length) if is_json else RawFold(length)

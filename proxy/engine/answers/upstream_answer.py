@@ -12,7 +12,7 @@ from http.client import responses
 
 from proxy.core.response.refusal import NO_WORDS, Refusal, refusal_in
 from proxy.core.wire.json_body import Unreadable, text_value
-from proxy.engine.headers import content_type, get
+from proxy.engine.headers import content_type, is_coded
 from proxy.errors import ProxyError, UpstreamRejected, UpstreamUnavailable, error_body
 from proxy.ports import Answer, Headers
 
@@ -93,7 +93,7 @@ async def with_refusal_read(answer: Answer, *, reads_size: bool = False) -> tupl
     """The answer, and its refusal if that decides how the request goes on. Compressed bytes are not read.
     ``reads_size``: it matters whether the request is too large."""
     is_telling = answer.status in _TELLING or (reads_size and answer.status in _ON_SIZE)
-    if not is_telling or get(answer.headers, "content-encoding") not in (None, "", "identity"):
+    if not is_telling or is_coded(answer.headers):
         return answer, NO_WORDS
     ahead = ReadAhead(answer)
     return ahead, refusal_in(await ahead.read())
@@ -114,7 +114,7 @@ async def shaped(answer: Answer) -> Answer:
     if _is_object(found):
         return _whole(answer, found)
     kind = content_type(answer.headers)
-    is_text = kind.startswith("text/plain") and get(answer.headers, "content-encoding") in (None, "identity")
+    is_text = kind.startswith("text/plain") and not is_coded(answer.headers)
     text = " ".join(found.decode("utf-8", "replace").split())[:_SHOWN_CHARS] if is_text else ""
     phrase = f" ({responses[answer.status]})" if answer.status in responses else ""
     message = f"the upstream answered {answer.status}{phrase}, without an error object"

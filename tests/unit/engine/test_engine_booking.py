@@ -138,6 +138,29 @@ def test_of_an_answer_without_usage_its_size_is_booked(kind: str, coding: str, l
         assert max(outcome.tokens, outcome.events) >= 40
 
 
+KNOWN = {True: [WORD, USAGE, DONE], False: [BODY]}
+ASKING = ["/chat/completions", "/completions", "/responses", "/messages"]
+
+
+@for_every(product(["", "text/plain", "text/html; charset=utf-8", "application/octet-stream"], ASKING, [True, False]))
+def test_the_answer_of_a_model_is_read_as_what_was_asked_for(kind: str, path: str, is_stream: bool) -> None:
+    """Whatever its content type says, unless that names the other form."""
+    bench = Watched(answers(*KNOWN[is_stream], headers=[("content-type", kind)] if kind else []))
+    body = chat_body(stream=is_stream, stream_options={"include_usage": True})
+    client = bench.run(MemoryClient(body, path=path), relayed=path != "/chat/completions")
+    assert client.answer == b"".join(KNOWN[is_stream])
+    assert bench.booked == [(ExchangeOutcome.COMPLETED, 7 if is_stream else 4)]
+
+
+@for_every(product(["", "identity", "Identity", "none", "utf-8", "identity, none"], [True, False]))
+def test_an_answer_is_read_if_no_coding_changes_its_bytes(coding: str, is_stream: bool) -> None:
+    headers = [*(SSE if is_stream else JSON), ("content-encoding", coding)]
+    bench = Watched(answers(*KNOWN[is_stream], headers=headers))
+    client = bench.run(MemoryClient(chat_body(stream=is_stream, stream_options={"include_usage": True})))
+    assert (client.answer, client.answer_headers["content-encoding"]) == (b"".join(KNOWN[is_stream]), coding)
+    assert bench.booked == [(ExchangeOutcome.COMPLETED, 7 if is_stream else 4)]
+
+
 def test_a_line_that_breaks_is_booked_before_the_client_hears_of_it() -> None:
     bench = Watched(answers(ROLE, WORD, UpstreamUnavailable("gone")))
     client = bench.run(MemoryClient(chat_body(stream=True)))

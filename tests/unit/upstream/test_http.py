@@ -224,6 +224,22 @@ def test_an_error_that_breaks_off_shows_what_came_without_the_key() -> None:
     run(main)
 
 
+@pytest.mark.parametrize("status", [200, 401])
+@pytest.mark.parametrize("coding", ["identity", "None", "utf-8"])
+def test_no_error_shows_the_key_whatever_its_coding_is_called(status: int, coding: str) -> None:
+    said = b'data: {"error": {"message": "the key sk-of-the-operator is not known"}}\n\n'
+    head = f"HTTP/1.1 {status} X\r\ncontent-type: text/event-stream\r\ncontent-encoding: {coding}\r\n\r\n"
+
+    async def main(upstream: HttpUpstream) -> None:
+        async with serving_raw(breaking_off(head.encode() + said)) as base_url:
+            request = call(base_url)
+            secret = replace(request, deployment=replace(request.deployment, api_key="sk-of-the-operator"))
+            _, _, body = await read_all(upstream, secret)
+        assert body == said.replace(b"sk-of-the-operator", b"[redacted]")
+
+    run(main)
+
+
 @pytest.mark.parametrize("answer", [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"])
 def test_an_upstream_that_speaks_no_http(answer: bytes) -> None:
     async def main(upstream: HttpUpstream) -> None:
@@ -231,6 +247,28 @@ def test_an_upstream_that_speaks_no_http(answer: bytes) -> None:
             with pytest.raises(UpstreamUnavailable) as caught:
                 await read_all(upstream, call(url))
             assert "127.0.0.1" not in caught.value.message
+
+    run(main)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"])
+@pytest.mark.parametrize("is_used", [False, True])
+def test_a_call_is_sent_once_whatever_its_method_and_however_old_its_connection(method: str, *, is_used: bool) -> None:
+    heads: list[bytes] = []
+
+    async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(head)
+        if b"/first" not in head:
+            raise ConnectionError
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    async def main(upstream: HttpUpstream) -> None:
+        async with serving_raw(handler) as url:
+            if is_used:
+                await read_all(upstream, call(url, path="/first"))
+            with pytest.raises(UpstreamUnavailable):
+                await read_all(upstream, call(url, method=method))
+        assert len(heads) == 1 + is_used
 
     run(main)
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import orjson
 import pytest
 from starlette.types import Message
 
@@ -133,6 +134,36 @@ def test_a_cancellation_from_elsewhere_is_not_swallowed() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+
+    run(main)
+
+
+@pytest.mark.parametrize("sent", [b"", b": \n\n", b"data: half of an event"])
+@pytest.mark.parametrize("coding", ["", "identity", "gzip"])
+def test_a_server_that_stops_ends_a_stream_with_an_error_or_leaves_it_incomplete(sent: bytes, coding: str) -> None:
+    async def main() -> None:
+        server = Server(part(b"{}"))
+        connection, is_sent = connect(server), asyncio.Event()
+
+        async def work() -> None:
+            await connection.read(9)
+            await connection.start(200, [("content-type", "text/event-stream"), ("content-encoding", coding)])
+            await connection.send(sent)
+            is_sent.set()
+            await asyncio.Event().wait()
+
+        task = asyncio.ensure_future(connection.serve(work()))
+        await is_sent.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        _, *bodies = server.sent
+        events = b"".join(body["body"] for body in bodies)
+        if coding == "gzip":
+            assert (events, bodies[-1]["more_body"]) == (sent, True)
+        else:
+            assert orjson.loads(events.split(b"\n\n")[-2].removeprefix(b"data: "))["error"]["code"] == "shutting_down"
+            assert not bodies[-1]["more_body"]
 
     run(main)
 

@@ -5,6 +5,7 @@ import pytest
 
 from proxy.core.response.body_fold import MAX_BODY_BYTES, BodyFold, RawFold
 from proxy.core.response.stream import MAX_EVENT_BYTES, StreamFold
+from proxy.core.response.usage import Usage
 
 ROLE = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}
 WORD = {"choices": [{"index": 0, "delta": {"content": "word"}}], "usage": None}
@@ -224,6 +225,19 @@ def test_a_body_without_usage_is_no_error(body: bytes) -> None:
     fold.feed(body)
     fold.close()
     assert fold.outcome().usage is None
+
+
+@pytest.mark.parametrize("count", [1, 20, 800])
+def test_a_list_of_answers_is_read_as_the_answers_in_it(count: int) -> None:
+    told = {"promptTokenCount": 9, "candidatesTokenCount": count, "cachedContentTokenCount": 4}
+    answers = [{"candidates": [{"content": {"parts": [{"text": "word " * 200}]}}]}] * (count - 1)
+    body = orjson.dumps([*answers, {"candidates": [], "usageMetadata": told}])
+    fold = BodyFold()
+    assert fold_all(fold, body) == body
+    assert fold.outcome().usage == Usage(9, count, read=4)
+    fold = BodyFold()
+    fold_all(fold, orjson.dumps(answers))
+    assert (fold.outcome().usage, fold.outcome().tokens >= 200 * (count - 1)) == (None, True)
 
 
 @pytest.mark.parametrize("place", ["in front", "behind"])
