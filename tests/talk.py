@@ -71,6 +71,7 @@ def as_parts(*messages: Body) -> list[Body]:
     """The same messages as clients send them that write calls and results into the content: the results of one turn
     stand in one message of the user."""
     found: list[Body] = []
+    has_results = False
     for message in messages:
         if "tool_calls" in message:
             calls = [
@@ -79,12 +80,13 @@ def as_parts(*messages: Body) -> list[Body]:
             found.append({"role": "assistant", "content": calls})
         elif message["role"] == "tool":
             part = {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": message["content"]}
-            if found[-1]["role"] == "user" and isinstance(found[-1]["content"], list):
+            if has_results:
                 found[-1]["content"].append(part)
             else:
                 found.append({"role": "user", "content": [part]})
         else:
             found.append(message)
+        has_results = message["role"] == "tool"
     return found
 
 

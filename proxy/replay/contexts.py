@@ -25,7 +25,9 @@ class Said:
     @property
     def has_results(self) -> bool:
         """Whether it answers calls. Some clients write results into a user message."""
-        return self.role == "tool" or (self.text is None and any('"type":"tool_result"' in part for part in self.parts))
+        return self.role in ("tool", "function") or (
+            self.text is None and any('"type":"tool_result"' in part for part in self.parts)
+        )
 
     @property
     def is_asked(self) -> bool:

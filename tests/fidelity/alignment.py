@@ -32,7 +32,7 @@ class Terms:
 
 def last_user_index(messages: Sequence[View]) -> int:
     """The index of the last user message, or the number of messages where there is none."""
-    return next((m.index for m in reversed(messages) if m.role == "user"), len(messages))
+    return next((m.index for m in reversed(messages) if m.role == "user" and not m.has_results), len(messages))
 
 
 def _is_one_part(fixed: View, message: View) -> bool:
@@ -287,7 +287,7 @@ class Alignment:
         if not self.tag.is_whole(message):
             return False
         ends = following is None and self.next_fixed == len(self.fixed)
-        if ends and self.original and self.original[-1].role == "tool":
+        if ends and self.original and self.original[-1].has_results:
             return True
         self._tag_found(message.path)
         return True
@@ -383,6 +383,8 @@ class Alignment:
             after, before = self.fixed[at], self.fixed[at - 1] if at else None
             if at < self.leading:
                 self.report.add(Rule.SYSTEM_FIRST, message.path, "a context message before a leading system message")
+            elif after.has_results:
+                self.report.add(Rule.TOOL_PAIR, message.path, "a context message between a call and its results")
             elif after.role == "assistant" and before is not None and before.role == "user":
                 self.report.add(Rule.EXCHANGE, message.path, "a context message between a turn and its answer")
 
@@ -495,7 +497,7 @@ class Alignment:
         """Each tool result must stand in the run of results behind the same message as in the client's request."""
         for message in self.sent:
             index = self.origin.get(message.index)
-            if message.role != "tool" or index is None or self.original[index].role != "tool":
+            if not message.has_results or index is None or not self.original[index].has_results:
                 continue
             caller, was = _caller(self.sent, message.index), _caller(self.original, index)
             if (None if caller is None else self.origin.get(caller, -1)) != was:
@@ -504,4 +506,4 @@ class Alignment:
 
 def _caller(messages: Sequence[View], index: int) -> int | None:
     """The message that the run of tool results around ``index`` follows."""
-    return next((i for i in range(index - 1, -1, -1) if messages[i].role != "tool"), None)
+    return next((i for i in range(index - 1, -1, -1) if not messages[i].has_results), None)

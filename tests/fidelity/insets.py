@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from . import words
-from .view import canonical, plain_text
+from .view import canonical, plain_text, views
 
 Texts = tuple[str, str]
 """What stands in front of the client's own words, and what behind them; "" is nothing."""
@@ -67,7 +67,8 @@ def texts_by_index(original: dict[str, Any], newest: Texts | None, earlier: Mapp
     messages = original.get("messages")
     if not isinstance(messages, list):
         return {}
-    users = [i for i, each in enumerate(messages) if isinstance(each, dict) and each.get("role") == "user"]
+    known = views(messages) or []
+    users = [each.index for each in known if each.role == "user" and not each.has_results]
     found = {i: earlier[i] for i in users[:-1] if i in earlier}
     if users and newest is not None:
         found[users[-1]] = newest

@@ -6,6 +6,7 @@ from typing import Any
 
 MARKER_KEYS = ("cache_control", "prompt_cache_breakpoint")
 SYSTEM_ROLES = ("system", "developer")
+RESULT_ROLES = ("tool", "function")
 TEXT_ROLES = (*SYSTEM_ROLES, "user")
 
 Key = tuple[str, str, str, str]
@@ -37,6 +38,11 @@ def plain_text(part: Any) -> str | None:
         return None
     text = bare.get("text")
     return text if isinstance(text, str) else None
+
+
+def type_of(part: Any) -> Any:
+    """The type of a part; None if it has none."""
+    return part.get("type") if isinstance(part, dict) else None
 
 
 def _ordered(part: Any) -> Any:
@@ -84,6 +90,12 @@ class View:
     @property
     def is_system(self) -> bool:
         return self.role in SYSTEM_ROLES
+
+    @property
+    def has_results(self) -> bool:
+        """Whether it answers calls: as a message of its own, or in parts of a user's message."""
+        parts = self.raw["content"] if self.role == "user" and self.is_list else ()
+        return self.role in RESULT_ROLES or any(type_of(part) == "tool_result" for part in parts)
 
     @property
     def path(self) -> str:

@@ -17,7 +17,7 @@ from proxy.upstream.embedded.provider import Provider
 from tests.examples import examples
 from tests.fidelity.checker import check
 from tests.property.conversations import Step, conversations
-from tests.talk import Talk
+from tests.talk import Talk, as_parts
 
 # The five that the checker knows, each with and without a minimum: without, short prompts show what long ones would.
 NAMES = ("anthropic", "openai", "openai-explicit", "deepseek", "none")
@@ -76,6 +76,12 @@ SLOW_DRAWS = [HealthCheck.too_slow, HealthCheck.data_too_large]
 @settings(max_examples=examples(400), deadline=None, suppress_health_check=SLOW_DRAWS)
 def test_rules_hold(talk: Talk, steps: list[Step]) -> None:
     hold(talk, steps)
+
+
+@given(settings_of(), conversations())
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=SLOW_DRAWS)
+def test_rules_hold_where_results_stand_in_users_messages(talk: Talk, steps: list[Step]) -> None:
+    hold(talk, [replace(step, body={**step.body, "messages": as_parts(*step.body["messages"])}) for step in steps])
 
 
 @given(settings_of(), conversations())
