@@ -28,7 +28,7 @@ _LATEST_S = 253402300800.0  # the year 10000
 _SHORTEST_S, _LONGEST_S = 60, 366 * 86400
 _MOST_ENTRIES = 1000
 # A counter stays below 2^53 (proxy/storage/port.py).
-_MOST_USD = 9_000_000
+MOST_USD = 9_000_000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -101,8 +101,8 @@ def timezone(value: str) -> str:
 
 def nanos(amount_usd: float) -> int:
     """USD as nano-dollars, computed from the decimal digits as they were written."""
-    if not 0 <= amount_usd <= _MOST_USD:
-        raise ValueError(f"must be between 0 and {_MOST_USD}")
+    if not 0 <= amount_usd <= MOST_USD:
+        raise ValueError(f"must be between 0 and {MOST_USD}")
     return int((Decimal(repr(float(amount_usd))) * NANOS_PER_USD).to_integral_value())
 
 

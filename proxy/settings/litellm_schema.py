@@ -9,7 +9,6 @@ from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
     IPvAnyNetwork,
@@ -20,11 +19,13 @@ from pydantic import (
     model_validator,
 )
 
+from proxy.access.validation import MOST_USD
 from proxy.core.money.prices import needed
 from proxy.core.providers import PROFILES
+from proxy.settings.section import Section
 
 TransportName = Literal["http", "litellm", "embedded"]
-Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Usd = Annotated[float, Field(ge=0, le=MOST_USD, allow_inf_nan=False)]
 _AMOUNT: TypeAdapter[float] = TypeAdapter(Usd)
 
 # LiteLLM has a ``model_info.mode`` of its own, the kind of endpoint (the values in its price map, 1.109). They say
@@ -77,16 +78,10 @@ def _known_profile(name: str) -> str:
 CacheProfileName = Annotated[str, AfterValidator(_known_profile)]
 
 
-class Loose(BaseModel):
+class Loose(Section):
     """A section in which unknown keys are accepted."""
 
-    model_config = ConfigDict(
-        extra="allow",
-        frozen=True,
-        protected_namespaces=(),
-        hide_input_in_errors=True,
-        coerce_numbers_to_str=True,
-    )
+    model_config = ConfigDict(extra="allow", protected_namespaces=(), coerce_numbers_to_str=True)
 
     def __repr_args__(self) -> Iterable[tuple[str | None, object]]:
         # Without the extra fields: they may hold credentials (aws_secret_access_key, database_url, ...).

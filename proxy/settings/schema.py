@@ -26,6 +26,7 @@ from proxy.settings.window import Window
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 MOST_WORKERS = 64
+_LONGEST_S = 86_400
 
 
 class Limits(Strict):
@@ -35,20 +36,25 @@ class Limits(Strict):
     max_header_kib: float = Field(
         default=64, ge=1, le=1024, description="the largest headers of a request, with its first line"
     )
-    max_headers: int = Field(default=256, ge=16, description="how many headers a request may have")
+    max_headers: int = Field(default=256, ge=16, le=65_536, description="how many headers a request may have")
     receive_s: float = Field(
         default=60,
         gt=0,
+        le=_LONGEST_S,
         description="how long a request may take to arrive; a body gets another second for each 16 KiB",
     )
-    send_s: float = Field(default=300, gt=0, description="how long a client may leave an answer unread")
+    send_s: float = Field(default=300, gt=0, le=_LONGEST_S, description="how long a client may leave an answer unread")
     state_mib: float = Field(
         default=512,
         ge=16,
+        le=16_777_216,
         description="the most memory for what planning remembers of requests; other parts take up to 60 % on top",
     )
     drain_s: float = Field(
-        default=60, ge=0, description="how long running answers may take to end when the proxy is told to stop"
+        default=60,
+        ge=0,
+        le=_LONGEST_S,
+        description="how long running answers may take to end when the proxy is told to stop",
     )
 
     @property
@@ -250,7 +256,6 @@ class CallbackSettings(Strict):
         default=0.25,
         gt=0.0,
         le=1.0,
-        allow_inf_nan=False,
         description="the share of the process's time beyond which requests go as they came",
     )
 
@@ -266,7 +271,6 @@ class Stratiform(Strict):
         default=0.0,
         ge=0.0,
         le=1.0,
-        allow_inf_nan=False,
         description="the share of sessions whose requests are left unchanged, as controls",
     )
     routing_keys: bool = Field(
@@ -326,7 +330,7 @@ class Stratiform(Strict):
         default=None, min_length=1, description="the folder for settlements that wait for the store"
     )
     spool_max_mib: int = Field(
-        default=1024, ge=1, description="how much a worker keeps of settlements that wait for the store"
+        default=1024, ge=1, le=16_777_216, description="how much a worker keeps of settlements that wait for the store"
     )
     spool_fsync: bool = Field(default=True, description="make the spool survive a power cut")
     spool_fallback: str | None = Field(

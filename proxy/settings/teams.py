@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
     SecretStr,
@@ -18,6 +17,7 @@ from pydantic import (
 )
 
 from proxy.access import validation
+from proxy.settings.section import Section
 
 ModeName = Literal["passthrough", "observe", "mark", "tier"]
 ClientKeys = Literal["refuse", "forward"]
@@ -36,10 +36,10 @@ def _webhook_url(url: SecretStr) -> SecretStr:
 WebhookUrl = Annotated[SecretStr, AfterValidator(_webhook_url)]
 
 
-class Strict(BaseModel):
+class Strict(Section):
     """A section in which every unknown key is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid")
 
 
 class Key(Strict):

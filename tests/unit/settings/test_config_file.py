@@ -80,7 +80,7 @@ def ours(section: str) -> str:
         ("{teams: [{name: a, keys: [k], budget: {usd: -1}}]}",
          "stratiform.teams[0].budget.usd: must be between 0 and 9000000"),
         ("{teams: [{name: a, keys: [k], budget: {usd: .nan}}]}",
-         "stratiform.teams[0].budget.usd: must be between 0 and 9000000"),
+         "stratiform.teams[0].budget.usd: input should be a finite number"),
         ("{teams: [{name: a, keys: [k], budget: {eur: 1, usd: 1}}]}",
          "stratiform.teams[0].budget.eur: unknown key; known are name, scope, subject, usd, soft_usd, tokens, "
          "soft_tokens, window, timezone, assumed_output_tokens, webhook"),
