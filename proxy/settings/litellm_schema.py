@@ -4,7 +4,7 @@ Keys that LiteLLM knows and Stratiform does not use are accepted (``extra="allow
 describes the consequences.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
 from pydantic import (
@@ -22,7 +22,7 @@ from pydantic import (
 from proxy.access.validation import MOST_USD
 from proxy.core.money.prices import needed
 from proxy.core.providers import PROFILES
-from proxy.settings.section import Section
+from proxy.settings.section import Section, filled
 
 TransportName = Literal["http", "litellm", "embedded"]
 Usd = Annotated[float, Field(ge=0, le=MOST_USD, allow_inf_nan=False)]
@@ -49,17 +49,6 @@ def http_url(url: str) -> str:
 
 
 HttpUrl = Annotated[str, AfterValidator(http_url)]
-
-
-def filled(instead: str) -> Callable[[SecretStr], SecretStr]:
-    """A check that a key is not empty. ``instead`` says what happens without a key."""
-
-    def check(key: SecretStr) -> SecretStr:
-        if not key.get_secret_value().strip():
-            raise ValueError(f"is empty; remove it to {instead}, or set one")
-        return key
-
-    return check
 
 
 def _amount(name: str, value: object) -> float:

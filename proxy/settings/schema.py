@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
+from proxy.access import validation
 from proxy.core.money.prices import price_of
 from proxy.settings.litellm_schema import (
     CacheProfileName,
@@ -17,9 +18,9 @@ from proxy.settings.litellm_schema import (
     ModelEntry,
     RouterSettings,
     Usd,
-    filled,
 )
 from proxy.settings.prompts import Prompts
+from proxy.settings.section import filled
 from proxy.settings.teams import Budgets, ClientKeys, ModeName, Strict, Team
 from proxy.settings.window import Window
 
@@ -89,7 +90,7 @@ class Ui(Strict):
         default=True,
         description="serve the pages: with a master key to whoever has it, else read-only on this machine alone",
     )
-    hosts: list[str] = Field(
+    hosts: list[Annotated[str, AfterValidator(validation.host)]] = Field(
         default=[], description="names by which browsers reach the proxy, besides the address that it listens on"
     )
     show_text: bool = Field(
@@ -358,7 +359,11 @@ class Stratiform(Strict):
     @field_validator("store")
     @classmethod
     def _known_store(cls, store: str | None) -> str | None:
-        if store is None or store == "memory" or (store.startswith("sqlite:") and store != "sqlite:"):
+        if store is None or store == "memory":
+            return store
+        if store.startswith("sqlite://"):
+            raise ValueError("is a path and no URL: write sqlite:PATH, as in sqlite:spend.sqlite")
+        if store.startswith("sqlite:") and store != "sqlite:":
             return store
         if store.startswith(("redis://", "rediss://")):
             return redis_url(store)

@@ -1,6 +1,8 @@
-"""The base of all sections of a configuration."""
+"""The base of all sections of a configuration, and a check that several of them share."""
 
-from pydantic import BaseModel, ConfigDict, ValidatorFunctionWrapHandler, field_validator
+from collections.abc import Callable
+
+from pydantic import BaseModel, ConfigDict, SecretStr, ValidatorFunctionWrapHandler, field_validator
 
 
 class Section(BaseModel):
@@ -23,3 +25,14 @@ def _is_counted(given: object, value: object) -> bool:
     if isinstance(given, dict) and isinstance(value, dict):
         return any(_is_counted(item, value.get(name)) for name, item in given.items())
     return isinstance(given, bool) and isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def filled(instead: str) -> Callable[[SecretStr], SecretStr]:
+    """A check that a key is not empty. ``instead`` says what happens without a key."""
+
+    def check(key: SecretStr) -> SecretStr:
+        if not key.get_secret_value().strip():
+            raise ValueError(f"is empty; remove it to {instead}, or set one")
+        return key
+
+    return check
