@@ -6,8 +6,10 @@ that can follow the value's name: "must be ...". No text repeats the value.
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -28,7 +30,8 @@ _LATEST_S = 253402300800.0  # the year 10000
 _SHORTEST_S, _LONGEST_S = 60, 366 * 86400
 _MOST_ENTRIES = 1000
 # A counter stays below 2^53 (proxy/storage/port.py).
-_MOST_USD = 9_000_000
+MOST_USD = 9_000_000
+_HOST = re.compile(r"[^\s/:@?#*\[\]]{1,253}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -101,8 +104,8 @@ def timezone(value: str) -> str:
 
 def nanos(amount_usd: float) -> int:
     """USD as nano-dollars, computed from the decimal digits as they were written."""
-    if not 0 <= amount_usd <= _MOST_USD:
-        raise ValueError(f"must be between 0 and {_MOST_USD}")
+    if not 0 <= amount_usd <= MOST_USD:
+        raise ValueError(f"must be between 0 and {MOST_USD}")
     return int((Decimal(repr(float(amount_usd))) * NANOS_PER_USD).to_integral_value())
 
 
@@ -171,6 +174,15 @@ def url(value: str) -> str:
         raise ValueError(problem) from None
     if not is_right or parts.username is not None or _CONTROL.search(value) or " " in value:
         raise ValueError(problem)
+    return value
+
+
+def host(value: str) -> str:
+    """The name of a host, or its address, as it stands in front of the port of a URL."""
+    with suppress(ValueError):
+        return str(ip_address(value))
+    if not _HOST.fullmatch(value):
+        raise ValueError("must be names of hosts such as proxy.example.com, without a scheme, a port or a path")
     return value
 
 

@@ -12,7 +12,16 @@ from rich.console import Console
 
 from proxy.app import declared, factories
 from proxy.app.shadowed import shadowing
-from proxy.cli.checks import IGNORE_HELP, expired_keys, not_honoured, provider_keys, tight_budgets, unsupported
+from proxy.cli.checks import (
+    IGNORE_HELP,
+    dear_prices,
+    expired_keys,
+    not_honoured,
+    placed_budgets,
+    provider_keys,
+    tight_budgets,
+    unsupported,
+)
 from proxy.cli.output import plain_table, print_json
 from proxy.cli.prompt_checks import prompt_lines, prompt_warnings, prompts_of, registered, window_of
 from proxy.clock import SystemClock
@@ -176,6 +185,7 @@ def _warnings(settings: Settings, prices: PriceMap, today: date) -> Iterator[str
         )
     if ours.teams and ours.metrics.key is None:
         yield "stratiform.metrics.key: is not set: /metrics names teams and models to everyone who reaches it"
+    yield from dear_prices(settings)
     yield from _about_teams(settings)
     lines = factories.entries_with(settings)[0]
     for entry in {entry.line: entry for entry in lines if entry.line is not None}.values():
@@ -216,6 +226,11 @@ def _about_teams(settings: Settings) -> Iterator[str]:
     for index, team in enumerate(ours.teams):
         lists = [(f"stratiform.teams[{index}].models", team.models)]
         lists += [(f"stratiform.teams[{index}].keys[{at}].models", key.models) for at, key in enumerate(team.keys)]
+        lists += [
+            (f"stratiform.teams[{index}].{place}.subject", [budget.subject])
+            for place, budget in placed_budgets(team)
+            if budget.scope == "model"
+        ]
         for path, patterns in lists:
             for pattern in patterns:
                 if not any(matches(pattern, name) for name in served):

@@ -14,6 +14,9 @@ from proxy.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Settings, T
 from proxy.spend.estimates import PriceOf
 from proxy.ui.gate import is_loopback
 
+# The dearest token of LiteLLM's price map costs 0.0097 USD.
+_DEAR_USD = 0.02
+_PER_TOKEN = ("_cost_per_token", "_token_cost")
 # Values that are written in place of a key if a server needs none.
 _PLACEHOLDERS = frozenset({"none", "null", "empty", "dummy", "no-key", "not-needed", "not_needed", "x", "-"})
 
@@ -97,10 +100,27 @@ def tight_budgets(settings: Settings, table: ModelTable, price_of: PriceOf) -> I
             for name, deployment in table.listed()
             if not team.models or allows([team.models], [name, deployment.name, deployment.entry], deployment.groups)
         ]
-        for at, budget in enumerate(team.all_budgets):
-            listed = at - 1 if team.budget else at
-            place = "budget" if listed < 0 else f"budgets[{listed}]"
+        for place, budget in placed_budgets(team):
             yield from _tight(budget, team, served, price_of, f"stratiform.teams[{index}].{place}")
+
+
+def placed_budgets(team: Team) -> Iterator[tuple[str, Budget]]:
+    """The budgets of a team, each with its path behind the team's."""
+    if team.budget is not None:
+        yield "budget", team.budget
+    yield from ((f"budgets[{at}]", budget) for at, budget in enumerate(team.budgets))
+
+
+def dear_prices(settings: Settings) -> Iterator[str]:
+    """A warning for each price of a token that was probably meant for a million tokens."""
+    given = [(f"stratiform.prices.{name}", price.model_dump()) for name, price in settings.stratiform.prices.items()]
+    for index, entry in enumerate(settings.models):
+        for part in ("litellm_params", "model_info"):
+            given.append((f"model_list[{index}].{part}", getattr(entry, part).model_extra or {}))
+    for path, prices in given:
+        for name, usd in prices.items():
+            if name.endswith(_PER_TOKEN) and isinstance(usd, int | float) and usd >= _DEAR_USD:
+                yield f"{path}.{name}: is the price of one token; did you mean {usd / 1e6:g}, for {usd:g} a million?"
 
 
 def _tight(budget: Budget, team: Team, served: Sequence[Deployment], price_of: PriceOf, path: str) -> Iterator[str]:

@@ -94,6 +94,8 @@ def prompt_warnings(settings: Settings, table: ModelTable, snapshot: Snapshot | 
         for what, names, there in (("team", given.teams, teams), ("key", given.keys, keys)):
             yield from (f"{path}.{what}s: `{shown(name)}` is no {what} of this file{_LATER}"
                         for name in names if name not in there)  # fmt: skip
+    yield from (f"stratiform.keep_alive.teams: `{shown(name)}` is no team of this file{_LATER}"
+                for name in ours.keep_alive.teams if name not in teams)  # fmt: skip
     if snapshot is not None:
         yield from missing_prompts(settings, [prompt.id for prompt in snapshot.prompts])
     yield from _sent_twice(settings, table)

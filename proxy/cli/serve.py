@@ -19,7 +19,7 @@ from proxy.app import composition, declared, factories
 from proxy.app.foundation import Worker
 from proxy.app.reload import ConfigSource
 from proxy.app.shadowed import shadowing
-from proxy.cli.checks import IGNORE_HELP, expired_keys, not_honoured, refuse_exposed, unsupported
+from proxy.cli.checks import IGNORE_HELP, dear_prices, expired_keys, not_honoured, refuse_exposed, unsupported
 from proxy.cli.logs import log_to_stderr
 from proxy.cli.server import address, listen, run_on_loop, server
 from proxy.cli.workers import Workers
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings, has_hud = source.settings, arguments.hud and sys.stderr.isatty()
     log_to_stderr(settings.stratiform.log_level, settings.stratiform.log_format)
     expired = expired_keys(settings, SystemClock().now())
-    for warning in (*not_honoured(settings), *expired, *shadowing(settings.folder)):
+    for warning in (*not_honoured(settings), *expired, *dear_prices(settings), *shadowing(settings.folder)):
         _log.warning("%s", warning)
     export(settings.exported)
     with listen(settings.stratiform.host, settings.stratiform.port) as listener:

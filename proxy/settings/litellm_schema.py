@@ -4,12 +4,11 @@ Keys that LiteLLM knows and Stratiform does not use are accepted (``extra="allow
 describes the consequences.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
     IPvAnyNetwork,
@@ -20,11 +19,13 @@ from pydantic import (
     model_validator,
 )
 
+from proxy.access.validation import MOST_USD
 from proxy.core.money.prices import needed
 from proxy.core.providers import PROFILES
+from proxy.settings.section import Section, filled
 
 TransportName = Literal["http", "litellm", "embedded"]
-Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Usd = Annotated[float, Field(ge=0, le=MOST_USD, allow_inf_nan=False)]
 _AMOUNT: TypeAdapter[float] = TypeAdapter(Usd)
 
 # LiteLLM has a ``model_info.mode`` of its own, the kind of endpoint (the values in its price map, 1.109). They say
@@ -50,17 +51,6 @@ def http_url(url: str) -> str:
 HttpUrl = Annotated[str, AfterValidator(http_url)]
 
 
-def filled(instead: str) -> Callable[[SecretStr], SecretStr]:
-    """A check that a key is not empty. ``instead`` says what happens without a key."""
-
-    def check(key: SecretStr) -> SecretStr:
-        if not key.get_secret_value().strip():
-            raise ValueError(f"is empty; remove it to {instead}, or set one")
-        return key
-
-    return check
-
-
 def _amount(name: str, value: object) -> float:
     try:
         return _AMOUNT.validate_python(value)
@@ -77,16 +67,10 @@ def _known_profile(name: str) -> str:
 CacheProfileName = Annotated[str, AfterValidator(_known_profile)]
 
 
-class Loose(BaseModel):
+class Loose(Section):
     """A section in which unknown keys are accepted."""
 
-    model_config = ConfigDict(
-        extra="allow",
-        frozen=True,
-        protected_namespaces=(),
-        hide_input_in_errors=True,
-        coerce_numbers_to_str=True,
-    )
+    model_config = ConfigDict(extra="allow", protected_namespaces=(), coerce_numbers_to_str=True)
 
     def __repr_args__(self) -> Iterable[tuple[str | None, object]]:
         # Without the extra fields: they may hold credentials (aws_secret_access_key, database_url, ...).

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
+from proxy.access import validation
 from proxy.core.money.prices import price_of
 from proxy.settings.litellm_schema import (
     CacheProfileName,
@@ -17,15 +18,16 @@ from proxy.settings.litellm_schema import (
     ModelEntry,
     RouterSettings,
     Usd,
-    filled,
 )
 from proxy.settings.prompts import Prompts
+from proxy.settings.section import filled
 from proxy.settings.teams import Budgets, ClientKeys, ModeName, Strict, Team
 from proxy.settings.window import Window
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 MOST_WORKERS = 64
+_LONGEST_S = 86_400
 
 
 class Limits(Strict):
@@ -35,20 +37,25 @@ class Limits(Strict):
     max_header_kib: float = Field(
         default=64, ge=1, le=1024, description="the largest headers of a request, with its first line"
     )
-    max_headers: int = Field(default=256, ge=16, description="how many headers a request may have")
+    max_headers: int = Field(default=256, ge=16, le=65_536, description="how many headers a request may have")
     receive_s: float = Field(
         default=60,
         gt=0,
+        le=_LONGEST_S,
         description="how long a request may take to arrive; a body gets another second for each 16 KiB",
     )
-    send_s: float = Field(default=300, gt=0, description="how long a client may leave an answer unread")
+    send_s: float = Field(default=300, gt=0, le=_LONGEST_S, description="how long a client may leave an answer unread")
     state_mib: float = Field(
         default=512,
         ge=16,
+        le=16_777_216,
         description="the most memory for what planning remembers of requests; other parts take up to 60 % on top",
     )
     drain_s: float = Field(
-        default=60, ge=0, description="how long running answers may take to end when the proxy is told to stop"
+        default=60,
+        ge=0,
+        le=_LONGEST_S,
+        description="how long running answers may take to end when the proxy is told to stop",
     )
 
     @property
@@ -83,7 +90,7 @@ class Ui(Strict):
         default=True,
         description="serve the pages: with a master key to whoever has it, else read-only on this machine alone",
     )
-    hosts: list[str] = Field(
+    hosts: list[Annotated[str, AfterValidator(validation.host)]] = Field(
         default=[], description="names by which browsers reach the proxy, besides the address that it listens on"
     )
     show_text: bool = Field(
@@ -250,7 +257,6 @@ class CallbackSettings(Strict):
         default=0.25,
         gt=0.0,
         le=1.0,
-        allow_inf_nan=False,
         description="the share of the process's time beyond which requests go as they came",
     )
 
@@ -266,7 +272,6 @@ class Stratiform(Strict):
         default=0.0,
         ge=0.0,
         le=1.0,
-        allow_inf_nan=False,
         description="the share of sessions whose requests are left unchanged, as controls",
     )
     routing_keys: bool = Field(
@@ -326,7 +331,7 @@ class Stratiform(Strict):
         default=None, min_length=1, description="the folder for settlements that wait for the store"
     )
     spool_max_mib: int = Field(
-        default=1024, ge=1, description="how much a worker keeps of settlements that wait for the store"
+        default=1024, ge=1, le=16_777_216, description="how much a worker keeps of settlements that wait for the store"
     )
     spool_fsync: bool = Field(default=True, description="make the spool survive a power cut")
     spool_fallback: str | None = Field(
@@ -354,7 +359,11 @@ class Stratiform(Strict):
     @field_validator("store")
     @classmethod
     def _known_store(cls, store: str | None) -> str | None:
-        if store is None or store == "memory" or (store.startswith("sqlite:") and store != "sqlite:"):
+        if store is None or store == "memory":
+            return store
+        if store.startswith("sqlite://"):
+            raise ValueError("is a path and no URL: write sqlite:PATH, as in sqlite:spend.sqlite")
+        if store.startswith("sqlite:") and store != "sqlite:":
             return store
         if store.startswith(("redis://", "rediss://")):
             return redis_url(store)

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
     SecretStr,
@@ -18,6 +17,7 @@ from pydantic import (
 )
 
 from proxy.access import validation
+from proxy.settings.section import Section, filled
 
 ModeName = Literal["passthrough", "observe", "mark", "tier"]
 ClientKeys = Literal["refuse", "forward"]
@@ -36,10 +36,10 @@ def _webhook_url(url: SecretStr) -> SecretStr:
 WebhookUrl = Annotated[SecretStr, AfterValidator(_webhook_url)]
 
 
-class Strict(BaseModel):
+class Strict(Section):
     """A section in which every unknown key is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid")
 
 
 class Key(Strict):
@@ -110,6 +110,8 @@ class Budget(Strict):
     @model_validator(mode="after")
     def _makes_sense(self) -> "Budget":
         validation.check_amounts(self.usd, self.soft_usd, self.tokens, self.soft_tokens)
+        if self.scope == "team" and self.subject != "*":
+            raise ValueError("has a subject, which holds for scope key, user or model: set the scope, too")
         return self
 
     @property
@@ -155,7 +157,7 @@ class Webhook(Strict):
     """The URL to which notices of limits are sent, and the secret that signs them."""
 
     url: WebhookUrl
-    secret: SecretStr | None = None
+    secret: Annotated[SecretStr, AfterValidator(filled("send notices unsigned"))] | None = None
 
 
 class Budgets(Strict):

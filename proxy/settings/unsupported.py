@@ -22,10 +22,19 @@ from proxy.settings.litellm_keys import (
 from proxy.settings.litellm_schema import FallbackList, ModelEntry, RetriesByError
 from proxy.settings.messages import nearest
 from proxy.settings.routing import ENFORCED_RATES
-from proxy.settings.schema import ConfigFile
+from proxy.settings.schema import ConfigFile, Stratiform
 
 IGNORE_FLAG = "--ignore-unsupported"
-_OUR_INFO = ("transport", "cache_profile", "system_reminder", "mode", "session_header", "cache_salt")
+_OPEN_SECTIONS = ("", "general_settings", "litellm_settings", "router_settings")
+"""Sections that have no names of a provider's or an operator's own."""
+_HONOURED = {
+    "master_key": "general_settings.master_key",
+    "allowed_ips": "general_settings.allowed_ips",
+    "max_budget": "litellm_settings.max_budget",
+    "budget_duration": "litellm_settings.budget_duration",
+    "teams": "stratiform.teams",
+}
+"""The keys that restrict clients here, too, with their paths."""
 _NO_GUARDRAIL = "no guardrail or handler of LiteLLM's runs here: keep it in front of this proxy, or behind it"
 _NEVER_REPEATED = frozenset(
     {
@@ -83,9 +92,21 @@ def effect_of(section: str, key: str) -> tuple[Effect, str]:
     if key in HARMLESS[section] or has_harmless_end:
         return Effect.HARMLESS, ""
     for suffix, note in CHANGES_SUFFIXES.get(section, {}).items():
-        if key.endswith(suffix):
+        if key.endswith(suffix) and key not in _HONOURED:
             return Effect.CHANGES, note
-    return Effect.UNKNOWN, ""
+    return _slip(section, key) if section in _OPEN_SECTIONS else (Effect.UNKNOWN, "")
+
+
+def _slip(section: str, key: str) -> tuple[Effect, str]:
+    """The effect of a name that nobody knows. Where it probably means a key that restricts clients, in this section or
+    in another one, they could do more than the operator thinks."""
+    restricting = {name: join(section, name) for name in RESTRICTS[section]} | _HONOURED
+    if close := nearest(key, restricting):
+        return Effect.RESTRICTS, f"did you mean `{restricting[close]}`?"
+    owner = ConfigFile.model_fields[section].annotation if section else Stratiform
+    used = getattr(owner, "model_fields", {})
+    close = nearest(key, used)
+    return Effect.UNKNOWN, f"did you mean `{join(section or 'stratiform', close)}`?" if close else ""
 
 
 def unused(file: ConfigFile, *, names_keys: bool) -> Iterator[Unused]:
@@ -115,7 +136,8 @@ def unused_on_http(entry: ModelEntry, path: str) -> Iterator[Unused]:
     """Parameters of a deployment that only the litellm transport would apply."""
     for key, value in (entry.litellm_params.model_extra or {}).items():
         is_price = key.endswith(("_cost_per_token", "_token_cost")) or "_cost_" in key or "_cost_per_" in key
-        if _is_unset(value) or is_price or key == "drop_params" or effect_of("litellm_params", key)[1]:
+        is_told = effect_of("litellm_params", key)[1] or nearest(key, type(entry.litellm_params).model_fields)
+        if _is_unset(value) or is_price or key == "drop_params" or is_told:
             continue
         if key not in HARMLESS["litellm_params"]:
             note = "is not sent on the http transport; clients must send it, or use `model_info.transport: litellm`"
@@ -157,13 +179,13 @@ def _of_fallbacks(given: FallbackList | None, path: str) -> Iterator[Unused]:
 def _of_entry(entry: ModelEntry, path: str, *, enforces_rates: bool) -> Iterator[Unused]:
     for key in entry.model_extra or {}:
         yield Unused(join(path, key), Effect.UNKNOWN)
-    for name, part, ours in (("litellm_params", entry.litellm_params, ()), ("model_info", entry.model_info, _OUR_INFO)):
+    for name, part in (("litellm_params", entry.litellm_params), ("model_info", entry.model_info)):
         rates = {} if enforces_rates else {rate: getattr(part, rate) for rate in _RATES}
         for key, value in {**rates, **(part.model_extra or {})}.items():
             found = _found(name, key, value, f"{path}.{name}.{key}")
             if found.effect in _CONSEQUENCES:
                 yield found
-            elif found.effect is Effect.UNKNOWN and key != "model" and (close := nearest(key, ours)):
+            elif found.effect is Effect.UNKNOWN and key != "model" and (close := nearest(key, type(part).model_fields)):
                 yield replace(found, note=f"did you mean `{close}`?")
 
 

@@ -154,6 +154,32 @@ stratiform:
         - {scope: user, tokens: 1000000, window: day}
         - {scope: model, subject: sonnet, soft_usd: 2.5}
 """
+SLIPS = """
+model_list:
+  - {model_name: sonnet, litellm_params: {model: embedded/claude-sonnet-4-5, output_cost_per_token: 15}}
+stratiform:
+  metrics: {key: k}
+  prices: {other: {input_cost_per_token: 3, output_cost_per_token: 0.000015}}
+  keep_alive: {teams: {rde: 0}}
+  teams:
+    - {name: red, keys: [sk-red], budgets: [{scope: model, subject: sonet, usd: 2.5}]}
+"""
+
+
+def test_values_that_would_do_nothing_or_far_too_much_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(SLIPS)
+    assert main(["check-config", str(path), "--json"]) == 0
+    assert bare(orjson.loads(capsys.readouterr().out)["warnings"]) == [
+        "stratiform.prices.other.input_cost_per_token: is the price of one token; did you mean 3e-06, for 3 a million?",
+        "model_list[0].litellm_params.output_cost_per_token: is the price of one token; did you mean 1.5e-05, for 15 a "
+        "million?",
+        "stratiform.teams[0].budgets[0].subject: `sonet` is no model of model_list",
+        "stratiform.keep_alive.teams: `rde` is no team of this file; one that is made while the proxy runs will have "
+        "it",
+    ]
 
 
 def test_budgets_and_allow_lists_are_shown_as_they_are_meant(

@@ -80,7 +80,15 @@ def ours(section: str) -> str:
         ("{teams: [{name: a, keys: [k], budget: {usd: -1}}]}",
          "stratiform.teams[0].budget.usd: must be between 0 and 9000000"),
         ("{teams: [{name: a, keys: [k], budget: {usd: .nan}}]}",
-         "stratiform.teams[0].budget.usd: must be between 0 and 9000000"),
+         "stratiform.teams[0].budget.usd: input should be a finite number"),
+        ("{teams: [{name: a, keys: [k], budget: {subject: alice, usd: 1}}]}",
+         "stratiform.teams[0].budget: has a subject, which holds for scope key, user or model: set the scope, too"),
+        ("{budgets: {webhook: {url: 'https://h', secret: ' '}}}",
+         "stratiform.budgets.webhook.secret: is empty; remove it to send notices unsigned, or set one"),
+        ("{ui: {hosts: ['https://h/']}}", "stratiform.ui.hosts[0]: must be names of hosts such as proxy.example.com, "
+         "without a scheme, a port or a path"),
+        ("{store: 'sqlite:///spend.sqlite'}",
+         "stratiform.store: is a path and no URL: write sqlite:PATH, as in sqlite:spend.sqlite"),
         ("{teams: [{name: a, keys: [k], budget: {eur: 1, usd: 1}}]}",
          "stratiform.teams[0].budget.eur: unknown key; known are name, scope, subject, usd, soft_usd, tokens, "
          "soft_tokens, window, timezone, assumed_output_tokens, webhook"),
@@ -378,6 +386,11 @@ def test_a_slip_in_model_info_is_a_warning_since_litellm_has_keys_of_its_own(tmp
         "model_list[0].rpm: is not known, and not used by Stratiform",
         "model_list[0].model_info.transprot: is not known, and not used by Stratiform; did you mean `transport`?",
     ]
+    slips = "litellm_params: {model: a/b, api_bas: http://h}, model_info: {acces_groups: [x]}"
+    text = f"model_list: [{{model_name: m, {slips}}}]"
+    assert [one.path for one in read(tmp_path, text).unused if "did you mean" in one.note] == [
+        "model_list[0].litellm_params.api_bas", "model_list[0].model_info.acces_groups",
+    ]  # fmt: skip
 
 
 def test_each_spool_has_a_fallback_of_its_own(tmp_path: Path) -> None:
@@ -391,3 +404,8 @@ def test_each_spool_has_a_fallback_of_its_own(tmp_path: Path) -> None:
     assert own != other
     assert own.parent == other.parent == Path(gettempdir())
     assert fallback("d.yaml", "spool: one, spool_fallback: second") == tmp_path / "second"
+
+
+@pytest.mark.parametrize("host", ["proxy.example.com", "proxy", "10.0.0.1", "::1"])
+def test_a_page_may_be_reached_by_names_and_addresses(tmp_path: Path, host: str) -> None:
+    assert read(tmp_path, ours(f"{{ui: {{hosts: ['{host}']}}}}")).stratiform.ui.hosts == [host]
