@@ -128,6 +128,7 @@ class SessionBook:
             return
         name, at = plan.session, exchange.arrival.now
         record, part = self._known.get(name) or (SessionRecord(name, at), self._new_part())
+        part = part if record.goes_on(part, at) else self._new_part()
         one, details = request_of(exchange, plan, next(self._numbers)), self._details.get(name, SessionDetails())
         details = replace(details, requests=details.requests.added(one))
         self._details.put(name, details)

@@ -154,6 +154,9 @@ class CatchingUp:
         self._spools = spools
         self._memory = Spool(None, most_in_memory)
         self._lost = 0
+        self._arriving = 0
+        # The calls that the store has carried out, but that their spool could not delete: at most a page of each spool.
+        self._undeleted: set[tuple[Spool, int]] = set()
         self._places = asyncio.Semaphore(_TEAMS_AT_ONCE)
         self.backlog = Backlog()
         self.trouble = ""
@@ -185,11 +188,14 @@ class CatchingUp:
         reserved for its exchange. A call that is lost counts against its team's limits as long as any call is put
         off."""
         self.backlog.add(call, reserved)
-        if not await self._is_spooled(call):
-            try:
+        self._arriving += 1
+        try:
+            if not await self._is_spooled(call):
                 await self._memory.add([call])
-            except StoreError:
-                self._lose_one()
+        except StoreError:
+            self._lose_one()
+        finally:
+            self._arriving -= 1
         self._metrics.spooled(self.pending)
 
     async def catch_up(self, is_away: Doubt) -> int:
@@ -202,7 +208,7 @@ class CatchingUp:
             except StoreError as error:
                 self._spool_failed(error)
         self._metrics.spooled(self.pending)
-        if not self.pending:
+        if not self.pending and not self._arriving:
             self.backlog = Backlog()
             self.trouble = ""
         return attempt.carried_out
@@ -233,7 +239,11 @@ class CatchingUp:
         after = 0
         while not attempt.is_over and (page := await spool.page(after)):
             after = page[-1][0]
-            await spool.forget(await self._carried_out(page, attempt))
+            news = [pair for pair in page if (spool, pair[0]) not in self._undeleted]
+            self._undeleted.update((spool, number) for number in await self._carried_out(news, attempt))
+            done = [number for number, _ in page if (spool, number) in self._undeleted]
+            await spool.forget(done)
+            self._undeleted.difference_update((spool, number) for number in done)
             self._metrics.spooled(self.pending)
 
     async def _carried_out(self, page: Sequence[tuple[int, PutOff]], attempt: "_Attempt") -> list[int]:

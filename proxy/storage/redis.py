@@ -18,15 +18,17 @@ was emptied: a team's copy is written before the team is entered into the set.
 import asyncio
 import heapq
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import wraps
+from inspect import iscoroutinefunction
 from operator import add, attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 from urllib.parse import quote
 
-from msgspec import json, msgpack
+from msgspec import DecodeError, json, msgpack
 
 from proxy.core import epoch
 from proxy.ports import StoreError
@@ -86,8 +88,34 @@ _SCRIPTS: Mapping[str, Sequence[str]] = {
 
 _ENTRY: Final = json.Decoder(LedgerEntry)
 _OBJECT: Final = json.Decoder(ObjectRecord)
+_UNREADABLE = (DecodeError, ValueError, TypeError, AttributeError)
+
+S = TypeVar("S")
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
+def _raises_store_errors(store_type: type[S]) -> type[S]:
+    """Let the calls of a store raise StoreError for data that they cannot read, because another program has written
+    it. No other error may leave an engine, because the loops that use it would end."""
+    for name, method in list(vars(store_type).items()):
+        if iscoroutinefunction(method) and not name.startswith("_"):
+            setattr(store_type, name, _translated(method))
+    return store_type
+
+
+def _translated(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    @wraps(method)
+    async def call(*args: P.args, **named: P.kwargs) -> T:
+        try:
+            return await method(*args, **named)
+        except _UNREADABLE as error:
+            raise StoreError(f"Redis holds something unreadable: {error}") from error
+
+    return call
+
+
+@_raises_store_errors
 class RedisStore:
     """A store that several workers and hosts share."""
 

@@ -276,7 +276,7 @@ class RedisLink:
         try:
             async with within(CONNECT_S):
                 line = _Line(await self._open())
-        except (StoreError, TimeoutError, RedisError, RedisClusterException, OSError) as error:
+        except (StoreError, TimeoutError, RedisError, RedisClusterException, OSError, ValueError) as error:
             return error
         finally:
             self._connecting = None
@@ -303,7 +303,7 @@ class RedisLink:
             yield
         except TimeoutError as error:
             raise StoreError(f"Redis did not answer within {self._timeout_s:g} s") from error
-        except (RedisError, RedisClusterException, OSError) as error:
+        except (RedisError, RedisClusterException, OSError, ValueError) as error:
             raise StoreError(f"Redis: {said(error)}") from error
 
 

@@ -39,6 +39,7 @@ _NOT_FITTED = {
     "planner.keep_alive._OUTPUT_TOKENS",  # from the providers' lists of prices
     "prompts.turn_texts._STORED",  # certainty
     "structured.panels.placing._MOST_USD",  # a bound
+    "sessions.session_record._FINAL_S",  # a bound
     "stability.document_retention._MOST",  # a bound
 }
 # From which difference on a provider's report is news: tolerances, and no estimates.

@@ -160,7 +160,10 @@ def _fits(tokens: int) -> int:
 
 
 _MOST_PARTS = 32
-"""The most workers, or starts of workers, that have parts of their own. Beyond that, the oldest parts are added up."""
+"""Beyond so many parts, the oldest parts that are final are added up."""
+_FINAL_S = 3600.0
+"""A part whose last count was so long before the session's last request is final. A worker goes on with its part for
+half of this time after its last count, so that nobody adds up a part that still grows, even if clocks differ."""
 _EARLIER = ""
 
 
@@ -243,6 +246,10 @@ class SessionRecord(Struct, frozen=True, array_like=True, gc=False):
         told = " ".join(names).casefold()
         return all(word in told for word in words.casefold().split())
 
+    def goes_on(self, worker: str, at: float) -> bool:
+        """Whether this worker may still count in its part at that time. If not, it begins another part."""
+        return worker not in self.parts or at - self.parts[worker].at < _FINAL_S / 2
+
     def counted(self, worker: str, sums: SessionSums, facts: SessionFacts) -> "SessionRecord":
         """The record after one more request, which this worker has served."""
         part = self.parts.get(worker)
@@ -261,7 +268,8 @@ class SessionRecord(Struct, frozen=True, array_like=True, gc=False):
         newest = self if self.last_at > found.last_at or served_at == self.last_at == found.last_at else found
         if len(parts) > _MOST_PARTS:
             oldest = min((name for name in parts if name not in (worker, _EARLIER)), key=lambda name: parts[name].at)
-            parts[_EARLIER] = added(parts.get(_EARLIER, SessionSums()), parts.pop(oldest))
+            if parts[oldest].at < newest.last_at - _FINAL_S:
+                parts[_EARLIER] = added(parts.get(_EARLIER, SessionSums()), parts.pop(oldest))
         return replace(newest, began_at=min(self.began_at, found.began_at), parts=parts)
 
 

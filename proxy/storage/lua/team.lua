@@ -134,18 +134,23 @@ local function write(id, at, entry)
     redis.call("ZADD", ORDER, at, id)
 end
 
--- Bill reservations that have expired as they stand; how many there were.
+-- Bill reservations that have expired as they stand; how many there were. A server that evicts may have taken their
+-- records: nothing is left to bill then, and the team's other calls must go on.
 local function bill_due(now, most)
     local ids = redis.call("ZRANGEBYSCORE", DUE, "-inf", text(now), "LIMIT", 0, most)
     for _, id in ipairs(ids) do
         local record = redis.call("HGET", OPEN, id)
-        local at, entry, charges = reservation_of(record)
-        lift_reserved(charges, now)
-        for _, charge in ipairs(charges) do
-            add("s:", charge[1], charge[2])
+        if record then
+            local at, entry, charges = reservation_of(record)
+            lift_reserved(charges, now)
+            for _, charge in ipairs(charges) do
+                add("s:", charge[1], charge[2])
+            end
+            write(id, at, entry)
+            close(id, record, now)
+        else
+            redis.call("ZREM", DUE, id)
         end
-        write(id, at, entry)
-        close(id, record, now)
     end
     return #ids
 end

@@ -297,14 +297,14 @@ _FACTS = SessionFacts(team="red", model="m")
 def test_many_starts_are_added_up_and_counted_once() -> None:
     record = SessionRecord("s", START_S)
     for number in range(100):
-        own = record.counted(f"w{number}", SessionSums(START_S + number, 1), _FACTS)
+        own = record.counted(f"w{number}", SessionSums(START_S + 600 * number, 1), _FACTS)
         record = own.merged(record, f"w{number}")
     assert record.total().requests == 100
     assert len(record.parts) <= 33
     # A worker whose part was added to the earlier ones goes on from nothing.
     old = SessionRecord("s", START_S, _FACTS, {"w0": SessionSums(START_S, 1)}).merged(record, "w0")
     assert old.total().requests == 100
-    assert old.counted("w0", SessionSums(START_S + 500, 1), _FACTS).merged(record, "w0").total().requests == 101
+    assert old.counted("w0", SessionSums(START_S + 60_000, 1), _FACTS).merged(record, "w0").total().requests == 101
 
 
 def test_pages_show_every_session_once_the_last_used_first() -> None:

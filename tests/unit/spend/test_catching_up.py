@@ -78,6 +78,75 @@ def test_where_nothing_is_put_off_any_more_nothing_is_known_of_the_calls(tmp_pat
     asyncio.run(main())
 
 
+class Unforgetting(Spool):
+    """A spool on a full disk: it reads its calls, and can delete none."""
+
+    is_full = True
+
+    async def forget(self, numbers: Sequence[int]) -> None:
+        if self.is_full and numbers:
+            raise StoreError("database or disk is full")
+        await super().forget(numbers)
+
+
+def test_a_call_that_the_spool_cannot_delete_hides_no_other_call(tmp_path: Path) -> None:
+    async def main() -> None:
+        store, spool = Damaged(), Unforgetting(tmp_path)
+        one = CatchingUp(store, ManualClock(NOW), Metrics(), [spool], 5.0, leases(store))
+        await one.put_off(end("a"))
+        for name in ("b", "c", "d"):
+            one.backlog.add(end(name))  # calls of other places, which the store does not know yet
+        for taken in (1, 0, 0):
+            assert await one.catch_up(answers) == taken
+            assert pending(one, "red") == 6
+        spool.is_full = False
+        await one.put_off(end("e"))
+        assert await one.catch_up(answers) == 1
+        assert (one.pending, store.trips) == (0, [("red", 1), ("red", 1)])
+        await one.aclose()
+
+    asyncio.run(main())
+
+
+class Arriving(Spool):
+    """While it deletes calls that were carried out, another call is put off."""
+
+    arrives: Callable[[], Coroutine[Any, Any, None]] | None = None
+    late: "asyncio.Task[None] | None" = None
+
+    async def forget(self, numbers: Sequence[int]) -> None:
+        if self.arrives is not None and numbers:
+            self.late = asyncio.create_task(self.arrives())
+            self.arrives = None
+            await asyncio.sleep(0)
+        await super().forget(numbers)
+
+
+def test_a_call_that_is_put_off_at_the_end_of_catching_up_counts(tmp_path: Path) -> None:
+    async def main() -> None:
+        store, spool = Damaged(), Arriving(tmp_path)
+        one = CatchingUp(store, ManualClock(NOW), Metrics(), [spool], 5.0, leases(store))
+        await one.put_off(end("a"))
+        keep = spool.add
+
+        async def add_slowly(calls: Sequence[PutOff], *, is_last: bool = False) -> None:
+            await asyncio.sleep(0.05)
+            await keep(calls, is_last=is_last)
+
+        spool.add = add_slowly  # type: ignore[method-assign]
+        spool.arrives = lambda: one.put_off(end("b"))
+        assert await one.catch_up(answers) == 1
+        assert pending(one, "red") == 2
+        assert spool.late is not None
+        await spool.late
+        assert pending(one, "red") == 2
+        assert await one.catch_up(answers) == 1
+        assert pending(one, "red") == 0
+        await one.aclose()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("is_spooled", [True, False])
 def test_pages_are_carried_out_by_team_in_one_trip_each(tmp_path: Path, is_spooled: bool) -> None:
     async def main() -> None:

@@ -1,6 +1,7 @@
 """The last requests of a session: small rows, which two workers bring together without losing or doubling one."""
 
 from dataclasses import replace
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -122,3 +123,25 @@ def test_of_the_same_request_the_facts_of_who_has_served_it_count() -> None:
     late = structs.replace(early, facts=structs.replace(early.facts, tiers={"L0": 9}))
     assert early.merged(late, "a").facts.tiers == {"L0": 9}
     assert late.merged(early, "b").facts.tiers == {"L0": 9}
+
+
+@given(st.integers(1, 80), st.integers(), st.sampled_from([1.0, 60.0, 2000.0]), st.floats(0.0, 300.0))
+def test_any_number_of_workers_count_each_request_once(
+    workers: int, seed: int, pause_s: float, clocks_differ_s: float
+) -> None:
+    """A conversation may hop between more workers than have parts of their own. A worker may be replaced."""
+    chance = Random(seed)
+    stored = SessionRecord("s", 0.0)
+    known: dict[int, tuple[SessionRecord, str]] = {}
+    now = 1000.0
+    for number in range(200):
+        now += chance.random() * pause_s
+        worker = chance.randrange(workers)
+        at = now + clocks_differ_s * worker / workers
+        if chance.random() < 0.05:
+            known.pop(worker, None)
+        record, part = known.get(worker, (SessionRecord("s", at), f"{worker}-{number}"))
+        part = part if record.goes_on(part, at) else f"{worker}-{number}"
+        stored = record.counted(part, SessionSums(at, 1), SessionFacts()).merged(stored, part)
+        known[worker] = stored, part
+        assert stored.total().requests == number + 1
