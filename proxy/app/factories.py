@@ -25,6 +25,7 @@ from proxy.core.structured.history.rules import DetachTerms
 from proxy.deployments import ListedModel, ModelTable, provider_of
 from proxy.deployments.choice import provider_names
 from proxy.deployments.price_map import load_price_map, price_for
+from proxy.deployments.table import forms
 from proxy.engine import Limits, RequestRules
 from proxy.errors import UnknownModel
 from proxy.planning.context_sessions import AssemblyOptions
@@ -82,7 +83,7 @@ def model_table_with(settings: Settings, prices: PriceMap) -> tuple[ModelTable, 
     table = ModelTable(
         lines,
         price_source(prices),
-        {alias: target for alias, target in settings.aliases.items() if _leads_somewhere(target, listed)},
+        {alias: target for alias, target in settings.aliases.items() if _is_served(target, listed)},
         settings.routing.fallbacks,
         default,
         settings.routing.context_window_fallbacks,
@@ -106,7 +107,7 @@ def entries_with(settings: Settings) -> tuple[list[ListedModel], list[str]]:
     problems += [
         f"router_settings.model_group_alias.{alias}: leads to `{target}`, which is not in model_list"
         for alias, target in settings.aliases.items()
-        if not _leads_somewhere(target, listed)
+        if not _is_served(target, listed)
     ]
     problems += [
         f"{path}: leads to `{target}`, which is not in model_list"
@@ -117,16 +118,13 @@ def entries_with(settings: Settings) -> tuple[list[ListedModel], list[str]]:
 
 
 def _names(lines: Sequence[ListedModel]) -> set[str]:
-    return {name for line in lines for name in (line.name, line.id) if name}
-
-
-def _leads_somewhere(target: str, listed: Collection[str]) -> bool:
-    return target in listed or any("*" in name for name in listed)
+    return {name for line in lines for name in (line.name, line.id if "*" not in line.name else "") if name}
 
 
 def _is_served(name: str, listed: Collection[str]) -> bool:
-    provider, _ = provider_of(name)
-    return any(matches(pattern, written) for pattern in listed for written in (name, f"{provider}/{name}"))
+    """Whether the model table finds a name, by a name in it or by a wildcard."""
+    is_exact = "*" not in name and name in listed
+    return is_exact or any(matches(one, form) for one in listed if "*" in one for form in forms(name))
 
 
 def keep_alive_terms(settings: Settings) -> RefreshTerms | None:

@@ -266,12 +266,8 @@ class ModelTable:
         raise UnknownModel("This path names no model, and the proxy has no upstream that it could be passed on to.")
 
     def _match(self, name: str) -> Levels:
-        """Find a wildcard that matches the name itself, or the name with its provider's prefix: ``gpt-5`` is found
-        under ``openai/*``."""
-        if len(name) > _MAX_NAME_CHARS:
-            return ()
-        provider, _ = provider_of(name)
-        for written in (name, f"{provider}/{name}") if provider and "/" not in name else (name,):
+        """Find a wildcard that matches a form of the name."""
+        for written in forms(name):
             for pattern, entries in self._wildcards:
                 if (parts := captured(pattern, written)) is not None:
                     found = [
@@ -282,6 +278,15 @@ class ModelTable:
                     self._matched.put(name, levels)
                     return levels
         return ()
+
+
+def forms(name: str) -> Sequence[str]:
+    """The forms of a name that a wildcard may match: the name itself, or the name with its provider's prefix. So
+    ``gpt-5`` is found under ``openai/*``."""
+    if len(name) > _MAX_NAME_CHARS:
+        return ()
+    provider, _ = provider_of(name)
+    return (name, f"{provider}/{name}") if provider and "/" not in name else (name,)
 
 
 def _group(entries: Sequence[ListedModel], deployments: Sequence[Deployment]) -> Levels:

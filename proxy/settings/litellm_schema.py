@@ -6,6 +6,7 @@ describes the consequences.
 
 from collections.abc import Iterable
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -42,8 +43,12 @@ ENDPOINT_MODES = frozenset(
 def http_url(url: str) -> str:
     """The URL without a trailing slash. Raises ValueError if it is not an http or https URL."""
     text = url.strip().rstrip("/")
-    scheme, separator, rest = text.partition("://")
-    if not separator or scheme.lower() not in ("http", "https") or not rest or rest[0] in "/?#":
+    try:
+        parts = urlsplit(text)
+        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a bracket that is not closed, a port that is no number, ...
+        is_one = False
+    if not is_one:
         raise ValueError("must be an http:// or https:// URL")
     return text
 

@@ -1,15 +1,19 @@
 """From settings to parts."""
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.access.directory import Directory
 from proxy.app import declared, factories
 from proxy.core.layout.tiers import ClassicPolicy
 from proxy.core.modes import Mode
+from proxy.core.money.prices import PriceMap
 from proxy.deployments import ModelTable
 from proxy.ports import Transport
 from proxy.settings import ConfigError, Environment, Settings, load
@@ -67,6 +71,36 @@ def test_a_reminder_without_a_text_is_an_error(tmp_path: Path, info: str, messag
     with pytest.raises(ConfigError) as caught:
         table(tmp_path, one_model(info))
     assert caught.value.problems == (message.replace("FOLDER", str(tmp_path)),)
+
+
+NAMES = st.sampled_from(["m", "gpt-5", "openai/gpt-5", "claude-x", "i", "a", "b"])
+TARGETS = NAMES | st.just("n" * 257)
+LINES = st.fixed_dictionaries(
+    {
+        "model_name": NAMES | st.sampled_from(["*", "openai/*", "*/*"]),
+        "litellm_params": st.just({"model": "openai/m", "api_base": "http://localhost:9/v1"}),
+    },
+    optional={"model_info": st.just({"id": "i"})},
+)
+FALLBACKS = st.lists(st.dictionaries(NAMES, st.lists(TARGETS, min_size=1, max_size=2), max_size=2), max_size=2)
+
+
+@given(
+    st.lists(LINES, min_size=1, max_size=3),
+    st.dictionaries(st.sampled_from(["a", "b"]), TARGETS),
+    st.dictionaries(st.sampled_from(["fallbacks", "context_window_fallbacks"]), FALLBACKS),
+)
+def test_a_configuration_without_problems_serves_every_name_in_it(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[object], aliases: dict[str, str], more: dict[str, object]
+) -> None:
+    text = json.dumps({"model_list": lines, "router_settings": {"model_group_alias": aliases, **more}})
+    found, problems = factories.model_table_with(settings(tmp_path_factory.mktemp("listed"), text), PriceMap({}))
+    assert all("leads to" in problem for problem in problems)
+    if problems:
+        return
+    for name, _ in found.listed():
+        assert found.levels(name)
+        found.wider(name)
 
 
 def test_an_alias_must_lead_somewhere(tmp_path: Path) -> None:

@@ -251,6 +251,14 @@ model_list: [{model_name: m, litellm_params: {model: a/b, litellm_credential_nam
     assert problems(tmp_path, text) == ["model_list[0].litellm_params.api_base: must be an http:// or https:// URL"]
 
 
+@pytest.mark.parametrize(
+    "address", ["http://[", "http://[::1", "http://h:99999", "http://h:x", "http://:1", "http://h:0", "https://", "h"]
+)
+def test_an_address_that_no_request_can_be_sent_to_is_a_mistake(address: str, tmp_path: Path) -> None:
+    text = f"model_list: [{{model_name: m, litellm_params: {{model: a/b, api_base: '{address}'}}}}]"
+    assert problems(tmp_path, text) == ["model_list[0].litellm_params.api_base: must be an http:// or https:// URL"]
+
+
 def test_the_models_own_parameters_win_over_the_credential(tmp_path: Path) -> None:
     text = """
 credential_list: [{credential_name: c, credential_values: {api_key: theirs, api_version: v}}]
