@@ -10,9 +10,10 @@ lines, or of their words if there are few lines. Two sketches have about the sam
 
 from collections.abc import Iterable
 from heapq import nsmallest
+from typing import Annotated
 from zlib import crc32
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from proxy.core.request.message import Message
 from proxy.core.sessions.volatile_lines import VolatileRegions
@@ -24,6 +25,9 @@ from proxy.core.stability.edit_signals import read_text
 _FRESH_CHANGE = 0.6
 
 
+_Count = Annotated[int, Meta(ge=0)]
+
+
 class PlaceChanges(Struct, array_like=True):
     """How often the next request had another text in one place.
 
@@ -32,10 +36,10 @@ class PlaceChanges(Struct, array_like=True):
     question asked in another mode), some change with every request.
     """
 
-    seen: int = 0
-    changes: int = 0
-    fresh_seen: int = 0
-    fresh_changes: int = 0
+    seen: _Count = 0
+    changes: _Count = 0
+    fresh_seen: _Count = 0
+    fresh_changes: _Count = 0
 
 
 class PreambleChanges(Struct, array_like=True):

@@ -7,9 +7,9 @@ trusted: a blob that does not fit raises ``Unreadable``.
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final, Protocol, TypeVar
+from typing import Annotated, Final, Protocol, TypeVar
 
-from msgspec import DecodeError, Struct, msgpack
+from msgspec import DecodeError, Meta, Struct, msgpack
 
 from proxy.core.caches import Cache
 from proxy.core.caches.cache import Entry
@@ -34,9 +34,9 @@ class SavedEntries(Struct, frozen=True, array_like=True):
     """Entries of a cache along one prompt that have the same dates. ``table`` and ``life`` say in which table of the
     cache they are, and with which life."""
 
-    table: int
+    table: Annotated[int, Meta(ge=0)]
     scope: bytes
-    life: int
+    life: Annotated[int, Meta(ge=0)]
     available: float
     expiry: float
     life_s: float
@@ -63,7 +63,7 @@ class PackedSession(Struct, frozen=True, array_like=True):
     """A session with its tracker, and the entries that caches hold along its last prompts."""
 
     version: int
-    id: str
+    id: Annotated[str, Meta(min_length=1)]
     cohort_key: bytes
     has_tools: bool
     preamble_key: PreambleKey

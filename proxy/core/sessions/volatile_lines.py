@@ -8,9 +8,10 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
+from typing import Annotated
 from zlib import crc32
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from proxy.core.recognition.line_diff import differences
@@ -33,13 +34,16 @@ _MAX_PLACES = 64
 _MAX_MEMO = 16
 
 
+_Edge = Annotated[tuple[int, ...], Meta(min_length=1)]
+
+
 class VolatileRegion(Struct, frozen=True, array_like=True):
     """A region that changes: in the system message in this ``place``, between the lines ``before`` and the lines
     ``after`` (hashes; 0 is the text's edge). ``lines`` is the number of lines that it had."""
 
     place: int
-    before: tuple[int, ...]
-    after: tuple[int, ...]
+    before: _Edge
+    after: _Edge
     lines: int = 0
 
 

@@ -1,6 +1,7 @@
 """Two planners that share what they know through named blobs, as workers do through a store."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 
 import msgspec
@@ -203,6 +204,38 @@ def test_what_cannot_be_read_is_passed_over(damage: object) -> None:
         for name in blobs:
             blobs[name] = damage(blobs[name])  # type: ignore[operator]
         assert plan.surprise is None
+
+
+def damaged(value: object) -> Iterator[object]:
+    """A decoded blob with one of its values replaced, in every place in turn: a number below zero, nothing in a list or
+    in a text."""
+    if isinstance(value, list):
+        yield []
+        for index, one in enumerate(value):
+            yield from ([*value[:index], other, *value[index + 1 :]] for other in damaged(one))
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            yield from ({**value, key: other} for other in damaged(one))
+    elif isinstance(value, str):
+        yield ""
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield -7
+
+
+@pytest.mark.parametrize("kind", list("slh"))
+def test_a_blob_with_a_value_that_cannot_be_stops_no_plan(kind: str) -> None:
+    *requests, last = conversation(4)
+    blobs: dict[str, bytes] = {}
+    workers = Workers(1, blobs=blobs)
+    for messages in requests:
+        workers.send(*messages)
+    (name,) = (name for name in blobs if name[0] == kind)
+    found = list(damaged(msgspec.msgpack.decode(blobs[name])))
+    assert len(found) > 10
+    for one in found[:: 1 + len(found) // 150]:
+        again = Workers(1, blobs={**blobs, name: msgspec.msgpack.encode(one)})
+        again.now = workers.now
+        again.send(*last)
 
 
 def test_another_version_is_no_snapshot() -> None:
