@@ -91,6 +91,8 @@ if HttpToolsProtocol is not None:
             self._deadline: asyncio.TimerHandle | None = None
             self._stall: asyncio.TimerHandle | None = None
             self._half_closed: HalfClosed | None = None
+            self._cycles: list[Any] = []
+            """The requests that are not answered completely: the one that is served, and those that wait behind it."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -101,6 +103,7 @@ if HttpToolsProtocol is not None:
             if self._half_closed is not None:
                 self._half_closed.stop()
             self.resume_writing()
+            self._disconnect()
             super().connection_lost(exc)
 
         def eof_received(self) -> bool:  # type: ignore[override]
@@ -184,6 +187,8 @@ if HttpToolsProtocol is not None:
             self._in_head = False
             self._drop_deadline()
             super().on_headers_complete()
+            self._cycles = [one for one in self._cycles if not one.response_complete]
+            self._cycles.append(self.cycle)
 
         def on_message_complete(self) -> None:
             self._in_head = True
@@ -197,10 +202,9 @@ if HttpToolsProtocol is not None:
 
         def send_400_response(self, msg: str) -> None:
             """Refuse a request that the parser could not read, or whose reading was stopped."""
-            if self._refusal is not None:
-                self._refuse(self._refusal)
-            else:
-                super().send_400_response(msg)
+            self._refuse(
+                self._refusal or InvalidRequest("this is no HTTP request that can be read", code="invalid_http")
+            )
 
         def _grow(self, size: int) -> None:
             """Count bytes of the head. Trailers count as well."""
@@ -228,10 +232,17 @@ if HttpToolsProtocol is not None:
             else:
                 self.transport.close()
 
+        def _disconnect(self) -> None:
+            """Tell all requests of the connection that nobody waits for an answer. uvicorn tells only the last one."""
+            for cycle in self._cycles:
+                cycle.disconnected = not cycle.response_complete
+                cycle.message_event.set()
+
         def _refuse(self, error: ProxyError) -> None:
             self._drop_deadline()
-            if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            if not any(one.response_started and not one.response_complete for one in self._cycles):
                 body = error_body(error)
                 head = STATUS_LINE[error.status] + b"content-type: application/json\r\nconnection: close\r\n"
                 self.transport.write(head + b"content-length: %d\r\n\r\n" % len(body) + body)
+            self._disconnect()
             self.transport.close()

@@ -179,7 +179,51 @@ def test_the_rest_of_a_refused_body_is_read_for_a_while_only() -> None:
 def test_what_is_no_http_is_a_plain_400() -> None:
     with line() as (_, connection):
         connection.sendall(b"\x16\x03\x01\x02\x00\r\n\r\n")
-        assert received(connection).startswith(b"HTTP/1.1 400")
+        assert code(received(connection)) == (b"400", "invalid_http")
+
+
+class Waiting:
+    """Begins its answer, unless the path is ``/silent``, and then waits until the client has left."""
+
+    def __init__(self) -> None:
+        self.left: list[str] = []
+        self.begun, self.gone = threading.Event(), threading.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        while (await receive()).get("more_body"):
+            pass
+        if scope["path"] != "/silent":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+        self.begun.set()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        await send({"type": "http.response.body", "body": b"late", "more_body": False})
+        self.left.append(scope["path"])
+        self.gone.set()
+
+
+@pytest.mark.parametrize("path", ["/silent", "/begun"])
+@pytest.mark.parametrize(
+    "behind", [b"\x16\x03 no request\r\n\r\n", b"GET /next HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n"]
+)
+def test_a_request_learns_that_its_connection_ends_with_what_follows_it(path: str, behind: bytes) -> None:
+    """Nothing is written into an answer that has begun."""
+    app = Waiting()
+    with serving(app, guarded_http(SMALL)) as url:
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=WAIT_S) as connection:
+            connection.sendall(b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n" % path.encode())
+            assert app.begun.wait(WAIT_S)
+            connection.sendall(behind)
+            answer = received(connection)
+            assert app.gone.wait(WAIT_S)
+    assert app.left == [path]
+    assert answer.count(b"HTTP/1.1") == 1
+    assert answer.startswith(b"HTTP/1.1 200" if path == "/begun" else b"HTTP/1.1 400")
+    assert b"late" not in answer
 
 
 def test_a_websocket_upgrade_is_answered_in_http_and_advises_nobody(caplog: pytest.LogCaptureFixture) -> None:
