@@ -170,8 +170,11 @@ class Planning:
             )
 
     def on_accepted(self, plan: Plan, now: float) -> None:
-        """The upstream accepted the request: commit the changes to the shadow cache."""
+        """The upstream accepted the request: commit the changes to the shadow cache, and store its layout."""
         self.pure.on_accepted(plan, now)
+        if self.state is not None:
+            scope, blobs = self.pure.export_front(plan)
+            self.state.keep(scope, blobs, now)
 
     def refused(self, plan: Plan) -> None:
         """The upstream refused the rewritten body: the original is sent in its place."""

@@ -162,8 +162,15 @@ class TierPlanner:
         analysis, caches = in_flight.analysis, self._caches_in(in_flight)
         blobs = snapshot(analysis.session, caches, in_flight.accepted.prompt, analysis.own.prompt)
         costs = caches.others.packed(self.prefix, caches.sent_cost, caches.own_cost)
-        fronts = self._fronts.packed(in_flight.fronts)
-        return analysis.route.scope, {**blobs, **fronts, costs_name(analysis.account): costs}
+        return analysis.route.scope, {**blobs, costs_name(analysis.account): costs}
+
+    def export_front(self, plan: Plan) -> tuple[str, Mapping[str, bytes]]:
+        """The layout of an accepted request, to store for other processes, and the scope that it belongs to. They have
+        to know it before the answer ends, because even a part of the answer may have signed thinking."""
+        in_flight = plan.in_flight
+        if in_flight is None:
+            return "", {}
+        return in_flight.analysis.route.scope, self._fronts.packed(in_flight.fronts)
 
     def on_accepted(self, plan: Plan, now: float) -> None:
         """The provider has accepted the prompt: commit the shadow caches."""
