@@ -52,6 +52,17 @@ class Page:
         """The anchors of the headings: the texts behind ``#`` in a link, as GitHub makes them."""
         return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in self.headings()}
 
+    def row(self, name: str) -> list[str]:
+        """The cells of the table row that begins with this name, without the name and without emphasis."""
+        rows, tokens = list[list[str]](), self._tokens()
+        for at, token in enumerate(tokens):
+            if token.type == "tr_open":
+                rows.append([])
+            elif token.type in ("th_open", "td_open"):
+                rows[-1].append(tokens[at + 1].content.strip("*"))
+        (found,) = [cells for first, *cells in rows if first == name]
+        return found
+
     def headings(self) -> list[str]:
         """The texts of the headings, in order."""
         tokens = self._tokens()

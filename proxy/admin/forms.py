@@ -1,4 +1,5 @@
-"""The request bodies of the admin API as typed forms. Their fields have the names of the configuration.
+"""The request bodies of the admin API as typed forms. Their fields have the names of the configuration, except
+``expires_at``, which is ``expires`` there.
 
 A field that is left out keeps its value (or gets its default); null clears it.
 """
@@ -82,7 +83,8 @@ def read(body: Any, form: type[F], *, is_strict: bool = True) -> F:
     try:
         return msgspec.convert(body, form, strict=is_strict)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"The body is not right: {error}.") from error
+        known = f"; known are {', '.join(form.__struct_fields__)}" if "unknown field" in str(error) else ""
+        raise InvalidRequest(f"The body is not right: {error}{known}.") from error
 
 
 def check_query(query: Mapping[str, str], known: Iterable[str]) -> None:

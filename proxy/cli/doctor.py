@@ -39,7 +39,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a log: a recorded session, requests and answers in JSON lines, LiteLLM's spend logs, Langfuse's"
         " observations, HAR, Claude Code's session files, fingerprints; or a folder of logs",
     )
-    parser.add_argument("--url", help="a running proxy; its master key is read from STRATIFORM_MASTER_KEY")
+    parser.add_argument(
+        "--url", help="a running proxy; its master key is read from STRATIFORM_MASTER_KEY or LITELLM_MASTER_KEY"
+    )
     parser.add_argument("--since", default="30d", help="how far --url looks back: 30d, 12h, 2026-11-01 (default: 30d)")
     parser.add_argument(
         "--profile",
@@ -61,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Examine and report. Returns 1 if more is wasted than ``--fail-over`` allows, or if the waste is not known."""
     if bool(arguments.files) == bool(arguments.url):
-        fail("name the logs to read, or a running proxy with --url")
+        fail("name either the logs to read, or a running proxy with --url")
     with plain_failures():
         report = _of_proxy(arguments) if arguments.url else _examined(arguments)
         if arguments.html is not None:

@@ -10,6 +10,7 @@ import urllib.request
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -26,8 +27,17 @@ from proxy.demo.samples import samples
 from proxy.replay.runner import counted_once, replay
 from proxy.replay.trace import Step
 from proxy.upstream.embedded import account_name
+from tests.documents import Page
 from tests.e2e.fleet import until
 
+PAGE = Page(Path("README.md"))
+FRONT_PAGE = {
+    "editor": "chat that edits files, in aider's format",
+    "agent": "tool-calling agent that only appends",
+    "clock": "agent with the time in its instructions",
+    "support": "support chat with retrieved documents in the system prompt",
+    "all": "all",
+}
 COMMAND = [sys.executable, "-c", "import sys; from proxy.cli import main; sys.exit(main())", "demo"]
 
 
@@ -62,6 +72,9 @@ def test_the_demo_ends_well_and_its_figures_agree(capsys: pytest.CaptureFixture[
         assert session["share"]["stratiform"] <= 1.02 * cheapest
     for name in ("editor", "clock", "support"):
         assert sessions[name]["share"]["stratiform"] < 0.9
+    for name, row in FRONT_PAGE.items():
+        share = (total if name == "all" else sessions[name])["share"]
+        assert PAGE.row(row) == [f"{share[policy]:.2f}" for policy in ("system + last", "stratiform")]
     # What the clients were told, what the proxy counted, and the sums on the screen are the same tokens and dollars.
     tokens = Counter[str]()
     for labels, count in samples_of(report["metrics"], "stratiform_tokens_total").items():

@@ -13,7 +13,10 @@ from proxy.cli.demo_structured import histories
 from proxy.demo.structured.forms import GOALS, Form
 from proxy.demo.structured.package import Commit, History
 from proxy.demo.structured.repository import GitError
+from tests.documents import Page
 from tests.git_repositories import needs_git, write_repository
+
+ROWS = {"quiet": "quiet history: one file a commit", "busy": "busy history: two to four files a commit"}
 
 
 @pytest.mark.slow
@@ -78,6 +81,8 @@ def test_every_form_costs_no_more_than_it_may_and_loses_nothing(capsys: pytest.C
         for form, (other, most) in GOALS.items():
             assert forms[form.value]["compared_with"] == other.value
             assert forms[form.value]["ratio"] <= most, f"{session['name']}: {form.value}"
+        row = Page(Path("proxy/demo/README.md")).row(ROWS[session["name"]])
+        assert row == [f"{forms[form.value]['ratio']:.2f}" for form in (Form.FULL_ALL, Form.SYMBOLS)]
         assert forms[Form.SYMBOLS.value]["prompt_tokens"] < forms[Form.FULL_ALL.value]["prompt_tokens"] / 2
         assert forms[Form.FULL_ALL.value]["uploaded_bytes"] < forms[Form.EDITOR_ALL.value]["uploaded_bytes"] / 2
 

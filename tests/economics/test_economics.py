@@ -9,6 +9,7 @@ import pytest
 
 from proxy.core.prompts.turn_texts import Again
 from proxy.core.providers import PROFILES
+from tests.documents import Page
 from tests.economics import __main__ as command
 from tests.economics import table
 from tests.economics.features import FEATURES
@@ -39,6 +40,17 @@ def test_every_session_that_is_made_here_is_in_the_table_under_all_rules() -> No
     known = table.read()
     made = [name for name, session in sessions().items() if session.origin]
     assert [(name, rules) for name in made for rules in RULES if (name, rules) not in known] == []
+
+
+def test_the_page_on_live_panels_says_what_the_table_says() -> None:
+    known = table.read()
+    costs = [
+        known[session, "anthropic"].share for session in ("made-panels", "made-panels-agent", "made-panels-frozen")
+    ]
+    row = Page(Path("proxy/core/structured/README.md")).row(
+        "40 turns with pauses; 6 turns of an agent; 60 turns with freezing"
+    )
+    assert row[1] == "; ".join(f"{share:.3f}" for share in costs)
 
 
 def test_a_session_costs_what_the_table_says() -> None:

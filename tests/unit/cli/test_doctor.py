@@ -126,7 +126,7 @@ def test_without_any_call_the_command_fails(tmp_path: Path, capsys: pytest.Captu
 def test_logs_or_a_proxy_must_be_named(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["doctor", *words])
-    assert "name the logs to read, or a running proxy" in capsys.readouterr().err
+    assert "name either the logs to read, or a running proxy" in capsys.readouterr().err
 
 
 @pytest.mark.slow
