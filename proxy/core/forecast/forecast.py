@@ -59,8 +59,6 @@ class Candidate:
 
 # A client that clears tool results keeps the latest few.
 _MAX_RESULTS = 20
-# The parts of a file that is one position: a text and its acknowledgement.
-_WHOLE_PARTS = 2
 # The share of first edits that touch a file's first lines (imports). The others are spread evenly (recorded sessions).
 _FIRST_LINES = 0.33
 # The tag stands at another place in the next request, even if its text is the same.
@@ -129,20 +127,15 @@ class Forecast:
             else:
                 if element.message in moves:
                     hazard += _TAG_HAZARD
-                elif element.kind is ElementKind.WHOLE:
-                    fixed, edited = self.groups[element.message]
-                    hazard, edits = hazard + fixed, edits + edited
-                elif element.item is not None and element.item.key in pieces.edits:
-                    own = pieces.hazards[element.item.key]
-                    if len(element.parts) > _WHOLE_PARTS:
-                        spans = _spread(own, element.parts[:-1])
-                        chance = reader * reached
-                        result += [chance * pieces.unchanged(hazard, documents, edits + span) for span in spans]
-                        edits += own
-                        kept = pieces.unchanged(hazard, documents, edits)
-                        result.append(reader * reached * kept)
-                        continue
-                    edits += own
+                elif (own := self._context_hazards(element)) is not None:
+                    result += [
+                        reader * reached * pieces.unchanged(hazard + fixed, documents, edits + edited)
+                        for fixed, edited in zip(*(_spread(one, element.parts[:-1]) for one in own), strict=True)
+                    ]
+                    hazard, edits = hazard + own[0], edits + own[1]
+                    kept = pieces.unchanged(hazard, documents, edits)
+                    result.append(reader * reached * kept)
+                    continue
                 elif element.kind is ElementKind.DOCUMENT and not _is_file(element):
                     documents += self._hazard(element)
                 else:
@@ -150,6 +143,14 @@ class Forecast:
                 kept = pieces.unchanged(hazard, documents, edits)
             result += [reader * reached * kept] * len(element.parts)
         return result
+
+    def _context_hazards(self, element: Element) -> tuple[float, float] | None:
+        """The two hazards of a context message, or of a file that may be edited; None for any other element."""
+        if element.kind is ElementKind.WHOLE:
+            return self.groups[element.message]
+        if element.item is not None and element.item.key in self.pieces.edits:
+            return 0.0, self.pieces.hazards[element.item.key]
+        return None
 
     def _hazard(self, element: Element) -> float:
         match element.kind:

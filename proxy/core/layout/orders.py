@@ -6,7 +6,8 @@ once, with its last part.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -24,7 +25,7 @@ from proxy.core.request.element import (
     part_element,
     whole_element,
 )
-from proxy.core.request.message import ANSWER_ROLES, SYSTEM_ROLES, Part, PartKind, piece_digest, text_digest
+from proxy.core.request.message import ANSWER_ROLES, SYSTEM_ROLES, Message, Part, PartKind, piece_digest, text_digest
 from proxy.core.request.spans import span_ends
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS, TokenCounter
 from proxy.core.request.view import ContextMessage, RecognisedRequest
@@ -131,7 +132,11 @@ def _forms(
         places = (group.message, group.ack)
         names[group.name] += 1
         key = group.name if names[group.name] == 1 else f"{group.name}#{names[group.name]}"
-        wholes[group.message] = whole_element(key, messages[group.message], messages[group.ack], places)
+        whole = whole_element(key, messages[group.message], messages[group.ack], places)
+        if has_spans:
+            spans = _spans_of(messages[group.message])
+            whole = replace(whole, parts=(*spans, *whole.parts[len(messages[group.message].parts) :]))
+        wholes[group.message] = whole
         if len(group.items) > 1:
             writer = _PieceWriter(recognised, group, counter, has_spans)
             for item in group.items:
@@ -139,6 +144,26 @@ def _forms(
                 lasts[item.key] = writer.last(item, sizes[item.key])
     every = (*parts.values(), *lasts.values(), *wholes.values())
     return PieceForms(wholes, parts, lasts, {element.digest: element for element in every})
+
+
+def _spans_of(message: Message) -> tuple[Part, ...]:
+    """The positions of a context message for a cache that stores every prefix: one for each span of its pieces."""
+    text, known = message.text, message.recognition
+    if text is None or known is None or len(message.parts) != 1 or not message.is_plain or message.has_marks:
+        return message.parts
+    found = message.memo.get("spans")
+    if not isinstance(found, tuple):
+        ends = [cut.start + end for cut in known.cuts for end in span_ends(text[cut.start : cut.end])]
+        found = tuple(_positions(message.parts[0], text, ends))
+        message.memo["spans"] = found
+    return found
+
+
+def _positions(whole: Part, text: str, ends: Sequence[int]) -> Iterator[Part]:
+    """The position of a text as several positions that end in these places."""
+    for start, end in pairwise((0, *ends)):
+        tokens = whole.tokens * end // len(text) - whole.tokens * start // len(text)
+        yield replace(whole, digest=digest(b"span", piece_digest(text[start:end])), tokens=tokens)
 
 
 def _without_system(elements: tuple[Element, ...]) -> tuple[Element, ...]:
