@@ -128,13 +128,15 @@ class Forecast:
                 if element.message in moves:
                     hazard += _TAG_HAZARD
                 elif (own := self._context_hazards(element)) is not None:
-                    result += [
-                        reader * reached * pieces.unchanged(hazard + fixed, documents, edits + edited)
-                        for fixed, edited in zip(*(_spread(one, element.parts[:-1]) for one in own), strict=True)
-                    ]
+                    # The last part is an acknowledgement, and the part in front of it has all of the text.
+                    spans = len(element.parts) - 2
+                    if spans > 0:
+                        each = zip(*(_spread(one, element.parts[:-1]) for one in own), strict=True)
+                        chances = [pieces.unchanged(hazard + one, documents, edits + two) for one, two in each]
+                        result += [reader * reached * chance for chance in chances[:spans]]
                     hazard, edits = hazard + own[0], edits + own[1]
                     kept = pieces.unchanged(hazard, documents, edits)
-                    result.append(reader * reached * kept)
+                    result += [reader * reached * kept] * (len(element.parts) - max(spans, 0))
                     continue
                 elif element.kind is ElementKind.DOCUMENT and not _is_file(element):
                     documents += self._hazard(element)

@@ -348,7 +348,7 @@ def _message(
     positions = (*content.parts, *call_parts)
     if role not in _MARKED_ROLES:
         positions = tuple([replace(part, markable=False) for part in positions])
-    rest = [k.encode() + bytes(v) for k, v in members.items() if k not in _HASHED_ELSEWHERE]
+    rest = [named(k, v) for k, v in members.items() if k not in _HASHED_ELSEWHERE]
     own = digest(role.encode(), *[p.digest for p in positions], *rest)
     if rest:
         positions = _with_rest(positions, members)
@@ -462,9 +462,7 @@ def _with_rest(positions: tuple[Part, ...], members: Members) -> tuple[Part, ...
     """A provider also renders a message's name, thinking and tool_call_id. So these members change the digest of the
     first position. Members without a value count as missing (SDKs write ``"refusal": null`` into the messages that they
     send back)."""
-    said = [
-        k.encode() + bytes(v) for k, v in members.items() if k not in _HASHED_ELSEWHERE and bytes(v) not in _NOTHING
-    ]
+    said = [named(k, v) for k, v in members.items() if k not in _HASHED_ELSEWHERE and bytes(v) not in _NOTHING]
     if not said or not positions:
         return positions
     return (replace(positions[0], digest=digest(positions[0].digest, *said)), *positions[1:])
@@ -479,9 +477,14 @@ def beside(message: Message, first: Part) -> Part:
 _NOTHING = (b"null", b"[]", b'""')
 
 
+def named(name: str, raw: Raw | bytes) -> bytes:
+    """A member as a digest covers it. No JSON has the separator in it."""
+    return name.encode() + b"\0" + bytes(raw)
+
+
 def unmarked(members: Members) -> list[bytes]:
     """The members without the markers, each with its name."""
-    return [name.encode() + bytes(raw) for name, raw in members.items() if name not in MARK_KEYS]
+    return [named(name, raw) for name, raw in members.items() if name not in MARK_KEYS]
 
 
 def _list_part(raw: Raw) -> _ListPart:

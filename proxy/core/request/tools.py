@@ -8,7 +8,7 @@ from proxy.core.caches.prompt import Life
 from proxy.core.digest import digest
 from proxy.core.lru import Bounded
 from proxy.core.request.element import Element, ElementKind
-from proxy.core.request.message import MARK_KEYS, Part, PartKind, marker_of, unmarked
+from proxy.core.request.message import MARK_KEYS, Part, PartKind, marker_of, named, unmarked
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.wire.json_body import elements, join_members, members_of, value
 from proxy.core.wire.surrogates import raw_text
@@ -43,7 +43,7 @@ def _digest_and_mark(raw: Raw) -> tuple[bytes, Life | None]:
             mark = mark or marker_of(inner)
             parts.append(digest(*unmarked(inner)))
         elif key not in MARK_KEYS:
-            parts.append(key.encode() + bytes(each))
+            parts.append(named(key, each))
     return digest(b"tool", *parts), mark
 
 

@@ -85,6 +85,9 @@ class TestDigest:
     def test_everything_else_is(self, other: Body) -> None:
         assert read(other).digest != read(user("hi")).digest
 
+    def test_a_name_ends_where_its_value_begins(self) -> None:
+        assert read(user("hi", x1=2)).digest != read(user("hi", x=12)).digest
+
     def test_arguments_count_byte_for_byte(self) -> None:
         one, two = calling("1"), calling("1")
         two["tool_calls"][0]["function"]["arguments"] = '{"x": 1}'
