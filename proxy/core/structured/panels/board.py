@@ -73,13 +73,13 @@ def refreshed(
 
     The new time is later than every time at which a panel has changed or moved. If the clock has stood still or gone
     backwards, the new time is the next larger number after the last of these times. So nothing is reordered, and no
-    panel joins those that came to its place before.
+    panel joins those that came to its place before. In the same way, the board is later than the board before it.
     """
     known = _Whereabouts(progress)
     shown = [panel for panel in panels if panel.is_shown]
     digests = _digests(shown)
     last_s = max((board.panels[key].changed_s for key in digests if key in board.panels), default=-inf)
-    stamp_s = now_s if now_s > last_s else nextafter(last_s, inf)
+    stamp_s = _later(now_s, last_s)
     old = {key: known.memory(memory) for key, memory in board.panels.items()}
     in_loop = not progress.is_prompt_last
     memories = {
@@ -110,7 +110,13 @@ def refreshed(
         memories = put(memories, moved, None, stamp_s, tail)
     prompts = known.prompts(board.prompts)
     _remember_prompt(prompts, board, shown, progress, now_s)
-    return Board(memories, prompts, is_begun=True, last_s=max(now_s, board.last_s), costs=board.costs, tail=tail)
+    return Board(memories, prompts, is_begun=True, last_s=_later(now_s, board.last_s), costs=board.costs, tail=tail)
+
+
+def _later(now_s: float, last_s: float) -> float:
+    """The time now, or the next larger number after the last time if the clock is not ahead of that: another worker's
+    clock may be. Of two boards of a session, workers take the later one."""
+    return now_s if now_s > last_s else nextafter(last_s, inf)
 
 
 def _digests(shown: Iterable[Panel]) -> dict[str, bytes]:

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
 from proxy.core.structured.messages import Conversation
@@ -10,6 +12,7 @@ from proxy.core.structured.panels.costs import PanelCosts
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.placing import CacheTerms, PanelMemory, Place
 from proxy.core.structured.panels.progress import Progress
+from proxy.core.structured.session.live_state import LiveState, merged
 from tests.panels import message
 
 
@@ -182,3 +185,22 @@ def test_a_panel_is_taken_along_by_one_behind_it_and_keeps_its_time() -> None:
     moved = third.panels["A"]
     assert moved.place == third.panels["B"].place is not None
     assert (moved.stamp_s, moved.taken, moved.changes) == (100, 1, 0)
+
+
+TURNS = ["u0", "u0 a0 u1", "u0 a0 u1 a1 u2", "u0 a0 u1 a1 u2 a2 u3"]
+
+
+@given(
+    st.lists(st.tuples(st.floats(-60.0, 60.0), st.sets(st.sampled_from("ABC"))), min_size=2, max_size=4),
+    st.floats(0.0, 60.0),
+)
+def test_a_worker_whose_clock_is_behind_does_not_lose_a_request(
+    requests: list[tuple[float, set[str]]], pause_s: float
+) -> None:
+    """Another worker has the board of the request before, and takes over the later one."""
+    board = Board()
+    for number, (off_s, names) in enumerate(requests):
+        before, panels = board, [a_panel(str(number), name) for name in sorted(names)]
+        board = refreshed(before, panels, progress(TURNS[number]), 1000.0 + pause_s * number + off_s)
+        assert merged(LiveState(before), LiveState(board)).board == board
+        assert merged(LiveState(board), LiveState(before)).board == board
