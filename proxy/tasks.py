@@ -73,10 +73,13 @@ async def within(limit_s: float) -> AsyncIterator[None]:
 
 
 async def repeat(every_s: float, work: Callable[[], Awaitable[None]]) -> None:
-    """Repeat the work, with a pause before each time, until the task ends."""
+    """Repeat the work, with a pause before each time, until the task ends. A failure is logged and ends nothing."""
     while True:
         await asyncio.sleep(every_s)
-        await work()
+        try:
+            await work()
+        except Exception:  # noqa: BLE001 - a surprise in one round is no reason never to look again
+            _log.exception("a background task failed, and goes on")
 
 
 async def in_turns(work: Iterable[T], at_once: int = 10) -> list[T]:

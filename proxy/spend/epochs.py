@@ -52,7 +52,7 @@ class Epochs:
     async def recall(self) -> None:
         """Read the epoch that an earlier process knew."""
         found = await asyncio.to_thread(read_small, self._file)
-        self._known = found[:_MOST_BYTES].decode("ascii", "ignore").strip()
+        self._known = found[:_MOST_BYTES].decode("utf-8", "ignore").strip()
 
     async def start(self) -> None:
         """Recall the known epoch, and ask the store regularly until ``aclose``. It does not wait for a store that is
@@ -111,7 +111,7 @@ class Epochs:
                 self._note(found.lost)
                 if not found.lost and found.id != self._known:
                     self._known = found.id
-                    await asyncio.to_thread(replace_small, self._file, found.id.encode("ascii"))
+                    await asyncio.to_thread(replace_small, self._file, found.id.encode("utf-8"))
                 return found
         except TimeoutError as error:
             raise StoreError("the store did not answer in time") from error

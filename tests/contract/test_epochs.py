@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from proxy.core.epoch import EPOCH
 from proxy.spend import epochs
 from proxy.spend.epochs import Epochs
 from proxy.storage.port import Charge, Granted, LedgerEntry, Reserve, Store
-from proxy.storage.sqlite import SqliteStore
+from proxy.storage.sqlite import MemoryStore, SqliteStore
 from tests.contract.stores import DURABLE, ENGINES, redis_store
 from tests.redis_server import RedisServer, redis_cluster, redis_server
 
@@ -259,5 +260,21 @@ def test_the_time_of_a_busy_worker_is_not_the_store_s(tmp_path: Path, monkeypatc
                 asyncio.get_running_loop().call_soon(time.sleep, 2 * limit_s)
                 await asyncio.sleep(0)
             assert await asking == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", ["é", "a b", "7"])
+def test_an_epoch_of_any_name_is_known_after_a_restart(tmp_path: Path, name: str) -> None:
+    """Another program may have written it."""
+
+    async def main() -> None:
+        store = MemoryStore()
+        await store.put_facts({EPOCH: name}, overwrite=True)
+        for _ in range(2):
+            epochs = Epochs(store, tmp_path / "epoch")
+            await epochs.recall()
+            assert await epochs.trusts(name, ["counter"])
+            assert epochs.trouble == ""
 
     asyncio.run(main())

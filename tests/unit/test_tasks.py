@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from proxy.tasks import Tasks, drain, spawn, within
+from proxy.tasks import Tasks, cancel, drain, repeat, spawn, within
 
 
 def test_a_spawned_task_is_held_until_it_ends() -> None:
@@ -87,3 +87,25 @@ def test_a_loop_that_is_late_does_not_give_up_what_has_answered() -> None:
                 time.sleep(limit_s / 2)  # the worker is busy with something else
 
     asyncio.run(main())
+
+
+def test_what_is_repeated_goes_on_after_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        tasks: Tasks = set()
+        rounds = 0
+        again = asyncio.Event()
+
+        async def work() -> None:
+            nonlocal rounds
+            rounds += 1
+            if rounds == 1:
+                raise ValueError("broken")
+            again.set()
+
+        spawn(repeat(0.0, work), tasks)
+        await asyncio.wait_for(again.wait(), 30)
+        await cancel(tasks)
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(main())
+    assert [record.message for record in caplog.records] == ["a background task failed, and goes on"]
