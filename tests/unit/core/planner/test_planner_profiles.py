@@ -42,8 +42,8 @@ class TestProfiles:
 
     def test_what_an_order_saves_in_requests_after_the_next_one_counts(self) -> None:
         # Writing costs nothing there: the first request is as good as any to lay the files out.
-        files = [File(f"{name}.py", lines(10, name)) for name in "abcd"]
-        plan = Talk(profile=DEEPSEEK).send(chat(SYSTEM, *shown(*files), user("question")))
+        files = [File(f"{name}.py", lines(10, name)) for name in "abcdefghijkl"]
+        plan = Talk(profile=DEEPSEEK).send(chat(SYSTEM, *shown(*files), user("Please edit a.py.")))
         assert plan.reason is Reason.ORDERED
 
     def test_where_nothing_is_known_the_markers_of_a_client_stay(self) -> None:
