@@ -8,7 +8,13 @@ import pytest
 
 from tests.contract.store_calls import OnEach
 from tests.contract.stores import ENGINES, Check, on_cluster
-from tests.redis_server import RedisServer, redis_cluster
+from tests.redis_server import RedisServer, redis_cluster, redis_server
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    with redis_server(tmp_path / "redis") as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -14,15 +14,9 @@ from proxy.spend.epochs import Epochs
 from proxy.storage.port import Charge, Granted, LedgerEntry, Reserve, Store
 from proxy.storage.sqlite import MemoryStore, SqliteStore
 from tests.contract.stores import DURABLE, ENGINES, redis_store
-from tests.redis_server import RedisServer, redis_cluster, redis_server
+from tests.redis_server import RedisServer, redis_cluster
 
 T = 1_700_000_000.0
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    with redis_server(tmp_path / "redis") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
