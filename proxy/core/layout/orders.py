@@ -153,17 +153,17 @@ def _spans_of(message: Message) -> tuple[Part, ...]:
         return message.parts
     found = message.memo.get("spans")
     if not isinstance(found, tuple):
-        ends = [cut.start + end for cut in known.cuts for end in span_ends(text[cut.start : cut.end])]
-        found = tuple(_positions(message.parts[0], text, ends))
+        whole, ends = message.parts[0], [c.start + end for c in known.cuts for end in span_ends(text[c.start : c.end])]
+        spans = _spans(text, whole.tokens, ends)
+        found = tuple([replace(whole, digest=digest(b"span", key), tokens=own) for key, own in spans])
         message.memo["spans"] = found
     return found
 
 
-def _positions(whole: Part, text: str, ends: Sequence[int]) -> Iterator[Part]:
-    """The position of a text as several positions that end in these places."""
+def _spans(text: str, tokens: int, ends: Sequence[int]) -> Iterator[tuple[bytes, int]]:
+    """The digest of each span of a text, and its share of the text's tokens. The spans end in these places."""
     for start, end in pairwise((0, *ends)):
-        tokens = whole.tokens * end // len(text) - whole.tokens * start // len(text)
-        yield replace(whole, digest=digest(b"span", piece_digest(text[start:end])), tokens=tokens)
+        yield piece_digest(text[start:end]), tokens * end // ends[-1] - tokens * start // ends[-1]
 
 
 def _without_system(elements: tuple[Element, ...]) -> tuple[Element, ...]:
@@ -201,16 +201,9 @@ class _PieceWriter:
         ends = span_ends(item.text) if self._has_spans and item.kind is PieceKind.FILE else ()
         if len(ends) <= 1:
             return [Part(PartKind.TEXT, composed, lead.tokens + tokens, -1, True)]
-        found: list[Part] = []
-        start = 0
-        for end in ends:
-            key = piece_digest(item.text[start:end])
-            own = tokens * end // ends[-1] - tokens * start // ends[-1]
-            if start == 0:
-                key, own = composed_digest(lead.digest, key), own + lead.tokens
-            found.append(Part(PartKind.TEXT, digest(b"span", key), own, -1, True))
-            start = end
-        return found
+        (first, own), *others = _spans(item.text, tokens, ends)
+        spans = [(composed_digest(lead.digest, first), own + lead.tokens), *others]
+        return [Part(PartKind.TEXT, digest(b"span", key), own, -1, True) for key, own in spans]
 
 
 def _lead(text: str, counter: TokenCounter) -> Lead:
