@@ -61,10 +61,8 @@ class Leases:
         for exchange_id, (team, _) in self._running.items():
             teams.setdefault(team, []).append(exchange_id)
         for team, exchange_ids in teams.items():
-            # A deferred exchange may have ended meanwhile: its reservation lasts longer, and must not be shortened.
-            running = [exchange_id for exchange_id in exchange_ids if exchange_id in self._running]
             try:
-                await self._store.renew(team, running, self.until())
+                await self._store.renew(team, exchange_ids, self.until())
             except StoreError as error:
                 if failure is not None:  # a second failure is the store's, not the team's
                     raise

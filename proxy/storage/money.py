@@ -127,7 +127,7 @@ def carry_out(connection: sqlite3.Connection, team: str, calls: Sequence[PutOff]
 def renew(connection: sqlite3.Connection, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:
     """Renew the reservations of exchanges that still run."""
     connection.executemany(
-        "UPDATE hold SET at = ? WHERE exchange_id = ? AND state = ?",
+        "UPDATE hold SET at = max(at, ?) WHERE exchange_id = ? AND state = ?",
         [(expires_at, exchange_id, _OPEN) for exchange_id in exchange_ids],
     )
 

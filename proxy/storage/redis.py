@@ -9,10 +9,11 @@ configuration makes it: with ``appendonly yes`` and ``appendfsync always``, no a
 The owners of objects in the provider's account stand under one hash tag, so that a script sees the owners of every
 team: no team can take over an object that another team has made.
 
-The facts stand in one hash. A copy of the epoch (``proxy.core.epoch``) also stands in the keys of every team, where
-each script of the team reads it. If that copy is missing or differs, either the team is new under this epoch, or its
-keys were lost. For each epoch there is a set of teams, which tells the two cases apart, even if one node of a cluster
-was emptied: a team's copy is written before the team is entered into the set.
+The facts stand in one hash. A copy of the epoch (``proxy.core.epoch``) also stands among the counters of every team,
+where each script of the team reads it. If that copy is missing or differs, either the team is new under this epoch, or
+its counters were lost. For each epoch there is a set of teams, which tells the two cases apart, even if one node of a
+cluster was emptied, or a server evicted only these counters: a team's copy is written before the team is entered into
+the set.
 """
 
 import asyncio
@@ -57,14 +58,15 @@ from proxy.storage.port import (
 )
 from proxy.storage.redis_link import PREFIX, Argument, RedisLink, Script
 
-_MONEY_KEYS = ("accounts", "forget", "open", "due", "closed", "closed_until", "entries", "order", "claims", "epoch")
+_MONEY_KEYS = ("accounts", "forget", "open", "due", "closed", "closed_until", "entries", "order", "claims")
 _STATE_KEYS = ("blobs", "until", "sizes")
 _OBJECTS = PREFIX + "{objects}:"
 _DIRECTORY = PREFIX + "{directory}:"
 _TEAMS = _DIRECTORY + "active"
 _VERSION = _DIRECTORY + "version"
 _FACTS = _DIRECTORY + "facts"
-_TEAMS_OF_EPOCH = _DIRECTORY + "teams:"
+_TEAMS_OF_EPOCH = _DIRECTORY + "counted:"
+_COPY = "epoch"  # the field of a team's copy
 NO_EPOCH = ""
 """The epoch of a store that has lost its epoch."""
 # Each worker enters a team that it serves into the set of teams this often, because the set may have been lost.
@@ -319,26 +321,26 @@ class RedisStore:
             self._registered[team] = now
 
     async def _epoch_of(self, team: str, copy: str) -> str:
-        """The store's epoch if the team's keys belong to it, otherwise empty. ``copy`` is the team's copy of the epoch,
-        which a script has read."""
+        """The store's epoch if the team's counters belong to it, otherwise empty. ``copy`` is the team's copy of the
+        epoch, which a script has read."""
         if copy and copy == self._epoch:
             return copy
         current = (await self.facts()).get(epoch.EPOCH, NO_EPOCH)
         if current in (NO_EPOCH, copy):
             return current
-        [copy_key] = _keys("t", team, ["epoch"])
+        [accounts] = _keys("t", team, ["accounts"])
         if not await self._link.command("SISMEMBER", _TEAMS_OF_EPOCH + current, team):
-            await self._link.command("SET", copy_key, current)
+            await self._link.command("HSET", accounts, _COPY, current)
             await self._link.command("SADD", _TEAMS_OF_EPOCH + current, team)
             return current
         # Another worker may have entered the team meanwhile. Then the copy exists by now.
-        if await self._link.command("GET", copy_key) == current.encode():
+        if await self._link.command("HGET", accounts, _COPY) == current.encode():
             return current
         await self._begin_epoch()
         return NO_EPOCH
 
     async def _begin_epoch(self) -> None:
-        """Begin a new epoch of the store, because the keys of a team were lost, perhaps with other keys."""
+        """Begin a new epoch of the store, because the counters of a team were lost, perhaps with other keys."""
         facts = await self.facts()
         if facts.get(epoch.EPOCH):
             await self.put_facts(epoch.to_replace(facts, secrets.token_hex(8)), overwrite=True)

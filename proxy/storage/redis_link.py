@@ -13,6 +13,7 @@ to another server after a failover.
 
 import asyncio
 import hashlib
+import logging
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
@@ -54,6 +55,8 @@ _OLDEST = 7
 _OF_ANOTHER_HOST = (62, 64)
 
 Client = Redis | RedisCluster
+
+_log = logging.getLogger("stratiform.store")
 
 
 async def connected(url: str, connections: int, ca_file: Path | None) -> Client:
@@ -112,6 +115,9 @@ async def _open(url: str, connections: int, ca_file: Path | None) -> Client:
     except BaseException:
         await single.aclose()
         raise
+    if info.get("maxmemory") and str(info["maxmemory_policy"]).startswith("allkeys"):
+        text = "the Redis deletes keys when its memory is full (maxmemory-policy %s), and budgets begin anew then: "
+        _log.error(text + "set noeviction", info["maxmemory_policy"])
     if not info.get("cluster_enabled"):
         return single
     await single.aclose()

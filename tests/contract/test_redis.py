@@ -296,6 +296,20 @@ def test_a_full_server_takes_nothing_and_is_still_read(server: RedisServer) -> N
     asyncio.run(main())
 
 
+def test_a_server_that_may_evict_budgets_is_reported(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        for bound, policy, is_told in (
+            ("0", "allkeys-lru", False), ("1gb", "volatile-lru", False), ("1gb", "noeviction", False),
+            ("1gb", "allkeys-lru", True),
+        ):  # fmt: skip
+            server.call("CONFIG", "SET", "maxmemory", bound, "maxmemory-policy", policy)
+            async with redis_store(server.url) as store:
+                await store.ping()
+            assert (policy in caplog.text) is is_told
+
+    asyncio.run(main())
+
+
 def test_a_server_that_runs_a_long_script_is_away_until_it_has_ended(server: RedisServer) -> None:
     async def main() -> None:
         async with redis_store(server.url) as store:

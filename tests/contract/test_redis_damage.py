@@ -68,7 +68,7 @@ def test_data_of_another_program_raises_a_store_error(server: RedisServer, writt
 
 
 KEYS_OF_A_TEAM = (
-    "accounts", "forget", "open", "due", "closed", "closed_until", "entries", "order", "claims", "epoch"
+    "accounts", "forget", "open", "due", "closed", "closed_until", "entries", "order", "claims"
 )  # fmt: skip
 
 
@@ -90,6 +90,19 @@ def test_a_team_that_lost_a_key_is_still_served(server: RedisServer, evicted: st
             assert isinstance(await store.reserve(later, T + 20), Granted)
             await store.settle(Settle(LedgerEntry("9", T, "red"), [charge]), T + 20)
             assert await store.expire(T + 120) == 0
+
+    asyncio.run(main())
+
+
+def test_a_reservation_whose_time_was_lost_is_billed_unless_its_worker_renews_it(server: RedisServer) -> None:
+    async def main() -> None:
+        async with redis_store(server.url) as store:
+            for name in ("x", "y"):
+                await store.reserve(Reserve(name, "red", [Charge("a", 1)], T + 10, LedgerEntry(name, T, "red")), T)
+            server.call("DEL", "stratiform:{t:red}:due")
+            assert await store.expire(T + 1) == 0
+            await store.renew("red", ["x"], T + 100)
+            assert [await store.expire(T + 62), await store.expire(T + 101)] == [1, 1]
 
     asyncio.run(main())
 

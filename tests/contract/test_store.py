@@ -250,6 +250,7 @@ def test_the_reservation_of_an_exchange_that_still_runs_is_renewed(on_each: OnEa
             await store.reserve(ask(name, Charge("a", 1), expires_at=T + 10), T)
         await store.settle(end("z", Charge("a", 1)), T)
         await store.renew("red", ["x", "z", "unknown"], T + 100)
+        await store.renew("red", ["x"], T + 20)  # an earlier renewal that arrives late
         assert await store.expire(T + 50) == 1
         assert [(found.exchange_id, found.estimated) for found in await ledger(store)] == [("y", True), ("z", False)]
         await store.renew("red", ["y"], T + 200)

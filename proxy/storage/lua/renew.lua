@@ -1,4 +1,4 @@
--- ARGV: expires_at, exchange ids.
+-- ARGV: expires_at, exchange ids. A reservation that lasts longer is not shortened.
 for index = 2, #ARGV do
-    redis.call("ZADD", DUE, "XX", ARGV[1], ARGV[index])
+    redis.call("ZADD", DUE, "XX", "GT", ARGV[1], ARGV[index])
 end

@@ -4,7 +4,8 @@
 --
 --  KEYS            type  field or member -> value          what bounds it
 --  1 accounts      hash  s:ACCOUNT, r:ACCOUNT, e:ACCOUNT   2
---                        -> spent, reserved, expected
+--                        -> spent, reserved, expected;
+--                        epoch -> the store's epoch
 --  2 forget        zset  ACCOUNT -> when it is forgotten   emptied as time passes; no member: never forgotten
 --  3 open          hash  exchange id -> reservation        4
 --  4 due           zset  exchange id -> when it expires    billed as time passes
@@ -14,7 +15,6 @@
 --  7 entries       hash  exchange id -> ledger entry       the ledger's retention
 --  8 order         zset  exchange id -> at                 the ledger's retention
 --  9 claims        zset  name -> until when                emptied as time passes
--- 10 epoch         text  the store's epoch                 1
 --
 -- A reservation is msgpack: [at, entry, [[account, amount, limit, keep_s, expected, [within ...]] ...]]. An entry is
 -- JSON, and text to these scripts. Times are unix seconds as text: Lua prints numbers with 14 digits only.
@@ -22,12 +22,13 @@
 
 local ACCOUNTS, FORGET, OPEN, DUE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local CLOSED, CLOSED_UNTIL, ENTRIES, ORDER, CLAIMS = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local EPOCH = KEYS[10]
 local REMEMBERED_S = 86400
+local LEASE_S = 60
 
--- The team's copy of the store's epoch; empty where there is none.
+-- The team's copy of the store's epoch; empty where there is none. It stands among the counters, so that it is lost with
+-- them.
 local function epoch()
-    return redis.call("GET", EPOCH) or ""
+    return redis.call("HGET", ACCOUNTS, "epoch") or ""
 end
 
 local function text(number)
@@ -153,6 +154,16 @@ local function bill_due(now, most)
         end
     end
     return #ids
+end
+
+-- A server that evicts may have taken the times at which reservations expire. They expire a lease later then, unless
+-- their worker renews them before.
+local function mend_due(now)
+    if redis.call("HLEN", OPEN) ~= redis.call("ZCARD", DUE) then
+        for _, id in ipairs(redis.call("HKEYS", OPEN)) do
+            redis.call("ZADD", DUE, "NX", text(now + LEASE_S), id)
+        end
+    end
 end
 
 -- Drop what may be forgotten, a little each time.
