@@ -185,6 +185,8 @@ class Reservation:
     """The remaining amounts of rate limits, as headers."""
     prompt_tokens: int = 0
     """The most tokens that the prompt has; 0 if the number was not needed."""
+    passes_limits: bool = False
+    """The deployment that was called last has written answers that were longer than their requests allowed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,6 +194,8 @@ class Bill(msgspec.Struct, frozen=True, omit_defaults=True):
     demand: Demand = Demand()
     prompt_tokens: int = 0
     """What is booked for the prompt if no usage is ever reported."""
+    further: tuple[str, ...] = ()
+    """The ids of the deployments of all other models that the request names."""
 
 
 _BILL = msgspec.json.Decoder(Bill)
@@ -230,7 +232,7 @@ def bill_of(exchange: Exchange) -> str:
     bill = Bill(
         arrival.id, arrival.now, arrival.path, deployment.id, requested.model, principal.team, principal.key_id,
         principal.user, int(planned.mode), planned.reason, exchange.answer.status, arrival.is_chat, requested.demand,
-        counted or arrival.size // 4,
+        counted or arrival.size // 4, tuple(one.id for one in requested.further),
     )  # fmt: skip
     return msgspec.json.encode(bill).decode()
 
@@ -244,7 +246,11 @@ def owing(text: str, shown: Exchange, models: ModelTable) -> Exchange | None:
     return Exchange(
         Arrival("POST", bill.path, bill.at, bill.id, is_chat=bill.is_chat),
         Principal(scope="", team=bill.team, key_id=bill.key_id, user=bill.user, virtual=True),
-        Requested(bill.model, demand=bill.demand),
+        Requested(
+            bill.model,
+            demand=bill.demand,
+            further=[one for name in bill.further if (one := models.known(name)) is not None],
+        ),
         ObjectUse(Operation(Act.CREATE)),
         deployment,
         Planned(Mode(bill.mode), bill.reason),

@@ -164,7 +164,7 @@ class SessionBook:
         try:
             while rows := await self._store.page(SCOPE, place, at_once, self._now()):
                 for number, (name, until_s, blob) in enumerate(rows, 1):
-                    place, record = (until_s, name), _read(RECORD, blob)
+                    place, record = (until_s, name), _record(name, blob)
                     if record is not None and is_asked(record):
                         found.append(self._adopted(record))
                     if len(found) == limit and (number < len(rows) or len(rows) == at_once):
@@ -189,7 +189,7 @@ class SessionBook:
             (blob,) = await self._store.load(SCOPE, [session], self._now())
             (more,) = await self._store.load(DETAILS_SCOPE, [session], self._now())
             self._answered()
-            found, stored = _read(RECORD, blob), _read(DETAILS, more)
+            found, stored = _record(session, blob), _read(DETAILS, more)
             record = self._adopted(found) if found is not None else None
             details = details.merged(stored) if stored is not None else details
         except StoreError:
@@ -270,7 +270,7 @@ class SessionBook:
         for number, (name, blob, detail) in enumerate(zip(asked, *stored, strict=True), 1):
             if number % _LOOKED_AT == 0:
                 await asyncio.sleep(REST_S)  # requests have their turn
-            found = _read(RECORD, blob)
+            found = _record(name, blob)
             if found is not None:
                 self._adopted(found)
             record, part = self._known.get(name, (None, ""))
@@ -286,6 +286,12 @@ class SessionBook:
             await self._store.save(SCOPE, blobs, TTL_S, now)
         self._answered()
         return tuple(blobs)
+
+
+def _record(name: str, blob: bytes | None) -> SessionRecord | None:
+    """The store's record of a session. None if there is none, if it cannot be read, or if it is another session's."""
+    record = _read(RECORD, blob)
+    return record if record is not None and record.id == name else None
 
 
 def _read(decoder: msgpack.Decoder[P], blob: bytes | None) -> P | None:

@@ -9,6 +9,7 @@ from proxy.core.money.bound import InputBound
 from proxy.core.money.budget import MOST_AMOUNT, Estimate, Rule, expected_cost
 from proxy.core.money.charges import longest_output, most_cost, most_prompt, most_read, unit_tokens
 from proxy.core.money.prices import Price
+from proxy.core.money.unanswered import SPARE_TOKENS
 from proxy.core.request.demand import Demand, Kind
 from proxy.engine.exchange import Exchange
 from proxy.errors import Forbidden, InvalidRequest
@@ -36,8 +37,6 @@ _SEEN = 50
 _MOST = 2.1
 # In a shorter prompt, the provider's template outweighs the text.
 _LEAST_TOKENS = 500
-# Marks of the end of an answer that a provider may count beyond the limit.
-_SPARE_TOKENS = 16
 
 
 class Estimates:
@@ -246,5 +245,5 @@ def _is_passed(demand: Demand, output_tokens: int) -> bool:
     of a tool together."""
     if demand.kind is not Kind.TEXT or demand.max_output_tokens is None:
         return False
-    most = demand.answers * (demand.max_output_tokens + demand.predicted_tokens + _SPARE_TOKENS)
+    most = demand.answers * (demand.max_output_tokens + demand.predicted_tokens + SPARE_TOKENS)
     return output_tokens > most and not (demand.wants.is_summarised or demand.wants.calls)

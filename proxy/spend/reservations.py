@@ -97,13 +97,14 @@ class BudgetReservations:
             await self._check_store(reservation, None)
         reservation.is_asked = not self.store_client.is_away
         answer = await self.store_client.reserve(_cautious(ask, reservation.bookings) if is_held else ask)
+        is_repeated = isinstance(answer, Refused) and answer.is_repeated
         if isinstance(answer, Refused) and _bounds_prompt(refusing(reservation.bookings, answer).rule):
             bound = await self._estimates.bounds.bound(exchange, counts=True)
             ask = self._ask(exchange, reservation, rules, bound, counts=True)
             answer = await self.store_client.reserve(ask)
         match answer:
             case Refused():
-                reservation.is_asked = False
+                reservation.is_asked = is_repeated or answer.is_repeated
                 await self._refuse(exchange, refusing(reservation.bookings, answer), answer.balance, bound)
             case Granted():
                 await self._check_store(reservation, answer.epoch)
@@ -157,6 +158,7 @@ class BudgetReservations:
         held, rules = exchange.reservation, deployment_rules(deployment)
         if not isinstance(held, BudgetReservation):
             return
+        held.passes_limits = self._estimates.output_estimates.passes_limits(deployment)
         if held.deployments and deployment.name != held.deployments[0].name:
             await self._join(exchange, held, deployment)
         if not rules:
@@ -203,6 +205,8 @@ class BudgetReservations:
         answer = await self.store_client.reserve(ask)
         if isinstance(answer, Refused):
             held.further.remove(ask)
+            if answer.is_repeated:  # it holds nothing, and is released in case it still arrives
+                held.further.append(replace(ask, charges=()))
         return answer
 
     def _ask(
@@ -269,7 +273,7 @@ class BudgetReservations:
     async def settle_later(self, exchange: Exchange) -> None:
         """Write a deferred exchange into the ledger with its actual cost, by the rules that hold for it now."""
         assert exchange.deployment is not None
-        rules = self._rules.rules(exchange.admitted, exchange.deployment)
+        rules = self._rules_of(exchange, (exchange.deployment, *exchange.requested.further))
         bookings = [booked(rule, NOTHING, exchange.arrival.now) for rule in rules]
         for account in {one.charge.account for one in bookings}:
             if self._estimated.get(account, inf) < inf:

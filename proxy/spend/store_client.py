@@ -125,10 +125,15 @@ class StoreClient:
     async def reserve(self, ask: Reserve) -> Granted | Refused | None:
         """The store's answer, which includes the calls that are put off; None if the store gave no answer. In that case
         the store may have made the reservation nevertheless."""
+        calls = 0
+
+        async def call() -> Granted | Refused:
+            nonlocal calls
+            calls += 1
+            return await self._store.reserve(self._catching_up.backlog.lowered(ask), self._clock.now())
+
         try:
-            answer = await self._ask(
-                "reserve", lambda: self._store.reserve(self._catching_up.backlog.lowered(ask), self._clock.now())
-            )
+            answer = await self._ask("reserve", call)
         except StoreError:
             return None
         except asyncio.CancelledError:
@@ -137,6 +142,8 @@ class StoreClient:
             raise
         if isinstance(answer, Granted):
             self._leases.begins(ask, ask.charges)
+        elif calls > 1:
+            answer = replace(answer, is_repeated=True)
         return self._catching_up.backlog.counted(ask, answer)
 
     async def intend(self, ask: Reserve) -> bool:

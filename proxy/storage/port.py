@@ -83,10 +83,12 @@ class Granted:
 @dataclass(frozen=True, slots=True)
 class Refused:
     """Nothing was reserved. ``balance`` is the unchanged balance of the first counter that would have exceeded its
-    limit."""
+    limit. ``is_repeated``: the call was made before without an answer. The first call may still be carried out, so the
+    reservation must be released."""
 
     charge: Charge
     balance: Balance
+    is_repeated: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +312,8 @@ class Store(Protocol):
         repetition does no harm."""
 
     async def renew(self, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:
-        """Renew the reservations of exchanges that still run. An exchange without a reservation is left out."""
+        """Renew the reservations of exchanges that still run. An exchange without a reservation is left out, and a
+        reservation that lasts longer is not shortened."""
 
     async def expire(self, now: float) -> int:
         """Bill every expired reservation as it stands, and mark it as estimated. Returns how many there were. Also

@@ -193,7 +193,8 @@ class Meter:
         # Almost every event has at least one token, with any content.
         heard = Heard(max(outcome.tokens, outcome.events), silent_s, took_s, goes_on)
         speed = self._speeds.tokens_per_s(deployment.name, deployment.server)
-        usage, ran = unanswered(exchange.requested.demand, prompt, heard, speed, price)
+        passes = exchange.reservation is not None and exchange.reservation.passes_limits
+        usage, ran = unanswered(exchange.requested.demand, prompt, heard, speed, price, passes_limits=passes)
         if (told := outcome.usage) is not None:
             output = max(told.output, usage.output)
             usage = replace(told, prompt=told.prompt or usage.prompt, output=output, estimated=True)

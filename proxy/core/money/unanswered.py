@@ -10,7 +10,8 @@ the connection broke) and whoever made it:
 - A tool that the provider runs counts as called once a second, but not more often than the request allows.
 - A summary of the prompt that the provider was allowed to make counts as made, and as long as the model's longest
   answer.
-- The output is never more than the limit that was sent upstream.
+- The output is never more than the limit that was sent upstream, unless the model was seen to pass its limits, or this
+  answer passes it. Then it may be longer by the model's longest answer, as it was reserved.
 
 When the client of a call has left, some providers stop, and others go on to the end and bill all of it. The list comes
 from OpenRouter, which calls all of them: https://openrouter.ai/docs/api-reference/streaming ("Stream Cancellation").
@@ -42,6 +43,8 @@ _USUAL_TOKENS_PER_S = 300.0
 _LEAST_TOKENS_PER_S = 100.0
 """No model is assumed to be slower than this: a client that reads slowly makes its own answers slow."""
 _MARGIN = 1.5
+SPARE_TOKENS = 16
+"""Marks of the end of an answer that a provider may count beyond the limit."""
 _SEEN = 20
 # For a shorter answer, most of the time was spent on reading the prompt.
 _LEAST_OUTPUT_TOKENS = 200
@@ -85,13 +88,23 @@ class Speeds:
 
 
 def unanswered(
-    demand: Demand, prompt_tokens: int, heard: Heard, tokens_per_s: float, price: Price | None
+    demand: Demand,
+    prompt_tokens: int,
+    heard: Heard,
+    tokens_per_s: float,
+    price: Price | None,
+    *,
+    passes_limits: bool = False,
 ) -> tuple[Usage, Reported]:
-    """The usage and the report with which the call is booked. ``price`` is the model's price; None: it has none."""
-    longest = longest_output(None, price)
+    """The usage and the report with which the call is booked. ``price`` is the model's price; None: it has none.
+    ``passes_limits``: the model has written answers that were longer than their requests allowed."""
+    longest, limit = longest_output(None, price), demand.max_output_tokens
+    most = longest_output(limit, price)
+    if limit is not None and (passes_limits or heard.tokens > demand.answers * (limit + SPARE_TOKENS)):
+        most += longest
     # No answer is longer than all that a model can hold.
-    most = min(longest_output(demand.max_output_tokens, price), max(longest, window_of(price)))
-    output, most = heard.tokens + int(heard.silent_s * tokens_per_s * demand.answers), most * demand.answers
+    most = min(most, max(longest, window_of(price))) * demand.answers
+    output = heard.tokens + int(heard.silent_s * tokens_per_s * demand.answers)
     if demand.kind is Kind.PROMPT:
         output = 0
     elif heard.runs_on or output > most:

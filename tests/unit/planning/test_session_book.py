@@ -490,6 +490,21 @@ def test_what_is_in_the_store_and_cannot_be_read_is_passed_over() -> None:
     run(scene)
 
 
+def test_a_record_under_another_name_changes_no_session() -> None:
+    async def scene(store: Store) -> None:
+        worker = Worker(store)
+        await worker.ask(0)
+        await worker.written()
+        (before,) = (await worker.get())["data"]
+        alien = SessionRecord(before["id"], 0.0, SessionFacts(team="other"), {"w": SessionSums(requests=9)})
+        await store.save(SCOPE, {"alien": packed(alien)}, 60.0, worker.clock.now())
+        assert (await worker.get())["data"] == [before]
+        with pytest.raises(NotFound):
+            await worker.get("alien")
+
+    run(scene)
+
+
 def test_a_refresh_of_the_proxys_own_costs_and_is_no_request_and_the_cache_lives_on() -> None:
     async def scene(store: Store) -> None:
         worker = Worker(store, keeps_alive=True)

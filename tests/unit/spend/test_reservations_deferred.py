@@ -1,16 +1,23 @@
 """Exchanges that the provider still works on: what is reserved stays, and is billed or settled later."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from proxy.core.account.said import Said
+from proxy.core.money.budget import Rule
+from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
+from proxy.engine.conclusion import bill_of, owing
 from proxy.engine.exchange import ExchangeOutcome, Settlement
 from proxy.errors import BudgetExceeded
+from proxy.ports import Deployment, Principal
 from proxy.spend.reservations import DEFERRED_S
-from tests.money import DOLLAR, MOST, NOW, SIZE, TOTAL, Flaky, budgeting, exchange, run, spent
+from tests.doubles import ModelList
+from tests.money import DOLLAR, MODEL, MOST, NOW, SIZE, TOTAL, FixedRules, Flaky, budgeting, exchange, run, spent
 
 
 def test_what_the_provider_still_works_on_stays_reserved_for_an_hour_and_is_billed_then() -> None:
@@ -46,6 +53,34 @@ def test_a_deferred_exchange_is_billed_with_what_it_did_cost_where_that_is_known
             await one.store.expire(NOW + 7200)
             (entry,) = await one.store.entries(0, NOW + 1)
             assert (entry.ending, entry.estimated, entry.cost) == ("completed", False, 57 * DOLLAR)
+
+    run(main)
+
+
+def test_a_deferred_exchange_is_settled_in_the_budgets_of_all_models_that_it_names() -> None:
+    """Its provider may have chosen any of them."""
+
+    class RulesOfModels(FixedRules):
+        def rules(self, principal: Principal, deployment: Deployment) -> Sequence[Rule]:
+            return [replace(TOTAL, whom=deployment.name)]
+
+    models = ModelList({name: replace(MODEL, name=name, id=name) for name in ("m", "n")})
+
+    async def main() -> None:
+        async with budgeting() as one:
+            one.reservations._rules = RulesOfModels()
+            asked = exchange(SIZE)
+            asked.deployment, asked.requested.further = models.resolve("m"), [models.resolve("n")]
+            await one.reservations.reserve(asked)
+            await one.reservations.defer(asked)
+            shown = exchange()
+            shown.answer.outcome = Outcome(said=Said())
+            later = owing(bill_of(asked), shown, models)
+            assert later is not None
+            later.settlement = Settlement(Usage(50, 7), 57.0)
+            await one.reservations.settle_later(later)
+            for model in ("m", "n"):
+                assert await spent(one, f"b:total:{model}:total") == (57 * DOLLAR, 0)
 
     run(main)
 

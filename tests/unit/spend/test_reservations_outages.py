@@ -9,10 +9,11 @@ import pytest
 
 from proxy.core.money.budget import Rule
 from proxy.core.response.usage import Usage
-from proxy.errors import BudgetUnavailable
-from proxy.ports import Principal
+from proxy.errors import BudgetExceeded, BudgetUnavailable
+from proxy.ports import Principal, StoreError
 from proxy.spend.bookings import counter_of
 from proxy.spend.epochs import Epochs
+from proxy.storage.port import Charge, Granted, Refused, Reserve
 from tests.doubles import ManualClock
 from tests.money import DOLLAR, MOST, NOW, RED, SIZE, TOTAL, Flaky, budgeting, exchange, reserved, run, spent
 
@@ -36,6 +37,33 @@ def test_with_allow_traffic_goes_on_and_its_spend_is_written_later(tmp_path: Pat
             assert await spent(one) == (80 * DOLLAR, 0)
             assert one.sample("spool_replayed_total") == 2
             assert len(await one.store.entries(0, NOW + 1)) == 2
+
+    run(main)
+
+
+def test_a_reservation_that_was_refused_at_its_second_try_holds_nothing_when_the_first_try_arrives_late() -> None:
+    class Slow(Flaky):
+        """It loses the first call of a reservation on its way."""
+
+        late: list[Reserve] = []
+
+        async def reserve(self, ask: Reserve, now: float) -> Granted | Refused:
+            if not self.late:
+                self.late.append(ask)
+                raise StoreError("nothing is heard")
+            return await super().reserve(ask, now)
+
+    async def main() -> None:
+        store = Slow()
+        async with budgeting(TOTAL, store=store) as one:
+            await store.set_spent("red", Charge("b:total:-:total", 1000 * DOLLAR), NOW)
+            refused = exchange(SIZE)
+            with pytest.raises(BudgetExceeded):
+                await one.reserve(refused)
+            await one.reservations.settle(refused)
+            await store.set_spent("red", Charge("b:total:-:total", 0), NOW)
+            assert isinstance(await store.reserve(store.late[0], NOW), Granted)
+            assert await spent(one) == (0, 0)
 
     run(main)
 

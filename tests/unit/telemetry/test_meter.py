@@ -324,14 +324,17 @@ def test_what_was_sent_is_billed_though_the_client_left_before_the_first_byte(se
     assert done.settlement.usage is None
 
 
-def test_what_came_is_billed_and_never_more_than_the_request_allows(settle):
+def test_what_came_is_billed_and_no_more_than_the_request_allows_unless_more_came(settle):
     left = {"ending": ExchangeOutcome.HUNG_UP, "usage": None, "stream": True, "events": 3, "tokens": 400, **WROTE}
     done = settle(exchange(**left))
     assert done.settlement.usage is not None
     assert done.settlement.usage.output == 400
+    done = settle(exchange(**left, demand=Demand(max_output_tokens=195, answers=2)))
+    assert done.settlement.usage is not None
+    assert done.settlement.usage.output == 390
     done = settle(exchange(**left, demand=Demand(max_output_tokens=50, answers=2)))
     assert done.settlement.usage is not None
-    assert done.settlement.usage.output == 100
+    assert done.settlement.usage.output == 400
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ from proxy.core.response.usage import Usage
         (Demand(max_output_tokens=500, predicted_tokens=30, answers=2), Heard(0, 0.0, 0.1, runs_on=True), 1060),
         (Demand(max_output_tokens=10**15), Heard(0, 0.1, 0.1, runs_on=True), 200_000),
         (Demand(kind=Kind.PROMPT), Heard(7, 3.0, 3.0, runs_on=True), 0),
+        (Demand(max_output_tokens=100), Heard(117, 3.0, 9.0), 417),
+        (Demand(max_output_tokens=100), Heard(117, 1e9, 1e9), 4100),
     ],
 )
 def test_output_is_what_came_and_what_may_have_been_thought_up_to_the_limit(
@@ -29,6 +31,13 @@ def test_output_is_what_came_and_what_may_have_been_thought_up_to_the_limit(
 ) -> None:
     usage, _ = unanswered(demand, 70, heard, 100.0, Price(1.0, 1.0, 1.0, 1.0, 1.0, max_output_tokens=4000))
     assert usage == Usage(70, output, estimated=True)
+
+
+def test_a_model_that_passes_limits_may_have_thought_beyond_its_limit() -> None:
+    price = Price(1.0, 1.0, 1.0, 1.0, 1.0, max_output_tokens=4000)
+    for heard, output in ((Heard(0, 3.0, 3.0), 300), (Heard(0, 0.1, 0.1, runs_on=True), 4001)):
+        usage, _ = unanswered(Demand(max_output_tokens=1), 70, heard, 100.0, price, passes_limits=True)
+        assert usage.output == output
 
 
 def test_without_any_limit_an_answer_is_as_long_as_the_longest_that_is_assumed() -> None:
