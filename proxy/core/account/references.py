@@ -31,7 +31,12 @@ _IDS = {
     "thread_id": "threads", "assistant_id": "assistants", "run_id": "threads", "message_id": "threads",
     "skill_id": "skills", "prompt_id": "prompts", "voice_id": "voices",
     "cached_content": "cachedcontents", "cachedcontent": "cachedcontents",
+    "file_uri": "files", "fileuri": "files",
 }  # fmt: skip
+# Gemini's ``fileUri`` is the address of a stored file, or of a page that everybody can read:
+# https://ai.google.dev/api/caching#FileData.
+_ADDRESSES = frozenset({"file_uri", "fileuri"})
+_PUBLIC = re.compile(r"https?://(?![^/]*googleapis\.com)[a-z0-9.-]+(?::\d+)?/", re.ASCII | re.IGNORECASE)
 # Members whose value is an id, or an object with an ``id``.
 _HOLDERS = {"conversation": "conversations", "container": "containers"}
 # Members that refer to something only if their value is an object with an ``id``.
@@ -208,7 +213,9 @@ def _member(name: str, value: object, holder: _Object) -> Iterator[Reference]:
     if (family := _IDS.get(name)) is not None:
         if name == "skill_id" and any(key.lower() == "type" and kind == "anthropic" for key, kind in holder):
             return  # the provider's own
-        yield from _ids(name, value, family)
+        for one in _ids(name, value, family):
+            if name not in _ADDRESSES or _PUBLIC.match(one.id) is None:
+                yield one
         return
     family = _HOLDERS.get(name) or _OBJECTS.get(name)
     if family is None:

@@ -1,5 +1,6 @@
 """References are found however their members are written, and nothing else is taken for one."""
 
+import json
 from contextlib import suppress
 
 import pytest
@@ -70,6 +71,21 @@ def test_an_item_stands_for_a_stored_one_where_it_has_no_content(item: str, ids:
 def test_a_body_whose_references_cannot_be_read_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequest):
         references(body, has_items=False)
+
+
+GEMINI_FILE = "https://generativelanguage.googleapis.com/v1beta/files/abc"
+
+
+@for_every([GEMINI_FILE, GEMINI_FILE.upper(), "https://youtu.be@" + GEMINI_FILE[8:], "files/abc", "gs://bucket/a.pdf"])
+def test_the_address_of_a_stored_file_refers_to_it(uri: str) -> None:
+    for member in ("fileUri", "file_uri"):
+        body = json.dumps({"contents": [{"parts": [{"fileData": {member: uri, "mimeType": "video/mp4"}}]}]}).encode()
+        assert found(body) == [uri]
+
+
+def test_an_address_of_the_public_web_refers_to_nothing() -> None:
+    for uri in ("https://www.youtube.com/watch?v=x", "http://example.com:8080/googleapis.com"):
+        assert found(json.dumps({"fileData": {"fileUri": uri}}).encode()) == []
 
 
 def test_references_are_bounded() -> None:
