@@ -117,15 +117,17 @@ def _stops(layout: Layout, survival: Sequence[float], live: Sequence[int], profi
     markable position behind that entry."""
     found: list[_Stop] = []
     ends, markable = layout.ends, layout.markable
+    # From ``first`` on, the positions are looked at for the next drop, each of them only once.
     first = max(_first_markable(layout, profile), bisect_left(ends, profile.least_marked))
     begin = 0
     for drop in drops(survival):
         held = bisect_right(live, drop, lo=begin) - 1
-        stop = found[-1].position if found else -1
         if held >= begin:
             stop, begin = live[held], held + 1
             found.append(_Stop(stop, ends[stop], survival[stop], True))
-        waiting = next((p for p in range(drop, max(stop + 1, first) - 1, -1) if markable[p]), None)
+            first = max(first, stop + 1)
+        waiting = next((p for p in range(drop, first - 1, -1) if markable[p]), None)
+        first = max(first, drop + 1)
         if waiting is not None:
             found.append(_Stop(waiting, ends[waiting], survival[waiting], False))
     return _thin(found) if len(found) > _MAX_STOPS else found

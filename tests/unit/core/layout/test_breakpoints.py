@@ -11,6 +11,7 @@ from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, PROFILES, CacheProfile
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import Part, PartKind
+from tests.growth import assert_linear
 
 TINY = replace(ANTHROPIC, min_tokens=1)
 SEED = PrefixSettings(b"scope", b"")
@@ -68,6 +69,13 @@ class TestPlace:
 
     def test_what_may_be_just_long_enough_is_marked(self) -> None:
         assert place(layout([500, 500]), [1, 1], [], ANTHROPIC, 4).positions == (1,)
+
+    def test_many_positions_that_take_no_marker_cost_their_number(self) -> None:
+        def placed(survival: Sequence[float]) -> None:
+            made = layout([5000, *[4] * (len(survival) - 1)], unmarkable=range(1, len(survival)))
+            assert place(made, survival, [], TINY, 4).positions == (0,)
+
+        assert_linear(placed, lambda count: [0.98**position for position in range(count)], 1_250)
 
     def test_what_is_neither_marked_nor_held_reaches_nowhere(self) -> None:
         made = layout([1000] * 3)
