@@ -21,7 +21,6 @@ from proxy.core.request.parsed_body import ParsedBody, parse_body, parse_chat
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage, summed
 from proxy.core.structured.chat import AssembledChat
-from proxy.core.wire.edits import original_body
 from proxy.core.wire.json_body import Unreadable, splice
 from proxy.engine.exchange import Exchange, Settlement
 from proxy.errors import InvalidRequest, UnknownModel
@@ -68,7 +67,7 @@ class PassthroughPlanner:
             chat = request.parsed.chat()
         except Unreadable:
             return Plan(request.parsed.body, request.parsed.body, Mode.PASSTHROUGH, Reason.UNREADABLE)
-        sent = original_body(chat, request.deployment.model)
+        sent = chat.edited(chat.edits(request.deployment.model))
         return Plan(sent, sent, Mode.PASSTHROUGH, Reason.PASSTHROUGH_MODE)
 
     def on_accepted(self, plan: Plan, now: float) -> None:

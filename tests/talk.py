@@ -15,11 +15,11 @@ from proxy.core.planner.plan import Plan, PlannerOptions
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC, CacheProfile
 from proxy.core.request.message import Message, MessageReader
-from proxy.core.request.parsed_body import parse_chat
 from proxy.core.request.route import Route
 from proxy.core.request.tokens import Encode, TokenCounter, bytes_over_four
 from proxy.core.request.transcript import Transcript
 from proxy.core.request.view import NOTHING_MOVES, RecognisedRequest, recognise_request
+from proxy.core.wire.json_body import elements
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING, File
 
 Body = dict[str, Any]
@@ -118,13 +118,12 @@ def chat(*messages: Body, **more: object) -> Body:
 def read(messages: Sequence[Body], encode: Encode = bytes_over_four) -> tuple[Message, ...]:
     """The messages, read by the core."""
     reader = MessageReader(TokenCounter(encode), RECOGNISERS)
-    return tuple(reader.read(raw) for raw in parse_chat(json.dumps(chat(*messages)).encode()).messages)
+    return tuple(reader.read(raw) for raw in elements(json.dumps(messages).encode()))
 
 
 def view_of(*messages: Body, movable: bool = True, moving: Mapping[int, float] = NOTHING_MOVES) -> RecognisedRequest:
     """The view of a request; ``movable`` answers for candidates, ``moving`` are the proxy's own messages."""
-    request = parse_chat(json.dumps(chat(*messages)).encode())
-    return recognise_request(request, Transcript(read(messages)), lambda *_: movable, moving)
+    return recognise_request(Transcript(read(messages)), lambda *_: movable, moving)
 
 
 def marks_in(body: Mapping[str, Any]) -> list[str]:

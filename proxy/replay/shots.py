@@ -20,7 +20,7 @@ from proxy.core.providers import CacheProfile
 from proxy.core.recognition.pieces import ContextPiece, Recogniser
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import MessageReader
-from proxy.core.request.parsed_body import parse_chat
+from proxy.core.request.parsed_body import ParsedBody, parse_chat
 from proxy.core.request.tokens import Encode, TokenCounter
 from proxy.core.request.tools import ToolReader
 from proxy.core.request.transcript import Transcript
@@ -28,7 +28,6 @@ from proxy.core.request.view import RecognisedRequest, recognise_request
 from proxy.core.sessions.observation import commit_reading, read_request
 from proxy.core.sessions.session import Session, SessionTable
 from proxy.core.value import dataclass
-from proxy.core.wire.json_body import ChatRequest
 from proxy.replay.trace import Step
 from proxy.upstream.embedded import PromptReader
 
@@ -53,7 +52,7 @@ class Shot:
 
     index: int
     at: float
-    request: ChatRequest
+    request: ParsedBody
     recognised: RecognisedRequest
     seed: PrefixSettings
     slots: int
@@ -121,7 +120,7 @@ class ShotReader:
         """The shots. Raises Unreadable if a request cannot be taken apart, and UpstreamRejected if the provider refuses
         a request."""
         requests = [parse_chat(step.body) for step in steps]
-        transcripts = [Transcript([self._messages.read(raw) for raw in one.messages]) for one in requests]
+        transcripts = [Transcript([self._messages.read(raw) for raw in one.unread()]) for one in requests]
         scopes = [self._prompts.prompt(step.body).scope for step in steps]
         table = SessionTable()
         of = zip(requests, transcripts, steps, strict=True)
@@ -131,10 +130,8 @@ class ShotReader:
             numbers.setdefault((id(session.cohort), scope), len(numbers))
             for session, scope in zip(sessions, scopes, strict=True)
         ]
-        views = [
-            recognise_request(request, each, session.is_movable)
-            for request, each, session in zip(requests, transcripts, sessions, strict=True)
-        ]
+        both = zip(transcripts, sessions, strict=True)
+        views = [recognise_request(each, session.is_movable) for each, session in both]
         present = [{item.digest for item in view.items()} for view in views]
         shots = []
         for index, (step, request, view) in enumerate(zip(steps, requests, views, strict=True)):
@@ -157,17 +154,17 @@ class ShotReader:
             )
         return shots
 
-    def _session(self, table: SessionTable, request: ChatRequest, transcript: Transcript, step: Step) -> Session:
+    def _session(self, table: SessionTable, request: ParsedBody, transcript: Transcript, step: Step) -> Session:
         """The request's session as the planner finds it, with everything that it will have shown by its end."""
         tools = self._tools.read(request.members.get("tools"))
         key = tools[0].digest if tools else b""
         session = table.find(table.place("search", request.model, "", transcript, key))
         session.notice(transcript)
-        recognised = recognise_request(request, transcript, session.is_movable)
+        recognised = recognise_request(transcript, session.is_movable)
         commit_reading(session, read_request(session, recognised, key, step.at), step.at)
         return session
 
-    def _materials(self, request: ChatRequest, view: RecognisedRequest) -> tuple[RequestElements, ...]:
+    def _materials(self, request: ParsedBody, view: RecognisedRequest) -> tuple[RequestElements, ...]:
         tools, has_spans = self._tools.read(request.members.get("tools")), self._profile.stores_prefixes
         own = request_elements(view, tools, self._counter, has_spans=has_spans)
         moved = moved_elements(view, own, self._counter)

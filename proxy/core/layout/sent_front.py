@@ -17,7 +17,6 @@ from proxy.core.request.message import Message
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.request.transcript import Transcript
 from proxy.core.request.view import recognise_request
-from proxy.core.wire.json_body import ChatRequest
 
 _SEED = PrefixSettings(b"", b"")
 _MOVED = frozenset({ElementKind.WHOLE, ElementKind.PART, ElementKind.LAST_PART, ElementKind.TAG})
@@ -29,7 +28,6 @@ def digests_on_wire(layout: Layout) -> tuple[bytes, ...]:
 
 
 def laid_out_again(
-    request: ChatRequest,
     messages: Sequence[Message],
     tools: Iterable[Element],
     digests: Sequence[bytes],
@@ -37,7 +35,7 @@ def laid_out_again(
 ) -> tuple[Element, ...] | None:
     """The elements with these ``digests``, made from the ``messages`` and from one of the ``tools``; None if they
     cannot be made. For each message, every form that a layout may have given it is tried."""
-    recognised = recognise_request(request, Transcript(messages), lambda *_: True, has_moved=True)
+    recognised = recognise_request(Transcript(messages), lambda *_: True, has_moved=True)
     elements = request_elements(recognised, (), counter)
     natural = Layout(_SEED, elements.natural)
     moved, split = moved_elements(recognised, elements, counter), split_layout(recognised, natural, counter)

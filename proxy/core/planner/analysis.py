@@ -15,6 +15,7 @@ from proxy.core.request.view import RecognisedRequest
 from proxy.core.sessions.observation import RequestObservation
 from proxy.core.sessions.session import Session
 from proxy.core.value import dataclass, field
+from proxy.core.wire.json_body import Members
 
 UNMARKED = "unmarked"
 """The segment behind the last marker."""
@@ -27,11 +28,11 @@ class PlanAnalysis:
     """One request as the planner saw it at the time ``at``, and the candidate that it chose. ``pricing`` is what the
     candidates were judged by. ``explain`` shows the analysis.
 
-    ``route`` has the cache profile, corrected by what the provider's reports have shown. ``steady_tools`` are the tools
-    as this client first sent them, if they are sent in that form. ``turns_before`` are the turns of the session's
-    newest request when this request was planned. ``came`` are the messages as they came and the digest of the tools as
-    they came. ``key`` is the routing key that is added to the request. ``natural`` is the client's order as it was
-    judged, if that was needed.
+    ``route`` has the cache profile, corrected by what the provider's reports have shown. ``members`` are those of the
+    client's body. ``steady_tools`` are the tools as this client first sent them, if they are sent in that form.
+    ``turns_before`` are the turns of the session's newest request when this request was planned. ``came`` are the
+    messages as they came and the digest of the tools as they came. ``key`` is the routing key that is added to the
+    request. ``natural`` is the client's order as it was judged, if that was needed.
     """
 
     session: Session
@@ -43,6 +44,7 @@ class PlanAnalysis:
     choice: Choice
     pricing: Pricing
     route: Route
+    members: Members
     at: float
     turns_before: tuple[bytes, ...]
     came: tuple[Transcript, bytes]

@@ -13,7 +13,6 @@ from proxy.core.providers.affinity_key import NO_BOUNDARIES
 from proxy.core.reasons import Reason
 from proxy.core.request.body_changes import BodyChanges
 from proxy.core.request.message import Message
-from proxy.core.wire.edits import transport_edits
 
 _CHANGES_NOTHING = frozenset(
     {
@@ -24,8 +23,8 @@ _CHANGES_NOTHING = frozenset(
 
 def planned_changes(incoming: IncomingChat, analysis: PlanAnalysis) -> BodyChanges:
     """The changes for the plan's order, markers, tools and routing key."""
-    request, route, mode, choice = incoming.request, analysis.route, incoming.mode, analysis.choice
-    changes = dict(transport_edits(request, route.model))
+    parsed, route, mode, choice = incoming.parsed, analysis.route, incoming.mode, analysis.choice
+    changes = dict(parsed.edits(route.model))
     if analysis.key.member is not None:
         name, key = analysis.key.member
         changes[name] = orjson.dumps(key)
@@ -43,14 +42,14 @@ def planned_changes(incoming: IncomingChat, analysis: PlanAnalysis) -> BodyChang
     marks = {p: life for p, life in choice.marks.items() if not keep or choice.layout.parts[p].own_mark is None}
     if analysis.elements.tools:
         last = len(analysis.elements.tools[0].parts) - 1
-        raw_tools = analysis.steady_tools or bytes(request.members["tools"])
+        raw_tools = analysis.steady_tools or bytes(parsed.members["tools"])
         changes["tools"] = render_tools(raw_tools, marks.get(last), dialect, keep_own=keep)
-    if choice.layout is analysis.own.natural and request.span is not None and not incoming.front:
+    if choice.layout is analysis.own.natural and parsed.span is not None and not incoming.front:
         marked = incoming.transcript.marked
         rewritten = patches(choice.layout, messages, marks, dialect, marked, keep_own=keep)
-        return BodyChanges(incoming.parsed, changes, {**_inlaid(incoming, messages), **rewritten})
+        return BodyChanges(parsed, changes, {**_inlaid(incoming, messages), **rewritten})
     written = render_messages(choice.layout, messages, marks, dialect, keep_own=keep)
-    return BodyChanges(incoming.parsed, changes, messages=written)
+    return BodyChanges(parsed, changes, messages=written)
 
 
 def written_reason(reason: str, mode: Mode, *, has_foreign_marks: bool) -> str:

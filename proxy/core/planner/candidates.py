@@ -201,7 +201,7 @@ def pricing_of(
         regret_budget=caches.regret_budget(own_now, policy, returns),
         forecast=expected,
         now=incoming.now,
-        slots=slots_of(incoming.request.members, profile),
+        slots=slots_of(incoming.parsed.members, profile),
         long_until=max((ends[p] for p, life in own.marks.items() if life == "1h"), default=0),
         outlook=paused,
     )

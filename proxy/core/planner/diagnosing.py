@@ -89,7 +89,7 @@ class Diagnosing:
 def _parameters(analysis: PlanAnalysis) -> dict[str, bytes]:
     breaking = analysis.profile.breaking
     names = (*breaking.before_tools, *breaking.before_system, *breaking.before_messages)
-    members = given_members(analysis.recognised.request.members, names)
+    members = given_members(analysis.members, names)
     return {name: digest(raw) for name, raw in members.items()}
 
 

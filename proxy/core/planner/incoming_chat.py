@@ -16,7 +16,7 @@ from proxy.core.request.route import Route
 from proxy.core.request.transcript import Transcript
 from proxy.core.sessions.session import SessionKeys
 from proxy.core.value import dataclass, field
-from proxy.core.wire.json_body import ChatRequest
+from proxy.core.wire.json_body import Members
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,6 @@ class IncomingChat:
     bound: BodyChanges | None = None
     place: SessionKeys | None = None
 
-    @property
-    def request(self) -> ChatRequest:
-        return self.parsed.chat()
-
 
 @dataclass(frozen=True, slots=True)
 class OwnRequest:
@@ -84,18 +80,18 @@ class OwnRequest:
 def own_request(incoming: IncomingChat, natural: Layout, arrived: Layout, cache: Cache) -> OwnRequest:
     """Find the client's markers, and price the request on ``cache``, the shadow cache of the client's own requests."""
     profile = incoming.route.profile
-    count, has_foreign = written_marks(incoming.request, incoming.transcript, profile.dialect)
+    count, has_foreign = written_marks(incoming.parsed.members, incoming.transcript, profile.dialect)
     is_honoured = count > 0 and not has_foreign and profile.family is Family.MARKER
     marks = honoured(natural, profile) if is_honoured else {}
     prompt = arrived.prompt(marks)
     return OwnRequest(natural, arrived, marks, count, has_foreign, prompt, cache.bill(prompt, incoming.now))
 
 
-def written_marks(request: ChatRequest, transcript: Transcript, dialect: Dialect) -> tuple[int, bool]:
+def written_marks(members: Members, transcript: Transcript, dialect: Dialect) -> tuple[int, bool]:
     """The number of markers that the client wrote, honoured or not, and whether some are in a dialect that this
     provider refuses. Text within a JSON string is not counted, because the quotes of the key would be escaped there."""
     raw = [transcript.messages[index].raw for index in transcript.marked]
-    if "tools" in request.members:
-        raw.append(bytes(request.members["tools"]))
+    if "tools" in members:
+        raw.append(bytes(members["tools"]))
     counts = {key: sum(text.count(b'"%s"' % key.encode()) for text in raw) for key in MARK_KEYS}
     return sum(counts.values()), any(count > 0 and key != dialect.key for key, count in counts.items())

@@ -49,7 +49,6 @@ from proxy.core.sessions.sharing import StateLookup, costs_name, snapshot
 from proxy.core.shadow.deviations import ProviderObservations
 from proxy.core.shadow.shadow_caches import ShadowCaches, cost_of
 from proxy.core.stability.edit_signals import FileWords
-from proxy.core.wire.edits import original_body, transport_edits
 from proxy.core.wire.json_body import Unreadable
 
 _MAX_CACHES = 1024
@@ -106,10 +105,10 @@ class TierPlanner:
         """Read a chat request. Returns a plan at once if nothing is left to decide. Raises InvalidRequest if the body
         is no chat request."""
         try:
-            request = parsed.chat()
+            parsed.chat()
         except Unreadable as error:
             return as_it_came(parsed.body, mode, error)
-        original = original_body(request, route.model)
+        original = parsed.edited(parsed.edits(route.model))
         if mode is Mode.PASSTHROUGH and not may_be_signed(parsed.body):
             flat = _flat(original, route)
             return Plan(flat, flat, mode, Reason.PASSTHROUGH_MODE)
@@ -127,7 +126,7 @@ class TierPlanner:
         are in the request whatever is planned: layouts differ, but the words never do."""
         route, transcript = incoming.route, incoming.transcript
         turns, profile = user_turns(incoming.account, transcript, route.moving), priced(route.profile)
-        head = head_digest(transcript, incoming.request.members.get("tools"))
+        head = head_digest(transcript, incoming.parsed.members.get("tools"))
         behind = partial(tokens_from, transcript, turns, route.moving, caches_output=profile.caches_output)
         prices = TextPrices(profile.read, profile.write)
         signed = transcript.signed[-1] if transcript.signed else -1
@@ -144,7 +143,7 @@ class TierPlanner:
 
     def _inlaid(self, incoming: IncomingChat, inlaid: Transcript) -> IncomingChat:
         """The request whose original contains the operator's texts, as they are in ``inlaid``."""
-        edits = transport_edits(incoming.request, incoming.route.model)
+        edits = incoming.parsed.edits(incoming.route.model)
         return replace(incoming, original=changes_as_read(incoming, inlaid.messages, edits).body())
 
     def state_lookup(self, incoming: IncomingChat) -> StateLookup:
@@ -249,7 +248,7 @@ class TierPlanner:
 
     def _bound(self, incoming: IncomingChat) -> IncomingChat:
         """The request with everything in front of its signed thinking in the form in which it was sent before."""
-        transcript, route, request = incoming.transcript, incoming.route, incoming.request
+        transcript, route, parsed = incoming.transcript, incoming.route, incoming.parsed
         if not transcript.signed:
             return incoming
         tools = self._own_tools(incoming)
@@ -259,15 +258,15 @@ class TierPlanner:
             return incoming
         steady = self._steady_tools(replace(incoming, mode=Mode.TIER, still=0), tools)
         if form.tools and tools:
-            steady = in_order(bytes(request.members["tools"]), tools[0], form.tools) or steady
+            steady = in_order(bytes(parsed.members["tools"]), tools[0], form.tools) or steady
         tools = (*tools, *self.reader.read_tools(steady))
         messages = self.reader.inlaid(seen_volatile(transcript, form.regions), route).messages
-        front = laid_out_again(request, messages[: form.count], tools, form.elements, self.reader.counter)
+        front = laid_out_again(messages[: form.count], tools, form.elements, self.reader.counter)
         if front is None:
             return incoming
         steady = steady if steady is not None and front[0] is tools[-1] else None
         incoming = replace(incoming, laid_out=form.count, front=front, tools=steady)
-        changes = {**transport_edits(request, route.model), **({"tools": steady} if steady is not None else {})}
+        changes = {**parsed.edits(route.model), **({"tools": steady} if steady is not None else {})}
         bound = changes_as_read(incoming, messages, changes)
         return replace(incoming, original=bound.body(), bound=bound)
 
@@ -277,7 +276,7 @@ class TierPlanner:
         request is left unchanged: the text in front of a marker may be stored as it is, and behind the last marker
         there is mostly nothing to move."""
         original, mode, route = incoming.original, incoming.mode, incoming.route
-        is_marked = written_marks(incoming.request, incoming.transcript, route.profile.dialect)[0] > 0
+        is_marked = written_marks(incoming.parsed.members, incoming.transcript, route.profile.dialect)[0] > 0
         if mode < Mode.TIER or is_marked:
             reason = Reason.MARKS_WITHOUT_PROFILE if is_marked else Reason.NO_PROFILE
             return Plan(original, original, mode, reason)
@@ -355,7 +354,7 @@ class TierPlanner:
         tools_key = _key_of(tools)
         session, transcript = self._session_of(incoming, tools_key)
         front, still = incoming.front, incoming.still
-        recognised = recognise_request(incoming.request, transcript, session.is_movable, route.moving, still)
+        recognised = recognise_request(transcript, session.is_movable, route.moving, still)
         observation = read_request(session, recognised, tools_key, now)
         has_spans, hoists = profile.stores_prefixes, profile.hoists_system
         elements = request_elements(recognised, tools, self.reader.counter, has_spans=has_spans, hoists_system=hoists)
@@ -380,6 +379,7 @@ class TierPlanner:
             choice=choice,
             pricing=pricing,
             route=route,
+            members=incoming.parsed.members,
             at=now,
             turns_before=session.turns,
             steady_tools=steady,
@@ -388,13 +388,13 @@ class TierPlanner:
         )
 
     def _own_tools(self, incoming: IncomingChat) -> tuple[Element, ...]:
-        return self.reader.read_tools(incoming.request.members.get("tools"))
+        return self.reader.read_tools(incoming.parsed.members.get("tools"))
 
     def _steady_tools(self, incoming: IncomingChat, tools: tuple[Element, ...]) -> bytes | None:
         """The tools as this client first sent them, if these are the same tools in another order or form."""
         if not tools or not self._options.steady_tools or incoming.mode is Mode.MARK or incoming.still:
             return incoming.tools
-        return self._tool_orders.steady(incoming.account, tools[0].digest, bytes(incoming.request.members["tools"]))
+        return self._tool_orders.steady(incoming.account, tools[0].digest, bytes(incoming.parsed.members["tools"]))
 
     def _session_of(self, incoming: IncomingChat, tools_key: bytes) -> tuple[Session, Transcript]:
         """The session of a request, and the messages as the session reads them: the volatile lines that it knows are
@@ -417,7 +417,7 @@ class TierPlanner:
     def _natural_layout(self, incoming: IncomingChat, session: Session, elements: RequestElements) -> Layout:
         """The client's order. Positions that the session's previous request had, too, are taken over from it."""
         has_media = incoming.transcript.has_media
-        seed = seed_of(incoming.request.members, incoming.route.profile, incoming.account, has_media=has_media)
+        seed = seed_of(incoming.parsed.members, incoming.route.profile, incoming.account, has_media=has_media)
         natural = Layout(seed, elements.natural, self._natural.get(session.id))
         self._natural.put(session.id, natural)
         return natural
@@ -444,7 +444,7 @@ class TierPlanner:
             moved_elements(recognised, elements, self.reader.counter) if may_order else None,
             session,
             self._split(recognised, natural, pricing.forecast, mode),
-            may_tell_explicit(route.profile, incoming.request.members, route.server),
+            may_tell_explicit(route.profile, incoming.parsed.members, route.server),
         )
         judged = pricing.read(natural, is_natural=True)
         return choose(inputs, judged, pricing, may_order=may_order, policy=self._policy), judged
@@ -476,7 +476,7 @@ class TierPlanner:
         """The key that keeps this conversation, or all conversations that begin like it, together at the provider."""
         route, routing = incoming.route, incoming.route.profile.routing
         is_wanted = self._options.routing_keys and observations.takes_keys
-        members, is_hinted = incoming.request.members, bool(route.hint)
+        members, is_hinted = incoming.parsed.members, bool(route.hint)
         if not is_wanted or not may_add(route.profile, members, route.server, is_hinted=is_hinted):
             return RoutingKey()
         by_prefix = routing is not None and routing.by_prefix

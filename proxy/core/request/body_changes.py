@@ -28,12 +28,12 @@ class BodyChanges:
 
     def body(self) -> bytes:
         """The body with these changes. Everything else stays as the client sent it."""
-        request, messages = self.parsed.chat(), self.messages
-        if messages is None and (not self.changed or request.span is not None):
-            return request.edited(self.members, self._patches())
+        parsed, messages = self.parsed, self.messages
+        if messages is None and (not self.changed or parsed.span is not None):
+            return parsed.edited(self.members, self._patches())
         if messages is None:
             messages = [self.changed.get(index, message.raw) for index, message in enumerate(self.came)]
-        return request.edited({**self.members, "messages": b"[" + b",".join(messages) + b"]"})
+        return parsed.edited({**self.members, "messages": b"[" + b",".join(messages) + b"]"})
 
     def _patches(self) -> list[Patch]:
         """The changed messages, each with its start and end in the client's body."""

@@ -1,21 +1,23 @@
 """A parsed request body: its members and, for a chat, its messages."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Raw
 
 from proxy.core.request.message import Message
 from proxy.core.request.transcript import Transcript
+from proxy.core.wire.edits import transport_edits
 from proxy.core.wire.json_body import (
     MOST_ELEMENTS,
-    ChatRequest,
     Members,
+    Patch,
     Span,
     TooMany,
     Unreadable,
     elements,
     parse_members,
+    splice,
     value,
     value_spans,
 )
@@ -37,10 +39,13 @@ class Continuation(NamedTuple):
 class ParsedBody:
     """One body. The members are parsed at once. Each further step is done only once, when its result is first needed.
 
-    ``span`` is the place of the array of messages in the body, as far as it is known.
+    ``span`` is the place of the array of messages in the body, as far as it is known. ``model`` and ``lacks_usage`` are
+    known after ``chat``.
     """
 
-    __slots__ = ("_added", "_chat", "_continues", "_failure", "_starts", "_transcript", "body", "members", "span")
+    __slots__ = (
+        "_added", "_continues", "_failure", "_starts", "_transcript", "body", "lacks_usage", "members", "model", "span",
+    )  # fmt: skip
 
     def __init__(
         self, body: bytes, members: Members, span: Span | None = None, continues: Continuation | None = None
@@ -51,7 +56,9 @@ class ParsedBody:
         self._continues = continues
         self._added: Sequence[Raw] | None = continues.added if continues is not None else None
         self._starts: Sequence[int] = continues.starts if continues is not None else ()
-        self._chat: ChatRequest | None = None
+        self.model = ""
+        self.lacks_usage = False
+        """The client streams and does not ask for usage, so that the proxy asks for it."""
         self._transcript: Transcript | None = None
         self._failure: Unreadable | None = None
 
@@ -72,16 +79,16 @@ class ParsedBody:
             self.span = self.span or found.get("messages")
         return found
 
-    def chat(self) -> ChatRequest:
-        """The body as a chat request. Raises InvalidRequest if it is no chat request, and Unreadable if the proxy
-        cannot read it, or could not read it ahead."""
+    def chat(self) -> "ParsedBody":
+        """This body, which is a chat request. Raises InvalidRequest if it is none, and Unreadable if the proxy cannot
+        read it, or could not read it ahead."""
         if self._failure is not None:
             raise self._failure
-        if self._chat is None:
-            self._chat = self._as_chat()
-        return self._chat
+        if not self.model:
+            self._read_head()
+        return self
 
-    def _as_chat(self) -> ChatRequest:
+    def _read_head(self) -> None:
         members = self.members
         if "messages" not in members:
             raise InvalidRequest("the request has no 'messages'", param="messages", code="missing_messages")
@@ -97,15 +104,19 @@ class ParsedBody:
         options = value(members.get("stream_options", _NULL))
         if self.span is None:
             self.spans()
-        return ChatRequest(
-            body=self.body,
-            members=members,
-            messages=tuple(self._added),
-            model=model,
-            stream=value(members.get("stream", _NULL)) is True,
-            wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
-            span=self.span,
-        )
+        wants_usage = isinstance(options, dict) and options.get("include_usage") is True
+        self.lacks_usage = not wants_usage and value(members.get("stream", _NULL)) is True
+        self.model = model
+
+    def edits(self, model: str) -> Mapping[str, bytes | None]:
+        """The edits that every mode makes in a chat request (``proxy.core.wire.edits``). ``model`` is the model's name
+        at the upstream."""
+        return transport_edits(self.members, self.model, model, asks_usage=self.lacks_usage)
+
+    def edited(self, changes: Mapping[str, bytes | None], within: Sequence[Patch] = ()) -> bytes:
+        """The body with top-level members replaced, removed (None) or added, and with patches ``within`` its messages,
+        in their order."""
+        return splice(self.body, self.members, changes, self.span, () if "messages" in changes else within)
 
     def unread(self) -> Sequence[Raw]:
         """The messages that no earlier request had. Raises Unreadable if the messages are no array."""
@@ -163,7 +174,7 @@ def parse_body(body: bytes) -> ParsedBody:
     return ParsedBody(body, parse_members(body))
 
 
-def parse_chat(body: bytes) -> ChatRequest:
-    """The body as a chat request. Raises InvalidRequest if it is no chat request, and Unreadable if only the proxy
-    cannot read it."""
+def parse_chat(body: bytes) -> ParsedBody:
+    """A body that is a chat request. Raises InvalidRequest if it is none, and Unreadable if only the proxy cannot read
+    it."""
     return parse_body(body).chat()

@@ -10,8 +10,8 @@ from msgspec import Raw
 from proxy.core.request.demand import MEMBERS
 from proxy.core.request.parsed_body import ParsedBody, parse_body
 from proxy.core.value import dataclass
-from proxy.core.wire.edits import original_body, usage_asked
-from proxy.core.wire.json_body import ChatRequest, Members, Unreadable, peek, splice, value
+from proxy.core.wire.edits import transport_edits, usage_asked
+from proxy.core.wire.json_body import Members, Unreadable, peek, splice, value
 from proxy.core.wire.scan import replaced
 from proxy.errors import InvalidRequest
 
@@ -77,8 +77,8 @@ def untouched(body: bytes, head: RequestFields, model: str, *, asks_usage: bool 
     parsed = head.parsed
     if parsed is None:
         return renamed(body, head, model)
-    request = ChatRequest(body, parsed.members, (), head.model, head.stream, head.wants_usage, parsed.span)
-    return original_body(request, model, asks_usage=asks_usage)
+    edits = transport_edits(parsed.members, head.model, model, asks_usage=asks_usage and head.lacks_usage)
+    return splice(body, parsed.members, edits, parsed.span)
 
 
 def renamed(body: bytes, head: RequestFields, model: str, further: Mapping[str, bytes] | None = None) -> bytes:

@@ -11,7 +11,7 @@ from proxy.core.recognition.pieces import MOVABLE_IN_SYSTEM, ContextPiece, Messa
 from proxy.core.request.message import MARK_KEYS, Message, piece_digest
 from proxy.core.request.transcript import MAX_GENERIC_ACK_CHARS, Transcript
 from proxy.core.value import dataclass, field, replace
-from proxy.core.wire.json_body import ChatRequest, members_of
+from proxy.core.wire.json_body import members_of
 
 NOTHING_MOVES: Mapping[int, float] = MappingProxyType({})
 # The beginning of the key of a piece that has a path.
@@ -55,7 +55,6 @@ class RecognisedRequest:
     (``Route.moving``). The first ``still`` messages never change their places, nor does anything between them.
     """
 
-    request: ChatRequest
     transcript: Transcript
     last_user: int
     groups: tuple[ContextMessage, ...]
@@ -105,7 +104,6 @@ class RecognisedRequest:
 
 
 def recognise_request(
-    request: ChatRequest,
     transcript: Transcript,
     is_movable: Callable[[Recognition, Message], bool],
     moving: Mapping[int, float] = NOTHING_MOVES,
@@ -131,7 +129,7 @@ def recognise_request(
             _undivided(group, messages[group.message]) for group in (found if has_moved else _agreeing(found, messages))
         ]
     system = _system_texts(messages, preamble) if last_user < len(messages) and not still else ()
-    return RecognisedRequest(request, transcript, last_user, _with_distinct_keys(found), system, moving, still)
+    return RecognisedRequest(transcript, last_user, _with_distinct_keys(found), system, moving, still)
 
 
 def _system_texts(messages: Sequence[Message], preamble: int) -> tuple[SystemText, ...]:

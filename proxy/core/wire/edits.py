@@ -5,20 +5,18 @@ from collections.abc import Mapping
 import orjson
 from msgspec import Raw
 
-from proxy.core.wire.json_body import ChatRequest, join_members, members_of, parse_members, splice
+from proxy.core.wire.json_body import Members, join_members, members_of, parse_members, splice
 
 
-def transport_edits(request: ChatRequest, model: str, *, asks_usage: bool = True) -> Mapping[str, bytes | None]:
-    """The top-level members to replace: the model's name at the upstream, the request for usage in streams
-    (``asks_usage``: not every server accepts it), and the proxy's own section."""
+def transport_edits(members: Members, named: str, model: str, *, asks_usage: bool) -> Mapping[str, bytes | None]:
+    """The top-level members to replace: the model's name at the upstream in place of the one that the client has
+    ``named``, the request for usage, if the proxy ``asks_usage``, and the proxy's own section."""
     changes: dict[str, bytes | None] = {}
-    if model and model != request.model:
+    if model and model != named:
         changes["model"] = orjson.dumps(model)
-    if asks_usage and request.stream and not request.wants_usage:
-        options = usage_asked(request.members.get("stream_options"))
-        if options is not None:
-            changes["stream_options"] = options
-    if "stratiform" in request.members:
+    if asks_usage and (options := usage_asked(members.get("stream_options"))) is not None:
+        changes["stream_options"] = options
+    if "stratiform" in members:
         changes["stratiform"] = None
     return changes
 
@@ -36,8 +34,3 @@ def with_options(body: bytes, options: Raw | None) -> bytes:
     """A request that the proxy has edited, with the client's own ``stream_options`` restored. If the client sent none,
     it has none."""
     return splice(body, parse_members(body), {"stream_options": None if options is None else bytes(options)})
-
-
-def original_body(request: ChatRequest, model: str, *, asks_usage: bool = True) -> bytes:
-    """The client's request with only these edits."""
-    return request.edited(transport_edits(request, model, asks_usage=asks_usage))

@@ -14,7 +14,6 @@ import msgspec
 import orjson
 from msgspec import Raw
 
-from proxy.core.value import dataclass
 from proxy.core.wire.scan import counted
 from proxy.core.wire.surrogates import PIECE_BYTES, loads, mended, same_shape, string_text
 from proxy.errors import InvalidRequest
@@ -48,26 +47,6 @@ class TooMany(Unreadable):
 
 Patch = tuple[int, int, bytes]
 """The start and the end of the bytes to replace, and their replacement."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
-    """A chat request, cut but not parsed. ``body`` is the client's own body. ``span`` is the place of the messages
-    array in it, if it is known. ``messages`` are those that were not read before (all of them, if nothing of an earlier
-    request was taken over)."""
-
-    body: bytes
-    members: Members
-    messages: Sequence[Raw]
-    model: str
-    stream: bool
-    wants_usage: bool
-    span: Span | None = None
-
-    def edited(self, changes: Mapping[str, bytes | None], within: Sequence[Patch] = ()) -> bytes:
-        """The body with top-level members replaced, removed (None) or added, and with patches ``within`` its messages,
-        in their order."""
-        return splice(self.body, self.members, changes, self.span, () if "messages" in changes else within)
 
 
 def parse_members(body: bytes) -> Members:

@@ -13,10 +13,10 @@ from proxy.core.layout.relocation import moved_elements
 from proxy.core.layout.render import mark_json, render_messages, render_tools
 from proxy.core.providers import Dialect
 from proxy.core.request.message import MessageReader
-from proxy.core.request.parsed_body import parse_chat
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.request.transcript import Transcript
 from proxy.core.request.view import RecognisedRequest, recognise_request
+from proxy.core.wire.json_body import elements as array_of
 from tests.fidelity.chats import EDITABLE_OPENING, File
 from tests.talk import (
     MARK,
@@ -42,9 +42,8 @@ SHORT = b'{"type":"ephemeral"}'
 
 def recognised(messages: bytes | Sequence[Body]) -> RecognisedRequest:
     raw = messages if isinstance(messages, bytes) else json.dumps(list(messages)).encode()
-    request = parse_chat(b'{"model":"m","messages":' + raw + b"}")
     reader = MessageReader(COUNTER, RECOGNISERS)
-    return recognise_request(request, Transcript([reader.read(r) for r in request.messages]), lambda *_: True)
+    return recognise_request(Transcript([reader.read(r) for r in array_of(raw)]), lambda *_: True)
 
 
 def natural(

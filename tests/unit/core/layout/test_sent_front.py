@@ -23,9 +23,9 @@ def test_every_form_is_found_again() -> None:
     for some in (elements, moved):
         layout = Layout(SEED, behind_prefix(some, (), lambda item: len(item.key)))
         digests = digests_on_wire(layout)
-        front = laid_out_again(view.request, view.messages, (), digests, COUNTER)
+        front = laid_out_again(view.messages, (), digests, COUNTER)
         assert front == tuple(layout.elements[i] for i in wire_order(layout.elements))
-        assert laid_out_again(view.request, view.messages, (), [b"unknown"], COUNTER) is None
+        assert laid_out_again(view.messages, (), [b"unknown"], COUNTER) is None
 
 
 def test_what_follows_stands_behind_it() -> None:

@@ -4,7 +4,6 @@ from itertools import pairwise
 import pytest
 
 from proxy.core.request.message import Message
-from proxy.core.request.parsed_body import parse_chat
 from proxy.core.request.transcript import Transcript, turn_digest
 from proxy.core.request.view import RecognisedRequest, recognise_request
 from proxy.core.sessions.observation import RequestObservation, commit_preamble, commit_reading, read_request
@@ -37,9 +36,7 @@ class Clients:
         session = self.find(*messages, scope=scope, model=model, hint=hint, tools=tools)
         known = Transcript(read(messages))
         session.notice(known)
-        recognised: RecognisedRequest = recognise_request(
-            parse_chat(b'{"model":"m","messages":[{"role":"user"}]}'), known, session.is_movable
-        )
+        recognised: RecognisedRequest = recognise_request(known, session.is_movable)
         observation = read_request(session, recognised, tools, self.now)
         self.now += 10
         commit_reading(session, observation, self.now)
