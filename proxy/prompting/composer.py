@@ -23,9 +23,8 @@ from proxy.core.prompts.form import checked_persona, read_wish
 from proxy.core.prompts.prompt import Prompt, PromptFailure
 from proxy.core.prompts.steadiness import VOLATILE_SHARE, Seen, Steadiness
 from proxy.core.prompts.terms import ClientWish, OnFailure, PromptTerms
-from proxy.core.request.insets import takes_inset
+from proxy.core.request.insets import check_spelling, takes_inset, with_system
 from proxy.core.request.parsed_body import ParsedBody
-from proxy.core.request.system_text import check_spelling, with_system
 from proxy.core.window.form import read_parts
 from proxy.core.window.profile import CapabilityProfile
 from proxy.core.wire.json_body import Unreadable

@@ -1,10 +1,11 @@
 """Compares two prompts: where they first differ, how, and which pieces they have in common behind that place."""
 
-from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, PromptPiece, PromptRecord, spread
+from proxy.core.recognition.line_diff import in_order
 from proxy.core.value import dataclass, replace
 
 # The pieces that both have behind the first difference must be at least this share of what either has there. Otherwise
@@ -140,29 +141,17 @@ def _by_line(piece: PromptPiece) -> list[PromptPiece]:
 def _pairs(before: Sequence[PromptPiece], after: Sequence[PromptPiece]) -> list[tuple[int, int]]:
     """The longest list of pieces that both have in the same order, as pairs of indexes. Of equal pieces, the first one
     matches the first one, and so on. The time is n log n."""
-    places: dict[tuple[bytes, int], int] = {}
-    seen: dict[bytes, int] = {}
-    for index, piece in enumerate(before):
-        count = seen.get(piece.digest, 0)
-        places[piece.digest, count], seen[piece.digest] = index, count + 1
-    seen.clear()
-    tails: list[int] = []
-    ends: list[tuple[int, int]] = []
-    links: dict[tuple[int, int], tuple[int, int] | None] = {}
-    for index, piece in enumerate(after):
-        count = seen.get(piece.digest, 0)
-        place, seen[piece.digest] = places.get((piece.digest, count)), count + 1
-        if place is None:
-            continue
-        at = bisect_left(tails, place)
-        links[place, index] = ends[at - 1] if at else None
-        tails[at : at + 1], ends[at : at + 1] = [place], [(place, index)]
-    found: list[tuple[int, int]] = []
-    last = ends[-1] if ends else None
-    while last is not None:
-        found.append(last)
-        last = links[last]
-    return found[::-1]
+    places = {name: index for index, name in enumerate(_numbered(before))}
+    both = ((index, places[name]) for index, name in enumerate(_numbered(after)) if name in places)
+    return [(place, index) for index, place in in_order(both)]
+
+
+def _numbered(pieces: Sequence[PromptPiece]) -> Iterator[tuple[bytes, int]]:
+    """The digest of each piece, with the number of equal pieces in front of it."""
+    seen: Counter[bytes] = Counter()
+    for piece in pieces:
+        yield piece.digest, seen[piece.digest]
+        seen[piece.digest] += 1
 
 
 def _is_continued(

@@ -6,10 +6,13 @@ are compared again in the same way, so the time grows with the number of lines a
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 # The greatest number of such rounds. Ranges that are still unmatched then differ as a whole.
 _MOST_ROUNDS = 4
+
+_Chain = tuple[tuple[int, int], "_Chain | None"]
+"""A pair, and the chain of the pairs in front of it."""
 
 Difference = tuple[int, int, int, int]
 """A range of lines of the earlier version (start and end), and the range in its place in the later version."""
@@ -41,17 +44,19 @@ def _anchors(before: Sequence[int], after: Sequence[int]) -> list[tuple[int, int
     """The longest list of lines that occur once in each version and have the same order in both."""
     counts, others = Counter(before), Counter(after)
     places = {line: index for index, line in enumerate(after) if others[line] == 1}
-    pairs = [(index, places[line]) for index, line in enumerate(before) if counts[line] == 1 and line in places]
+    return in_order((index, places[line]) for index, line in enumerate(before) if counts[line] == 1 and line in places)
+
+
+def in_order(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The most of these pairs whose second numbers ascend. The second numbers differ. The time is n log n."""
     tails: list[int] = []
-    ends: list[int] = []
-    previous: list[int] = []
-    for number, (_, place) in enumerate(pairs):
-        at = bisect_left(tails, place)
-        previous.append(ends[at - 1] if at else -1)
-        tails[at : at + 1], ends[at : at + 1] = [place], [number]
-    chain: list[tuple[int, int]] = []
-    number = ends[-1] if ends else -1
-    while number >= 0:
-        chain.append(pairs[number])
-        number = previous[number]
-    return chain[::-1]
+    ends: list[_Chain] = []
+    for pair in pairs:
+        at = bisect_left(tails, pair[1])
+        tails[at : at + 1], ends[at : at + 1] = [pair[1]], [(pair, ends[at - 1] if at else None)]
+    found: list[tuple[int, int]] = []
+    chain = ends[-1] if ends else None
+    while chain is not None:
+        pair, chain = chain
+        found.append(pair)
+    return found[::-1]

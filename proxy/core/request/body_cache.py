@@ -116,7 +116,7 @@ class BodyCache:
         messages, span, body = transcript.messages, parsed.span, parsed.body
         if not messages or span is None:
             return
-        starts = parsed.starts(messages)
+        starts = parsed.starts([message.raw for message in messages])
         first = messages[0].raw
         opening_key = _key(body, span[0])
         opening = self._openings.get(opening_key)

@@ -39,5 +39,6 @@ class BodyChanges:
         """The changed messages, each with its start and end in the client's body."""
         if not self.changed:
             return []
-        starts, came = self.parsed.starts(self.came), self.came
-        return [(starts[i], starts[i] + len(came[i].raw), new) for i, new in sorted(self.changed.items())]
+        raws = [message.raw for message in self.came]
+        starts = self.parsed.starts(raws)
+        return [(starts[i], starts[i] + len(raws[i]), new) for i, new in sorted(self.changed.items())]

@@ -1,31 +1,78 @@
-"""Writes the operator's texts around the client's own text of user messages."""
+"""Writes the operator's texts into a chat request: in front of its system text, and around the client's own text in
+user messages.
 
-from collections.abc import Mapping, Sequence
+Some servers read ``Messages`` as ``messages``, and ``Content`` as ``content``. Such a member would replace the member
+into which the operator's text was put.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Raw
 
 from proxy.core.prompts.composition import Inset
-from proxy.core.request.message import answered_calls
-from proxy.core.request.parsed_body import ParsedBody
-from proxy.core.request.system_text import is_plainly_spelt
+from proxy.core.request.message import SYSTEM_ROLES, answered_calls
+from proxy.core.request.parsed_body import ParsedBody, parse_body
 from proxy.core.wire.json_body import (
     Members,
-    Patch,
-    Span,
     Unreadable,
+    behind_space,
     elements,
     join_members,
     members_of,
-    parse_members,
-    splice,
     text_value,
     value,
-    value_spans,
 )
+from proxy.core.wire.scan import folded
 from proxy.core.wire.surrogates import text_json
+from proxy.errors import InvalidRequest
 
 _JOINT = "\n\n"
 _NOTHING_EARLIER: Mapping[int, Inset] = {}
+_MEANT = frozenset({"messages", "role", "content"})
+
+
+def is_plainly_spelt(names: Iterable[str]) -> bool:
+    """Whether none of the names is another spelling of a name that is edited here."""
+    return all(name in _MEANT or folded(name) not in _MEANT for name in names)
+
+
+def check_spelling(parsed: ParsedBody) -> None:
+    """Raises InvalidRequest for a request whose messages some servers would find under another name."""
+    if not is_plainly_spelt(parsed.members):
+        message = "write 'messages' exactly so: servers differ in what they make of it in another form"
+        raise InvalidRequest(message, param="messages", code="invalid_value")
+
+
+def with_system(parsed: ParsedBody, text: str) -> bytes:
+    """The request with ``text`` in front of the text of its first message, if that is a system or developer message;
+    otherwise with a new system message in front. All other bytes stay as they came. Raises Unreadable if the messages
+    are no array of objects."""
+    spans = parsed.spans()
+    if spans is None or bytes(memoryview(parsed.members.get("messages", b""))[:1]) != b"[":
+        raise Unreadable("no array of messages")
+    body, first = parsed.body, next(iter(parsed.raws()), None)
+    position = behind_space(body, spans["messages"][0] + 1)
+    if first is None:
+        return parsed.edited({"messages": b"[" + _message(text) + b"]"})
+    joined = _joined(first, text)
+    if joined is None:
+        return body[:position] + _message(text) + b"," + body[position:]
+    return body[:position] + joined + body[position + len(first) :]
+
+
+def _message(text: str) -> bytes:
+    return b'{"role":"system","content":' + text_json(text) + b"}"
+
+
+def _joined(first: Raw | bytes, text: str) -> bytes | None:
+    """The client's first message with the text in front of its own text; None if it is no system message with a
+    text."""
+    members = members_of(first)
+    role = value(members.get("role", b"null"))
+    if not isinstance(role, str) or role not in SYSTEM_ROLES or not is_plainly_spelt(members):
+        return None
+    is_empty = bytes(members.get("content", b"")) == b'""'
+    return _around(members, text if is_empty else text + _JOINT, "")
 
 
 def with_inset(raw: bytes, inset: Inset) -> bytes:
@@ -34,16 +81,31 @@ def with_inset(raw: bytes, inset: Inset) -> bytes:
     content, or with content that is neither a text nor a list, stays as it is. Raises Unreadable for a message that is
     no object."""
     members = members_of(raw)
-    content = members.get("content")
-    first = bytes(memoryview(content)[:1]) if content is not None else b""
-    if not inset or content is None or first not in (b'"', b"["):
-        return raw
     before = inset.before + _JOINT if inset.before else ""
     after = _JOINT + inset.after if inset.after else ""
-    if first == b'"':
-        return join_members(members, {"content": text_json(f"{before}{text_value(content)}{after}")})
-    parts = [_part(before), *(bytes(part) for part in elements(content)), _part(after)]
-    return join_members(members, {"content": b"[" + b",".join(filter(None, parts)) + b"]"})
+    written = _around(members, before, after) if inset else None
+    return raw if written is None else written
+
+
+def _around(members: Members, before: str, after: str) -> bytes | None:
+    """A message with these texts around its own; None if it has neither a text nor a list."""
+    content = members.get("content", b"")
+    match _first(content):
+        case b'"':
+            return join_members(members, {"content": text_json(f"{before}{text_value(content)}{after}")})
+        case b"[":
+            parts = [_part(before), *map(bytes, elements(content)), _part(after)]
+            return join_members(members, {"content": b"[" + b",".join(filter(None, parts)) + b"]"})
+    return None
+
+
+def _first(content: Raw | bytes) -> bytes:
+    """The first byte of a value. It is not copied whole, because it may be long."""
+    return bytes(memoryview(content)[:1])
+
+
+def _part(text: str) -> bytes:
+    return b'{"type":"text","text":' + text_json(text) + b"}" if text else b""
 
 
 def takes_inset(parsed: ParsedBody) -> bool:
@@ -53,12 +115,7 @@ def takes_inset(parsed: ParsedBody) -> bool:
     if newest is None:
         return False
     members = members_of(newest)
-    content = members.get("content")
-    return content is not None and bytes(memoryview(content)[:1]) in (b'"', b"[") and is_plainly_spelt(members)
-
-
-def _part(text: str) -> bytes:
-    return b'{"type":"text","text":' + text_json(text) + b"}" if text else b""
+    return _first(members.get("content", b"")) in (b'"', b"[") and is_plainly_spelt(members)
 
 
 def placed(asked: Sequence[bool], inset: Inset, earlier: Mapping[int, Inset]) -> Mapping[int, Inset]:
@@ -77,36 +134,22 @@ def inset_body(body: bytes, inset: Inset, earlier: Mapping[int, Inset] = _NOTHIN
     is no JSON object."""
     if not (inset or earlier):
         return body
-    members = parse_members(body)
-    raws = elements(members["messages"]) if "messages" in members else []
-    changed = {
-        i: with_inset(bytes(raws[i]), texts)
-        for i, texts in placed([_is_asked(raw) for raw in raws], inset, earlier).items()
-    }
-    if not changed:
+    parsed = parse_body(body)
+    raws = [bytes(raw) for raw in parsed.raws()] if "messages" in parsed.members else []
+    texts = placed([_is_asked(raw) for raw in raws], inset, earlier)
+    if not texts:
         return body
-    spans = value_spans(body, members)
-    if spans is None:
-        written = b",".join(changed.get(i, bytes(raw)) for i, raw in enumerate(raws))
-        return join_members(members, {"messages": b"[" + written + b"]"})
-    return splice(body, members, {}, spans["messages"], _patches(body, spans["messages"], raws, changed))
+    changed = {index: with_inset(raws[index], text) for index, text in texts.items()}
+    if parsed.spans() is None:
+        return parsed.edited({"messages": b"[" + b",".join([changed.get(i, raw) for i, raw in enumerate(raws)]) + b"]"})
+    starts = parsed.starts(raws)
+    return parsed.edited({}, [(starts[i], starts[i] + len(raws[i]), new) for i, new in changed.items()])
 
 
 def _is_asked(raw: Raw | bytes) -> bool:
     """Whether it is a user's message, and not one into which a client writes the results of calls."""
     try:
-        members: Members = members_of(raw)
+        members = members_of(raw)
         return "role" in members and value(members["role"]) == "user" and not answered_calls(bytes(raw), members)
     except Unreadable:
         return False
-
-
-def _patches(body: bytes, span: Span, raws: Sequence[Raw], changed: Mapping[int, bytes]) -> list[Patch]:
-    found: list[Patch] = []
-    place = span[0] + 1
-    for index, raw in enumerate(raws):
-        start = body.index(bytes(memoryview(raw)[:1]), place)
-        place = start + len(raw)
-        if index in changed:
-            found.append((start, place, changed[index]))
-    return found

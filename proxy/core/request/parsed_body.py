@@ -154,17 +154,16 @@ class ParsedBody:
         except Unreadable as error:
             self._failure = error
 
-    def starts(self, messages: Sequence[Message]) -> Sequence[int]:
-        """The place of each message in the body. The ``span`` must be known, and the ``messages`` must have been
-        read."""
+    def starts(self, raws: Sequence[bytes]) -> Sequence[int]:
+        """The place of each message in the body. The ``span`` must be known, and ``raws`` must be all messages."""
         assert self.span is not None
-        if len(self._starts) < len(messages):
+        if len(self._starts) < len(raws):
             starts = list(self._starts)
-            place = starts[-1] + len(messages[len(starts) - 1].raw) + 1 if starts else self.span[0] + 1
-            for message in messages[len(starts) :]:
-                place = self.body.index(message.raw[:1], place)
+            place = starts[-1] + len(raws[len(starts) - 1]) + 1 if starts else self.span[0] + 1
+            for raw in raws[len(starts) :]:
+                place = self.body.index(raw[:1], place)
                 starts.append(place)
-                place += len(message.raw) + 1
+                place += len(raw) + 1
             self._starts = starts
         return self._starts
 

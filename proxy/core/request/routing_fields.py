@@ -11,8 +11,9 @@ from proxy.core.request.demand import MEMBERS
 from proxy.core.request.parsed_body import ParsedBody, parse_body
 from proxy.core.value import dataclass
 from proxy.core.wire.edits import transport_edits, usage_asked
-from proxy.core.wire.json_body import Members, Unreadable, peek, splice, value
+from proxy.core.wire.json_body import Members, Unreadable, splice, value
 from proxy.core.wire.scan import replaced
+from proxy.core.wire.surrogates import read_or_mended
 from proxy.errors import InvalidRequest
 
 _OWN_NAMES = ("model", "stream", "stream_options", "user")
@@ -131,7 +132,7 @@ def _check_depth(body: bytes) -> None:
 def _slow(body: bytes) -> tuple[Mapping[str, object], Mapping[str, Raw | bytes]]:
     """The same members, read from a body that is not parsed into members. All other members are skipped and not
     decoded."""
-    found = peek(body, _FEW)
+    found = read_or_mended(_FEW.decode, body)
     if found is not None:
         own = {name: _or_nothing(name, getattr(found, name)) for name in _OWN_NAMES}
         return own, {name: getattr(found, name) for name in MEMBERS if getattr(found, name) is not _NULL}

@@ -86,13 +86,6 @@ class Transcript:
         if shared <= base.preamble:
             return 0
         self.preamble = base.preamble
-        if shared == len(base.messages):
-            self.turns, self.elements, self.media_at = base.turns, base.elements, base.media_at
-            self.marked, self.recognised, self.pairs = base.marked, base.recognised, base.pairs
-            self._skips, self._last, self._before = base._skips, base._last, base._before
-            self.notices, self.signed = base.notices, base.signed
-            self._answers = [*base._answers]
-            return shared
         self.turns, self.elements = base.turns[:shared], base.elements[:shared]
         self.media_at = base.media_at if base.media_at < shared else -1
         self.marked = base.marked[: bisect_left(base.marked, shared)]
@@ -100,9 +93,12 @@ class Transcript:
         self.notices = base.notices[: bisect_left(base.notices, shared)]
         self.signed = base.signed[: bisect_left(base.signed, shared)]
         self.pairs = base.pairs[: bisect_left(base.pairs, (shared, b""))]
+        self._answers = base._answers[: len(self.pairs)]
+        if shared == len(base.messages):
+            self._skips, self._last, self._before = base._skips, base._last, base._before
+            return shared
         # The state behind the last user's turn is not kept, so it is computed again from there on.
         behind = self.preamble
-        self._answers = base._answers[: len(self.pairs)]
         if self.pairs:
             behind = self.pairs[-1][0] + 1
             self._last, self._before = self._answers[-1], self.turns[behind - 1]

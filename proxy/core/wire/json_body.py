@@ -8,7 +8,6 @@ replaced.
 import json
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import TypeVar
 
 import msgspec
 import orjson
@@ -283,17 +282,6 @@ class _Top(msgspec.Struct):
 
 
 _TOP = msgspec.json.Decoder(_Top)
-
-T = TypeVar("T")
-
-
-def peek(body: bytes, reader: "msgspec.json.Decoder[T]") -> T | None:
-    """The value that a reader of a few members reads from a body that is not taken apart. None if the reader cannot
-    read it."""
-    try:
-        return reader.decode(mended(body))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def value_spans(body: bytes, members: Members, messages_at: Span | None = None) -> dict[str, Span] | None:

@@ -188,8 +188,6 @@ def folded(name: str) -> str:
 
 _BETWEEN = re.compile(rb'[^"]*+')
 _AS_BACKSLASHES = bytes.maketrans(b",[{ \t\r\n", b"\\" * 7)
-_AT_ONCE = 1_000
-_MANY = re.compile(rb'(?:(?:[^",]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+,){%d}+|' % _AT_ONCE, re.DOTALL)
 
 
 def counted(raw: Raw | bytes, *wanted: bytes) -> int:
@@ -221,25 +219,11 @@ def has_more_commas(raw: bytes, most: int) -> bool:
     if len(raw) <= 2 * most or counted(raw, b",") <= most:  # a value follows each comma
         return False
     at, commas = 0, 0
-    while at < len(raw) and commas <= most:
-        many = _MANY.match(raw, at, at + PIECE_BYTES)
-        assert many is not None
-        if many.end() > at:
-            at, commas = many.end(), commas + _AT_ONCE
-        else:
-            at, commas = _one_by_one(raw, at, commas)
-    return commas > most
-
-
-def _one_by_one(raw: bytes, at: int, commas: int) -> tuple[int, int]:
-    """The place after a piece, or after the string in which the piece ends, and the number of commas up to there."""
-    end = at + PIECE_BYTES
-    while at < min(end, len(raw)):
-        between = _BETWEEN.match(raw, at, end)
+    while 0 <= at < len(raw) and commas <= most:
+        between = _BETWEEN.match(raw, at, at + PIECE_BYTES)
         assert between is not None
         commas += raw.count(b",", at, between.end())
         at = between.end()
         if raw[at : at + 1] == b'"':
-            behind = behind_string(raw, at)
-            at = behind if behind >= 0 else len(raw)
-    return at, commas
+            at = behind_string(raw, at)
+    return commas > most
