@@ -5,7 +5,6 @@ import os
 import ssl
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import certifi
@@ -16,14 +15,14 @@ from proxy.deployments import price_map
 _new_context = ssl.create_default_context
 
 
-def load_price_map(path: Path | None = None, overrides: Mapping[str, Entry] | None = None) -> PriceMap:
+def load_price_map(overrides: Mapping[str, Entry] | None = None) -> PriceMap:
     """Do the same as ``proxy.deployments.price_map.load_price_map``. All price maps share their entries."""
-    return PriceMap(_entries(path), overrides)
+    return PriceMap(_entries(), overrides)
 
 
 @lru_cache
-def _entries(path: Path | None) -> Mapping[str, Entry]:
-    return price_map.load_price_map(path)._entries
+def _entries() -> Mapping[str, Entry]:
+    return price_map.load_price_map()._entries
 
 
 def create_default_context(*given: Any, cafile: str | None = None, **options: Any) -> ssl.SSLContext:

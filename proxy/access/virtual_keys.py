@@ -22,9 +22,9 @@ def new_key() -> str:
     return KEY_PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_KEY_CHARS))
 
 
-def new_id(kind: str) -> str:
-    """A public id: ``key-`` or ``bud-`` and 12 random characters."""
-    return f"{kind}-" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_CHARS))
+def new_id() -> str:
+    """A public id: ``key-`` and 12 random characters."""
+    return "key-" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_CHARS))
 
 
 def digest_of(key: str) -> str:

@@ -91,7 +91,7 @@ class Keys(Resource[KeyRecord, KeyForm]):
         now = self._clock.now()
         changes = forms.key_changes(form, now)
         # The id of an existing key follows from its digest, so its budgets can be made before the key works.
-        id_ = new_id("key") if form.sha256 is UNSET else declared_id(digest)
+        id_ = new_id() if form.sha256 is UNSET else declared_id(digest)
         if id_ in self._snapshot.keys:
             raise Conflict("There is a key of this id already.")
         view = await self._put(KeyRecord(id_, digest, team.name, created_at=now, **changes))

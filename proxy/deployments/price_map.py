@@ -35,12 +35,10 @@ def bundled_price_file() -> Path | None:
     return path if path.is_file() else None
 
 
-def load_price_map(path: Path | None = None, overrides: Mapping[str, Entry] | None = None) -> PriceMap:
-    """The price map of the installed litellm, or of a file in the same form, together with our own entries.
-
-    Raises OSError or ValueError if a given file cannot be read.
-    """
-    source = path or bundled_price_file()
+def load_price_map(overrides: Mapping[str, Entry] | None = None) -> PriceMap:
+    """The price map of the installed litellm, together with our own entries. Raises OSError or ValueError if its file
+    cannot be read."""
+    source = bundled_price_file()
     ours = {name: dict[str, object](row) for name, (row, _) in PRICES.items()}
     if source is None:
         return PriceMap(ours, overrides)

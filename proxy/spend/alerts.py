@@ -49,7 +49,7 @@ class BudgetAlerts:
     async def tell(self, reservation: BudgetReservation, balances: Sequence[Balance], *, is_new: bool = False) -> None:
         """Report the balances of a reservation's counters. A soft limit that is reached sends a notice. A new
         reservation also gets a notice for its client if a soft limit is exceeded, or will probably be exceeded."""
-        for booking, balance in reservation.with_balances(balances):
+        for booking, balance in zip(reservation.bookings, balances, strict=True):
             rule = booking.rule
             self._see(reservation.team, booking, balance)
             if rule.soft is None:

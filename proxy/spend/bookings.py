@@ -1,7 +1,7 @@
 """The limits that count an exchange: rules with their windows, counters and charges, and the headers about them."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import blake2b
 from re import ASCII, compile
@@ -74,9 +74,6 @@ class BudgetReservation(Reservation):
                 return usage.prompt + usage.output if usage is not None else unit_tokens(exchange.requested.demand)
             case "requests":
                 return self.held(booking) if booking.rule.id == DEPLOYMENT_REQUESTS_ID else 1
-
-    def with_balances(self, balances: Sequence[Balance]) -> Iterator[tuple[Booking, Balance]]:
-        return zip(self.bookings, balances, strict=True)
 
 
 def account_of(rule: Rule, window: str) -> str:

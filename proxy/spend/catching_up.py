@@ -14,7 +14,7 @@ counts the reserved amount against the limit. A reservation that is put off coun
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -32,45 +32,37 @@ class Backlog:
 
     def __init__(self) -> None:
         self._sums: dict[str, Counter[str]] = {}
-        self._reserved: dict[str, Counter[str]] = {}
-        self._intents: dict[str, Reserve] = {}
+        # For each exchange: the kind of its last call, and what the call charges that the store does not know of.
+        self._calls: dict[str, tuple[type[PutOff], Counter[str]]] = {}
 
     def add(self, call: PutOff, reserved: Sequence[Charge] = ()) -> None:
-        """Count a call. ``reserved`` are the charges that the store has reserved for its exchange."""
+        """Count a call in place of its exchange's earlier call. ``reserved`` are the charges that the store has
+        reserved for its exchange."""
         match call:
             case Reserve():
-                self._intents[call.exchange_id] = call
-                self._count(call.team, _amounts(call.charges))
-            case Settle(entry):
-                self._end_intent(entry.exchange_id)
-                if reserved:
-                    self._reserved[entry.exchange_id] = _amounts(reserved)
-                self._count(entry.team, self._beyond_reserved(call))
+                self._count(call, _amounts(call.charges))
+            case Settle():
+                self._count(call, _amounts(call.final) - _amounts(reserved))
             case Release():
-                self._end_intent(call.exchange_id)
+                self._count(call, Counter())
 
     def remove(self, call: PutOff) -> None:
-        """The store has carried a call out."""
-        match call:
-            case Reserve():
-                self._end_intent(call.exchange_id)
-            case Settle(entry):
-                self._count(entry.team, self._beyond_reserved(call), -1)
-                self._reserved.pop(entry.exchange_id, None)
+        """The store has carried a call out. A reservation whose exchange has ended meanwhile counts no more."""
+        if self._calls.get(call.exchange_id, (None,))[0] is type(call):
+            self._count(call, Counter())
 
-    def _end_intent(self, exchange_id: str) -> None:
-        if (intent := self._intents.pop(exchange_id, None)) is not None:
-            self._count(intent.team, _amounts(intent.charges), -1)
-
-    def _count(self, team: str, amounts: Mapping[str, int], sign: int = 1) -> None:
-        """Add the amounts to the sums of a team, or subtract them. Only sums above zero are kept."""
-        sums = self._sums.setdefault(team, Counter())
-        for account, amount in amounts.items():
-            sums[account] += sign * amount
+    def _count(self, call: PutOff, amounts: Counter[str]) -> None:
+        """Replace what the exchange of a call counts for. Only sums above zero are kept."""
+        _, before = self._calls.pop(call.exchange_id, (None, Counter[str]()))
+        if amounts:
+            self._calls[call.exchange_id] = (type(call), amounts)
+        sums = self._sums.setdefault(call.team, Counter())
+        for account in before | amounts:
+            sums[account] += amounts[account] - before[account]
             if sums[account] <= 0:
                 del sums[account]
         if not sums:
-            del self._sums[team]
+            del self._sums[call.team]
 
     def lowered(self, ask: Reserve) -> Reserve:
         """The reservation to ask the store for: the same charges, with limits that are lowered by what is put off."""
@@ -97,9 +89,6 @@ class Backlog:
     def _pending(self, team: str, charge: Charge) -> int:
         sums = self._sums.get(team, Counter[str]())
         return sum(sums[account] for account in (charge.account, *charge.within))
-
-    def _beyond_reserved(self, call: Settle) -> Mapping[str, int]:
-        return _amounts(call.final) - self._reserved.get(call.entry.exchange_id, Counter())
 
 
 def _amounts(charges: Sequence[Charge]) -> Counter[str]:

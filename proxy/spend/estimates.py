@@ -39,13 +39,36 @@ _MOST = 2.1
 _LEAST_TOKENS = 500
 
 
+@dataclass(slots=True)
+class Habits:
+    """What the answers of a deployment have shown. ``output_tokens`` is the usual length of an answer. ``highest`` is
+    the highest factor by which the provider's count of a prompt has exceeded ours, among the ``seen`` prompts. ``tier``
+    is the service tier of requests that name no tier, as the provider last reported it.
+
+    ``passes_limits``: an answer was longer than its request allowed. Some providers do not count thoughts, such as
+    https://docs.siliconflow.com/en/userguide/capabilities/reasoning, and some servers ignore a limit."""
+
+    output_tokens: float = _OUTPUT_TOKENS
+    highest: float = 1.0
+    seen: int = 0
+    tier: str = ""
+    passes_limits: bool = False
+
+    @property
+    def factor(self) -> float:
+        """The factor by which the provider's count of a prompt may exceed ours."""
+        learnt = self.highest * _MARGIN
+        return learnt if self.seen >= _SEEN else max(learnt, _FACTOR)
+
+
 class Estimates:
-    """Estimates requests. ``allows_unknown``: a request of unknown cost is sent although a budget holds for it."""
+    """Estimates requests, and learns from what providers report. What was learnt is kept in memory, so a new process
+    starts without it. ``allows_unknown``: a request of unknown cost is sent although a budget holds for it."""
 
     def __init__(self, price_of: PriceOf, bounds: PromptBounds, *, allows_unknown: bool = False) -> None:
         self._price_of = price_of
         self.bounds = bounds
-        self.output_estimates = OutputEstimates()
+        self._habits: LastUsed[str, Habits] = LastUsed(_MOST_DEPLOYMENTS)
         self._allows_unknown = allows_unknown
 
     def amounts(
@@ -69,7 +92,7 @@ class Estimates:
             return {"usd": Estimate(1, 0), "tokens": Estimate(1, 0), "requests": Estimate(1, 1)}
         probable_prompt = _probable_tokens(exchange)
         bill = exchange.planned.plan.predicted if exchange.planned.plan is not None else None
-        usual = self.output_estimates.output_tokens(deployment) * demand.answers
+        usual = round(self.habits(deployment).output_tokens) * demand.answers
         most = expected = most_tokens = output = 0
         for one in deployments:
             price = self._price_of(one)
@@ -104,23 +127,46 @@ class Estimates:
         tokens = bound.tokens(self._factor(deployment, estimates=True), _known_name(deployment))
         return most_prompt(self._price_of(deployment), _with_beyond(exchange.requested.demand, bound), tokens)
 
+    def habits(self, deployment: Deployment) -> Habits:
+        """What was learnt about a deployment."""
+        return self._habits.get(deployment.name) or Habits()
+
+    def learn(self, exchange: Exchange) -> None:
+        """Learn from an exchange that has ended."""
+        usage, deployment = exchange.billed_usage, exchange.deployment
+        if exchange.answer.further:
+            # The sum over several calls is not the length of one prompt or one answer.
+            usage = exchange.answer.outcome.usage
+        if usage is None or usage.estimated or deployment is None:
+            return
+        habits = self.habits(deployment)
+        self._habits.put(deployment.name, habits)
+        if not exchange.requested.demand.wants.tier:
+            habits.tier = exchange.answer.outcome.reported.tier
+        habits.passes_limits |= _is_passed(exchange.requested.demand, usage.output)
+        habits.output_tokens += _OUTPUT_WEIGHT * (usage.output - habits.output_tokens)
+        counted = exchange.counted_tokens
+        if counted >= _LEAST_TOKENS:
+            habits.seen += 1
+            habits.highest = max(habits.highest, min(_MOST, usage.prompt / counted))
+
     def _factor(self, deployment: Deployment, *, estimates: bool) -> float | None:
         if self.bounds.is_exact(deployment.model):
             return 1.0
-        return self.output_estimates.factor(deployment) if estimates else None
+        return self.habits(deployment).factor if estimates else None
 
     def _as_served(self, deployment: Deployment, demand: Demand) -> Demand:
         """The demand with its service tier. If it names no tier, it gets the tier that this deployment served
         before."""
-        tier = "" if demand.wants.tier else self.output_estimates.tier(deployment)
+        tier = "" if demand.wants.tier else self.habits(deployment).tier
         return replace(demand, wants=replace(demand.wants, tier=tier)) if tier else demand
 
     def _longest(self, deployment: Deployment, rules: Sequence[Rule], demand: Demand, price: Price | None) -> int:
+        habits = self.habits(deployment)
         if demand.max_output_tokens is not None:
-            passes = self.output_estimates.passes_limits(deployment)
-            return demand.max_output_tokens + (longest_output(None, price) if passes else 0)
+            return demand.max_output_tokens + (longest_output(None, price) if habits.passes_limits else 0)
         given = [rule.assumed_output_tokens for rule in rules if not rule.is_rate]
-        usual = self.output_estimates.output_tokens(deployment)
+        usual = round(habits.output_tokens)
         assumed = None if None in given else max((tokens for tokens in given if tokens), default=usual)
         return max(longest_output(assumed, price), demand.least_output_tokens)
 
@@ -180,64 +226,6 @@ def _has_long_life(exchange: Exchange) -> bool:
         any(life in body for life in _LONG_LIVES) or (b"\\u00" in body and _ESCAPED_LIFE.search(body))
         for body in bodies
     )
-
-
-@dataclass(slots=True)
-class _Learnt:
-    output_tokens: float = _OUTPUT_TOKENS
-    highest: float = 1.0
-    seen: int = 0
-    tier: str = ""
-    passes_limits: bool = False
-
-
-class OutputEstimates:
-    """The usual length of a deployment's answers, and by how much its token counts exceed ours. Both are learnt from
-    what providers report. They are kept in memory, so a new process starts without them."""
-
-    def __init__(self) -> None:
-        self._known: LastUsed[str, _Learnt] = LastUsed(_MOST_DEPLOYMENTS)
-
-    def factor(self, deployment: Deployment) -> float:
-        """The factor by which the provider's count of a prompt may exceed ours."""
-        habit = self._of(deployment)
-        learnt = habit.highest * _MARGIN
-        return learnt if habit.seen >= _SEEN else max(learnt, _FACTOR)
-
-    def output_tokens(self, deployment: Deployment) -> int:
-        """How many tokens an answer probably has."""
-        return round(self._of(deployment).output_tokens)
-
-    def tier(self, deployment: Deployment) -> str:
-        """The service tier of requests that name no tier, as the provider last reported it."""
-        return self._of(deployment).tier
-
-    def passes_limits(self, deployment: Deployment) -> bool:
-        """Whether an answer was longer than its request allowed. Some providers do not count thoughts, such as
-        https://docs.siliconflow.com/en/userguide/capabilities/reasoning, and some servers ignore a limit."""
-        return self._of(deployment).passes_limits
-
-    def _of(self, deployment: Deployment) -> _Learnt:
-        return self._known.get(deployment.name) or _Learnt()
-
-    def learn(self, exchange: Exchange) -> None:
-        """Learn from an exchange that has ended."""
-        usage, deployment = exchange.billed_usage, exchange.deployment
-        if exchange.answer.further:
-            # The sum over several calls is not the length of one prompt or one answer.
-            usage = exchange.answer.outcome.usage
-        if usage is None or usage.estimated or deployment is None:
-            return
-        habit = self._of(deployment)
-        self._known.put(deployment.name, habit)
-        if not exchange.requested.demand.wants.tier:
-            habit.tier = exchange.answer.outcome.reported.tier
-        habit.passes_limits |= _is_passed(exchange.requested.demand, usage.output)
-        habit.output_tokens += _OUTPUT_WEIGHT * (usage.output - habit.output_tokens)
-        counted = exchange.counted_tokens
-        if counted >= _LEAST_TOKENS:
-            habit.seen += 1
-            habit.highest = max(habit.highest, min(_MOST, usage.prompt / counted))
 
 
 def _is_passed(demand: Demand, output_tokens: int) -> bool:

@@ -108,7 +108,9 @@ class BudgetReservations:
                 await self._refuse(exchange, refusing(reservation.bookings, answer), answer.balance, bound)
             case Granted():
                 await self._check_store(reservation, answer.epoch)
-                reservation.rates = rate_headers(reservation.with_balances(answer.balances), exchange.arrival.now)
+                reservation.rates = rate_headers(
+                    zip(reservation.bookings, answer.balances, strict=True), exchange.arrival.now
+                )
                 await self.alerts.tell(reservation, answer.balances, is_new=True)
             case None:
                 await self._go_without_store(reservation, ask)
@@ -158,7 +160,7 @@ class BudgetReservations:
         held, rules = exchange.reservation, deployment_rules(deployment)
         if not isinstance(held, BudgetReservation):
             return
-        held.passes_limits = self._estimates.output_estimates.passes_limits(deployment)
+        held.passes_limits = self._estimates.habits(deployment).passes_limits
         if held.deployments and deployment.name != held.deployments[0].name:
             await self._join(exchange, held, deployment)
         if not rules:
@@ -296,7 +298,7 @@ class BudgetReservations:
 
     async def _write(self, exchange: Exchange, reservation: BudgetReservation) -> Sequence[Charge]:
         """Write the entry, and replace the reservation. Returns the charges that replace it."""
-        self._estimates.output_estimates.learn(exchange)
+        self._estimates.learn(exchange)
         entry = settled_entry(exchange)
         final = _final(reservation, reservation.bookings, exchange, entry.cost)
         if (balances := await self.store_client.settle(Settle(entry, final))) is not None:

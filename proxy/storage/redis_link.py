@@ -16,7 +16,7 @@ import hashlib
 import logging
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -60,19 +60,42 @@ _log = logging.getLogger("stratiform.store")
 
 
 async def connected(url: str, connections: int, ca_file: Path | None) -> Client:
-    """A client of a server that accepts writes. ``connections`` is the number of calls at the same time. Raises
-    StoreError, OSError, and the errors of redis-py.
+    """A client of a server that accepts writes: for a single server or for a cluster, whichever the server is.
+    ``connections`` is the number of calls at the same time. Raises StoreError, OSError, and the errors of redis-py.
 
     The URL is redis:// or rediss:// (TLS). With TLS, the server's certificate must be valid for the URL's host and be
     signed by an authority of the system or of ``ca_file``.
     """
-    client = await _open(url, connections, ca_file)
+    options: dict[str, Any] = {
+        "protocol": 2,
+        "retry": Retry(NoBackoff(), 0),
+        "socket_timeout": None,
+        "socket_connect_timeout": CONNECT_S,
+        "client_name": "stratiform",
+    }
+    if ca_file is not None:
+        options["ssl_ca_certs"] = str(ca_file)
+    client: Client = Redis.from_url(url, **options)
     try:
+        info: dict[str, Any] = await client.info()
+        _check_server(info)
+        if info.get("cluster_enabled"):
+            await client.aclose()
+            client = RedisCluster.from_url(url, max_connections=2 * connections, **options)
         await check_writing(client)
     except BaseException:
         await client.aclose()
         raise
     return client
+
+
+def _check_server(info: Mapping[str, Any]) -> None:
+    """Raises StoreError if the server is too old. Logs if it may delete budgets."""
+    if int(str(info["redis_version"]).partition(".")[0]) < _OLDEST:
+        raise StoreError(f"Redis {info['redis_version']} is too old: version {_OLDEST} is needed")
+    if info.get("maxmemory") and str(info["maxmemory_policy"]).startswith("allkeys"):
+        text = "the Redis deletes keys when its memory is full (maxmemory-policy %s), and budgets begin anew then: "
+        _log.error(text + "set noeviction", info["maxmemory_policy"])
 
 
 async def check_writing(client: Client) -> None:
@@ -93,35 +116,6 @@ def said(error: Exception) -> str:
         refused = refused.__cause__ or refused.__context__
     advice = "" if refused.verify_code in _OF_ANOTHER_HOST else "; stratiform.store_ca names authorities to trust"
     return f"its certificate is refused: {refused.verify_message.removesuffix('.')}{advice}"
-
-
-async def _open(url: str, connections: int, ca_file: Path | None) -> Client:
-    """A client for a single server or for a cluster, whichever the server is. Raises StoreError if the server is too
-    old."""
-    options: dict[str, Any] = {
-        "protocol": 2,
-        "retry": Retry(NoBackoff(), 0),
-        "socket_timeout": None,
-        "socket_connect_timeout": CONNECT_S,
-        "client_name": "stratiform",
-    }
-    if ca_file is not None:
-        options["ssl_ca_certs"] = str(ca_file)
-    single = Redis.from_url(url, **options)
-    try:
-        info: dict[str, Any] = await single.info()
-        if int(str(info["redis_version"]).partition(".")[0]) < _OLDEST:
-            raise StoreError(f"Redis {info['redis_version']} is too old: version {_OLDEST} is needed")
-    except BaseException:
-        await single.aclose()
-        raise
-    if info.get("maxmemory") and str(info["maxmemory_policy"]).startswith("allkeys"):
-        text = "the Redis deletes keys when its memory is full (maxmemory-policy %s), and budgets begin anew then: "
-        _log.error(text + "set noeviction", info["maxmemory_policy"])
-    if not info.get("cluster_enabled"):
-        return single
-    await single.aclose()
-    return RedisCluster.from_url(url, max_connections=2 * connections, **options)
 
 
 _LUA = Path(__file__).parent / "lua"

@@ -65,20 +65,25 @@ def test_the_price_map_is_read_without_importing_litellm():
     assert done.stdout.strip() == "False"
 
 
-def test_a_file_of_ones_own_and_overrides(tmp_path):
+def bundle(monkeypatch, tmp_path, content):
     path = tmp_path / "prices.json"
-    path.write_bytes(orjson.dumps({"mine": {"input_cost_per_token": 1.0}, "odd": 3, "unpriced": {"mode": "ocr"}}))
-    prices = load_price_map(path, {"mine": {"input_cost_per_token": 2.0, "cache_read_input_token_cost": None}})
+    path.write_bytes(content)
+    monkeypatch.setattr("proxy.deployments.price_map.bundled_price_file", lambda: path)
+
+
+def test_entries_of_the_file_and_overrides(monkeypatch, tmp_path):
+    entries = {"mine": {"input_cost_per_token": 1.0}, "odd": 3, "unpriced": {"mode": "ocr"}}
+    bundle(monkeypatch, tmp_path, orjson.dumps(entries))
+    prices = load_price_map({"mine": {"input_cost_per_token": 2.0, "cache_read_input_token_cost": None}})
     assert prices.price("odd") is prices.price("unpriced") is None
     assert prices.price("mine") == Price(2.0, 0.0, 2.0, 2.0, 2.0)
 
 
-@pytest.mark.parametrize("text", ["[]", "{", ""])
-def test_a_file_that_is_no_price_map(tmp_path, text):
-    path = tmp_path / "prices.json"
-    path.write_text(text)
+@pytest.mark.parametrize("content", [b"[]", b"{", b""])
+def test_a_file_that_is_no_price_map(monkeypatch, tmp_path, content):
+    bundle(monkeypatch, tmp_path, content)
     with pytest.raises(ValueError):  # noqa: PT011 - orjson's own and ours
-        load_price_map(path)
+        load_price_map()
 
 
 @pytest.mark.parametrize(
@@ -102,7 +107,7 @@ def test_a_deployments_alias_is_not_a_models_name(prices):
 
 
 def test_the_config_wins():
-    prices = load_price_map(None, {"alias": {"input_cost_per_token": 7.0}})
+    prices = load_price_map({"alias": {"input_cost_per_token": 7.0}})
     assert price_for(prices, deployment(name="alias", model="gpt-4o")).input == 7.0
     own = {"input_cost_per_token": 8.0, "output_cost_per_token": 1.0, "temperature": 0}
     found = price_for(prices, deployment(model="gpt-4o", params=own, max_input_tokens=9))

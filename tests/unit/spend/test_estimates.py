@@ -14,7 +14,7 @@ from proxy.core.response.reported import Reported
 from proxy.core.response.usage import Usage
 from proxy.engine.exchange import Settlement
 from proxy.errors import Forbidden, InvalidRequest
-from proxy.spend.estimates import Estimates, OutputEstimates, PriceOf
+from proxy.spend.estimates import Estimates, PriceOf
 from tests.money import BOUNDS, MODEL, exchange
 
 PRICE = Price(1e-6, 1e-5, 1e-7, 1.25e-6, 2e-6, max_output_tokens=1000)
@@ -67,9 +67,9 @@ def test_a_tier_that_was_seen_without_being_asked_for_is_reserved() -> None:
     ours = estimates(lambda _: price)
     usual = ours.amounts(exchange(100, demand=Demand(max_output_tokens=10)), (MODEL,), [USD])["usd"].most
     settled = Settlement(Usage(50, 10))
-    ours.output_estimates.learn(exchange(100, reported=Reported(tier="priority"), settlement=settled))
+    ours.learn(exchange(100, reported=Reported(tier="priority"), settlement=settled))
     assert ours.amounts(exchange(100, demand=Demand(max_output_tokens=10)), (MODEL,), [USD])["usd"].most == 2 * usual
-    ours.output_estimates.learn(exchange(100, settlement=settled))
+    ours.learn(exchange(100, settlement=settled))
     assert ours.amounts(exchange(100, demand=Demand(max_output_tokens=10)), (MODEL,), [USD])["usd"].most == usual
 
 
@@ -87,7 +87,7 @@ def test_what_some_server_takes_for_a_limit_is_reserved_at_least() -> None:
 
 
 def learn(
-    output_estimates: OutputEstimates,
+    ours: Estimates,
     reported: int,
     counted: int,
     output: int = 100,
@@ -97,55 +97,55 @@ def learn(
     for _ in range(times):
         seen = exchange(settlement=Settlement(Usage(reported, output, estimated=estimated)))
         seen.counted_tokens = counted
-        output_estimates.learn(seen)
+        ours.learn(seen)
 
 
 def test_a_provider_is_assumed_to_count_half_as_much_again_until_it_is_known() -> None:
-    output_estimates = OutputEstimates()
-    assert output_estimates.factor(MODEL) == 1.5
-    learn(output_estimates, 1100, 1000, times=49)
-    assert output_estimates.factor(MODEL) == 1.5
-    learn(output_estimates, 1100, 1000)
-    assert 1.2 < output_estimates.factor(MODEL) < 1.3
+    ours = estimates()
+    assert ours.habits(MODEL).factor == 1.5
+    learn(ours, 1100, 1000, times=49)
+    assert ours.habits(MODEL).factor == 1.5
+    learn(ours, 1100, 1000)
+    assert 1.2 < ours.habits(MODEL).factor < 1.3
 
 
 def test_a_provider_that_counts_more_is_believed_at_once() -> None:
-    output_estimates = OutputEstimates()
-    learn(output_estimates, 2000, 1000)
-    assert output_estimates.factor(MODEL) > 2.0
-    learn(output_estimates, 1000, 1000, times=100)
-    assert output_estimates.factor(MODEL) > 2.0
+    ours = estimates()
+    learn(ours, 2000, 1000)
+    assert ours.habits(MODEL).factor > 2.0
+    learn(ours, 1000, 1000, times=100)
+    assert ours.habits(MODEL).factor > 2.0
 
 
 def test_short_prompts_and_estimates_teach_nothing_of_counts() -> None:
-    output_estimates = OutputEstimates()
-    learn(output_estimates, 400, 100, times=100)
-    learn(output_estimates, 4000, 1000, times=100, estimated=True)
-    assert output_estimates.factor(MODEL) == 1.5
+    ours = estimates()
+    learn(ours, 400, 100, times=100)
+    learn(ours, 4000, 1000, times=100, estimated=True)
+    assert ours.habits(MODEL).factor == 1.5
 
 
 def test_what_was_no_count_of_the_same_prompt_teaches_no_more_than_any_tokenizer_could() -> None:
-    output_estimates = OutputEstimates()
-    learn(output_estimates, 900_000, 1000)
-    assert output_estimates.factor(MODEL) < 2.5
+    ours = estimates()
+    learn(ours, 900_000, 1000)
+    assert ours.habits(MODEL).factor < 2.5
 
 
 def test_answers_are_expected_to_be_as_long_as_former_answers() -> None:
-    output_estimates = OutputEstimates()
-    assert output_estimates.output_tokens(MODEL) == 500
-    learn(output_estimates, 1, 1, output=20, times=200)
-    assert output_estimates.output_tokens(MODEL) == 20
+    ours = estimates()
+    assert round(ours.habits(MODEL).output_tokens) == 500
+    learn(ours, 1, 1, output=20, times=200)
+    assert round(ours.habits(MODEL).output_tokens) == 20
 
 
 def test_of_several_calls_the_first_teaches_how_long_prompts_and_answers_are() -> None:
-    output_estimates = OutputEstimates()
+    ours = estimates()
     seen = exchange(settlement=Settlement(Usage(2100, 1000)), usage=Usage(1000, 500))
     seen.counted_tokens = 1000
     seen.answer.further = (Outcome(usage=Usage(1100, 500)),)
     for _ in range(50):
-        output_estimates.learn(seen)
-    assert output_estimates.factor(MODEL) < 1.2
-    assert output_estimates.output_tokens(MODEL) == 500
+        ours.learn(seen)
+    assert ours.habits(MODEL).factor < 1.2
+    assert round(ours.habits(MODEL).output_tokens) == 500
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_limit_that_a_model_has_passed_is_no_longer_trusted(
     ours, demand = estimates(), Demand(max_output_tokens=10)
     seen = replace(demand, **more)
     assert ours.amounts(exchange(0, demand=demand), (MODEL,), [USD])["usd"].most == 10 * 10_000
-    ours.output_estimates.learn(exchange(0, demand=seen, settlement=Settlement(Usage(5, output))))
+    ours.learn(exchange(0, demand=seen, settlement=Settlement(Usage(5, output))))
     longest = 1010 if is_passed else 10
     assert ours.amounts(exchange(0, demand=demand), (MODEL,), [USD])["usd"].most == longest * 10_000
     other = replace(MODEL, name="other")
