@@ -1,6 +1,5 @@
 """A clock that is stepped opens no window and forgets nothing, on every engine; hosts whose clocks differ agree."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -95,75 +94,63 @@ async def exhaust(one: Host) -> None:
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_clock_that_is_stepped_refills_no_budget(engine: str, window: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with ENGINES[engine](tmp_path) as store, host(_without_time(store), window, Machine()) as one:
-            await exhaust(one)
-            for step in (-HOUR, HOUR + DAY, -DAY):
-                one.machine.wall += step
-                for _ in range(5):
-                    assert not await one.spend()
-                    one.machine.passes(40)
-            assert one.machine.wall == NOON + 600
-
-    asyncio.run(main())
+async def test_a_clock_that_is_stepped_refills_no_budget(engine: str, window: str, tmp_path: Path) -> None:
+    async with ENGINES[engine](tmp_path) as store, host(_without_time(store), window, Machine()) as one:
+        await exhaust(one)
+        for step in (-HOUR, HOUR + DAY, -DAY):
+            one.machine.wall += step
+            for _ in range(5):
+                assert not await one.spend()
+                one.machine.passes(40)
+        assert one.machine.wall == NOON + 600
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_new_time_that_has_stood_opens_the_window(engine: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with ENGINES[engine](tmp_path) as store, host(_without_time(store), "day", Machine()) as one:
-            await exhaust(one)
-            one.machine.wall += DAY
-            assert not await one.spend()
-            one.machine.passes(SETTLED_S - 1)
-            assert not await one.spend()
-            one.machine.passes(1)
-            assert await one.spend()
-
-    asyncio.run(main())
+async def test_a_new_time_that_has_stood_opens_the_window(engine: str, tmp_path: Path) -> None:
+    async with ENGINES[engine](tmp_path) as store, host(_without_time(store), "day", Machine()) as one:
+        await exhaust(one)
+        one.machine.wall += DAY
+        assert not await one.spend()
+        one.machine.passes(SETTLED_S - 1)
+        assert not await one.spend()
+        one.machine.passes(1)
+        assert await one.spend()
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_clock_that_is_stepped_prunes_nothing_and_bills_nothing(engine: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with ENGINES[engine](tmp_path) as store:
-            machine = Machine()
-            clock = SteadyClock(machine.readings())
-            charge = Charge("a", 5, None, keep_s=HOUR)
-            await store.save("scope", {"name": b"blob"}, DAY, clock.now())
-            await store.settle(Settle(LedgerEntry("old", clock.now(), "red"), [charge]), clock.now())
-            entry = LedgerEntry("runs", clock.now(), "red")
-            await store.reserve(Reserve("runs", "red", [charge], clock.now() + 60, entry), clock.now())
-            machine.wall += 400 * DAY
-            store_client = StoreClient(store, clock, Metrics(), keep_entries_s=30 * DAY)
-            await store_client.start()
-            assert await store.expire(clock.now()) == 0
-            assert [one.exchange_id for one in await store.entries(0, NOON + 1000 * DAY)] == ["old"]
-            balance = await store.balance("red", Charge("a", 0), clock.now())
-            assert (balance.spent, balance.reserved) == (5, 5)
-            assert await store.load("scope", ["name"], clock.now()) == [b"blob"]
-            await store_client.aclose()
-
-    asyncio.run(main())
+async def test_a_clock_that_is_stepped_prunes_nothing_and_bills_nothing(engine: str, tmp_path: Path) -> None:
+    async with ENGINES[engine](tmp_path) as store:
+        machine = Machine()
+        clock = SteadyClock(machine.readings())
+        charge = Charge("a", 5, None, keep_s=HOUR)
+        await store.save("scope", {"name": b"blob"}, DAY, clock.now())
+        await store.settle(Settle(LedgerEntry("old", clock.now(), "red"), [charge]), clock.now())
+        entry = LedgerEntry("runs", clock.now(), "red")
+        await store.reserve(Reserve("runs", "red", [charge], clock.now() + 60, entry), clock.now())
+        machine.wall += 400 * DAY
+        store_client = StoreClient(store, clock, Metrics(), keep_entries_s=30 * DAY)
+        await store_client.start()
+        assert await store.expire(clock.now()) == 0
+        assert [one.exchange_id for one in await store.entries(0, NOON + 1000 * DAY)] == ["old"]
+        balance = await store.balance("red", Charge("a", 0), clock.now())
+        assert (balance.spent, balance.reserved) == (5, 5)
+        assert await store.load("scope", ["name"], clock.now()) == [b"blob"]
+        await store_client.aclose()
 
 
-def test_hosts_whose_clocks_differ_go_by_the_server(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with redis(tmp_path) as store, redis_store((tmp_path / "address").read_text()) as same:
-            true = await store.time()
-            assert true is not None
-            # The server's clock goes on: a window that has an end might end now.
-            window = "rolling:3600"
-            async with (
-                host(store, window, Machine(wall=true)) as right,
-                host(same, window, Machine(wall=true - 2 * HOUR, monotonic=70_000.0)) as wrong,
-            ):
-                assert abs(right.clock.now() - wrong.clock.now()) < 60
-                await exhaust(right)
-                assert not await wrong.spend()
-
-    asyncio.run(main())
+async def test_hosts_whose_clocks_differ_go_by_the_server(tmp_path: Path) -> None:
+    async with redis(tmp_path) as store, redis_store((tmp_path / "address").read_text()) as same:
+        true = await store.time()
+        assert true is not None
+        # The server's clock goes on: a window that has an end might end now.
+        window = "rolling:3600"
+        async with (
+            host(store, window, Machine(wall=true)) as right,
+            host(same, window, Machine(wall=true - 2 * HOUR, monotonic=70_000.0)) as wrong,
+        ):
+            assert abs(right.clock.now() - wrong.clock.now()) < 60
+            await exhaust(right)
+            assert not await wrong.spend()
 
 
 def _without_time(store: Store) -> Store:

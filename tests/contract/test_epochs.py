@@ -56,222 +56,184 @@ async def worker(url: str, file: Path | None = None) -> AsyncIterator[Worker]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_store_that_begins_empty_is_trusted(engine: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with ENGINES[engine](tmp_path) as store:
-            one = await Worker(store, tmp_path / "spool" / "epoch").begin()
-            assert await one.is_trusted("a")
-            assert await one.is_trusted("b", "blue")
-            assert one.told == []
-            assert one.epochs.trouble == ""
-
-    asyncio.run(main())
+async def test_a_store_that_begins_empty_is_trusted(engine: str, tmp_path: Path) -> None:
+    async with ENGINES[engine](tmp_path) as store:
+        one = await Worker(store, tmp_path / "spool" / "epoch").begin()
+        assert await one.is_trusted("a")
+        assert await one.is_trusted("b", "blue")
+        assert one.told == []
+        assert one.epochs.trouble == ""
 
 
 @pytest.mark.parametrize("engine", DURABLE)
-def test_a_restart_of_a_worker_knows_its_store_again(engine: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with ENGINES[engine](tmp_path) as store:
-            assert await (await Worker(store, tmp_path / "spool" / "epoch").begin()).is_trusted("a")
-            again = await Worker(store, tmp_path / "spool" / "epoch").begin()
-            assert await again.is_trusted("b")
-            assert again.told == []
-
-    asyncio.run(main())
+async def test_a_restart_of_a_worker_knows_its_store_again(engine: str, tmp_path: Path) -> None:
+    async with ENGINES[engine](tmp_path) as store:
+        assert await (await Worker(store, tmp_path / "spool" / "epoch").begin()).is_trusted("a")
+        again = await Worker(store, tmp_path / "spool" / "epoch").begin()
+        assert await again.is_trusted("b")
+        assert again.told == []
 
 
 @pytest.mark.parametrize("loss", [["FLUSHALL"], ["DEL", "stratiform:{t:red}:accounts"]], ids=["all", "counters"])
-def test_an_emptied_redis_is_seen_by_the_first_request_of_every_worker(server: RedisServer, loss: list[str]) -> None:
+async def test_an_emptied_redis_is_seen_by_the_first_request_of_every_worker(
+    server: RedisServer, loss: list[str]
+) -> None:
     """Also one that has evicted only the counters of a team."""
 
-    async def main() -> None:
-        async with worker(server.url) as one, worker(server.url) as other:
-            assert await one.is_trusted("a")
-            assert await other.is_trusted("b")
-            assert server.call(*loss) in ("+OK", ":1")
-            assert not await one.is_trusted("c")
-            assert not await other.is_trusted("d")
-            assert (one.told, other.told) == ([True], [True])
-            async with worker(server.url) as newcomer:
-                assert not await newcomer.is_trusted("e")
-            # One operator accepts it, somewhere, for all.
-            await other.epochs.accept()
-            assert await one.is_trusted("f")
-            assert await one.is_trusted("g", "blue")
-            assert one.told == [True, False]
-
-    asyncio.run(main())
+    async with worker(server.url) as one, worker(server.url) as other:
+        assert await one.is_trusted("a")
+        assert await other.is_trusted("b")
+        assert server.call(*loss) in ("+OK", ":1")
+        assert not await one.is_trusted("c")
+        assert not await other.is_trusted("d")
+        assert (one.told, other.told) == ([True], [True])
+        async with worker(server.url) as newcomer:
+            assert not await newcomer.is_trusted("e")
+        # One operator accepts it, somewhere, for all.
+        await other.epochs.accept()
+        assert await one.is_trusted("f")
+        assert await one.is_trusted("g", "blue")
+        assert one.told == [True, False]
 
 
-def test_a_restored_counter_counts_and_no_other(server: RedisServer) -> None:
-    async def main() -> None:
-        async with worker(server.url) as one, worker(server.url) as other:
-            assert await one.is_trusted("a")
-            assert server.call("FLUSHALL") == "+OK"
-            assert not await one.is_trusted("b")
-            await other.epochs.restored("red:b")
-            assert await one.is_trusted("c")
-            assert not await one.is_trusted("d", counters=("red:b", "red:other"))
-
-    asyncio.run(main())
-
-
-def test_reports_have_what_is_spent_after_the_server_was_emptied(server: RedisServer) -> None:
-    async def main() -> None:
-        async with worker(server.url) as one:
-            for name in ("red", "blue"):
-                assert await one.is_trusted(name, name)
-            assert server.call("FLUSHALL") == "+OK"
-            assert not await one.is_trusted("c")
-            assert await one.store.expire(T + 61) == 1
-            assert [entry.exchange_id for entry in await one.store.entries(0, 2 * T)] == ["c"]
-            assert "blue" in server.ask("SMEMBERS", "stratiform:{directory}:active")
-
-    asyncio.run(main())
-
-
-def test_what_was_known_outlives_the_worker_and_is_told_from_a_new_server(server: RedisServer, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with worker(server.url, tmp_path / "spool" / "epoch") as one:
-            assert await one.is_trusted("a")
+async def test_a_restored_counter_counts_and_no_other(server: RedisServer) -> None:
+    async with worker(server.url) as one, worker(server.url) as other:
+        assert await one.is_trusted("a")
         assert server.call("FLUSHALL") == "+OK"
-        async with worker(server.url, tmp_path / "spool" / "epoch") as one:
-            assert one.told == [True]
-            assert not await one.is_trusted("b")
-            await one.epochs.accept()
-            assert await one.is_trusted("c")
-        async with worker(server.url, tmp_path / "spool" / "epoch") as one:
-            assert await one.is_trusted("d")
-
-    asyncio.run(main())
+        assert not await one.is_trusted("b")
+        await other.epochs.restored("red:b")
+        assert await one.is_trusted("c")
+        assert not await one.is_trusted("d", counters=("red:b", "red:other"))
 
 
-def test_a_file_that_was_exchanged_is_distrusted(tmp_path: Path) -> None:
-    async def main() -> None:
-        for name, is_trusted in (("one", True), ("one", True), ("other", False)):
-            store = await SqliteStore.open(tmp_path / name)
-            assert await (await Worker(store, tmp_path / "spool" / "epoch").begin()).is_trusted("a") is is_trusted
-            await store.aclose()
+async def test_reports_have_what_is_spent_after_the_server_was_emptied(server: RedisServer) -> None:
+    async with worker(server.url) as one:
+        for name in ("red", "blue"):
+            assert await one.is_trusted(name, name)
+        assert server.call("FLUSHALL") == "+OK"
+        assert not await one.is_trusted("c")
+        assert await one.store.expire(T + 61) == 1
+        assert [entry.exchange_id for entry in await one.store.entries(0, 2 * T)] == ["c"]
+        assert "blue" in server.ask("SMEMBERS", "stratiform:{directory}:active")
 
-    asyncio.run(main())
+
+async def test_what_was_known_outlives_the_worker_and_is_told_from_a_new_server(
+    server: RedisServer, tmp_path: Path
+) -> None:
+    async with worker(server.url, tmp_path / "spool" / "epoch") as one:
+        assert await one.is_trusted("a")
+    assert server.call("FLUSHALL") == "+OK"
+    async with worker(server.url, tmp_path / "spool" / "epoch") as one:
+        assert one.told == [True]
+        assert not await one.is_trusted("b")
+        await one.epochs.accept()
+        assert await one.is_trusted("c")
+    async with worker(server.url, tmp_path / "spool" / "epoch") as one:
+        assert await one.is_trusted("d")
 
 
-def test_a_server_that_is_emptied_while_no_request_comes_is_noticed(
+async def test_a_file_that_was_exchanged_is_distrusted(tmp_path: Path) -> None:
+    for name, is_trusted in (("one", True), ("one", True), ("other", False)):
+        store = await SqliteStore.open(tmp_path / name)
+        assert await (await Worker(store, tmp_path / "spool" / "epoch").begin()).is_trusted("a") is is_trusted
+        await store.aclose()
+
+
+async def test_a_server_that_is_emptied_while_no_request_comes_is_noticed(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(epochs, "EVERY_S", 0.01)
 
-    async def main() -> None:
-        async with worker(server.url) as one:
-            assert await one.is_trusted("a")
-            assert server.call("FLUSHALL") == "+OK"
-            async with asyncio.timeout(60):
-                while not one.told:
-                    await asyncio.sleep(0.005)
-            assert one.told == [True]
-            assert one.epochs.trouble
-
-    asyncio.run(main())
+    async with worker(server.url) as one:
+        assert await one.is_trusted("a")
+        assert server.call("FLUSHALL") == "+OK"
+        async with asyncio.timeout(60):
+            while not one.told:
+                await asyncio.sleep(0.005)
+        assert one.told == [True]
+        assert one.epochs.trouble
 
 
-def test_a_store_that_ends_with_its_process_is_asked_once(tmp_path: Path) -> None:
-    async def main() -> None:
-        before = asyncio.all_tasks()
-        async with ENGINES["memory"](tmp_path) as store:
-            await Worker(store).begin()
-            assert asyncio.all_tasks() == before
-
-    asyncio.run(main())
+async def test_a_store_that_ends_with_its_process_is_asked_once(tmp_path: Path) -> None:
+    before = asyncio.all_tasks()
+    async with ENGINES["memory"](tmp_path) as store:
+        await Worker(store).begin()
+        assert asyncio.all_tasks() == before
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("emptied", [0, 1, 2])
-def test_one_node_of_a_cluster_that_was_emptied_is_seen(cluster: list[RedisServer], emptied: int) -> None:
+async def test_one_node_of_a_cluster_that_was_emptied_is_seen(cluster: list[RedisServer], emptied: int) -> None:
     """By the first request of a team that was kept there; where no team was, nothing was lost."""
 
-    async def main() -> None:
-        for node in cluster:
-            assert node.call("FLUSHALL") == "+OK"
-        teams = [f"team{number:02}" for number in range(12)]
-        async with worker(cluster[0].url) as one:
-            for team in teams:
-                assert await one.is_trusted(f"a{team}", team)
-            held = [team for team in teams if team in cluster[emptied].ask("KEYS", "*:accounts")]
-            assert cluster[emptied].call("FLUSHALL") == "+OK"
-            seen = [team for team in held if not await one.is_trusted(f"b{team}", team)]
-            assert seen == held
-            await one.epochs.accept()
-            for team in teams:
-                assert await one.is_trusted(f"c{team}", team)
-
-    asyncio.run(main())
+    for node in cluster:
+        assert node.call("FLUSHALL") == "+OK"
+    teams = [f"team{number:02}" for number in range(12)]
+    async with worker(cluster[0].url) as one:
+        for team in teams:
+            assert await one.is_trusted(f"a{team}", team)
+        held = [team for team in teams if team in cluster[emptied].ask("KEYS", "*:accounts")]
+        assert cluster[emptied].call("FLUSHALL") == "+OK"
+        seen = [team for team in held if not await one.is_trusted(f"b{team}", team)]
+        assert seen == held
+        await one.epochs.accept()
+        for team in teams:
+            assert await one.is_trusted(f"c{team}", team)
 
 
 @pytest.mark.slow
-def test_many_workers_that_meet_a_new_team_at_once_raise_no_alarm(server: RedisServer) -> None:
-    async def main() -> None:
-        async with worker(server.url) as one, worker(server.url) as two, worker(server.url) as three:
-            for number in range(20):
-                found = await asyncio.gather(
-                    *(each.is_trusted(f"{number}-{i}", f"t{number}") for i, each in enumerate((one, two, three)))
-                )
-                assert all(found)
-
-    asyncio.run(main())
+async def test_many_workers_that_meet_a_new_team_at_once_raise_no_alarm(server: RedisServer) -> None:
+    async with worker(server.url) as one, worker(server.url) as two, worker(server.url) as three:
+        for number in range(20):
+            found = await asyncio.gather(
+                *(each.is_trusted(f"{number}-{i}", f"t{number}") for i, each in enumerate((one, two, three)))
+            )
+            assert all(found)
 
 
 @pytest.mark.slow
-def test_a_store_that_hangs_is_distrusted_in_time_by_all_who_wait(
+async def test_a_store_that_hangs_is_distrusted_in_time_by_all_who_wait(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(epochs, "_TIMEOUT_S", 0.3)
 
-    async def main() -> None:
-        async with worker(server.url) as one:
-            assert await one.is_trusted("a")
-            assert server.call("FLUSHALL") == "+OK"
-            assert not await one.is_trusted("b")
-            server.pause()
-            try:
-                began = asyncio.get_running_loop().time()
-                found = await asyncio.gather(*(one.epochs.trusts(None, ["red:b"]) for _ in range(50)))
-                # One behind the other they would take fifteen seconds.
-                assert asyncio.get_running_loop().time() - began < 8
-                assert not any(found)
-            finally:
-                server.resume()
-
-    asyncio.run(main())
+    async with worker(server.url) as one:
+        assert await one.is_trusted("a")
+        assert server.call("FLUSHALL") == "+OK"
+        assert not await one.is_trusted("b")
+        server.pause()
+        try:
+            began = asyncio.get_running_loop().time()
+            found = await asyncio.gather(*(one.epochs.trusts(None, ["red:b"]) for _ in range(50)))
+            # One behind the other they would take fifteen seconds.
+            assert asyncio.get_running_loop().time() - began < 8
+            assert not any(found)
+        finally:
+            server.resume()
 
 
-def test_the_time_of_a_busy_worker_is_not_the_store_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_time_of_a_busy_worker_is_not_the_store_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit_s = 0.2
     monkeypatch.setattr(epochs, "_TIMEOUT_S", limit_s)
 
-    async def main() -> None:
-        async with ENGINES["sqlite"](tmp_path) as store:
-            one = Worker(store)
-            # The store has answered when the loop turns again, which is behind the limit.
-            asking = asyncio.ensure_future(one.epochs.not_accepted())
-            for _ in range(3):
-                asyncio.get_running_loop().call_soon(time.sleep, 2 * limit_s)
-                await asyncio.sleep(0)
-            assert await asking == []
-
-    asyncio.run(main())
+    async with ENGINES["sqlite"](tmp_path) as store:
+        one = Worker(store)
+        # The store has answered when the loop turns again, which is behind the limit.
+        asking = asyncio.ensure_future(one.epochs.not_accepted())
+        for _ in range(3):
+            asyncio.get_running_loop().call_soon(time.sleep, 2 * limit_s)
+            await asyncio.sleep(0)
+        assert await asking == []
 
 
 @pytest.mark.parametrize("name", ["é", "a b", "7"])
-def test_an_epoch_of_any_name_is_known_after_a_restart(tmp_path: Path, name: str) -> None:
+async def test_an_epoch_of_any_name_is_known_after_a_restart(tmp_path: Path, name: str) -> None:
     """Another program may have written it."""
 
-    async def main() -> None:
-        store = MemoryStore()
-        await store.put_facts({EPOCH: name}, overwrite=True)
-        for _ in range(2):
-            epochs = Epochs(store, tmp_path / "epoch")
-            await epochs.recall()
-            assert await epochs.trusts(name, ["counter"])
-            assert epochs.trouble == ""
-
-    asyncio.run(main())
+    store = MemoryStore()
+    await store.put_facts({EPOCH: name}, overwrite=True)
+    for _ in range(2):
+        epochs = Epochs(store, tmp_path / "epoch")
+        await epochs.recall()
+        assert await epochs.trusts(name, ["counter"])
+        assert epochs.trouble == ""

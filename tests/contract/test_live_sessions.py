@@ -1,6 +1,5 @@
 """Conversations with live panels go on in another process where one has left them, on every store."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -45,23 +44,17 @@ def test_another_key_finds_nothing(on_each: OnEach) -> None:
 
 
 @pytest.mark.parametrize("engine", DURABLE)
-def test_after_a_restart_no_panel_moves(engine: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        sent = []
-        for turns in (range(4), range(4, 5), range(5, len(SCENE))):
-            async with ENGINES[engine](tmp_path) as store:
-                worker = Worker(store, is_shared=engine == "redis", words=LONG)
-                sent += await told(worker, turns)
-                await worker.aclose()
-        assert sent == await alone(LONG)
-
-    asyncio.run(main())
+async def test_after_a_restart_no_panel_moves(engine: str, tmp_path: Path) -> None:
+    sent = []
+    for turns in (range(4), range(4, 5), range(5, len(SCENE))):
+        async with ENGINES[engine](tmp_path) as store:
+            worker = Worker(store, is_shared=engine == "redis", words=LONG)
+            sent += await told(worker, turns)
+            await worker.aclose()
+    assert sent == await alone(LONG)
 
 
-def test_without_a_store_a_restart_moves_panels() -> None:
+async def test_without_a_store_a_restart_moves_panels() -> None:
     """The scene shows a difference: else the tests above would hold of anything."""
 
-    async def main() -> None:
-        assert await told(Worker(now=NOW, words=LONG), range(4, len(SCENE))) != (await alone(LONG))[4:]
-
-    asyncio.run(main())
+    assert await told(Worker(now=NOW, words=LONG), range(4, len(SCENE))) != (await alone(LONG))[4:]

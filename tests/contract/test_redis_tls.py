@@ -95,52 +95,43 @@ def refusal_of(url: str, ca_file: Path | None) -> str:
     return asyncio.run(main())
 
 
-def test_the_configured_authority_is_trusted(server: TlsServer, tmp_path: Path) -> None:
+async def test_the_configured_authority_is_trusted(server: TlsServer, tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_bytes(server.authority.read_bytes())
     config = tmp_path / "config.yaml"
     config.write_text(f"stratiform: {{store: '{server.url}', store_ca: ca.pem}}\n")
 
-    async def main() -> None:
-        store = await open_store(load(config, "http://127.0.0.1:9", Environment({})))
-        end = Settle(LedgerEntry("x", T, "red", cost=2), [Charge("a", 2)])
-        assert await store.settle(end, T) == [Balance("a", 2, 0)]
-        await store.aclose()
-        # Layouts have a line of their own.
-        store = RedisStore(server.url, state_timeout_s=2.0, ca_file=server.authority)
-        await store.save("s", {"a": b"1"}, 60.0, T)
-        assert await store.load("s", ["a"], T) == [b"1"]
-        await store.aclose()
-
-    asyncio.run(main())
+    store = await open_store(load(config, "http://127.0.0.1:9", Environment({})))
+    end = Settle(LedgerEntry("x", T, "red", cost=2), [Charge("a", 2)])
+    assert await store.settle(end, T) == [Balance("a", 2, 0)]
+    await store.aclose()
+    # Layouts have a line of their own.
+    store = RedisStore(server.url, state_timeout_s=2.0, ca_file=server.authority)
+    await store.save("s", {"a": b"1"}, 60.0, T)
+    assert await store.load("s", ["a"], T) == [b"1"]
+    await store.aclose()
 
 
-def test_who_is_in_a_hurry_finds_the_line_made_later(server: TlsServer) -> None:
-    async def main() -> None:
-        # Connecting takes longer than that, every time.
-        store = RedisStore(server.url, state_timeout_s=0.01, ca_file=server.authority)
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    found = await asyncio.gather(*(store.load("s", ["none"], T) for _ in range(3)))
-                except StoreError:
-                    await asyncio.sleep(0.01)
-                else:
-                    break
-        assert found == [[None]] * 3
-        await store.aclose()
-
-    asyncio.run(main())
+async def test_who_is_in_a_hurry_finds_the_line_made_later(server: TlsServer) -> None:
+    # Connecting takes longer than that, every time.
+    store = RedisStore(server.url, state_timeout_s=0.01, ca_file=server.authority)
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                found = await asyncio.gather(*(store.load("s", ["none"], T) for _ in range(3)))
+            except StoreError:
+                await asyncio.sleep(0.01)
+            else:
+                break
+    assert found == [[None]] * 3
+    await store.aclose()
 
 
-def test_the_systems_authorities_are_trusted(server: TlsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_systems_authorities_are_trusted(server: TlsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(server.authority))
 
-    async def main() -> None:
-        store = RedisStore(server.url)
-        await store.ping()
-        await store.aclose()
-
-    asyncio.run(main())
+    store = RedisStore(server.url)
+    await store.ping()
+    await store.aclose()
 
 
 def test_a_certificate_of_another_authority_is_refused(server: TlsServer, tmp_path: Path) -> None:

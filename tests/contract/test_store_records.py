@@ -75,41 +75,31 @@ def test_the_store_answers_a_ping(on_each: OnEach) -> None:
 
 
 @pytest.mark.parametrize("engine", DURABLE)
-def test_a_restart_of_a_durable_store_forgets_nothing(engine: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with ENGINES[engine](tmp_path) as store:
-            assert store.is_durable
-            await store.settle(end("x", Charge("a", 4)), T)
-            await store.reserve(ask("y", Charge("a", 5, 100)), T)
-            await store.put(TeamRecord("red"))
-            await store.save("s", {"a": b"blob"}, 600.0, T)
-            version = await store.directory_version()
-        async with ENGINES[engine](tmp_path) as store:
-            assert await balance(store) == (4, 5, 0)
-            assert await store.settle(end("x", Charge("a", 9)), T) == [Balance("a", 4, 5)]
-            assert await store.settle(end("y", Charge("a", 3)), T) == [Balance("a", 7, 0)]
-            assert await store.records(TeamRecord) == [TeamRecord("red")]
-            assert await store.directory_version() == version
-            assert await store.load("s", ["a"], T) == [b"blob"]
-
-    asyncio.run(main())
+async def test_a_restart_of_a_durable_store_forgets_nothing(engine: str, tmp_path: Path) -> None:
+    async with ENGINES[engine](tmp_path) as store:
+        assert store.is_durable
+        await store.settle(end("x", Charge("a", 4)), T)
+        await store.reserve(ask("y", Charge("a", 5, 100)), T)
+        await store.put(TeamRecord("red"))
+        await store.save("s", {"a": b"blob"}, 600.0, T)
+        version = await store.directory_version()
+    async with ENGINES[engine](tmp_path) as store:
+        assert await balance(store) == (4, 5, 0)
+        assert await store.settle(end("x", Charge("a", 9)), T) == [Balance("a", 4, 5)]
+        assert await store.settle(end("y", Charge("a", 3)), T) == [Balance("a", 7, 0)]
+        assert await store.records(TeamRecord) == [TeamRecord("red")]
+        assert await store.directory_version() == version
+        assert await store.load("s", ["a"], T) == [b"blob"]
 
 
 @pytest.mark.parametrize("engine", DURABLE)
-def test_two_processes_that_share_a_store_cannot_pass_a_limit_together(engine: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with ENGINES[engine](tmp_path) as one, ENGINES[engine](tmp_path) as two:
-            asked = await asyncio.gather(
-                *(
-                    store.reserve(ask(f"{i}", Charge("a", 3, 100)), T)
-                    for i in range(50)
-                    for store in ((one, two)[i % 2],)
-                )
-            )
-            assert sum(isinstance(answer, Granted) for answer in asked) == 33
-            assert await balance(one) == await balance(two) == (0, 99, 0)
-
-    asyncio.run(main())
+async def test_two_processes_that_share_a_store_cannot_pass_a_limit_together(engine: str, tmp_path: Path) -> None:
+    async with ENGINES[engine](tmp_path) as one, ENGINES[engine](tmp_path) as two:
+        asked = await asyncio.gather(
+            *(store.reserve(ask(f"{i}", Charge("a", 3, 100)), T) for i in range(50) for store in ((one, two)[i % 2],))
+        )
+        assert sum(isinstance(answer, Granted) for answer in asked) == 33
+        assert await balance(one) == await balance(two) == (0, 99, 0)
 
 
 def test_blobs_are_listed_page_by_page_the_last_saved_first(on_each: OnEach) -> None:

@@ -129,40 +129,34 @@ def test_an_expired_key_is_refused_from_that_second_on() -> None:
         admit(who, bearer("sk-red"), now=100.0)
 
 
-def test_a_revoked_key_is_refused_at_once_and_a_deleted_one_is_unknown() -> None:
-    async def main() -> None:
-        directory = Directory(Declared([RED]), MemoryStore())
-        await directory.load()
-        who, secret = Identity(directory, SALT), new_key()
-        made = KeyRecord("key-1", digest_of(secret), "red")
-        await directory.put(made)
-        assert admit(who, bearer(secret)).key_id == "key-1"
-        await directory.put(KeyRecord("key-1", digest_of(secret), "red", revoked_at=5.0))
-        with pytest.raises(Unauthorized, match="has been revoked"):
-            admit(who, bearer(secret))
-        await directory.remove("key", "key-1")
-        with pytest.raises(Unauthorized, match="does not know"):
-            admit(who, bearer(secret))
-
-    asyncio.run(main())
+async def test_a_revoked_key_is_refused_at_once_and_a_deleted_one_is_unknown() -> None:
+    directory = Directory(Declared([RED]), MemoryStore())
+    await directory.load()
+    who, secret = Identity(directory, SALT), new_key()
+    made = KeyRecord("key-1", digest_of(secret), "red")
+    await directory.put(made)
+    assert admit(who, bearer(secret)).key_id == "key-1"
+    await directory.put(KeyRecord("key-1", digest_of(secret), "red", revoked_at=5.0))
+    with pytest.raises(Unauthorized, match="has been revoked"):
+        admit(who, bearer(secret))
+    await directory.remove("key", "key-1")
+    with pytest.raises(Unauthorized, match="does not know"):
+        admit(who, bearer(secret))
 
 
-def test_the_first_key_shuts_the_door_and_deleting_the_last_does_not_open_it() -> None:
-    async def main() -> None:
-        directory = Directory(Declared(), MemoryStore())
-        await directory.load()
-        who = Identity(directory, SALT)
-        assert not admit(who, bearer("anything")).virtual
-        await directory.put(TeamRecord("red"))
-        assert not admit(who, bearer("anything")).virtual, "a team without a key locks nobody out"
-        await directory.put(key("sk-red"))
-        with pytest.raises(Unauthorized):
-            admit(who, bearer("anything"))
-        await directory.remove("key", key("sk-red").id)
-        with pytest.raises(Unauthorized):
-            admit(who, bearer("anything"))
-
-    asyncio.run(main())
+async def test_the_first_key_shuts_the_door_and_deleting_the_last_does_not_open_it() -> None:
+    directory = Directory(Declared(), MemoryStore())
+    await directory.load()
+    who = Identity(directory, SALT)
+    assert not admit(who, bearer("anything")).virtual
+    await directory.put(TeamRecord("red"))
+    assert not admit(who, bearer("anything")).virtual, "a team without a key locks nobody out"
+    await directory.put(key("sk-red"))
+    with pytest.raises(Unauthorized):
+        admit(who, bearer("anything"))
+    await directory.remove("key", key("sk-red").id)
+    with pytest.raises(Unauthorized):
+        admit(who, bearer("anything"))
 
 
 def test_a_key_of_a_team_that_is_gone_is_nobodys() -> None:
@@ -170,24 +164,21 @@ def test_a_key_of_a_team_that_is_gone_is_nobodys() -> None:
         admit(identity(managed=[key("sk-blue", team="blue")]), bearer("sk-blue"))
 
 
-def test_until_the_store_has_been_read_an_unknown_key_may_be_one() -> None:
+async def test_until_the_store_has_been_read_an_unknown_key_may_be_one() -> None:
     class Away(MemoryStore):
         async def directory_version(self) -> int:
             raise StoreError("away")
 
-    async def main() -> None:
-        directory = Directory(TEAMS, Away())
-        await directory.load()
-        who = Identity(directory, SALT)
-        assert admit(who, bearer("sk-red")).team == "red"
-        with pytest.raises(NotReady):
-            admit(who, bearer("sk-strat-unknown"))
-        open_door = Directory(Declared(), Away())
-        await open_door.load()
-        with pytest.raises(NotReady):
-            admit(Identity(open_door, SALT), bearer("anything"))
-
-    asyncio.run(main())
+    directory = Directory(TEAMS, Away())
+    await directory.load()
+    who = Identity(directory, SALT)
+    assert admit(who, bearer("sk-red")).team == "red"
+    with pytest.raises(NotReady):
+        admit(who, bearer("sk-strat-unknown"))
+    open_door = Directory(Declared(), Away())
+    await open_door.load()
+    with pytest.raises(NotReady):
+        admit(Identity(open_door, SALT), bearer("anything"))
 
 
 # Keys of the provider

@@ -50,35 +50,29 @@ def test_keys_of_the_clients_own_have_a_team_where_they_are_let_through() -> Non
     assert snapshot_of(Declared([given], forwards_unknown=True)).teams[CLIENT_KEYS_TEAM] == given
 
 
-def test_a_change_counts_at_once_here_and_soon_elsewhere() -> None:
-    async def main() -> None:
-        store = MemoryStore()
-        here, elsewhere = Directory(DECLARED, store), Directory(DECLARED, store, poll_s=0.001)
-        await here.load()
-        await elsewhere.load()
-        elsewhere.watch()
-        await here.put(KeyRecord("key-b", "e" * 64, "red"))
-        assert "key-b" in here.snapshot.keys
-        async with asyncio.timeout(60):
-            while "key-b" not in elsewhere.snapshot.keys:
-                await asyncio.sleep(0.001)
-        assert await here.remove("key", "key-b")
-        assert not await here.remove("key", "key-b")
-        assert "key-b" not in here.snapshot.keys
-        await elsewhere.aclose()
-
-    asyncio.run(main())
+async def test_a_change_counts_at_once_here_and_soon_elsewhere() -> None:
+    store = MemoryStore()
+    here, elsewhere = Directory(DECLARED, store), Directory(DECLARED, store, poll_s=0.001)
+    await here.load()
+    await elsewhere.load()
+    elsewhere.watch()
+    await here.put(KeyRecord("key-b", "e" * 64, "red"))
+    assert "key-b" in here.snapshot.keys
+    async with asyncio.timeout(60):
+        while "key-b" not in elsewhere.snapshot.keys:
+            await asyncio.sleep(0.001)
+    assert await here.remove("key", "key-b")
+    assert not await here.remove("key", "key-b")
+    assert "key-b" not in here.snapshot.keys
+    await elsewhere.aclose()
 
 
-def test_nothing_is_read_again_where_nothing_has_changed() -> None:
-    async def main() -> None:
-        directory = Directory(DECLARED, MemoryStore())
-        await directory.load()
-        before = directory.snapshot
-        await directory.refresh()
-        assert directory.snapshot is before
-
-    asyncio.run(main())
+async def test_nothing_is_read_again_where_nothing_has_changed() -> None:
+    directory = Directory(DECLARED, MemoryStore())
+    await directory.load()
+    before = directory.snapshot
+    await directory.refresh()
+    assert directory.snapshot is before
 
 
 def test_a_store_that_is_away_leaves_what_was_read_last(caplog: pytest.LogCaptureFixture) -> None:
@@ -112,30 +106,27 @@ def test_no_digest_is_shown() -> None:
     assert "m" * 64 not in repr(Declared(master_digest="m" * 64))
 
 
-def test_budgets_of_a_store_that_was_emptied_hold_until_that_is_accepted() -> None:
-    async def main() -> None:
-        store = MemoryStore()
-        known = Directory(DECLARED, store)
-        for record in (
-            TeamRecord("blue"),
-            KeyRecord("key-b", "e" * 64, "red"),
-            BudgetRecord("red/made", "red", hard=2),
-        ):
-            await known.put(record)
-        for erasing in ("DELETE FROM directory", "UPDATE directory_version SET version = 0"):
-            await store._do(lambda connection, sql=erasing: connection.execute(sql))
-        await known.refresh()
-        assert set(known.snapshot.budgets) == {"red/total", "red/made"}
-        assert set(known.snapshot.keys) == {"key-a"}
-        assert "blue" not in known.snapshot.teams
-        await known.put(BudgetRecord("red/made", "red", hard=3))
-        assert known.snapshot.budgets["red/made"].hard == 3, "one that is made anew takes its place"
-        await known.remove("budget", "red/made")
-        assert known.snapshot.budgets["red/made"].hard == 2
-        known.forget_lost()
-        assert set(known.snapshot.budgets) == {"red/total"}
-
-    asyncio.run(main())
+async def test_budgets_of_a_store_that_was_emptied_hold_until_that_is_accepted() -> None:
+    store = MemoryStore()
+    known = Directory(DECLARED, store)
+    for record in (
+        TeamRecord("blue"),
+        KeyRecord("key-b", "e" * 64, "red"),
+        BudgetRecord("red/made", "red", hard=2),
+    ):
+        await known.put(record)
+    for erasing in ("DELETE FROM directory", "UPDATE directory_version SET version = 0"):
+        await store._do(lambda connection, sql=erasing: connection.execute(sql))
+    await known.refresh()
+    assert set(known.snapshot.budgets) == {"red/total", "red/made"}
+    assert set(known.snapshot.keys) == {"key-a"}
+    assert "blue" not in known.snapshot.teams
+    await known.put(BudgetRecord("red/made", "red", hard=3))
+    assert known.snapshot.budgets["red/made"].hard == 3, "one that is made anew takes its place"
+    await known.remove("budget", "red/made")
+    assert known.snapshot.budgets["red/made"].hard == 2
+    known.forget_lost()
+    assert set(known.snapshot.budgets) == {"red/total"}
 
 
 class Changing(MemoryStore):
@@ -156,21 +147,18 @@ KEY, BUDGET = KeyRecord("key-b", "e" * 64, "red"), BudgetRecord("red/b", "red", 
 
 
 @pytest.mark.parametrize("at", range(1, 6))
-def test_no_key_is_known_without_its_budget_while_both_come_or_go(at: int) -> None:
+async def test_no_key_is_known_without_its_budget_while_both_come_or_go(at: int) -> None:
     """Budgets are made before the keys that they hold for, and removed after them."""
 
-    async def main() -> None:
-        comes = Changing(at, lambda store: store.put(BUDGET), lambda store: store.put(KEY))
-        goes = Changing(at, lambda store: store.remove("key", KEY.id), lambda store: store.remove("budget", BUDGET.id))
-        await goes.put(BUDGET)
-        await goes.put(KEY)
-        for store, is_there in ((comes, True), (goes, False)):
-            directory = Directory(DECLARED, store)
-            for _ in range(2):
-                await directory.load()
-                found = directory.snapshot
-                assert BUDGET.id in found.budgets or KEY.id not in found.keys
-            if at < 5:
-                assert (BUDGET.id in found.budgets, KEY.id in found.keys) == (is_there, is_there)
-
-    asyncio.run(main())
+    comes = Changing(at, lambda store: store.put(BUDGET), lambda store: store.put(KEY))
+    goes = Changing(at, lambda store: store.remove("key", KEY.id), lambda store: store.remove("budget", BUDGET.id))
+    await goes.put(BUDGET)
+    await goes.put(KEY)
+    for store, is_there in ((comes, True), (goes, False)):
+        directory = Directory(DECLARED, store)
+        for _ in range(2):
+            await directory.load()
+            found = directory.snapshot
+            assert BUDGET.id in found.budgets or KEY.id not in found.keys
+        if at < 5:
+            assert (BUDGET.id in found.budgets, KEY.id in found.keys) == (is_there, is_there)

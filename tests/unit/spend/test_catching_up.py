@@ -19,10 +19,6 @@ from tests.doubles import ManualClock
 from tests.money import NOW
 
 
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(test())
-
-
 class Damaged(MemoryStore):
     """Takes nothing for some teams."""
 
@@ -65,17 +61,14 @@ def pending(one: CatchingUp, team: str) -> int:
     return 10_000 - limit
 
 
-def test_where_nothing_is_put_off_any_more_nothing_is_known_of_the_calls(tmp_path: Path) -> None:
-    async def main() -> None:
-        one = made(Damaged(), tmp_path)
-        one.backlog.add(end("lost", "red"))
-        await one.put_off(end("a", "red"))
-        assert pending(one, "red") == 4
-        assert await one.catch_up(answers) == 1
-        assert pending(one, "red") == 0
-        await one.aclose()
-
-    asyncio.run(main())
+async def test_where_nothing_is_put_off_any_more_nothing_is_known_of_the_calls(tmp_path: Path) -> None:
+    one = made(Damaged(), tmp_path)
+    one.backlog.add(end("lost", "red"))
+    await one.put_off(end("a", "red"))
+    assert pending(one, "red") == 4
+    assert await one.catch_up(answers) == 1
+    assert pending(one, "red") == 0
+    await one.aclose()
 
 
 class Unforgetting(Spool):
@@ -89,23 +82,20 @@ class Unforgetting(Spool):
         await super().forget(numbers)
 
 
-def test_a_call_that_the_spool_cannot_delete_hides_no_other_call(tmp_path: Path) -> None:
-    async def main() -> None:
-        store, spool = Damaged(), Unforgetting(tmp_path)
-        one = CatchingUp(store, ManualClock(NOW), Metrics(), [spool], 5.0, leases(store))
-        await one.put_off(end("a"))
-        for name in ("b", "c", "d"):
-            one.backlog.add(end(name))  # calls of other places, which the store does not know yet
-        for taken in (1, 0, 0):
-            assert await one.catch_up(answers) == taken
-            assert pending(one, "red") == 6
-        spool.is_full = False
-        await one.put_off(end("e"))
-        assert await one.catch_up(answers) == 1
-        assert (one.pending, store.trips) == (0, [("red", 1), ("red", 1)])
-        await one.aclose()
-
-    asyncio.run(main())
+async def test_a_call_that_the_spool_cannot_delete_hides_no_other_call(tmp_path: Path) -> None:
+    store, spool = Damaged(), Unforgetting(tmp_path)
+    one = CatchingUp(store, ManualClock(NOW), Metrics(), [spool], 5.0, leases(store))
+    await one.put_off(end("a"))
+    for name in ("b", "c", "d"):
+        one.backlog.add(end(name))  # calls of other places, which the store does not know yet
+    for taken in (1, 0, 0):
+        assert await one.catch_up(answers) == taken
+        assert pending(one, "red") == 6
+    spool.is_full = False
+    await one.put_off(end("e"))
+    assert await one.catch_up(answers) == 1
+    assert (one.pending, store.trips) == (0, [("red", 1), ("red", 1)])
+    await one.aclose()
 
 
 class Arriving(Spool):
@@ -122,212 +112,187 @@ class Arriving(Spool):
         await super().forget(numbers)
 
 
-def test_a_call_that_is_put_off_at_the_end_of_catching_up_counts(tmp_path: Path) -> None:
-    async def main() -> None:
-        store, spool = Damaged(), Arriving(tmp_path)
-        one = CatchingUp(store, ManualClock(NOW), Metrics(), [spool], 5.0, leases(store))
-        await one.put_off(end("a"))
-        keep = spool.add
+async def test_a_call_that_is_put_off_at_the_end_of_catching_up_counts(tmp_path: Path) -> None:
+    store, spool = Damaged(), Arriving(tmp_path)
+    one = CatchingUp(store, ManualClock(NOW), Metrics(), [spool], 5.0, leases(store))
+    await one.put_off(end("a"))
+    keep = spool.add
 
-        async def add_slowly(calls: Sequence[PutOff], *, is_last: bool = False) -> None:
-            await asyncio.sleep(0.05)
-            await keep(calls, is_last=is_last)
+    async def add_slowly(calls: Sequence[PutOff], *, is_last: bool = False) -> None:
+        await asyncio.sleep(0.05)
+        await keep(calls, is_last=is_last)
 
-        spool.add = add_slowly  # type: ignore[method-assign]
-        spool.arrives = lambda: one.put_off(end("b"))
-        assert await one.catch_up(answers) == 1
-        assert pending(one, "red") == 2
-        assert spool.late is not None
-        await spool.late
-        assert pending(one, "red") == 2
-        assert await one.catch_up(answers) == 1
-        assert pending(one, "red") == 0
-        await one.aclose()
-
-    asyncio.run(main())
+    spool.add = add_slowly  # type: ignore[method-assign]
+    spool.arrives = lambda: one.put_off(end("b"))
+    assert await one.catch_up(answers) == 1
+    assert pending(one, "red") == 2
+    assert spool.late is not None
+    await spool.late
+    assert pending(one, "red") == 2
+    assert await one.catch_up(answers) == 1
+    assert pending(one, "red") == 0
+    await one.aclose()
 
 
 @pytest.mark.parametrize("is_spooled", [True, False])
-def test_pages_are_carried_out_by_team_in_one_trip_each(tmp_path: Path, is_spooled: bool) -> None:
-    async def main() -> None:
-        store = Damaged()
-        one = made(store, tmp_path if is_spooled else None)
-        count = 2 * PAGE + 10
-        await asyncio.gather(*(one.put_off(end(str(n), "red" if n % 2 else "blue")) for n in range(count)))
-        await one.put_off(Release("free", "red"))
-        assert one.pending == count + 1
-        assert pending(one, "red") == pending(one, "blue") == count
-        assert await one.catch_up(answers) == count + 1
-        assert len(store.trips) <= 6
-        assert (one.pending, pending(one, "red")) == (0, 0)
-        balance = await store.balance("red", Charge("a", 0), NOW)
-        assert balance.spent == count
-        assert await one.catch_up(answers) == 0
-        await one.aclose()
-        assert not any(tmp_path.iterdir())
-
-    run(main)
+async def test_pages_are_carried_out_by_team_in_one_trip_each(tmp_path: Path, is_spooled: bool) -> None:
+    store = Damaged()
+    one = made(store, tmp_path if is_spooled else None)
+    count = 2 * PAGE + 10
+    await asyncio.gather(*(one.put_off(end(str(n), "red" if n % 2 else "blue")) for n in range(count)))
+    await one.put_off(Release("free", "red"))
+    assert one.pending == count + 1
+    assert pending(one, "red") == pending(one, "blue") == count
+    assert await one.catch_up(answers) == count + 1
+    assert len(store.trips) <= 6
+    assert (one.pending, pending(one, "red")) == (0, 0)
+    balance = await store.balance("red", Charge("a", 0), NOW)
+    assert balance.spent == count
+    assert await one.catch_up(answers) == 0
+    await one.aclose()
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_spooled", [True, False])
-def test_a_team_whose_calls_are_not_taken_holds_up_no_other(tmp_path: Path, is_spooled: bool) -> None:
-    async def main() -> None:
-        store = Damaged()
-        store.refused = {"red"}
-        one = made(store, tmp_path if is_spooled else None)
-        for number in range(PAGE + 10):
-            await one.put_off(end(f"r{number}"))
-        for number in range(5):
-            await one.put_off(end(f"b{number}", "blue"))
-        for carried_out in (5, 0):
-            assert await one.catch_up(answers) == carried_out
-            assert (one.pending, pending(one, "blue")) == (PAGE + 10, 0)
-            assert pending(one, "red") == 2 * (PAGE + 10), "it counts until it is carried out"
-            assert len([team for team, _ in store.trips if team == "red"]) == 1, "once an attempt"
-            store.trips.clear()
-        store.refused = set()
-        assert await one.catch_up(answers) == PAGE + 10
-        await one.aclose()
-
-    run(main)
+async def test_a_team_whose_calls_are_not_taken_holds_up_no_other(tmp_path: Path, is_spooled: bool) -> None:
+    store = Damaged()
+    store.refused = {"red"}
+    one = made(store, tmp_path if is_spooled else None)
+    for number in range(PAGE + 10):
+        await one.put_off(end(f"r{number}"))
+    for number in range(5):
+        await one.put_off(end(f"b{number}", "blue"))
+    for carried_out in (5, 0):
+        assert await one.catch_up(answers) == carried_out
+        assert (one.pending, pending(one, "blue")) == (PAGE + 10, 0)
+        assert pending(one, "red") == 2 * (PAGE + 10), "it counts until it is carried out"
+        assert len([team for team, _ in store.trips if team == "red"]) == 1, "once an attempt"
+        store.trips.clear()
+    store.refused = set()
+    assert await one.catch_up(answers) == PAGE + 10
+    await one.aclose()
 
 
-def test_what_dead_workers_left_counts_too(tmp_path: Path) -> None:
-    async def main() -> None:
-        dead = Spool(tmp_path)
-        for number in range(3):
-            await dead.add([end(str(number))])
-        await dead.aclose()
-        one = made(MemoryStore(), tmp_path)
-        await one.adopt()
-        assert (one.pending, pending(one, "red")) == (3, 6)
-        assert await one.catch_up(answers) == 3
-        assert pending(one, "red") == 0
-        await one.aclose()
-
-    run(main)
+async def test_what_dead_workers_left_counts_too(tmp_path: Path) -> None:
+    dead = Spool(tmp_path)
+    for number in range(3):
+        await dead.add([end(str(number))])
+    await dead.aclose()
+    one = made(MemoryStore(), tmp_path)
+    await one.adopt()
+    assert (one.pending, pending(one, "red")) == (3, 6)
+    assert await one.catch_up(answers) == 3
+    assert pending(one, "red") == 0
+    await one.aclose()
 
 
-def test_an_attempt_ends_where_the_store_is_away(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = Damaged()
-        store.refused = {f"team-{number}" for number in range(50)}
-        one = made(store, tmp_path)
-        for team in sorted(store.refused):
-            await one.put_off(end(team, team))
+async def test_an_attempt_ends_where_the_store_is_away(tmp_path: Path) -> None:
+    store = Damaged()
+    store.refused = {f"team-{number}" for number in range(50)}
+    one = made(store, tmp_path)
+    for team in sorted(store.refused):
+        await one.put_off(end(team, team))
 
-        async def away(error: Exception) -> bool:
-            return True
+    async def away(error: Exception) -> bool:
+        return True
 
-        assert await one.catch_up(away) == 0
-        assert len(store.trips) <= 3
-        assert one.pending == 50
-        await one.aclose()
-
-    run(main)
+    assert await one.catch_up(away) == 0
+    assert len(store.trips) <= 3
+    assert one.pending == 50
+    await one.aclose()
 
 
-def test_what_waits_in_memory_at_the_end_goes_into_a_spool_that_is_full(tmp_path: Path) -> None:
-    async def main() -> None:
-        store, metrics = Damaged(), Metrics()
-        spools = [Spool(tmp_path / "spool", max_bytes=1000), Spool(tmp_path / "fallback", is_shared=True)]
-        one = CatchingUp(store, ManualClock(NOW), metrics, spools, 5.0, leases(store))
-        for number in range(20):
-            await one.put_off(end(str(number)))
-        assert spools[0].size < 10
-        await one.aclose()
-        assert metrics.registry.get_sample_value("stratiform_settlements_lost_total") == 0
-        assert not (tmp_path / "fallback").exists()
-        next_one = made(store, tmp_path / "spool")
-        await next_one.adopt()
-        assert next_one.pending == 20
-        await next_one.aclose()
-
-    run(main)
+async def test_what_waits_in_memory_at_the_end_goes_into_a_spool_that_is_full(tmp_path: Path) -> None:
+    store, metrics = Damaged(), Metrics()
+    spools = [Spool(tmp_path / "spool", max_bytes=1000), Spool(tmp_path / "fallback", is_shared=True)]
+    one = CatchingUp(store, ManualClock(NOW), metrics, spools, 5.0, leases(store))
+    for number in range(20):
+        await one.put_off(end(str(number)))
+    assert spools[0].size < 10
+    await one.aclose()
+    assert metrics.registry.get_sample_value("stratiform_settlements_lost_total") == 0
+    assert not (tmp_path / "fallback").exists()
+    next_one = made(store, tmp_path / "spool")
+    await next_one.adopt()
+    assert next_one.pending == 20
+    await next_one.aclose()
 
 
-def test_the_log_says_why_a_place_takes_nothing_at_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        (tmp_path / "file").write_text("no folder")
-        (tmp_path / "open").mkdir()
-        (tmp_path / "open").chmod(0o777)
-        store, metrics = Damaged(), Metrics()
-        spools = [Spool(tmp_path / "file"), Spool(tmp_path / "open", is_shared=True)]
-        one = CatchingUp(store, ManualClock(NOW), metrics, spools, 5.0, leases(store))
-        await one.put_off(end("x"))
-        await one.aclose()
-        assert metrics.registry.get_sample_value("stratiform_settlements_lost_total") == 1
-        assert f"{tmp_path / 'open'} must be a folder to which this user alone may write" in caplog.text
+async def test_the_log_says_why_a_place_takes_nothing_at_the_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    store, metrics = Damaged(), Metrics()
+    spools = [Spool(tmp_path / "file"), Spool(tmp_path / "open", is_shared=True)]
+    one = CatchingUp(store, ManualClock(NOW), metrics, spools, 5.0, leases(store))
+    await one.put_off(end("x"))
+    await one.aclose()
+    assert metrics.registry.get_sample_value("stratiform_settlements_lost_total") == 1
+    assert f"{tmp_path / 'open'} must be a folder to which this user alone may write" in caplog.text
 
-    run(main)
 
-
-def test_what_nothing_can_keep_is_counted_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        store, metrics = Damaged(), Metrics()
-        spool = Spool(tmp_path, max_bytes=2000)
-        one = CatchingUp(store, ManualClock(NOW), metrics, [spool], 5.0, leases(store), most_in_memory=1500)
-        kept = 0
-        while not one.trouble:
-            kept += 1
-            await one.put_off(end(f"spooled-{kept}"))
-        assert 3 < kept < 30
-        assert "spool_max_mib" in one.trouble
-        for number in range(4):
-            await one.put_off(end(f"later-{number}"))
-        sample = metrics.registry.get_sample_value
-        assert sample("stratiform_settlements_lost_total") == 2
-        assert [record.message for record in caplog.records if "lost" in record.message] == [
-            "settlements are lost, 1 by now: neither the store nor the spool takes them, and memory is full"
-        ], "not a line for each"
-        assert pending(one, "red") == 2 * (kept + 4), "limits hold even so"
-        assert await one.catch_up(answers) == kept - 1 + 3
-        assert (pending(one, "red"), one.trouble) == (0, "")
-        await one.put_off(end("again"))
-        assert (spool.size, one.trouble) == (1, ""), "there is room again"
-        await one.catch_up(answers)
-        await one.aclose()
-
-    run(main)
+async def test_what_nothing_can_keep_is_counted_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store, metrics = Damaged(), Metrics()
+    spool = Spool(tmp_path, max_bytes=2000)
+    one = CatchingUp(store, ManualClock(NOW), metrics, [spool], 5.0, leases(store), most_in_memory=1500)
+    kept = 0
+    while not one.trouble:
+        kept += 1
+        await one.put_off(end(f"spooled-{kept}"))
+    assert 3 < kept < 30
+    assert "spool_max_mib" in one.trouble
+    for number in range(4):
+        await one.put_off(end(f"later-{number}"))
+    sample = metrics.registry.get_sample_value
+    assert sample("stratiform_settlements_lost_total") == 2
+    assert [record.message for record in caplog.records if "lost" in record.message] == [
+        "settlements are lost, 1 by now: neither the store nor the spool takes them, and memory is full"
+    ], "not a line for each"
+    assert pending(one, "red") == 2 * (kept + 4), "limits hold even so"
+    assert await one.catch_up(answers) == kept - 1 + 3
+    assert (pending(one, "red"), one.trouble) == (0, "")
+    await one.put_off(end("again"))
+    assert (spool.size, one.trouble) == (1, ""), "there is room again"
+    await one.catch_up(answers)
+    await one.aclose()
 
 
 def ended_in(store: MemoryStore, metrics: Metrics, *spools: Spool) -> CatchingUp:
     return CatchingUp(store, ManualClock(NOW), metrics, spools, 5.0, leases(store))
 
 
-def test_what_waits_in_memory_at_the_end_goes_where_it_is_taken_and_is_billed_once(
+async def test_what_waits_in_memory_at_the_end_goes_where_it_is_taken_and_is_billed_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
-        store, metrics, fallback = MemoryStore(), Metrics(), tmp_path / "fallback"
-        spool = tmp_path / "spool"
-        dead = ended_in(store, metrics, Spool(spool))
-        assert await dead.intend(Reserve("x", "red", [Charge("a", 5)], NOW, LedgerEntry("x", NOW, "red", cost=5)))
-        await dead.aclose()
-        (tmp_path / "file").write_text("no folder")
-        one = ended_in(store, metrics, Spool(tmp_path / "file"), Spool(fallback, is_shared=True))
-        for name in ("x", "y"):
-            await one.put_off(end(name))
-        assert (one.pending, bool(one.trouble)) == (2, True)
-        await one.aclose()
-        assert f"(2 calls) waits in {fallback}" in caplog.text
-        again = ended_in(store, metrics, Spool(spool), Spool(fallback, is_shared=True))
-        await again.adopt()
-        assert again.pending == 3
-        assert await again.catch_up(answers) == 3
-        await again.aclose()
-        assert not [*spool.iterdir(), *fallback.iterdir()]
-        assert await store.expire(NOW + 1e6) == 0
-        assert (await store.balance("red", Charge("a", 0), NOW)).spent == 4
-        lost = ended_in(store, metrics, Spool(tmp_path / "file"), Spool(tmp_path / "file", is_shared=True))
-        await lost.put_off(end("z"))
-        await lost.aclose()
-        assert "lost: z of red" in caplog.text
-        assert metrics.registry.get_sample_value("stratiform_settlements_lost_total") == 1
-
     caplog.set_level("WARNING")
-    run(main)
+    store, metrics, fallback = MemoryStore(), Metrics(), tmp_path / "fallback"
+    spool = tmp_path / "spool"
+    dead = ended_in(store, metrics, Spool(spool))
+    assert await dead.intend(Reserve("x", "red", [Charge("a", 5)], NOW, LedgerEntry("x", NOW, "red", cost=5)))
+    await dead.aclose()
+    (tmp_path / "file").write_text("no folder")
+    one = ended_in(store, metrics, Spool(tmp_path / "file"), Spool(fallback, is_shared=True))
+    for name in ("x", "y"):
+        await one.put_off(end(name))
+    assert (one.pending, bool(one.trouble)) == (2, True)
+    await one.aclose()
+    assert f"(2 calls) waits in {fallback}" in caplog.text
+    again = ended_in(store, metrics, Spool(spool), Spool(fallback, is_shared=True))
+    await again.adopt()
+    assert again.pending == 3
+    assert await again.catch_up(answers) == 3
+    await again.aclose()
+    assert not [*spool.iterdir(), *fallback.iterdir()]
+    assert await store.expire(NOW + 1e6) == 0
+    assert (await store.balance("red", Charge("a", 0), NOW)).spent == 4
+    lost = ended_in(store, metrics, Spool(tmp_path / "file"), Spool(tmp_path / "file", is_shared=True))
+    await lost.put_off(end("z"))
+    await lost.aclose()
+    assert "lost: z of red" in caplog.text
+    assert metrics.registry.get_sample_value("stratiform_settlements_lost_total") == 1
 
 
 def settled(name: str, cents: int) -> Settle:

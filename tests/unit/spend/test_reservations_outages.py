@@ -15,33 +15,30 @@ from proxy.spend.bookings import counter_of
 from proxy.spend.epochs import Epochs
 from proxy.storage.port import Charge, Granted, Refused, Reserve
 from tests.doubles import ManualClock
-from tests.money import DOLLAR, MOST, NOW, RED, SIZE, TOTAL, Flaky, budgeting, exchange, reserved, run, spent
+from tests.money import DOLLAR, MOST, NOW, RED, SIZE, TOTAL, Flaky, budgeting, exchange, reserved, spent
 
 
-def test_with_allow_traffic_goes_on_and_its_spend_is_written_later(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = Flaky()
-        async with budgeting(TOTAL, store=store, spool=tmp_path) as one:
-            before, during = exchange(SIZE), exchange(SIZE)
-            await one.reserve(before)
-            store.is_out = True
-            await one.settle(before, Usage(50, 0))
-            assert one.store_client.is_away
-            assert one.sample("spool_pending") == 1
-            await one.reserve(during)
-            await one.settle(during, Usage(30, 0))
-            assert (one.store_client.pending, one.sample("store_away"), one.sample("spool_pending")) == (2, 1, 2)
-            store.is_out = False
-            while not one.store_client.is_in_step:
-                await asyncio.sleep(0.005)
-            assert await spent(one) == (80 * DOLLAR, 0)
-            assert one.sample("spool_replayed_total") == 2
-            assert len(await one.store.entries(0, NOW + 1)) == 2
-
-    run(main)
+async def test_with_allow_traffic_goes_on_and_its_spend_is_written_later(tmp_path: Path) -> None:
+    store = Flaky()
+    async with budgeting(TOTAL, store=store, spool=tmp_path) as one:
+        before, during = exchange(SIZE), exchange(SIZE)
+        await one.reserve(before)
+        store.is_out = True
+        await one.settle(before, Usage(50, 0))
+        assert one.store_client.is_away
+        assert one.sample("spool_pending") == 1
+        await one.reserve(during)
+        await one.settle(during, Usage(30, 0))
+        assert (one.store_client.pending, one.sample("store_away"), one.sample("spool_pending")) == (2, 1, 2)
+        store.is_out = False
+        while not one.store_client.is_in_step:
+            await asyncio.sleep(0.005)
+        assert await spent(one) == (80 * DOLLAR, 0)
+        assert one.sample("spool_replayed_total") == 2
+        assert len(await one.store.entries(0, NOW + 1)) == 2
 
 
-def test_a_reservation_that_was_refused_at_its_second_try_holds_nothing_when_the_first_try_arrives_late() -> None:
+async def test_a_reservation_that_was_refused_at_its_second_try_holds_nothing_when_the_first_try_arrives_late() -> None:
     class Slow(Flaky):
         """It loses the first call of a reservation on its way."""
 
@@ -53,179 +50,154 @@ def test_a_reservation_that_was_refused_at_its_second_try_holds_nothing_when_the
                 raise StoreError("nothing is heard")
             return await super().reserve(ask, now)
 
-    async def main() -> None:
-        store = Slow()
-        async with budgeting(TOTAL, store=store) as one:
-            await store.set_spent("red", Charge("b:total:-:total", 1000 * DOLLAR), NOW)
-            refused = exchange(SIZE)
-            with pytest.raises(BudgetExceeded):
-                await one.reserve(refused)
-            await one.reservations.settle(refused)
-            await store.set_spent("red", Charge("b:total:-:total", 0), NOW)
-            assert isinstance(await store.reserve(store.late[0], NOW), Granted)
-            assert await spent(one) == (0, 0)
-
-    run(main)
+    store = Slow()
+    async with budgeting(TOTAL, store=store) as one:
+        await store.set_spent("red", Charge("b:total:-:total", 1000 * DOLLAR), NOW)
+        refused = exchange(SIZE)
+        with pytest.raises(BudgetExceeded):
+            await one.reserve(refused)
+        await one.reservations.settle(refused)
+        await store.set_spent("red", Charge("b:total:-:total", 0), NOW)
+        assert isinstance(await store.reserve(store.late[0], NOW), Granted)
+        assert await spent(one) == (0, 0)
 
 
-def test_what_is_sent_without_the_store_is_billed_even_if_this_process_dies(tmp_path: Path) -> None:
-    async def main() -> None:
-        store, clock = Flaky(), ManualClock(NOW)
-        async with budgeting(TOTAL, store=store, spool=tmp_path / "dead", clock=clock) as dead:
-            store.is_out = True
-            settled, runs, unsent = exchange(SIZE), exchange(SIZE), exchange(SIZE)
-            for each in (settled, runs, unsent):
-                await dead.reserve(each)
-            await dead.settle(settled, Usage(30, 0))
-            await dead.reservations.settle(unsent)
-            # As a kill does: what is on the disk at this moment is all that the next process finds.
-            copytree(tmp_path / "dead", tmp_path / "left")
+async def test_what_is_sent_without_the_store_is_billed_even_if_this_process_dies(tmp_path: Path) -> None:
+    store, clock = Flaky(), ManualClock(NOW)
+    async with budgeting(TOTAL, store=store, spool=tmp_path / "dead", clock=clock) as dead:
+        store.is_out = True
+        settled, runs, unsent = exchange(SIZE), exchange(SIZE), exchange(SIZE)
+        for each in (settled, runs, unsent):
+            await dead.reserve(each)
+        await dead.settle(settled, Usage(30, 0))
+        await dead.reservations.settle(unsent)
+        # As a kill does: what is on the disk at this moment is all that the next process finds.
+        copytree(tmp_path / "dead", tmp_path / "left")
+    store.is_out = False
+    async with budgeting(TOTAL, store=store, spool=tmp_path / "left", clock=clock) as one:
+        while not one.store_client.is_in_step:
+            await asyncio.sleep(0.005)
+        clock.set(NOW + 100)
+        await store.expire(NOW + 100)
+        assert await spent(one) == (30 * DOLLAR + MOST, 0)
+        entries = {entry.exchange_id: entry for entry in await one.store.entries(0, NOW + 1)}
+        assert entries.keys() == {settled.arrival.id, runs.arrival.id}
+        lost = entries[runs.arrival.id]
+        assert (lost.estimated, lost.ending, lost.cost) == (True, "lost", MOST)
+        assert not entries[settled.arrival.id].estimated
+
+
+async def test_what_still_runs_when_the_store_is_back_holds_its_reservation_and_is_settled_in_full(
+    tmp_path: Path,
+) -> None:
+    store, clock = Flaky(), ManualClock(NOW)
+    async with budgeting(TOTAL, store=store, spool=tmp_path, clock=clock, lease_s=0.06) as one:
+        store.is_out = True
+        runs = exchange(SIZE)
+        await one.reserve(runs)
+        clock.set(NOW + 1)  # longer than a lease
         store.is_out = False
-        async with budgeting(TOTAL, store=store, spool=tmp_path / "left", clock=clock) as one:
-            while not one.store_client.is_in_step:
+        while not one.store_client.is_in_step:
+            await asyncio.sleep(0.005)
+        await store.expire(NOW + 1)
+        assert await spent(one) == (0, MOST), "it is not billed as one of a worker that died"
+        for step in range(1, 4):  # longer than a lease: it is renewed
+            clock.set(NOW + 1 + 0.04 * step)
+            store.calls.clear()
+            while store.calls.count("expire") < 2:
                 await asyncio.sleep(0.005)
-            clock.set(NOW + 100)
-            await store.expire(NOW + 100)
-            assert await spent(one) == (30 * DOLLAR + MOST, 0)
-            entries = {entry.exchange_id: entry for entry in await one.store.entries(0, NOW + 1)}
-            assert entries.keys() == {settled.arrival.id, runs.arrival.id}
-            lost = entries[runs.arrival.id]
-            assert (lost.estimated, lost.ending, lost.cost) == (True, "lost", MOST)
-            assert not entries[settled.arrival.id].estimated
-
-    run(main)
-
-
-def test_what_still_runs_when_the_store_is_back_holds_its_reservation_and_is_settled_in_full(tmp_path: Path) -> None:
-    async def main() -> None:
-        store, clock = Flaky(), ManualClock(NOW)
-        async with budgeting(TOTAL, store=store, spool=tmp_path, clock=clock, lease_s=0.06) as one:
-            store.is_out = True
-            runs = exchange(SIZE)
-            await one.reserve(runs)
-            clock.set(NOW + 1)  # longer than a lease
-            store.is_out = False
-            while not one.store_client.is_in_step:
-                await asyncio.sleep(0.005)
-            await store.expire(NOW + 1)
-            assert await spent(one) == (0, MOST), "it is not billed as one of a worker that died"
-            for step in range(1, 4):  # longer than a lease: it is renewed
-                clock.set(NOW + 1 + 0.04 * step)
-                store.calls.clear()
-                while store.calls.count("expire") < 2:
-                    await asyncio.sleep(0.005)
-            assert await spent(one) == (0, MOST)
-            await one.settle(runs, Usage(30, 0))
-            assert await spent(one) == (30 * DOLLAR, 0)
-            (entry,) = await one.store.entries(0, NOW + 1)
-            assert not entry.estimated
-
-    run(main)
+        assert await spent(one) == (0, MOST)
+        await one.settle(runs, Usage(30, 0))
+        assert await spent(one) == (30 * DOLLAR, 0)
+        (entry,) = await one.store.entries(0, NOW + 1)
+        assert not entry.estimated
 
 
 @pytest.mark.parametrize("policy", ["allow", "deny"])
-def test_with_deny_nothing_is_sent_that_cannot_be_written_down(tmp_path: Path, policy: str) -> None:
-    async def main() -> None:
-        (tmp_path / "file").write_text("no folder")
-        store = Flaky()
-        async with budgeting(store=store, spool=tmp_path / "file", on_store_error=policy) as one:
-            store.is_out = True
-            asked = exchange(SIZE)
-            if policy == "allow":
-                await one.reserve(asked)
-                await one.settle(asked, Usage(30, 0))
-            else:
-                with pytest.raises(BudgetUnavailable, match="written down"):
-                    await one.reserve(asked)
-                await one.reservations.settle(asked)
-            assert one.sample("store_errors_total", operation="spool") >= 1
-            assert set(one.store_client.troubles) == {"store", "spool"}
-            store.is_out = False
-            while not one.store_client.is_in_step:
-                await asyncio.sleep(0.005)
-            assert one.store_client.troubles == {}
-            assert len(await one.store.entries(0, NOW + 1)) == (policy == "allow")
-
-    run(main)
-
-
-def test_with_deny_rules_that_nobody_has_read_yet_may_hold_for_anybody(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = Flaky()
-        async with budgeting(store=store, spool=tmp_path, on_store_error="deny") as one:
-            store.is_out = True
-            one.rules.are_known = False
-            with pytest.raises(BudgetUnavailable, match="cannot be checked"):
-                await one.reserve(exchange(SIZE))
-            one.rules.are_known = True
-            await one.reserve(exchange(SIZE))
-
-    run(main)
-
-
-def test_with_deny_an_outage_refuses_whom_a_budget_holds_for(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = Flaky()
-        async with budgeting(TOTAL, store=store, spool=tmp_path, on_store_error="deny") as one:
-            before = exchange(SIZE)
-            await one.reserve(before)
-            store.is_out = True
-            for _ in range(2):
-                with pytest.raises(BudgetUnavailable) as caught:
-                    await one.reserve(exchange(SIZE))
-                assert caught.value.status == 503
-            one.rules.held = [Rule("rate", "r", unit="requests", hard=0, window="minute", is_rate=True)]
-            await one.reserve(exchange(SIZE, who=Principal("s", "blue")))
-            one.rules.held = [TOTAL]
-            await one.settle(before, Usage(50, 0))
-            store.is_out = False
-            while not one.store_client.is_in_step:
-                await asyncio.sleep(0.005)
-            assert await spent(one) == (50 * DOLLAR, 0), "what was reserved stayed reserved until it was settled"
-            await one.reserve(exchange(SIZE))
-
-    run(main)
-
-
-def test_a_store_that_is_out_at_the_start_is_found_later(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = Flaky()
+async def test_with_deny_nothing_is_sent_that_cannot_be_written_down(tmp_path: Path, policy: str) -> None:
+    (tmp_path / "file").write_text("no folder")
+    store = Flaky()
+    async with budgeting(store=store, spool=tmp_path / "file", on_store_error=policy) as one:
         store.is_out = True
-        async with budgeting(TOTAL, store=store, spool=tmp_path) as one:
-            asked = exchange(SIZE)
+        asked = exchange(SIZE)
+        if policy == "allow":
             await one.reserve(asked)
-            await one.settle(asked, Usage(50, 0))
-            store.is_out = False
-            while not one.store_client.is_in_step:
-                await asyncio.sleep(0.005)
-            assert await spent(one) == (50 * DOLLAR, 0)
-
-    run(main)
-
-
-def test_the_accounts_are_looked_at_ahead_of_the_first_request() -> None:
-    async def main() -> None:
-        store = Flaky()
-        async with budgeting(TOTAL, store=store) as one:
-            await one.settle(await reserved(one, exchange(SIZE)), Usage(50, 0))
-        async with budgeting(TOTAL, store=store) as one:
-            assert one.reservations.alerts.remaining() == {}
-            rolling = replace(TOTAL, id="rolling", hard=70 * DOLLAR, window="rolling:3600")
-            await one.reservations.alerts.look("red", [TOTAL, rolling], NOW)
-            assert one.reservations.alerts.remaining()["red"][0] == 70.0, "the least of them"
-
-    run(main)
+            await one.settle(asked, Usage(30, 0))
+        else:
+            with pytest.raises(BudgetUnavailable, match="written down"):
+                await one.reserve(asked)
+            await one.reservations.settle(asked)
+        assert one.sample("store_errors_total", operation="spool") >= 1
+        assert set(one.store_client.troubles) == {"store", "spool"}
+        store.is_out = False
+        while not one.store_client.is_in_step:
+            await asyncio.sleep(0.005)
+        assert one.store_client.troubles == {}
+        assert len(await one.store.entries(0, NOW + 1)) == (policy == "allow")
 
 
-def test_strangers_are_recorded_too() -> None:
-    async def main() -> None:
-        async with budgeting() as one:
-            asked = exchange(SIZE, who=replace(RED, team="default"))
-            await one.reserve(asked)
-            await one.settle(asked, Usage(1, 0))
-            assert [entry.team for entry in await one.store.entries(0, NOW + 1)] == ["default"]
+async def test_with_deny_rules_that_nobody_has_read_yet_may_hold_for_anybody(tmp_path: Path) -> None:
+    store = Flaky()
+    async with budgeting(store=store, spool=tmp_path, on_store_error="deny") as one:
+        store.is_out = True
+        one.rules.are_known = False
+        with pytest.raises(BudgetUnavailable, match="cannot be checked"):
+            await one.reserve(exchange(SIZE))
+        one.rules.are_known = True
+        await one.reserve(exchange(SIZE))
 
-    run(main)
+
+async def test_with_deny_an_outage_refuses_whom_a_budget_holds_for(tmp_path: Path) -> None:
+    store = Flaky()
+    async with budgeting(TOTAL, store=store, spool=tmp_path, on_store_error="deny") as one:
+        before = exchange(SIZE)
+        await one.reserve(before)
+        store.is_out = True
+        for _ in range(2):
+            with pytest.raises(BudgetUnavailable) as caught:
+                await one.reserve(exchange(SIZE))
+            assert caught.value.status == 503
+        one.rules.held = [Rule("rate", "r", unit="requests", hard=0, window="minute", is_rate=True)]
+        await one.reserve(exchange(SIZE, who=Principal("s", "blue")))
+        one.rules.held = [TOTAL]
+        await one.settle(before, Usage(50, 0))
+        store.is_out = False
+        while not one.store_client.is_in_step:
+            await asyncio.sleep(0.005)
+        assert await spent(one) == (50 * DOLLAR, 0), "what was reserved stayed reserved until it was settled"
+        await one.reserve(exchange(SIZE))
+
+
+async def test_a_store_that_is_out_at_the_start_is_found_later(tmp_path: Path) -> None:
+    store = Flaky()
+    store.is_out = True
+    async with budgeting(TOTAL, store=store, spool=tmp_path) as one:
+        asked = exchange(SIZE)
+        await one.reserve(asked)
+        await one.settle(asked, Usage(50, 0))
+        store.is_out = False
+        while not one.store_client.is_in_step:
+            await asyncio.sleep(0.005)
+        assert await spent(one) == (50 * DOLLAR, 0)
+
+
+async def test_the_accounts_are_looked_at_ahead_of_the_first_request() -> None:
+    store = Flaky()
+    async with budgeting(TOTAL, store=store) as one:
+        await one.settle(await reserved(one, exchange(SIZE)), Usage(50, 0))
+    async with budgeting(TOTAL, store=store) as one:
+        assert one.reservations.alerts.remaining() == {}
+        rolling = replace(TOTAL, id="rolling", hard=70 * DOLLAR, window="rolling:3600")
+        await one.reservations.alerts.look("red", [TOTAL, rolling], NOW)
+        assert one.reservations.alerts.remaining()["red"][0] == 70.0, "the least of them"
+
+
+async def test_strangers_are_recorded_too() -> None:
+    async with budgeting() as one:
+        asked = exchange(SIZE, who=replace(RED, team="default"))
+        await one.reserve(asked)
+        await one.settle(asked, Usage(1, 0))
+        assert [entry.team for entry in await one.store.entries(0, NOW + 1)] == ["default"]
 
 
 class Emptied(Flaky):
@@ -241,44 +213,38 @@ class Emptied(Flaky):
 
 
 @pytest.mark.parametrize("policy", ["allow", "deny"])
-def test_a_store_that_was_emptied_is_seen_by_the_first_request(policy: str) -> None:
-    async def main() -> None:
-        store = Emptied()
-        epochs = Epochs(store, None)
-        async with budgeting(TOTAL, store=store, on_store_error=policy, epochs=epochs) as one:
+async def test_a_store_that_was_emptied_is_seen_by_the_first_request(policy: str) -> None:
+    store = Emptied()
+    epochs = Epochs(store, None)
+    async with budgeting(TOTAL, store=store, on_store_error=policy, epochs=epochs) as one:
+        await one.reserve(exchange(1))
+        await store.empty()
+        if policy == "allow":
             await one.reserve(exchange(1))
-            await store.empty()
-            if policy == "allow":
+            assert epochs.trouble
+            await one.reserve(exchange(1))
+            return
+        for number in range(3):
+            store.calls.clear()
+            with pytest.raises(BudgetUnavailable, match="emptied or exchanged"):
                 await one.reserve(exchange(1))
-                assert epochs.trouble
-                await one.reserve(exchange(1))
-                return
-            for number in range(3):
-                store.calls.clear()
-                with pytest.raises(BudgetUnavailable, match="emptied or exchanged"):
-                    await one.reserve(exchange(1))
-                assert ("reserve" in store.calls) is (number == 0), "once that is known, nothing is reserved"
-            assert await store.reserved() == 0, "it was given back"
-            await epochs.restored(counter_of("red", TOTAL))
+            assert ("reserve" in store.calls) is (number == 0), "once that is known, nothing is reserved"
+        assert await store.reserved() == 0, "it was given back"
+        await epochs.restored(counter_of("red", TOTAL))
+        await one.reserve(exchange(1))
+        one.rules.held = [TOTAL, replace(TOTAL, id="other")]
+        with pytest.raises(BudgetUnavailable):
             await one.reserve(exchange(1))
-            one.rules.held = [TOTAL, replace(TOTAL, id="other")]
-            with pytest.raises(BudgetUnavailable):
-                await one.reserve(exchange(1))
-            await epochs.accept()
-            await one.reserve(exchange(1))
-            assert not epochs.trouble
-
-    asyncio.run(main())
+        await epochs.accept()
+        await one.reserve(exchange(1))
+        assert not epochs.trouble
 
 
-def test_a_store_that_was_emptied_refuses_nothing_that_no_hard_budget_holds_for() -> None:
-    async def main() -> None:
-        store = Emptied()
-        soft = replace(TOTAL, hard=None, soft=1)
-        async with budgeting(soft, store=store, on_store_error="deny", epochs=Epochs(store, None)) as one:
-            await one.reserve(exchange(1))
-            await store.empty()
-            await one.reserve(exchange(1))
-            await one.reserve(exchange(1))
-
-    asyncio.run(main())
+async def test_a_store_that_was_emptied_refuses_nothing_that_no_hard_budget_holds_for() -> None:
+    store = Emptied()
+    soft = replace(TOTAL, hard=None, soft=1)
+    async with budgeting(soft, store=store, on_store_error="deny", epochs=Epochs(store, None)) as one:
+        await one.reserve(exchange(1))
+        await store.empty()
+        await one.reserve(exchange(1))
+        await one.reserve(exchange(1))

@@ -13,31 +13,26 @@ from proxy.errors import RateLimited
 from proxy.ports import Deployment, RateLimit
 from proxy.spend.bookings import account_of
 from proxy.spend.rules import deployment_rules
-from tests.money import MODEL, NOW, SIZE, TOTAL, Budgeting, Flaky, budgeting, exchange, reserved, run, spent
+from tests.money import MODEL, NOW, SIZE, TOTAL, Budgeting, Flaky, budgeting, exchange, reserved, spent
 
 
-def test_a_rate_limit_says_when_to_come_back() -> None:
-    async def main() -> None:
-        rule = Rule(
-            "rate", "the requests per minute of key 'k'", unit="requests", hard=2, window="minute", is_rate=True
-        )
-        async with budgeting(rule) as one:
-            for _ in range(2):
-                await one.settle(await reserved(one, exchange(SIZE)), Usage(1, 1))
-            with pytest.raises(RateLimited) as caught:
-                await one.reserve(exchange(SIZE))
-            wait_s = 60 - int(NOW % 60)
-            assert caught.value.headers == {
-                "retry-after": str(wait_s),
-                "x-ratelimit-limit-requests": "2",
-                "x-ratelimit-remaining-requests": "0",
-                "x-ratelimit-reset-requests": f"{wait_s}s",
-            }
-            assert (caught.value.kind, caught.value.code) == ("requests", "rate_limit_exceeded")
-            assert one.sample("rate_limited_total", team="red", unit="requests") == 1
-            await one.reserve(exchange(SIZE, at=NOW + 60))
-
-    run(main)
+async def test_a_rate_limit_says_when_to_come_back() -> None:
+    rule = Rule("rate", "the requests per minute of key 'k'", unit="requests", hard=2, window="minute", is_rate=True)
+    async with budgeting(rule) as one:
+        for _ in range(2):
+            await one.settle(await reserved(one, exchange(SIZE)), Usage(1, 1))
+        with pytest.raises(RateLimited) as caught:
+            await one.reserve(exchange(SIZE))
+        wait_s = 60 - int(NOW % 60)
+        assert caught.value.headers == {
+            "retry-after": str(wait_s),
+            "x-ratelimit-limit-requests": "2",
+            "x-ratelimit-remaining-requests": "0",
+            "x-ratelimit-reset-requests": f"{wait_s}s",
+        }
+        assert (caught.value.kind, caught.value.code) == ("requests", "rate_limit_exceeded")
+        assert one.sample("rate_limited_total", team="red", unit="requests") == 1
+        await one.reserve(exchange(SIZE, at=NOW + 60))
 
 
 LIMITED = replace(MODEL, id="m#1", rates=RateLimit("", requests=3, tokens=100))
@@ -57,77 +52,65 @@ def called(asked: Exchange, deployment: Deployment) -> None:
     asked.deployment, asked.attempts = deployment, asked.attempts + 1
 
 
-def test_the_calls_and_tokens_of_a_deployment_count_in_their_minute() -> None:
-    async def main() -> None:
-        other = replace(LIMITED, id="m#2", rates=RateLimit("", tokens=50))
-        async with budgeting(TOTAL) as one:
-            asked = await reserved(one, exchange(SIZE, at=MINUTE))
-            for deployment in (LIMITED, LIMITED, other):  # a retry, then another deployment
-                await one.reservations.take_turn(asked, deployment)
-                called(asked, deployment)
-            assert await counted(one, LIMITED) == [(0, 2), (0, 2)]
-            await one.settle(asked, Usage(40, 9))
-            assert await counted(one, LIMITED) == [(2, 0), (0, 0)], "its calls gave no answer"
-            assert await counted(one, other) == [(49, 0)]
-            assert (await spent(one))[1] == 0
+async def test_the_calls_and_tokens_of_a_deployment_count_in_their_minute() -> None:
+    other = replace(LIMITED, id="m#2", rates=RateLimit("", tokens=50))
+    async with budgeting(TOTAL) as one:
+        asked = await reserved(one, exchange(SIZE, at=MINUTE))
+        for deployment in (LIMITED, LIMITED, other):  # a retry, then another deployment
+            await one.reservations.take_turn(asked, deployment)
+            called(asked, deployment)
+        assert await counted(one, LIMITED) == [(0, 2), (0, 2)]
+        await one.settle(asked, Usage(40, 9))
+        assert await counted(one, LIMITED) == [(2, 0), (0, 0)], "its calls gave no answer"
+        assert await counted(one, other) == [(49, 0)]
+        assert (await spent(one))[1] == 0
 
-            # One token is left: a call may go out however many it takes, as in LiteLLM.
-            for is_last in (False, True):
-                asked = await reserved(one, exchange(SIZE, at=MINUTE + 30))
-                if is_last:
-                    with pytest.raises(RateLimited) as caught:
-                        await one.reservations.take_turn(asked, other)
-                    assert caught.value.kind == "tokens"
-                    assert 0 < int(caught.value.headers["retry-after"]) <= 30
-                    await one.reservations.settle(asked)
-                    break
-                await one.reservations.take_turn(asked, other)
-                called(asked, other)
-                await one.settle(asked, Usage(500, 0))
-            assert await counted(one, other) == [(549, 0)]
-            asked = await reserved(one, exchange(SIZE, at=MINUTE + 60))
+        # One token is left: a call may go out however many it takes, as in LiteLLM.
+        for is_last in (False, True):
+            asked = await reserved(one, exchange(SIZE, at=MINUTE + 30))
+            if is_last:
+                with pytest.raises(RateLimited) as caught:
+                    await one.reservations.take_turn(asked, other)
+                assert caught.value.kind == "tokens"
+                assert 0 < int(caught.value.headers["retry-after"]) <= 30
+                await one.reservations.settle(asked)
+                break
             await one.reservations.take_turn(asked, other)
-
-    run(main)
-
-
-def test_of_calls_at_once_no_more_go_to_a_deployment_than_its_limit() -> None:
-    async def main() -> None:
-        async with budgeting() as one:
-            asks = [await reserved(one, exchange(SIZE, at=MINUTE)) for _ in range(5)]
-            turns = (one.reservations.take_turn(asked, LIMITED) for asked in asks)
-            results = await asyncio.gather(*turns, return_exceptions=True)
-            assert [type(result) for result in results] == [NoneType] * 3 + [RateLimited] * 2
-            for asked, result in zip(asks, results, strict=True):
-                if result is None:
-                    called(asked, LIMITED)
-                    await one.settle(asked)
-                else:
-                    await one.reservations.settle(asked)
-            assert await counted(one, LIMITED) == [(3, 0), (0, 0)]
-            assert len(await one.store.entries(0, NOW + 1)) == 3
-
-    run(main)
+            called(asked, other)
+            await one.settle(asked, Usage(500, 0))
+        assert await counted(one, other) == [(549, 0)]
+        asked = await reserved(one, exchange(SIZE, at=MINUTE + 60))
+        await one.reservations.take_turn(asked, other)
 
 
-def test_while_the_store_is_away_a_deployment_has_no_limit() -> None:
-    async def main() -> None:
-        store = Flaky()
-        async with budgeting(store=store) as one:
-            store.is_out = True
-            for _ in range(5):
-                asked = await reserved(one, exchange(SIZE, at=MINUTE))
-                await one.reservations.take_turn(asked, LIMITED)
+async def test_of_calls_at_once_no_more_go_to_a_deployment_than_its_limit() -> None:
+    async with budgeting() as one:
+        asks = [await reserved(one, exchange(SIZE, at=MINUTE)) for _ in range(5)]
+        turns = (one.reservations.take_turn(asked, LIMITED) for asked in asks)
+        results = await asyncio.gather(*turns, return_exceptions=True)
+        assert [type(result) for result in results] == [NoneType] * 3 + [RateLimited] * 2
+        for asked, result in zip(asks, results, strict=True):
+            if result is None:
+                called(asked, LIMITED)
+                await one.settle(asked)
+            else:
+                await one.reservations.settle(asked)
+        assert await counted(one, LIMITED) == [(3, 0), (0, 0)]
+        assert len(await one.store.entries(0, NOW + 1)) == 3
 
-    run(main)
+
+async def test_while_the_store_is_away_a_deployment_has_no_limit() -> None:
+    store = Flaky()
+    async with budgeting(store=store) as one:
+        store.is_out = True
+        for _ in range(5):
+            asked = await reserved(one, exchange(SIZE, at=MINUTE))
+            await one.reservations.take_turn(asked, LIMITED)
 
 
-def test_what_exceeds_a_rate_by_itself_is_not_to_be_tried_again() -> None:
-    async def main() -> None:
-        rule = Rule("rate", "the tokens per minute", unit="tokens", hard=10, window="minute", is_rate=True)
-        async with budgeting(rule) as one:
-            with pytest.raises(RateLimited) as caught:
-                await one.reserve(exchange(SIZE))
-            assert caught.value.headers["x-should-retry"] == "false"
-
-    run(main)
+async def test_what_exceeds_a_rate_by_itself_is_not_to_be_tried_again() -> None:
+    rule = Rule("rate", "the tokens per minute", unit="tokens", hard=10, window="minute", is_rate=True)
+    async with budgeting(rule) as one:
+        with pytest.raises(RateLimited) as caught:
+            await one.reserve(exchange(SIZE))
+        assert caught.value.headers["x-should-retry"] == "false"

@@ -1,7 +1,5 @@
 """Which budgets and rate limits hold for a request."""
 
-import asyncio
-
 import pytest
 
 from proxy.access.directory import Declared, Directory
@@ -128,14 +126,11 @@ def test_rates_are_rules_of_a_minute_for_the_key_and_for_the_team_together() -> 
     assert {rule.window for rule in found if rule.is_rate} == {"minute"}
 
 
-def test_a_budget_that_is_made_while_the_proxy_runs_holds_at_once() -> None:
-    async def main() -> None:
-        directory = Directory(Declared(), MemoryStore())
-        await directory.load()
-        rules = LimitResolver(directory)
-        await directory.put(BudgetRecord("bud-1", "red", hard=5))
-        assert [rule.id for rule in rules.rules(ALICE, MODEL)] == ["bud-1"]
-        await directory.remove("budget", "bud-1")
-        assert not rules.rules(ALICE, MODEL)
-
-    asyncio.run(main())
+async def test_a_budget_that_is_made_while_the_proxy_runs_holds_at_once() -> None:
+    directory = Directory(Declared(), MemoryStore())
+    await directory.load()
+    rules = LimitResolver(directory)
+    await directory.put(BudgetRecord("bud-1", "red", hard=5))
+    assert [rule.id for rule in rules.rules(ALICE, MODEL)] == ["bud-1"]
+    await directory.remove("budget", "bud-1")
+    assert not rules.rules(ALICE, MODEL)

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,6 @@ MOST = 160 * DOLLAR
 ACCOUNT = "b:total:-:total"
 
 
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(test())
-
-
 async def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
     """Wait until it is so."""
     async with asyncio.timeout(seconds):
@@ -35,55 +31,46 @@ async def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
             await asyncio.sleep(0.002)
 
 
-def test_what_runs_is_renewed_and_what_ended_is_not() -> None:
-    async def main() -> None:
-        store = Flaky()
-        async with budgeting(RULE, store=store, lease_s=0.03) as one:
-            running, ended = exchange(SIZE), exchange(SIZE)
-            await one.reserve(running)
-            await one.reserve(ended)
-            await one.settle(ended, Usage(1, 1))
-            for step in range(1, 5):
-                one.clock.set(NOW + 0.02 * step)
-                store.calls.clear()
-                await until(lambda: store.calls.count("renew") >= 2)
-            assert len(await store.entries(0, NOW + 100)) == 1, "nothing was billed for the one that runs"
-            await one.settle(running, Usage(1, 1))
+async def test_what_runs_is_renewed_and_what_ended_is_not() -> None:
+    store = Flaky()
+    async with budgeting(RULE, store=store, lease_s=0.03) as one:
+        running, ended = exchange(SIZE), exchange(SIZE)
+        await one.reserve(running)
+        await one.reserve(ended)
+        await one.settle(ended, Usage(1, 1))
+        for step in range(1, 5):
+            one.clock.set(NOW + 0.02 * step)
             store.calls.clear()
-            await until(lambda: store.calls.count("expire") >= 2)
-            assert "renew" not in store.calls
-
-    run(main)
-
-
-def test_what_a_dead_worker_left_is_billed() -> None:
-    async def main() -> None:
-        store = Flaky()
-        charges = [Charge(ACCOUNT, 70)]
-        await store.reserve(Reserve("dead", "red", charges, NOW + 5, LedgerEntry("dead", NOW, "red", cost=70)), NOW)
-        async with budgeting(RULE, store=store, lease_s=0.03) as one:
-            one.clock.set(NOW + 6)
-            await until(lambda: one.sample("reservations_expired_total") == 1)
-            balance = await store.balance("red", Charge(ACCOUNT, 0), NOW)
-            assert (balance.spent, balance.reserved) == (70, 0)
-            (entry,) = await store.entries(0, NOW + 1)
-            assert entry.estimated
-
-    run(main)
+            await until(lambda: store.calls.count("renew") >= 2)
+        assert len(await store.entries(0, NOW + 100)) == 1, "nothing was billed for the one that runs"
+        await one.settle(running, Usage(1, 1))
+        store.calls.clear()
+        await until(lambda: store.calls.count("expire") >= 2)
+        assert "renew" not in store.calls
 
 
-def test_old_entries_are_forgotten() -> None:
-    async def main() -> None:
-        store = Flaky()
-        for age in (100.0, 10.0):
-            await store.settle(Settle(LedgerEntry(f"{age}", NOW - age, "red"), ()), NOW)
-        async with budgeting(store=store, keep_entries_s=50.0):
-            assert [entry.exchange_id for entry in await store.entries(0, NOW + 1)] == ["10.0"]
+async def test_what_a_dead_worker_left_is_billed() -> None:
+    store = Flaky()
+    charges = [Charge(ACCOUNT, 70)]
+    await store.reserve(Reserve("dead", "red", charges, NOW + 5, LedgerEntry("dead", NOW, "red", cost=70)), NOW)
+    async with budgeting(RULE, store=store, lease_s=0.03) as one:
+        one.clock.set(NOW + 6)
+        await until(lambda: one.sample("reservations_expired_total") == 1)
+        balance = await store.balance("red", Charge(ACCOUNT, 0), NOW)
+        assert (balance.spent, balance.reserved) == (70, 0)
+        (entry,) = await store.entries(0, NOW + 1)
+        assert entry.estimated
 
-    run(main)
+
+async def test_old_entries_are_forgotten() -> None:
+    store = Flaky()
+    for age in (100.0, 10.0):
+        await store.settle(Settle(LedgerEntry(f"{age}", NOW - age, "red"), ()), NOW)
+    async with budgeting(store=store, keep_entries_s=50.0):
+        assert [entry.exchange_id for entry in await store.entries(0, NOW + 1)] == ["10.0"]
 
 
-def test_a_store_that_hangs_is_away_after_the_timeout_and_asked_no_more(tmp_path: Path) -> None:
+async def test_a_store_that_hangs_is_away_after_the_timeout_and_asked_no_more(tmp_path: Path) -> None:
     class Hanging(Flaky):
         hangs = False
 
@@ -98,59 +85,50 @@ def test_a_store_that_hangs_is_away_after_the_timeout_and_asked_no_more(tmp_path
         async def ping(self) -> None:
             await self._hang()
 
-    async def main() -> None:
-        store = Hanging()
-        async with budgeting(RULE, store=store, spool=tmp_path, timeout_s=0.02) as one:
-            first, second = exchange(SIZE), exchange(SIZE)
-            await one.reserve(first)
-            store.hangs = True
-            await one.settle(first, Usage(1, 1))
-            assert one.store_client.is_away
-            store.calls.clear()
-            await one.reserve(second)
-            await one.settle(second, Usage(1, 1))
-            assert not {"reserve", "settle"} & set(store.calls)
-            store.hangs = False
-            await until(lambda: one.store_client.is_in_step)
-            assert len(await store.entries(0, NOW + 1)) == 2
-
-    run(main)
+    store = Hanging()
+    async with budgeting(RULE, store=store, spool=tmp_path, timeout_s=0.02) as one:
+        first, second = exchange(SIZE), exchange(SIZE)
+        await one.reserve(first)
+        store.hangs = True
+        await one.settle(first, Usage(1, 1))
+        assert one.store_client.is_away
+        store.calls.clear()
+        await one.reserve(second)
+        await one.settle(second, Usage(1, 1))
+        assert not {"reserve", "settle"} & set(store.calls)
+        store.hangs = False
+        await until(lambda: one.store_client.is_in_step)
+        assert len(await store.entries(0, NOW + 1)) == 2
 
 
-def test_where_even_the_spool_fails_settlements_wait_in_memory(tmp_path: Path) -> None:
-    async def main() -> None:
-        (tmp_path / "file").write_text("x")
-        store = Flaky()
-        async with budgeting(RULE, store=store, spool=tmp_path / "file") as one:
-            asked = exchange(SIZE)
-            await one.reserve(asked)
-            store.is_out = True
-            await one.settle(asked, Usage(1, 1))
-            assert one.store_client.pending == 1
-            assert one.sample("store_errors_total", operation="spool") == 1
-            store.is_out = False
-            await until(lambda: one.store_client.is_in_step)
-            assert len(await store.entries(0, NOW + 1)) == 1
-
-    run(main)
-
-
-def test_what_is_put_off_at_the_end_is_written_by_the_next_process(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = Flaky()
-        async with budgeting(RULE, store=store, spool=tmp_path) as one:
-            asked = exchange(SIZE)
-            await one.reserve(asked)
-            store.is_out = True
-            await one.settle(asked, Usage(1, 1))
-        assert len(list(tmp_path.glob("*.spool"))) == 1
+async def test_where_even_the_spool_fails_settlements_wait_in_memory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    store = Flaky()
+    async with budgeting(RULE, store=store, spool=tmp_path / "file") as one:
+        asked = exchange(SIZE)
+        await one.reserve(asked)
+        store.is_out = True
+        await one.settle(asked, Usage(1, 1))
+        assert one.store_client.pending == 1
+        assert one.sample("store_errors_total", operation="spool") == 1
         store.is_out = False
-        async with budgeting(RULE, store=store, spool=tmp_path) as one:
-            await until(lambda: one.sample("spool_replayed_total") == 1)
-            assert len(await store.entries(0, NOW + 1)) == 1
-        assert list(tmp_path.iterdir()) == []
+        await until(lambda: one.store_client.is_in_step)
+        assert len(await store.entries(0, NOW + 1)) == 1
 
-    run(main)
+
+async def test_what_is_put_off_at_the_end_is_written_by_the_next_process(tmp_path: Path) -> None:
+    store = Flaky()
+    async with budgeting(RULE, store=store, spool=tmp_path) as one:
+        asked = exchange(SIZE)
+        await one.reserve(asked)
+        store.is_out = True
+        await one.settle(asked, Usage(1, 1))
+    assert len(list(tmp_path.glob("*.spool"))) == 1
+    store.is_out = False
+    async with budgeting(RULE, store=store, spool=tmp_path) as one:
+        await until(lambda: one.sample("spool_replayed_total") == 1)
+        assert len(await store.entries(0, NOW + 1)) == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 class Held(Flaky):
@@ -173,59 +151,53 @@ class Held(Flaky):
         return await super().settle(end, now)
 
 
-def test_reservations_are_made_while_the_backlog_is_replayed_and_it_counts(tmp_path: Path) -> None:
+async def test_reservations_are_made_while_the_backlog_is_replayed_and_it_counts(tmp_path: Path) -> None:
     limited = Rule("total", "the budget", hard=MOST * 3)
 
-    async def main() -> None:
-        store = Held()
-        async with budgeting(limited, store=store, spool=tmp_path, timeout_s=60.0) as one:
-            store.is_out = True
-            for _ in range(2):  # sent while the store is away, and as dear as can be
-                sent = exchange(SIZE)
-                await one.reserve(sent)
-                await one.settle(sent, Usage(160, 0))
-            store.is_out = False
-            await until(lambda: not one.store_client.is_away and one.store_client.pending)
-            assert one.sample("store_away") == 0
-            fits = exchange(SIZE)
-            await one.reserve(fits)
-            with pytest.raises(BudgetExceeded, match="spent"):
-                await one.reserve(exchange(SIZE))
-            store.calls.clear()
-            await one.settle(fits, Usage(1, 0))
-            assert "settle" in store.calls or one.store_client.pending == 2, "new settlements are not put off"
-            assert one.store_client.pending == 2
-            store.let.set()
-            await until(lambda: one.store_client.is_in_step)
-            balance = await store.balance("red", Charge(ACCOUNT, 0), NOW)
-            assert (balance.spent, balance.reserved) == (2 * MOST + DOLLAR, 0)
-
-    run(main)
+    store = Held()
+    async with budgeting(limited, store=store, spool=tmp_path, timeout_s=60.0) as one:
+        store.is_out = True
+        for _ in range(2):  # sent while the store is away, and as dear as can be
+            sent = exchange(SIZE)
+            await one.reserve(sent)
+            await one.settle(sent, Usage(160, 0))
+        store.is_out = False
+        await until(lambda: not one.store_client.is_away and one.store_client.pending)
+        assert one.sample("store_away") == 0
+        fits = exchange(SIZE)
+        await one.reserve(fits)
+        with pytest.raises(BudgetExceeded, match="spent"):
+            await one.reserve(exchange(SIZE))
+        store.calls.clear()
+        await one.settle(fits, Usage(1, 0))
+        assert "settle" in store.calls or one.store_client.pending == 2, "new settlements are not put off"
+        assert one.store_client.pending == 2
+        store.let.set()
+        await until(lambda: one.store_client.is_in_step)
+        balance = await store.balance("red", Charge(ACCOUNT, 0), NOW)
+        assert (balance.spent, balance.reserved) == (2 * MOST + DOLLAR, 0)
 
 
-def test_a_call_that_fails_while_the_store_answers_fails_alone(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = Held()
-        store.refused = {"red"}
-        async with budgeting(RULE, store=store, spool=tmp_path) as one:
-            for who in (RED, BLUE):
-                asked = exchange(100, who=who)
-                await one.reserve(asked)
-                await one.settle(asked, Usage(1, 1))
-            assert not one.store_client.is_away
-            assert one.store_client.pending
-            assert one.sample("store_away") == 0
-            assert [entry.team for entry in await store.entries(0, NOW + 1)] == ["blue"]
-            store.refused = set()
-            store.let.set()
-            await until(lambda: one.store_client.is_in_step)
-            assert len(await store.entries(0, NOW + 1)) == 2
-            assert one.store_client.troubles == {}
-
-    run(main)
+async def test_a_call_that_fails_while_the_store_answers_fails_alone(tmp_path: Path) -> None:
+    store = Held()
+    store.refused = {"red"}
+    async with budgeting(RULE, store=store, spool=tmp_path) as one:
+        for who in (RED, BLUE):
+            asked = exchange(100, who=who)
+            await one.reserve(asked)
+            await one.settle(asked, Usage(1, 1))
+        assert not one.store_client.is_away
+        assert one.store_client.pending
+        assert one.sample("store_away") == 0
+        assert [entry.team for entry in await store.entries(0, NOW + 1)] == ["blue"]
+        store.refused = set()
+        store.let.set()
+        await until(lambda: one.store_client.is_in_step)
+        assert len(await store.entries(0, NOW + 1)) == 2
+        assert one.store_client.troubles == {}
 
 
-def test_a_store_that_goes_on_refusing_is_asked_more_and_more_rarely(tmp_path: Path) -> None:
+async def test_a_store_that_goes_on_refusing_is_asked_more_and_more_rarely(tmp_path: Path) -> None:
     retry_s, times = 0.01, list[float]()
 
     class Refusing(Held):
@@ -233,21 +205,18 @@ def test_a_store_that_goes_on_refusing_is_asked_more_and_more_rarely(tmp_path: P
             times.append(asyncio.get_running_loop().time())
             raise StoreError("WRONGTYPE")
 
-    async def main() -> None:
-        store = Refusing()
-        store.refused = {"red"}
-        async with budgeting(RULE, store=store, spool=tmp_path, retry_s=retry_s) as one:
-            asked = exchange(SIZE)
-            await one.reserve(asked)
-            await one.settle(asked, Usage(1, 1))
-            await until(lambda: len(times) >= 5, 60.0)
-        pauses = [after - before for before, after in itertools.pairwise(times[:5])]
-        assert all(pause >= 0.9 * retry_s * 2**number for number, pause in enumerate(pauses, 1)), pauses
-
-    run(main)
+    store = Refusing()
+    store.refused = {"red"}
+    async with budgeting(RULE, store=store, spool=tmp_path, retry_s=retry_s) as one:
+        asked = exchange(SIZE)
+        await one.reserve(asked)
+        await one.settle(asked, Usage(1, 1))
+        await until(lambda: len(times) >= 5, 60.0)
+    pauses = [after - before for before, after in itertools.pairwise(times[:5])]
+    assert all(pause >= 0.9 * retry_s * 2**number for number, pause in enumerate(pauses, 1)), pauses
 
 
-def test_a_trouble_is_over_with_the_next_answer() -> None:
+async def test_a_trouble_is_over_with_the_next_answer() -> None:
     class Refusing(Flaky):
         is_refusing = True
 
@@ -256,58 +225,49 @@ def test_a_trouble_is_over_with_the_next_answer() -> None:
                 raise StoreError("WRONGTYPE")
             return await super().balance(team, charge, now)
 
-    async def main() -> None:
-        store = Refusing()
-        async with budgeting(RULE, store=store) as one:
-            assert await one.store_client.balance("red", Charge(ACCOUNT, 0)) is None
-            assert one.store_client.troubles == {"store": "WRONGTYPE"}
-            assert one.store_client.is_in_step
-            store.is_refusing = False
-            assert await one.store_client.balance("red", Charge(ACCOUNT, 0)) is not None
-            assert one.store_client.troubles == {}
-
-    run(main)
+    store = Refusing()
+    async with budgeting(RULE, store=store) as one:
+        assert await one.store_client.balance("red", Charge(ACCOUNT, 0)) is None
+        assert one.store_client.troubles == {"store": "WRONGTYPE"}
+        assert one.store_client.is_in_step
+        store.is_refusing = False
+        assert await one.store_client.balance("red", Charge(ACCOUNT, 0)) is not None
+        assert one.store_client.troubles == {}
 
 
-def test_a_store_that_answers_no_ping_is_asked_nothing_twice(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = Flaky()
-        async with budgeting(RULE, store=store, spool=tmp_path, retry_s=3600.0) as one:
-            held = [exchange(SIZE) for _ in range(4)]
-            for each in held:
-                await one.reserve(each)
-            store.is_out = True
-            store.calls.clear()
-            await asyncio.gather(*(one.settle(each, Usage(1, 1)) for each in held))
-            # Those who fail at once share one ping.
-            assert sorted(store.calls) == ["ping"] + ["settle"] * 4
-            assert one.store_client.is_away
-            assert one.store_client.pending == 4
-            assert await one.store_client.balance("red", Charge(ACCOUNT, 0)) is None
-            assert not await one.store_client.claim("red", "notice", 60.0)
-            assert len(store.calls) == 5
-
-    run(main)
+async def test_a_store_that_answers_no_ping_is_asked_nothing_twice(tmp_path: Path) -> None:
+    store = Flaky()
+    async with budgeting(RULE, store=store, spool=tmp_path, retry_s=3600.0) as one:
+        held = [exchange(SIZE) for _ in range(4)]
+        for each in held:
+            await one.reserve(each)
+        store.is_out = True
+        store.calls.clear()
+        await asyncio.gather(*(one.settle(each, Usage(1, 1)) for each in held))
+        # Those who fail at once share one ping.
+        assert sorted(store.calls) == ["ping"] + ["settle"] * 4
+        assert one.store_client.is_away
+        assert one.store_client.pending == 4
+        assert await one.store_client.balance("red", Charge(ACCOUNT, 0)) is None
+        assert not await one.store_client.claim("red", "notice", 60.0)
+        assert len(store.calls) == 5
 
 
-def test_a_store_that_goes_away_between_requests_is_found_by_the_renewal_and_found_again(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = Flaky()
-        async with budgeting(RULE, store=store, spool=tmp_path, lease_s=0.03) as one:
-            await one.reserve(exchange(SIZE))
-            store.is_out = True
-            await until(lambda: one.store_client.is_away)
-            assert one.store_client.troubles == {"store": "gone fishing"}
-            assert one.sample("store_away") == 1
-            store.is_out = False
-            await until(lambda: one.store_client.is_in_step)
-            assert one.store_client.troubles == {}
-            assert one.sample("store_away") == 0
-
-    run(main)
+async def test_a_store_that_goes_away_between_requests_is_found_by_the_renewal_and_found_again(tmp_path: Path) -> None:
+    store = Flaky()
+    async with budgeting(RULE, store=store, spool=tmp_path, lease_s=0.03) as one:
+        await one.reserve(exchange(SIZE))
+        store.is_out = True
+        await until(lambda: one.store_client.is_away)
+        assert one.store_client.troubles == {"store": "gone fishing"}
+        assert one.sample("store_away") == 1
+        store.is_out = False
+        await until(lambda: one.store_client.is_in_step)
+        assert one.store_client.troubles == {}
+        assert one.sample("store_away") == 0
 
 
-def test_a_worker_that_is_late_itself_does_not_take_its_store_for_dead(tmp_path: Path) -> None:
+async def test_a_worker_that_is_late_itself_does_not_take_its_store_for_dead(tmp_path: Path) -> None:
     timeout_s = 0.2
 
     class Busy(Flaky):
@@ -317,12 +277,9 @@ def test_a_worker_that_is_late_itself_does_not_take_its_store_for_dead(tmp_path:
                 time.sleep(timeout_s / 2)
             return await super().settle(end, now)
 
-    async def main() -> None:
-        async with budgeting(RULE, store=Busy(), spool=tmp_path, timeout_s=timeout_s) as one:
-            asked = exchange(SIZE)
-            await one.reserve(asked)
-            await one.settle(asked, Usage(1, 1))
-            assert one.store_client.is_in_step
-            assert one.sample("store_errors_total", operation="settle") == 0
-
-    run(main)
+    async with budgeting(RULE, store=Busy(), spool=tmp_path, timeout_s=timeout_s) as one:
+        asked = exchange(SIZE)
+        await one.reserve(asked)
+        await one.settle(asked, Usage(1, 1))
+        assert one.store_client.is_in_step
+        assert one.sample("store_errors_total", operation="settle") == 0

@@ -1,6 +1,5 @@
 """What the store's clock does to the proxy's, and what is said about it."""
 
-import asyncio
 import logging
 
 import pytest
@@ -29,15 +28,12 @@ class Timed(MemoryStore):
 
 
 @pytest.mark.parametrize(("told", "given"), [(WALL + HOUR, WALL + HOUR), (None, WALL)])
-def test_the_store_tells_the_time_where_it_has_a_clock_and_answers(told: float | None, given: float) -> None:
-    async def main() -> None:
-        clock = SteadyClock(Readings(lambda: WALL, lambda: 50.0))
-        timekeeper = Timekeeper(clock, Timed(told))
-        await timekeeper.start()
-        await timekeeper.aclose()
-        assert clock.now() == given
-
-    asyncio.run(main())
+async def test_the_store_tells_the_time_where_it_has_a_clock_and_answers(told: float | None, given: float) -> None:
+    clock = SteadyClock(Readings(lambda: WALL, lambda: 50.0))
+    timekeeper = Timekeeper(clock, Timed(told))
+    await timekeeper.start()
+    await timekeeper.aclose()
+    assert clock.now() == given
 
 
 def test_what_happens_to_the_clock_is_said_once(caplog: pytest.LogCaptureFixture) -> None:

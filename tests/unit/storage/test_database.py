@@ -7,10 +7,9 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,10 +22,6 @@ SCHEMA = ("CREATE TABLE t (n INTEGER PRIMARY KEY)",)
 ADD = "INSERT INTO t VALUES (?)"
 
 
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(test())
-
-
 def adding(number: int) -> Callable[[sqlite3.Connection], int]:
     return lambda connection: connection.execute(ADD, (number,)).rowcount
 
@@ -35,135 +30,106 @@ def count(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT count(*) FROM t").fetchone()[0])
 
 
-def test_what_gathers_is_committed_together_and_one_failure_takes_nobody_along(tmp_path: Path) -> None:
-    async def main() -> None:
-        database = await Database.open(tmp_path / "f", SCHEMA)
-        commits: list[str] = []
-        await database.write(
-            lambda connection: connection.set_trace_callback(
-                lambda sql: commits.append(sql) if sql == "COMMIT" else None
-            )
-        )
-        commits.clear()
-        numbers = [*range(50), 7, *range(50, 100)]
-        done = await asyncio.gather(*(database.write(adding(n)) for n in numbers), return_exceptions=True)
-        failed = [answer for answer in done if isinstance(answer, BaseException)]
-        assert [type(error) for error in failed] == [StoreError]
-        assert await database.read(count) == 100
-        assert len(commits) < 50
-        await database.aclose()
-
-    run(main)
+async def test_what_gathers_is_committed_together_and_one_failure_takes_nobody_along(tmp_path: Path) -> None:
+    database = await Database.open(tmp_path / "f", SCHEMA)
+    commits: list[str] = []
+    await database.write(
+        lambda connection: connection.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
+    )
+    commits.clear()
+    numbers = [*range(50), 7, *range(50, 100)]
+    done = await asyncio.gather(*(database.write(adding(n)) for n in numbers), return_exceptions=True)
+    failed = [answer for answer in done if isinstance(answer, BaseException)]
+    assert [type(error) for error in failed] == [StoreError]
+    assert await database.read(count) == 100
+    assert len(commits) < 50
+    await database.aclose()
 
 
-def test_a_bug_in_a_job_is_raised_where_it_is_awaited(tmp_path: Path) -> None:
-    async def main() -> None:
-        database = await Database.open(tmp_path / "f", SCHEMA)
+async def test_a_bug_in_a_job_is_raised_where_it_is_awaited(tmp_path: Path) -> None:
+    database = await Database.open(tmp_path / "f", SCHEMA)
 
-        def broken(connection: sqlite3.Connection) -> None:
-            connection.execute(ADD, (1,))
-            raise KeyError("a bug")
+    def broken(connection: sqlite3.Connection) -> None:
+        connection.execute(ADD, (1,))
+        raise KeyError("a bug")
 
-        with pytest.raises(KeyError):
-            await database.write(broken)
-        assert await database.read(count) == 0
-        assert await database.write(adding(1)) == 1
-        await database.aclose()
-
-    run(main)
+    with pytest.raises(KeyError):
+        await database.write(broken)
+    assert await database.read(count) == 0
+    assert await database.write(adding(1)) == 1
+    await database.aclose()
 
 
-def test_nobody_waits_for_one_who_left(tmp_path: Path) -> None:
-    async def main() -> None:
-        database = await Database.open(tmp_path / "f", SCHEMA)
-        task = asyncio.ensure_future(database.write(adding(1)))
-        await asyncio.sleep(0)
-        task.cancel()
-        assert await database.write(adding(2)) == 1
-        assert await database.read(count) == 2, "it was handed over, and is done"
-        await database.aclose()
-
-    run(main)
+async def test_nobody_waits_for_one_who_left(tmp_path: Path) -> None:
+    database = await Database.open(tmp_path / "f", SCHEMA)
+    task = asyncio.ensure_future(database.write(adding(1)))
+    await asyncio.sleep(0)
+    task.cancel()
+    assert await database.write(adding(2)) == 1
+    assert await database.read(count) == 2, "it was handed over, and is done"
+    await database.aclose()
 
 
-def test_closing_finishes_what_was_handed_over(tmp_path: Path) -> None:
-    async def main() -> None:
-        database = await Database.open(tmp_path / "f", SCHEMA)
-        waiting = [asyncio.ensure_future(database.write(adding(n))) for n in range(20)]
-        await asyncio.sleep(0)
-        await database.aclose()
-        await database.aclose()
-        assert [await one for one in waiting] == [1] * 20
-        for call in (database.write(adding(99)), database.read(count)):
-            with pytest.raises(StoreError):
-                await call
-
-    run(main)
+async def test_closing_finishes_what_was_handed_over(tmp_path: Path) -> None:
+    database = await Database.open(tmp_path / "f", SCHEMA)
+    waiting = [asyncio.ensure_future(database.write(adding(n))) for n in range(20)]
+    await asyncio.sleep(0)
+    await database.aclose()
+    await database.aclose()
+    assert [await one for one in waiting] == [1] * 20
+    for call in (database.write(adding(99)), database.read(count)):
+        with pytest.raises(StoreError):
+            await call
 
 
-def test_a_report_holds_up_nobody_that_reads_little(tmp_path: Path) -> None:
-    async def main() -> None:
-        database = await Database.open(tmp_path / "f", SCHEMA)
-        await database.write(adding(1))
-        ends = threading.Event()
-        report = asyncio.ensure_future(database.report(lambda _: ends.wait(30)))
-        await asyncio.sleep(0)
-        assert await database.read(count) == 1
-        assert not report.done()
-        ends.set()
-        assert await report
-        await database.aclose()
-
-    run(main)
+async def test_a_report_holds_up_nobody_that_reads_little(tmp_path: Path) -> None:
+    database = await Database.open(tmp_path / "f", SCHEMA)
+    await database.write(adding(1))
+    ends = threading.Event()
+    report = asyncio.ensure_future(database.report(lambda _: ends.wait(30)))
+    await asyncio.sleep(0)
+    assert await database.read(count) == 1
+    assert not report.done()
+    ends.set()
+    assert await report
+    await database.aclose()
 
 
-def test_a_file_that_was_read_and_closed_has_no_journal_left(tmp_path: Path) -> None:
-    async def main() -> None:
-        database = await Database.open(tmp_path / "f", SCHEMA)
-        await database.write(adding(1))
-        assert await database.read(count) == await database.report(count) == 1
-        await database.aclose()
-
-    run(main)
+async def test_a_file_that_was_read_and_closed_has_no_journal_left(tmp_path: Path) -> None:
+    database = await Database.open(tmp_path / "f", SCHEMA)
+    await database.write(adding(1))
+    assert await database.read(count) == await database.report(count) == 1
+    await database.aclose()
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 
-def test_a_locked_file_is_a_store_error_and_heals(tmp_path: Path) -> None:
-    async def main() -> None:
-        database = await Database.open(tmp_path / "f", SCHEMA, busy_timeout_s=0.01)
-        other = sqlite3.connect(tmp_path / "f", isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreError, match="locked"):
-            await database.write(adding(1))
-        other.execute("ROLLBACK")
-        other.close()
-        assert await database.write(adding(1)) == 1
-        await database.aclose()
-
-    run(main)
+async def test_a_locked_file_is_a_store_error_and_heals(tmp_path: Path) -> None:
+    database = await Database.open(tmp_path / "f", SCHEMA, busy_timeout_s=0.01)
+    other = sqlite3.connect(tmp_path / "f", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError, match="locked"):
+        await database.write(adding(1))
+    other.execute("ROLLBACK")
+    other.close()
+    assert await database.write(adding(1)) == 1
+    await database.aclose()
 
 
-def test_what_fails_is_a_store_error(tmp_path: Path) -> None:
-    async def main() -> None:
-        (tmp_path / "folder").mkdir()
-        (tmp_path / "text").write_text("this is not a database, however long it is made to be " * 20)
-        for name in ("folder", "text", "text/below"):
-            with pytest.raises(StoreError):
-                await Database.open(tmp_path / name, SCHEMA)
-
-    run(main)
+async def test_what_fails_is_a_store_error(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text").write_text("this is not a database, however long it is made to be " * 20)
+    for name in ("folder", "text", "text/below"):
+        with pytest.raises(StoreError):
+            await Database.open(tmp_path / name, SCHEMA)
 
 
-def test_an_exclusive_file_is_nobody_elses(tmp_path: Path) -> None:
-    async def main() -> None:
-        one = await Database.open(tmp_path / "f", SCHEMA, exclusive=True)
-        with pytest.raises(StoreError, match="locked"):
-            await Database.open(tmp_path / "f", SCHEMA, exclusive=True, busy_timeout_s=0.0)
-        await one.aclose()
-        two = await Database.open(tmp_path / "f", SCHEMA, exclusive=True, busy_timeout_s=0.0)
-        await two.aclose()
-
-    run(main)
+async def test_an_exclusive_file_is_nobody_elses(tmp_path: Path) -> None:
+    one = await Database.open(tmp_path / "f", SCHEMA, exclusive=True)
+    with pytest.raises(StoreError, match="locked"):
+        await Database.open(tmp_path / "f", SCHEMA, exclusive=True, busy_timeout_s=0.0)
+    await one.aclose()
+    two = await Database.open(tmp_path / "f", SCHEMA, exclusive=True, busy_timeout_s=0.0)
+    await two.aclose()
 
 
 WRITER = """

@@ -12,7 +12,7 @@ from proxy.storage.port import Charge, LedgerEntry, Settle
 from proxy.storage.sqlite import SqliteStore
 
 
-def test_spend_of_the_first_version_is_kept(tmp_path: Path) -> None:
+async def test_spend_of_the_first_version_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "spend.sqlite"
     connection = sqlite3.connect(path, isolation_level=None)
     migrate(connection, STORE[:1])
@@ -20,21 +20,18 @@ def test_spend_of_the_first_version_is_kept(tmp_path: Path) -> None:
     connection.execute("INSERT INTO total VALUES ('red', 10.75), ('blue', 1)")
     connection.close()
 
-    async def main() -> None:
-        store = await SqliteStore.open(path)
-        red = await store.balance("red", Charge("b:total:-:total", 0), 0.0)
-        assert (red.spent, red.reserved) == (10_750_000_000, 0)
-        assert [(e.exchange_id, e.team, e.cost) for e in await store.entries(0, 100)] == [
-            ("x", "red", 250_000_000),
-            ("y", "red", 500_000_000),
-            ("z", "blue", 1_000_000_000),
-        ]
-        await store.settle(Settle(LedgerEntry("x", 7.0, "red", cost=1), [Charge("b:total:-:total", 1)]), 0.0)
-        red = await store.balance("red", Charge("b:total:-:total", 0), 0.0)
-        assert red.spent == 10_750_000_000, "an exchange that was settled is known again"
-        await store.aclose()
-
-    asyncio.run(main())
+    store = await SqliteStore.open(path)
+    red = await store.balance("red", Charge("b:total:-:total", 0), 0.0)
+    assert (red.spent, red.reserved) == (10_750_000_000, 0)
+    assert [(e.exchange_id, e.team, e.cost) for e in await store.entries(0, 100)] == [
+        ("x", "red", 250_000_000),
+        ("y", "red", 500_000_000),
+        ("z", "blue", 1_000_000_000),
+    ]
+    await store.settle(Settle(LedgerEntry("x", 7.0, "red", cost=1), [Charge("b:total:-:total", 1)]), 0.0)
+    red = await store.balance("red", Charge("b:total:-:total", 0), 0.0)
+    assert red.spent == 10_750_000_000, "an exchange that was settled is known again"
+    await store.aclose()
 
 
 def test_a_file_of_a_later_version_is_not_touched(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Nobody waits in vain for Redis, and nothing is sent for whoever has left."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -29,10 +28,6 @@ class Slow(Redis):
         return b"1"
 
 
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(test())
-
-
 def link_to(client: Redis, monkeypatch: pytest.MonkeyPatch) -> RedisLink:
     async def connected(*_: object) -> Redis:
         return client
@@ -46,32 +41,26 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def test_what_nobody_waits_for_any_more_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        client = Slow()
-        link = link_to(client, monkeypatch)
-        calls = []
-        for name in range(9):  # as many as there are connections are under way, and the last one waits
-            calls.append(asyncio.ensure_future(link.command("GET", f"{name}")))
-            await turns()
-        calls[8].cancel()
+async def test_what_nobody_waits_for_any_more_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Slow()
+    link = link_to(client, monkeypatch)
+    calls = []
+    for name in range(9):  # as many as there are connections are under way, and the last one waits
+        calls.append(asyncio.ensure_future(link.command("GET", f"{name}")))
         await turns()
-        client.may_answer.set()
-        assert await asyncio.gather(*calls[:8]) == [b"1"] * 8
-        await link.aclose()
-        assert client.asked == [f"{name}".encode() for name in range(8)]
+    calls[8].cancel()
+    await turns()
+    client.may_answer.set()
+    assert await asyncio.gather(*calls[:8]) == [b"1"] * 8
+    await link.aclose()
+    assert client.asked == [f"{name}".encode() for name in range(8)]
 
-    run(main)
 
-
-def test_an_error_that_nobody_expects_reaches_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        client = Slow(RuntimeError("read() called while another coroutine is already waiting for incoming data"))
-        client.may_answer.set()
-        link = link_to(client, monkeypatch)
-        async with asyncio.timeout(60):
-            with pytest.raises(StoreError):
-                await link.command("GET", "x")
-        await link.aclose()
-
-    run(main)
+async def test_an_error_that_nobody_expects_reaches_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Slow(RuntimeError("read() called while another coroutine is already waiting for incoming data"))
+    client.may_answer.set()
+    link = link_to(client, monkeypatch)
+    async with asyncio.timeout(60):
+        with pytest.raises(StoreError):
+            await link.command("GET", "x")
+    await link.aclose()
