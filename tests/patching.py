@@ -57,9 +57,10 @@ def replaced(where: str, becomes: Callable[[Any], Any]) -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def import_all() -> None:
-    """Import every module of the product."""
+    """Import every module of the product, but for those that only another program imports. LiteLLM's proxy imports its
+    hook; here, that would import litellm, which then fetches its price map."""
     for package in ("proxy", "plugins"):
         found = importlib.import_module(package)
         for module in pkgutil.walk_packages(found.__path__, f"{package}."):
-            if not module.name.endswith("__main__"):
+            if not module.name.endswith(("__main__", ".litellm_hook")):
                 importlib.import_module(module.name)

@@ -91,7 +91,6 @@ def _examined(arguments: argparse.Namespace) -> Report:
         profile=given or PROFILES["anthropic"],
         encode=encode,
         recognisers=recognisers(manager),
-        is_strict=False,
         assembler=assembler_maker(manager, encode, "economic"),
     )
     with progress(DownloadColumn(), TimeRemainingColumn()) as bar:

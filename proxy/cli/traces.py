@@ -81,7 +81,6 @@ def setting(arguments: argparse.Namespace) -> Setting:
         recognisers=recognisers(manager),
         mode=Mode.parse(arguments.mode),
         policy=arguments.policy,
-        is_strict=False,
         assembler=assembler_maker(manager, encode, arguments.policy),
     )
 

@@ -10,7 +10,7 @@ from proxy.core.layout.render import render_tools
 from proxy.core.providers import Dialect
 from proxy.core.request.message import MARK_KEYS
 from proxy.core.structured.messages import marked, unmarked
-from proxy.core.wire.json_body import elements, members_of, parse_members, splice, value
+from proxy.core.wire.json_body import Unreadable, elements, members_of, parse_members, splice, value
 
 Baseline = Callable[[bytes, Dialect], bytes]
 
@@ -83,6 +83,15 @@ BASELINES: Mapping[str, Baseline] = MappingProxyType({AS_SENT: as_sent, CLIENT: 
 
 COMPARED: Mapping[str, Baseline] = MappingProxyType({**BASELINES, TOOLS_SYSTEM_LAST_TWO: tools_system_and_last_two})
 """The policies of ``stratiform replay --compare``."""
+
+
+def sent_by(baseline: Baseline, body: bytes, dialect: Dialect) -> bytes:
+    """The request as a policy sends it. Messages that are not objects go out as they came, and the provider refuses
+    them."""
+    try:
+        return baseline(body, dialect)
+    except Unreadable:
+        return body
 
 
 def is_marked(body: bytes) -> bool:

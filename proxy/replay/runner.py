@@ -23,10 +23,9 @@ from proxy.core.request.tokens import Encode, TokenCounter, quick
 from proxy.core.response.usage import Usage
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.value import dataclass, field, replace
-from proxy.core.wire.json_body import Unreadable
 from proxy.errors import InvalidRequest
 from proxy.planning.context_assembler import ContextAssembler
-from proxy.replay.baselines import AS_SENT, BASELINES, CLIENT, Baseline, as_sent, is_marked
+from proxy.replay.baselines import AS_SENT, BASELINES, CLIENT, Baseline, as_sent, is_marked, sent_by
 from proxy.replay.fidelity import tools_of, violations
 from proxy.replay.structured import ReplayedContexts, lost_items
 from proxy.replay.totals import OURS, Account, Result
@@ -40,9 +39,7 @@ _OUTPUT_TOKENS = 1
 @dataclass(frozen=True, slots=True)
 class Setting:
     """How to replay: provider rules, mode, policy. ``on_sent`` sees each plan whose body the provider accepted
-    (``--out``, checks). If ``is_strict``, a planner's surprise is raised; else the request goes out as it came, as it
-    would in the live proxy, and the surprise is listed. ``is_sampled``: the planner counts tokens quickly, as the
-    proxy does; the provider always counts all of them. ``assembler`` makes the object that assembles structured
+    (``--out``, checks). ``assembler`` makes the object that assembles structured
     context; without it, requests with structured context go as they came. ``keep_alive``: prefixes are kept alive if
     that pays. ``served``: the rules that the upstream really follows, if they differ from the planner's rules and the
     planner has to learn them from the reports. ``inset`` are the operator's texts around the newest user message;
@@ -55,8 +52,6 @@ class Setting:
     policy: str = "economic"
     baselines: Mapping[str, Baseline] = field(default_factory=lambda: BASELINES)
     on_sent: Callable[[Step, Plan], None] | None = None
-    is_strict: bool = True
-    is_sampled: bool = True
     keep_alive: bool = False
     assembler: Callable[[], ContextAssembler] | None = None
     served: CacheProfile | None = None
@@ -88,7 +83,7 @@ def replay(trace: Trace, setting: Setting, on_step: Callable[[], None] = lambda:
         chat = ours.assembled(recorded)
         step = recorded if chat is None else replace(recorded, body=chat.body)
         for name, account in accounts.items():
-            bill = account.send(_formed(baselines[name], step.body, setting.profile.dialect), step.at)
+            bill = account.send(sent_by(baselines[name], step.body, setting.profile.dialect), step.at)
             if name == AS_SENT and bill is not None:
                 result.plain += bill.total
         plan = ours.send(step, chat)
@@ -117,14 +112,14 @@ def counted_once(encode: Encode) -> Encode:
 
 
 class Ours:
-    """The planner and the provider that it talks to, with the sessions whose prefixes are kept alive."""
+    """The planner and the provider that it talks to, with the sessions whose prefixes are kept alive. The planner
+    counts tokens quickly, as the proxy does; the provider counts all of them."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._account = setting.account()
         self.total = self._account.total
-        encode = quick(setting.encode) if setting.is_sampled else setting.encode
-        self._planner = TierPlanner(encode, setting.recognisers, setting.policy, setting.options)
+        self._planner = TierPlanner(quick(setting.encode), setting.recognisers, setting.policy, setting.options)
         self.contexts = ReplayedContexts(setting.assembler()) if setting.assembler is not None else None
         self._refreshes: dict[str, tuple[float, int, RefreshPlan]] = {}
         """The refreshes that are still to come, by session: when the next one is due, how many there are, and their
@@ -140,12 +135,8 @@ class Ours:
         self.refresh(step.at)
         route = _route(step, setting)
         if chat is not None and self.contexts is not None:
-            plan = self.contexts.plan(planner, chat, route, setting.mode, step.at)
-        else:
-            plan = planner.plan(step.body, route, setting.mode, step.at)
-        if plan.surprise is not None and setting.is_strict:
-            raise plan.surprise
-        return plan
+            return self.contexts.plan(planner, chat, route, setting.mode, step.at)
+        return planner.plan(step.body, route, setting.mode, step.at)
 
     def send(self, step: Step, chat: AssembledChat | None = None) -> Plan:
         """Plan a request and send it. The body of the returned plan is the one that the provider accepted."""
@@ -225,18 +216,9 @@ def _route(step: Step, setting: Setting) -> Route:
     return Route(scope="replay", name=model, model=model, profile=profile, server=EMBEDDED, inset=inset)
 
 
-def _formed(baseline: Baseline, body: bytes, dialect: Dialect) -> bytes:
-    """The request as a policy sends it. Messages that are not objects go out as they came, and the provider refuses
-    them."""
-    try:
-        return baseline(body, dialect)
-    except Unreadable:
-        return body
-
-
 def acceptable(step: Step, profile: CacheProfile) -> Step:
     """The step without the client's markers if the provider refuses markers: its users would not send any."""
     is_refused = profile.refuses_unknown and profile.dialect.key != Dialect.CACHE_CONTROL.key
     if not is_refused or not is_marked(step.body):
         return step
-    return replace(step, body=_formed(as_sent, step.body, profile.dialect))
+    return replace(step, body=sent_by(as_sent, step.body, profile.dialect))

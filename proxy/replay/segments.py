@@ -107,7 +107,8 @@ def _texts(part: dict[str, Any]) -> Iterator[tuple[bytes, str]]:
         if isinstance(item, dict) and isinstance(item.get("text"), str):
             yield from ((label, text) for text in paragraphs(item["text"]))
     for name in ("tool_calls", "thinking_blocks"):
-        for item in part.get(name) or ():
+        items = part.get(name)
+        for item in items if isinstance(items, list) else ():
             yield label + name.encode(), _json(item)
 
 

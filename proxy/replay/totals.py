@@ -13,17 +13,52 @@ from proxy.upstream.embedded import TAIL_TOKENS, PromptReader
 OURS = "stratiform"
 
 
+class Waste:
+    """Counts the written tokens, and how many of them no later request read while they lived."""
+
+    def __init__(self) -> None:
+        self.written = 0
+        self._dropped = 0
+        self._unread: dict[tuple[bytes, bytes], int] = {}
+
+    @property
+    def share(self) -> float | None:
+        """The share of the written tokens that was never read. None if nothing was written."""
+        return (self._dropped + sum(self._unread.values())) / self.written if self.written else None
+
+    def add(self, prompt: Prompt, bill: Bill) -> None:
+        """Count one billed request. Everything up to its hit was useful; the tokens it wrote are not useful yet."""
+        if not bill.read and not bill.write:
+            return
+        start = 0
+        written_end = bill.read + bill.write
+        for position, (digest, end) in enumerate(zip(prompt.hashes, prompt.ends, strict=True)):
+            if start >= written_end and position > bill.hit:
+                break
+            key = (prompt.scope, digest)
+            if position <= bill.hit:
+                self._unread.pop(key, None)
+            elif end <= written_end:
+                # It is written again before it was ever read: the first write was in vain.
+                self._dropped += self._unread.get(key, 0)
+                self._unread[key] = end - start
+                self.written += end - start
+            start = end
+
+
 @dataclass(slots=True)
 class Total(BillSum):
     """The bills of one policy over one trace.
 
     ``refused`` counts requests that the provider answered with an error. ``refreshes`` counts requests that only kept a
-    prefix alive. Their ``refresh_bills`` count in the cost, but in no hit rate.
+    prefix alive. Their ``refresh_bills`` count in the cost, but in no hit rate. ``waste`` is what an account has
+    written in vain.
     """
 
     refused: int = 0
     refreshes: int = 0
     refresh_bills: "Total | None" = None
+    waste: Waste = field(default_factory=Waste, compare=False)
 
     def refreshed(self, bill: Parts) -> None:
         """Count a request that only kept a prefix alive."""
@@ -103,45 +138,11 @@ def geometric_mean(values: Iterable[float]) -> float:
     return math.exp(math.fsum(map(math.log, given)) / len(given)) if min(given, default=0.0) > 0 else 0.0
 
 
-class Waste:
-    """Counts the written tokens, and how many of them no later request read while they lived."""
-
-    def __init__(self) -> None:
-        self.written = 0
-        self._dropped = 0
-        self._unread: dict[tuple[bytes, bytes], int] = {}
-
-    @property
-    def share(self) -> float | None:
-        """The share of the written tokens that was never read. None if nothing was written."""
-        return (self._dropped + sum(self._unread.values())) / self.written if self.written else None
-
-    def add(self, prompt: Prompt, bill: Bill) -> None:
-        """Count one billed request. Everything up to its hit was useful; the tokens it wrote are not useful yet."""
-        if not bill.read and not bill.write:
-            return
-        start = 0
-        written_end = bill.read + bill.write
-        for position, (digest, end) in enumerate(zip(prompt.hashes, prompt.ends, strict=True)):
-            if start >= written_end and position > bill.hit:
-                break
-            key = (prompt.scope, digest)
-            if position <= bill.hit:
-                self._unread.pop(key, None)
-            elif end <= written_end:
-                # It is written again before it was ever read: the first write was in vain.
-                self._dropped += self._unread.get(key, 0)
-                self._unread[key] = end - start
-                self.written += end - start
-            start = end
-
-
 class Account:
-    """One account at a provider, in virtual time: its bills, and the tokens that it wrote in vain."""
+    """One account at a provider, in virtual time."""
 
     def __init__(self, reader: PromptReader) -> None:
         self.total = Total()
-        self.waste = Waste()
         self._reader = reader
         self._cache = make_cache(reader.profile)
 
@@ -154,7 +155,7 @@ class Account:
             return None
         cached = self._cache.bill(prompt, at)
         self._cache.store(prompt, at, at)
-        self.waste.add(prompt, cached)
+        self.total.waste.add(prompt, cached)
         bill = replace(cached, plain=cached.plain + TAIL_TOKENS)
         (self.total.refreshed if is_refresh else self.total.add)(bill)
         return bill

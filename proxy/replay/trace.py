@@ -18,6 +18,8 @@ from proxy.replay.log_file import UNREADABLE, opened
 
 SUFFIXES = (".jsonl", ".jsonl.xz", ".jsonl.gz")
 _ODD = "holds text that is not valid Unicode"
+# The calendar ends there, in both directions.
+_FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799
 
 
 class TraceError(Exception):
@@ -84,6 +86,8 @@ def _step(line: bytes, path: Path, number: int) -> Step:
     seconds = _value(members.get("t"), f"{at}: 't'")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise TraceError(f"{at}: 't' must be seconds")
+    if not _FIRST_S <= seconds <= _LAST_S:
+        raise TraceError(f"{at}: 't' must be seconds of a year from 1 to 9999")
     if "request" not in members:
         raise TraceError(f"{at}: 'request' is missing")
     session = _value(members.get("session"), f"{at}: 'session'")

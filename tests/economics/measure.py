@@ -79,8 +79,8 @@ def measure(job: Job) -> Measured:
     )
     with without(job.without) if job.without else nullcontext():
         result = replay(trace_of(job.session), setting)
-    if result.violations or result.ours.refused:
-        raise AssertionError(f"{job}: {result.ours.refused} refused, {result.violations[:3]}")
+    if wrong := [*result.violations, *result.surprises, *["refused"] * result.ours.refused]:
+        raise AssertionError(f"{job}: {wrong[:3]}")
     cost = Cost(job.session, job.rules, result.share(OURS), _class_of(job.session))
     return Measured(job, cost, sent.digest())
 

@@ -10,10 +10,8 @@ from proxy.core.providers import PROFILES, CacheProfile
 from proxy.core.request.tokens import Encode
 from proxy.demo.samples import samples
 from proxy.demo.source import NOUNS
-from proxy.replay.baselines import as_sent
-from proxy.replay.comparison import kind_of
+from proxy.replay.comparison import kind_of, own_order
 from proxy.replay.limits import prefix_share
-from proxy.replay.segments import Bagger
 from proxy.replay.trace import Trace, read_trace, trace_name
 from proxy.upstream.embedded import PromptReader
 from tests.economics.made import (
@@ -98,7 +96,4 @@ def class_of(name: str, encode: Encode) -> str:
     if origin := sessions()[name].origin:
         return origin
     reader = PromptReader(PROFILES["anthropic"], encode)
-    sent = [(step.at, as_sent(step.body, reader.profile.dialect)) for step in trace_of(name).steps]
-    bagger = Bagger(reader)
-    prompts = [(at, reader.prompt(body)) for at, body in sent]
-    return str(kind_of(prefix_share(prompts, [bagger.bag(body, at) for at, body in sent])))
+    return str(kind_of(prefix_share(*own_order(trace_of(name).steps, reader))))

@@ -1,5 +1,7 @@
 """The table of features names what there is, and each feature changes something on a session that is always at hand."""
 
+import subprocess
+import sys
 from functools import lru_cache
 
 import pytest
@@ -38,3 +40,8 @@ def test_a_feature_that_is_switched_off_is_on_again_behind_the_replay() -> None:
     before = sent_by_all_features("demo-clock", "anthropic")
     off = measure(Job("demo-clock", "anthropic", FEATURES[0].name)).sent
     assert measure(Job("demo-clock", "anthropic")).sent == before != off
+
+
+def test_switching_a_feature_off_does_not_import_litellm_which_would_fetch_its_price_map() -> None:
+    words = "import sys, tests.patching; tests.patching.import_all(); sys.exit('litellm' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", words], check=False).returncode == 0

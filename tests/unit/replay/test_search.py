@@ -53,7 +53,7 @@ def test_the_provider_bills_what_the_search_believes(trace: Trace) -> None:
 def test_nothing_is_written_that_is_not_read_in_a_conversation_that_ends() -> None:
     trace = growing(4)
     account = billed(trace.steps, found_in(trace.steps, ANTHROPIC), ANTHROPIC)
-    assert account.waste.share == 0
+    assert account.total.waste.share == 0
     system, turn = 2004, 304
     # The last request's own turns are not marked: nothing follows.
     assert account.total.write_5m == system + 5 * turn
