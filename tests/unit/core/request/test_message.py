@@ -27,6 +27,7 @@ from tests.talk import (
 )
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+THINKING = {"type": "thinking", "thinking": "hm", "signature": "s"}
 HOUR = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
 
 
@@ -72,32 +73,20 @@ class TestDigest:
     @pytest.mark.parametrize(
         "other",
         [
-            system("hi"),
-            user("hi "),
-            user("hi", name="ann"),
-            user([text_part("hi"), text_part("")]),
-            user([text_part("h"), text_part("i")]),
-            user([text_part("hi", annotations=[1])]),
+            system("hi"), user("hi "), user("hi", name="ann"), user([text_part("hi"), text_part("")]), user(None),
+            user([text_part("h"), text_part("i")]), user([text_part("hi", annotations=[1])]),
             user([text_part("hi"), IMAGE]),
-            user(None),
         ],
-    )
+    )  # fmt: skip
     def test_everything_else_is(self, other: Body) -> None:
         assert read(other).digest != read(user("hi")).digest
 
-    def test_a_name_ends_where_its_value_begins(self) -> None:
-        assert read(user("hi", x1=2)).digest != read(user("hi", x=12)).digest
-
-    def test_arguments_count_byte_for_byte(self) -> None:
+    def test_arguments_and_names_count_byte_for_byte(self) -> None:
         one, two = calling("1"), calling("1")
         two["tool_calls"][0]["function"]["arguments"] = '{"x": 1}'
         assert read(one).digest != read(two).digest
-
-    def test_thinking_counts(self) -> None:
-        plain = assistant("a")
-        thinking = {"type": "thinking", "thinking": "hm", "signature": "s"}
-        assert read(assistant("a", thinking_blocks=[thinking])).digest != read(plain).digest
-        assert read(assistant([thinking, text_part("a")])).digest != read(plain).digest
+        assert read(user("hi", x1=2)).digest != read(user("hi", x=12)).digest
+        assert read(assistant([THINKING, text_part("a")])).digest != read(assistant("a")).digest
 
     @pytest.mark.parametrize("form", SignedForm)
     def test_signed_thinking_is_known(self, form: SignedForm) -> None:
@@ -128,16 +117,33 @@ class TestParts:
             PartKind.TEXT, 10 + MESSAGE_OVERHEAD_TOKENS, -1, True,
         )  # fmt: skip
 
-    def test_one_part_for_each_of_a_list(self) -> None:
-        message = read(user([text_part("x" * 40), IMAGE, {"type": "later", "x": 1}, text_part(" ")]))
-        assert [(p.kind, p.index, p.markable) for p in message.parts] == [
-            (PartKind.TEXT, 0, True),
-            (PartKind.MEDIA, 1, True),
-            (PartKind.OTHER, 2, False),
-            (PartKind.TEXT, 3, False),
-        ]
-        assert message.parts[1].tokens == IMAGE_TOKENS
-        assert message.tokens == sum(p.tokens for p in message.parts)
+    @pytest.mark.parametrize(
+        ("message", "positions"),
+        [
+            # One part for each of a list. Of what a model says, only text can be marked.
+            (user([text_part("x"), IMAGE, {"type": "later", "x": 1}, text_part(" ")]), "text0+ media1+ other2 text3"),
+            ({**calling("1"), "content": [THINKING, text_part("a")]}, "thinking0 text1+ call0"),
+            (calling("1", "2", content="look"), "text-1+ call0 call1"),
+            *((user(content), "text-1") for content in ("", "  \n")),
+            (user([text_part("")]), "text0"),
+            (user([{"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}]), "media0"),
+            (user([{"type": [], "text": "a"}, {"type": None}, {"x": 1}]), "other0 other1 other2"),
+            # A tool result is one position. Its marker stands on the last part.
+            (result("1", [text_part("a"), IMAGE, text_part("b")]), "result-1+"),
+            (result("1", []), "result-1"),
+            (result("1", ""), "result-1"),
+            (result("1", [text_part("a"), text_part(" ")]), "result-1"),
+            (result("1", [text_part(" "), text_part("a")]), "result-1+"),
+            (result("1", [text_part("a"), {"type": "later"}]), "result-1"),
+            *(({"role": "assistant", **empty}, "") for empty in ({"content": None}, {}, {"tool_calls": None})),
+        ],
+    )
+    def test_the_positions_of_a_message_and_where_a_marker_may_stand(self, message: Body, positions: str) -> None:
+        found = read(message)
+        shown = [f"{part.kind}{part.index}{'+' if part.markable else ''}" for part in found.parts]
+        assert " ".join(shown) == positions
+        assert found.tokens == sum(part.tokens for part in found.parts)
+        assert all(part.tokens >= IMAGE_TOKENS for part in found.parts if part.kind is PartKind.MEDIA)
 
     def test_a_text_part_with_more_keys_can_be_marked_but_is_never_taken_apart(self) -> None:
         clock = "Current time: 2026-01-01 10:00\nBe kind.\n"
@@ -145,75 +151,22 @@ class TestParts:
         assert plain.recognition is not None
         assert (odd.recognition, odd.parts[0].kind, odd.parts[0].markable) == (None, PartKind.TEXT, True)
 
-    def test_of_what_a_model_says_only_text_can_be_marked(self) -> None:
-        thinking = {"type": "thinking", "thinking": "hm", "signature": "s"}
-        message = read({**calling("1"), "content": [thinking, text_part("a")]})
-        assert [(p.kind, p.markable) for p in message.parts] == [
-            (PartKind.THINKING, False),
-            (PartKind.TEXT, True),
-            (PartKind.CALL, False),
-        ]
-
-    @pytest.mark.parametrize("content", ["", "  \n", [text_part("")]])
-    def test_a_blank_text_carries_no_marker(self, content: object) -> None:
-        assert [p.markable for p in read(user(content)).parts] == [False]
-
     @pytest.mark.parametrize("content", ["x", [text_part("x"), text_part("y")], [text_part("x", annotations=[])]])
     @pytest.mark.parametrize("role", ["function", "critic"])
     def test_a_message_whose_content_may_be_no_list_carries_no_marker(self, role: str, content: object) -> None:
         assert not any(part.markable for part in read(said(role, content, name="run")).parts)
 
-    def test_sound_carries_no_marker(self) -> None:
-        audio = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
-        (part,) = read(user([audio])).parts
-        assert (part.kind, part.markable) == (PartKind.MEDIA, False)
-
-    def test_a_tool_result_is_one_position(self) -> None:
-        message = read(result("1", [text_part("a"), IMAGE, text_part("b")]))
-        assert [(p.kind, p.index, p.markable) for p in message.parts] == [(PartKind.RESULT, -1, True)]
-
-    @pytest.mark.parametrize(
-        ("content", "markable"),
-        [
-            ([], False),
-            ([text_part("a"), text_part(" ")], False),
-            ([text_part(" "), text_part("a")], True),
-            ([text_part("a"), {"type": "later"}], False),
-            ("", False),
-        ],
-    )
-    def test_a_tool_result_is_marked_on_something(self, content: object, markable: bool) -> None:
-        assert [p.markable for p in read(result("1", content)).parts] == [markable]
-
-    def test_a_part_of_no_kind_is_a_position_all_the_same(self) -> None:
-        message = read(user([{"type": [], "text": "a"}, {"type": None}, {"x": 1}]))
-        assert [(p.kind, p.markable) for p in message.parts] == [(PartKind.OTHER, False)] * 3
-
-    def test_calls_follow_the_text(self) -> None:
-        message = read(calling("1", "2", content="look"))
-        assert [(p.kind, p.index) for p in message.parts] == [
-            (PartKind.TEXT, -1),
-            (PartKind.CALL, 0),
-            (PartKind.CALL, 1),
-        ]
-        assert message.call_ids == ("1", "2")
-        assert read(result("2", "x")).answers == ("2",)
-
     def test_calls_and_results_are_known_in_parts_of_the_content(self) -> None:
         called, answered = map(read, as_parts(calling("1", "2"), result("1", "x"), result("2", "y")))
         assert called.call_ids == answered.answers == ("1", "2")
         assert answered.has_results
+        assert (read(calling("1", "2")).call_ids, read(result("2", "x")).answers) == (("1", "2"), ("2",))
         assert not answered.is_asked
         assert read(user([{"type": "tool_result"}])).answers == ("",)
 
     @pytest.mark.parametrize("said", ["tool_result", [text_part("tool_result")], [{"type": "x", "y": "tool_result"}]])
     def test_a_user_who_speaks_of_results_asks(self, said: object) -> None:
         assert read(user(said)).is_asked
-
-    @pytest.mark.parametrize("empty", [{"content": None}, {}, {"content": None, "tool_calls": None}])
-    def test_a_message_without_content_has_no_position(self, empty: Body) -> None:
-        message = read({"role": "assistant", **empty})
-        assert (message.parts, message.tokens) == ((), 0)
 
     @pytest.mark.parametrize(
         ("message", "life"),
@@ -295,19 +248,12 @@ class TestReader:
     @pytest.mark.parametrize(
         "raw",
         [
-            b"1",
-            b"[]",
-            b"{}",
-            b'{"role":1}',
-            b'{"role":"user","content":1}',
-            b'{"role":"user","content":{}}',
-            b'{"role":"user","content":[1]}',
-            b'{"role":"user","content":[{"type":"text","text":1}]}',
-            b'{"role":"user","content":"\xff"}',
-            b'{"role":"assistant","tool_calls":{}}',
+            b"1", b"[]", b"{}", b'{"role":1}', b'{"role":"user","content":1}', b'{"role":"user","content":{}}',
+            b'{"role":"user","content":[1]}', b'{"role":"user","content":[{"type":"text","text":1}]}',
+            b'{"role":"user","content":"\xff"}', b'{"role":"assistant","tool_calls":{}}',
             b'{"role":"assistant","tool_calls":[1]}',
         ],
-    )
+    )  # fmt: skip
     def test_what_is_no_chat_message(self, raw: bytes) -> None:
         with pytest.raises(Unreadable):
             read(raw)
@@ -322,10 +268,7 @@ class TestMembersBesideContent:
             (result("1", "text"), result("2", "text")),
             (user("text", name="ada"), user("text", name="bob")),
             (user("text", name="ada"), user("text")),
-            (
-                {**assistant("text"), "thinking_blocks": [{"type": "thinking", "thinking": "a"}]},
-                {**assistant("text"), "thinking_blocks": [{"type": "thinking", "thinking": "b"}]},
-            ),
+            (assistant("text", thinking_blocks=[THINKING]), assistant("text")),
             ({**calling("1"), "reasoning_content": "a"}, {**calling("1"), "reasoning_content": "b"}),
         ],
     )
@@ -335,8 +278,5 @@ class TestMembersBesideContent:
         assert [p.digest for p in first.parts[1:]] == [p.digest for p in second.parts[1:]]
 
     def test_members_without_a_value_are_none(self) -> None:
-        plain, odd = (
-            read(assistant("text")),
-            read({**assistant("text"), "refusal": None, "annotations": [], "name": ""}),
-        )
-        assert plain.parts == odd.parts
+        odd = assistant("text", refusal=None, annotations=[], name="")
+        assert read(assistant("text")).parts == read(odd).parts
