@@ -1,7 +1,7 @@
 """How many tokens of an answer have come, in every dialect and however the stream is cut."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -13,60 +13,48 @@ from tests.growth import assert_linear
 WORDS = ["The ", "proxy ", "counts ", "what ", "it ", "has ", "received, ", "and ", "nothing ", "else. "]
 
 
+def choice(**said: object) -> object:
+    """An event of a chat or of a completion."""
+    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    return {**head, "choices": [{"index": 0, **said, "finish_reason": None}]}
+
+
+def block(kind: str, name: str, text: str) -> object:
+    """An event of Anthropic's messages."""
+    return {"type": "content_block_delta", "index": 0, "delta": {"type": kind, name: text}}
+
+
 def chat(text: str) -> object:
-    return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m",
-            "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}  # fmt: skip
-
-
-def tool(text: str) -> object:
-    call = {"index": 0, "id": "call_1", "function": {"arguments": text}}
-    return {"id": "c", "choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]}
-
-
-def thought(text: str) -> object:
-    return {"id": "c", "choices": [{"index": 0, "delta": {"reasoning_content": text}, "finish_reason": None}]}
-
-
-def completion(text: str) -> object:
-    return {"id": "c", "object": "text_completion", "choices": [{"index": 0, "text": text, "finish_reason": None}]}
+    return choice(delta={"content": text})
 
 
 def response(text: str) -> object:
     return {"type": "response.output_text.delta", "item_id": "msg_1", "output_index": 0, "delta": text, "logprobs": []}
 
 
-def anthropic(text: str) -> object:
-    return {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
+DIALECTS: dict[str, Callable[[str], object]] = {
+    "chat": chat,
+    "tool": lambda text: choice(delta={"tool_calls": [{"index": 0, "id": "c", "function": {"arguments": text}}]}),
+    "thought": lambda text: choice(delta={"reasoning_content": text}),
+    "completion": lambda text: choice(text=text),
+    "response": response,
+    "anthropic": lambda text: block("text_delta", "text", text),
+    "anthropic tool": lambda text: block("input_json_delta", "partial_json", text),
+    "anthropic thought": lambda text: block("thinking_delta", "thinking", text),
+    "gemini": lambda text: {"candidates": [{"content": {"role": "model", "parts": [{"text": text}]}, "index": 0}]},
+}
 
 
-def anthropic_tool(text: str) -> object:
-    return {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": text}}
-
-
-def anthropic_thought(text: str) -> object:
-    return {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": text}}
-
-
-def gemini(text: str) -> object:
-    return {"candidates": [{"content": {"role": "model", "parts": [{"text": text}]}, "index": 0}], "modelVersion": "g"}
-
-
-DIALECTS = [
-    chat, tool, thought, completion, response, anthropic, anthropic_tool, anthropic_thought, gemini,
-]  # fmt: skip
-
-
-def events(shape: object, pieces: Iterable[str]) -> bytes:
-    assert callable(shape)
+def events(shape: Callable[[str], object], pieces: Iterable[str]) -> bytes:
     return b"".join(b"data: " + json.dumps(shape(piece)).encode() + b"\n\n" for piece in pieces)
 
 
-@pytest.mark.parametrize("shape", DIALECTS, ids=lambda shape: shape.__name__)
+@pytest.mark.parametrize("name", DIALECTS)
 @pytest.mark.parametrize("count", chosen([3, 40, 3000], 3, 40))
 @pytest.mark.parametrize("cut", [37, 1460, 1 << 20])
-def test_text_is_counted_and_not_its_frame(shape: object, count: int, cut: int) -> None:
+def test_text_is_counted_and_not_its_frame(name: str, count: int, cut: int) -> None:
     pieces = [WORDS[i % len(WORDS)] for i in range(count)]
-    stream, fold = events(shape, pieces), StreamFold()
+    stream, fold = events(DIALECTS[name], pieces), StreamFold()
     for at in range(0, len(stream), cut):
         fold.feed(stream[at : at + cut])
     assert fold.written
@@ -75,9 +63,9 @@ def test_text_is_counted_and_not_its_frame(shape: object, count: int, cut: int) 
 
 
 @for_every(DIALECTS)
-def test_one_large_event_counts_as_its_text(shape: object) -> None:
+def test_one_large_event_counts_as_its_text(name: str) -> None:
     fold = StreamFold()
-    fold.feed(events(shape, ["".join(WORDS) * 300]))
+    fold.feed(events(DIALECTS[name], ["".join(WORDS) * 300]))
     assert fold.outcome().tokens == pytest.approx(3600, rel=0.35)
 
 

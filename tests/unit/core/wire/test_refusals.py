@@ -14,52 +14,36 @@ from tests.examples import for_every
 
 @for_every(
     [
-        (
-            "Expected `str`, got `int` - at `$.a[0].b`",
-            "'form.a[0].b' must be a string, not a number",
-            "form.a[0].b",
-            "invalid_type",
-        ),
-        (
-            "Expected `array | null`, got `bool`",
-            "'form' must be an array or null, not a boolean",
-            "form",
-            "invalid_type",
-        ),
-        ("Expected `int | float`, got `ext`", "'form' must be a number", "form", "invalid_type"),
-        (
-            "Expected `int`, got `float` - at `$.a`",
-            "'form.a' must be a whole number, not a number",
-            "form.a",
-            "invalid_type",
-        ),
-        ("Expected `int` <= 9", "'form' must be a whole number of at most 9", "form", "invalid_value"),
-        ("Expected `int` >= -9", "'form' must be a whole number of at least -9", "form", "invalid_value"),
-        ("Expected `ext`, got `str`", "'form' must be a value of another type, not a string", "form", "invalid_type"),
-        ("Expected `str` of length <= 12", "'form' may have at most 12 characters", "form", "too_long"),
-        (
-            "Expected `array` of length <= 3 - at `$.a`",
-            "'form.a' may have at most 3 elements",
-            "form.a",
-            "too_many_items",
-        ),
-        ("Expected `str` of length >= 1", "'form' must not be empty", "form", "invalid_value"),
-        ("Object missing required field `x` - at `$[1]`", "'form[1]' needs a field 'x'", "form[1].x", "missing_field"),
-        ("Object contains unknown field `x`", "'form' has no field 'x'", "form.x", "unknown_field"),
-        (
-            "Invalid enum value 'SECRET' - at `$.a[10]`",
-            "'form.a[10]' must be one of p, q",
-            "form.a[10]",
-            "invalid_value",
-        ),
-        ("Invalid enum value 'SECRET' - at `$.b.a`", "'form.b.a' must be one of p, q", "form.b.a", "invalid_value"),
-        ("It is `SECRET`", "'form' cannot be read", "form", "invalid_value"),
-        ("It is `SECRET` - at `$.a`", "'form.a' cannot be read", "form.a", "invalid_value"),
+        ("Expected `str`, got `int` - at `$.a[0].b`", "must be a string, not a number", ".a[0].b", "invalid_type"),
+        ("Expected `array | null`, got `bool`", "must be an array or null, not a boolean", "", "invalid_type"),
+        ("Expected `int | float`, got `ext`", "must be a number", "", "invalid_type"),
+        ("Expected `int`, got `float` - at `$.a`", "must be a whole number, not a number", ".a", "invalid_type"),
+        ("Expected `int` <= 9", "must be a whole number of at most 9", "", "invalid_value"),
+        ("Expected `int` >= -9", "must be a whole number of at least -9", "", "invalid_value"),
+        ("Expected `ext`, got `str`", "must be a value of another type, not a string", "", "invalid_type"),
+        ("Expected `str` of length <= 12", "may have at most 12 characters", "", "too_long"),
+        ("Expected `array` of length <= 3 - at `$.a`", "may have at most 3 elements", ".a", "too_many_items"),
+        ("Expected `str` of length >= 1", "must not be empty", "", "invalid_value"),
+        ("Invalid enum value 'SECRET' - at `$.a[10]`", "must be one of p, q", ".a[10]", "invalid_value"),
+        ("Invalid enum value 'SECRET' - at `$.b.a`", "must be one of p, q", ".b.a", "invalid_value"),
+        ("It is `SECRET`", "cannot be read", "", "invalid_value"),
+        ("It is `SECRET` - at `$.a`", "cannot be read", ".a", "invalid_value"),
     ]
 )
-def test_each_sentence_of_the_reader_has_its_error(said: str, message: str, param: str, code: str) -> None:
+def test_each_sentence_of_the_reader_has_its_error(said: str, why: str, place: str, code: str) -> None:
     error = refused(msgspec.ValidationError(said), "form", {"a": ("p", "q")})
-    assert (error.message, error.param, error.code) == (message, param, code)
+    assert (error.message, error.param, error.code) == (f"'form{place}' {why}", f"form{place}", code)
+
+
+def test_a_field_that_is_missing_or_unknown_is_named() -> None:
+    missing = refused(msgspec.ValidationError("Object missing required field `x` - at `$[1]`"), "form", {})
+    unknown = refused(msgspec.ValidationError("Object contains unknown field `x`"), "form", {})
+    assert (missing.message, missing.param, missing.code) == (
+        "'form[1]' needs a field 'x'",
+        "form[1].x",
+        "missing_field",
+    )
+    assert (unknown.message, unknown.param, unknown.code) == ("'form' has no field 'x'", "form.x", "unknown_field")
 
 
 def test_the_name_of_an_unknown_field_is_printable_and_short() -> None:

@@ -34,29 +34,11 @@ def test_every_member_is_found_in_its_order(pairs: list[tuple[str, object]], spa
 
 @for_every(
     [
-        b"",
-        b"[]",
-        b"x",
-        b"{",
-        b'{"a"',
-        b'{"a":',
-        b'{"a":1',
-        b'{"a":1,}',
-        b'{"a":1} x',
-        b'{"a":1}{"a":2}',
-        b'{"a":1}\x00',
-        b"{'a':1}",
-        b"{a:1}",
-        b'{"a":1 "b":2}',
-        b'{"a":[1}',
-        b'{"a":"x}',
-        b'{"a":["x}',
-        b'{"\\x":1}',
-        b'{/**/"a":1}',
-        b'{"' + b"a" * 2000 + b'":1}',
-        b"{" + b",".join(b'"%d":1' % n for n in range(1001)) + b"}",
+        b"", b"[]", b"x", b"{", b'{"a"', b'{"a":', b'{"a":1', b'{"a":1,}', b'{"a":1} x', b'{"a":1}{"a":2}',
+        b'{"a":1}\x00', b"{'a':1}", b"{a:1}", b'{"a":1 "b":2}', b'{"a":[1}', b'{"a":"x}', b'{"a":["x}', b'{"\\x":1}',
+        b'{/**/"a":1}', b'{"' + b"a" * 2000 + b'":1}', b"{" + b",".join(b'"%d":1' % n for n in range(1001)) + b"}",
     ]
-)
+)  # fmt: skip
 def test_a_body_that_is_not_understood_has_no_members(body: bytes) -> None:
     assert scan_members(body) is None
 
