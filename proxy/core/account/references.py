@@ -31,11 +31,11 @@ _IDS = {
     "thread_id": "threads", "assistant_id": "assistants", "run_id": "threads", "message_id": "threads",
     "skill_id": "skills", "prompt_id": "prompts", "voice_id": "voices",
     "cached_content": "cachedcontents", "cachedcontent": "cachedcontents",
-    "file_uri": "files", "fileuri": "files",
+    "file_uri": "files", "fileuri": "files", "gcs_uri": "files", "gcsuri": "files",
 }  # fmt: skip
-# Gemini's ``fileUri`` is the address of a stored file, or of a page that everybody can read:
+# Google's addresses of stored files. A ``fileUri`` may also be a page that everybody can read:
 # https://ai.google.dev/api/caching#FileData.
-_ADDRESSES = frozenset({"file_uri", "fileuri"})
+_ADDRESSES = frozenset({"file_uri", "fileuri", "gcs_uri", "gcsuri"})
 _PUBLIC = re.compile(r"https?://(?![^/]*googleapis\.com)[a-z0-9.-]+(?::\d+)?/", re.ASCII | re.IGNORECASE)
 # Members whose value is an id, or an object with an ``id``.
 _HOLDERS = {"conversation": "conversations", "container": "containers"}

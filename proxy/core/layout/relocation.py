@@ -15,7 +15,7 @@ from proxy.core.layout.layout import Layout
 from proxy.core.layout.orders import RequestElements
 from proxy.core.recognition.fixed_texts import TAG_CLOSE, TAG_OPEN
 from proxy.core.recognition.pieces import PieceKind
-from proxy.core.request.element import Element, ElementKind, parts_element, text_element
+from proxy.core.request.element import Element, ElementKind, text_element
 from proxy.core.request.message import Message, Part, PartKind, beside, piece_digest, text_digest
 from proxy.core.request.texts import kept_parts, part_at, texts_of
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS, TokenCounter
@@ -41,7 +41,7 @@ def moved_elements(
             item.key,
             ElementKind.DOCUMENT,
             "system",
-            Part(PartKind.TEXT, text_digest("system", item.text), counter.count(item.digest, item.text), 0, True),
+            [Part(PartKind.TEXT, text_digest("system", item.text), counter.count(item.digest, item.text), 0, True)],
             message=text.message,
             item=item,
         )
@@ -70,7 +70,7 @@ def _fixed(recognised: RecognisedRequest, text: SystemText, counter: TokenCounte
     key = text_digest(role, text.fixed)
     own = Part(PartKind.TEXT, key, counter.count(key, text.fixed) + MESSAGE_OVERHEAD_TOKENS, -1, True)
     own = beside(message, own)
-    return text_element("system", ElementKind.SYSTEM, role, own, message=text.message, lead=text.fixed)
+    return text_element("system", ElementKind.SYSTEM, role, [own], message=text.message, lead=text.fixed)
 
 
 def _fixed_parts(message: Message, index: int, counter: TokenCounter) -> Element:
@@ -85,7 +85,7 @@ def _fixed_parts(message: Message, index: int, counter: TokenCounter) -> Element
         if not parts and not (kept.is_whole and kept.index == 0):
             own = structs.replace(own, tokens=own.tokens + MESSAGE_OVERHEAD_TOKENS)
         parts.append(own)
-    return parts_element(ElementKind.SYSTEM, message.role, parts, index)
+    return text_element("system", ElementKind.SYSTEM, message.role, parts, message=index)
 
 
 def _with_tag(
@@ -104,7 +104,7 @@ def _with_tag(
         ElementKind.TAG,
         "user",
         # No marker: the text in the tag is never read again.
-        Part(PartKind.TEXT, digest(b"tag", body.encode("utf-8", "surrogatepass")), tokens, -1, False),
+        [Part(PartKind.TEXT, digest(b"tag", body.encode("utf-8", "surrogatepass")), tokens, -1, False)],
         lead=body,
     )
     in_loop = recognised.messages[-1].has_results
@@ -143,16 +143,15 @@ def _parts(message: Message, index: int, at: int, counter: TokenCounter) -> tupl
     if len(message.parts) > 1:
         border = part_at(message, at)
         return (
-            parts_element(ElementKind.SYSTEM, message.role, message.parts[:border], index),
-            parts_element(ElementKind.REST, message.role, message.parts[border:], index),
+            text_element("system", ElementKind.SYSTEM, message.role, message.parts[:border], message=index),
+            text_element("system", ElementKind.REST, message.role, message.parts[border:], message=index),
         )
     before, rest = message.text[:at], message.text[at:]
     first = beside(message, _part(message.role, before, counter, MESSAGE_OVERHEAD_TOKENS))
+    second = _part(message.role, rest, counter)
     return (
-        text_element("system", ElementKind.SYSTEM, message.role, first, message=index, lead=before),
-        text_element(
-            "system", ElementKind.REST, message.role, _part(message.role, rest, counter), message=index, lead=rest
-        ),
+        text_element("system", ElementKind.SYSTEM, message.role, [first], message=index, lead=before),
+        text_element("system", ElementKind.REST, message.role, [second], message=index, lead=rest),
     )
 
 

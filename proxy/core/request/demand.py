@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Raw
 
 from proxy.core.request import wants
-from proxy.core.request.wants import COUNTS, PLAIN, Wants, positive, small_object, wants_of
+from proxy.core.request.wants import COUNTS, LARGEST, PLAIN, Wants, positive, small_object, wants_of
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import small_value
 
@@ -126,8 +126,6 @@ _MOST_NUMBER_BYTES = 1024
 """A longer value is no number. It is not read, because reading it could take long."""
 _MOST_ANSWERS = 1000
 """No provider gives as many answers to one prompt."""
-_LARGEST = 1 << 53
-"""A larger number counts as this one: numbers of JSON beyond it are not exact."""
 _ARRAY = msgspec.json.Decoder(list[Raw])
 
 
@@ -231,7 +229,7 @@ def _count(raw: Raw | bytes) -> int | None:
     if isinstance(found, bool):
         return 1
     if isinstance(found, int) or (isinstance(found, float) and math.isfinite(found)):
-        return max(1, min(math.ceil(found), _LARGEST))
+        return max(1, min(math.ceil(found), LARGEST))
     return None
 
 

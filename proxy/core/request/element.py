@@ -153,34 +153,22 @@ def text_element(
     key: str,
     kind: ElementKind,
     role: str,
-    own: Part,
+    own: Sequence[Part],
     *,
     message: int = -1,
     lead: str = "",
     item: ContextPiece | None = None,
 ) -> Element:
-    """One composed text in one position."""
+    """A composed text, whose one position is ``own``, or several parts of a system message's list, each with its index
+    there."""
     return Element(
         key=key,
         kind=kind,
-        digest=digest(kind.encode(), own.digest),
-        parts=(own,),
-        tokens=own.tokens,
+        digest=digest(kind.encode(), *[part.digest for part in own]),
+        parts=tuple(own),
+        tokens=sum([part.tokens for part in own]),
         role=role,
         message=message,
         lead=lead,
         item=item,
-    )
-
-
-def parts_element(kind: ElementKind, role: str, parts: Sequence[Part], message: int) -> Element:
-    """Several parts of a system message's list, each with its index there."""
-    return Element(
-        key="system",
-        kind=kind,
-        digest=digest(kind.encode(), *(part.digest for part in parts)),
-        parts=tuple(parts),
-        tokens=sum(part.tokens for part in parts),
-        role=role,
-        message=message,
     )

@@ -40,11 +40,11 @@ class ParsedBody:
     """One body. The members are parsed at once. Each further step is done only once, when its result is first needed.
 
     ``span`` is the place of the array of messages in the body, as far as it is known. ``model`` and ``lacks_usage`` are
-    known after ``chat``.
+    known after ``chat``. ``failure`` is the error of somebody who has tried to read the messages.
     """
 
     __slots__ = (
-        "_added", "_continues", "_failure", "_starts", "_transcript", "body", "lacks_usage", "members", "model", "span",
+        "_added", "_continues", "failure", "_starts", "_transcript", "body", "lacks_usage", "members", "model", "span",
     )  # fmt: skip
 
     def __init__(
@@ -60,7 +60,7 @@ class ParsedBody:
         self.lacks_usage = False
         """The client streams and does not ask for usage, so that the proxy asks for it."""
         self._transcript: Transcript | None = None
-        self._failure: Unreadable | None = None
+        self.failure: Unreadable | None = None
 
     @property
     def known(self) -> int:
@@ -82,8 +82,8 @@ class ParsedBody:
     def chat(self) -> "ParsedBody":
         """This body, which is a chat request. Raises InvalidRequest if it is none, and Unreadable if the proxy cannot
         read it, or could not read it ahead."""
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         if not self.model:
             self._read_head()
         return self
@@ -145,14 +145,6 @@ class ParsedBody:
                 base, known = self._continues.base, self.known
                 self._transcript = Transcript((*base.messages[:known], *added), base, known)
         return self._transcript
-
-    def read_ahead(self, work: Callable[["ParsedBody"], None]) -> None:
-        """Let ``work`` read a part of the body early. If the body is unreadable, ``chat`` raises the same error instead
-        of reading it again."""
-        try:
-            work(self)
-        except Unreadable as error:
-            self._failure = error
 
     def starts(self, raws: Sequence[bytes]) -> Sequence[int]:
         """The place of each message in the body. The ``span`` must be known, and ``raws`` must be all messages."""

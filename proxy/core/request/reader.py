@@ -19,6 +19,7 @@ from proxy.core.request.tokens import Encode, TokenCounter
 from proxy.core.request.tools import ToolReader
 from proxy.core.request.transcript import Transcript
 from proxy.core.value import dataclass
+from proxy.core.wire.json_body import Unreadable
 
 _MOST_COUNTS = 200_000
 
@@ -31,13 +32,15 @@ class ReaderFork:
     tools: ToolReader
 
     def read_ahead(self, parsed: ParsedBody) -> None:
-        """Read all messages and tools. A body without an array of messages is left to the planner, which refuses it."""
-        if bytes(memoryview(parsed.members["messages"])[:1]) == b"[":
-            parsed.read_ahead(self._read)
-
-    def _read(self, parsed: ParsedBody) -> None:
-        self.tools.read(parsed.members.get("tools"))
-        parsed.read(self.messages.read)
+        """Read all messages and tools. A body without an array of messages is left to the planner, which refuses it.
+        A body that is unreadable is not read again: ``chat`` raises the same error."""
+        if bytes(memoryview(parsed.members["messages"])[:1]) != b"[":
+            return
+        try:
+            self.tools.read(parsed.members.get("tools"))
+            parsed.read(self.messages.read)
+        except Unreadable as error:
+            parsed.failure = error
 
 
 class RequestReader:

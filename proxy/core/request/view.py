@@ -116,14 +116,9 @@ def recognise_request(
     ``has_moved``: the request was sent before, and all messages count that may have moved in it."""
     messages, preamble = transcript.messages, transcript.preamble
     last_user = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].is_asked), len(messages))
-    found: list[ContextMessage] = []
-    if last_user < len(messages):
-        for index in transcript.recognised:
-            if not max(preamble, still) <= index < last_user - 1:
-                continue
-            group = _group_at(messages, index, is_movable)
-            if group is not None:
-                found.append(group)
+    places = range(max(preamble, still), last_user - 1) if last_user < len(messages) else ()
+    groups = (_group_at(messages, index, is_movable) for index in transcript.recognised if index in places)
+    found = [group for group in groups if group is not None]
     if sum(1 for index in transcript.recognised if _holds_files(messages[index])) > 1:
         found = [
             _undivided(group, messages[group.message]) for group in (found if has_moved else _agreeing(found, messages))

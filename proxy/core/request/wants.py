@@ -83,7 +83,8 @@ _GIB: Mapping[str, int] = {"": 1, "1g": 1, "4g": 4, "16g": 16}
 _MOST_GIB = 64
 """The largest container: https://platform.openai.com/docs/guides/tools-code-interpreter#memory-tiers."""
 _MOST_OBJECT_BYTES = 256 << 10
-_LARGEST = 1 << 53
+LARGEST = 1 << 53
+"""A larger number counts as this one: numbers of JSON beyond it are not exact."""
 
 # The beginnings of the types of tools; dates and versions follow. The first one that fits counts.
 _TOOLS: Sequence[tuple[str, Tool | None]] = (
@@ -197,7 +198,7 @@ def _calls(found: Mapping[str, Raw | bytes], limit: str) -> tuple[Sequence[tuple
         return (), 0, odd
     if "search_parameters" in found:
         return (), 0, "search_parameters"  # billed by sources, whose number is not reported
-    return tuple((kind, min(calls, _LARGEST)) for kind, calls in most.items() if calls), own[1], ""
+    return tuple((kind, min(calls, LARGEST)) for kind, calls in most.items() if calls), own[1], ""
 
 
 def _tool_calls(tools: bytes, limit: str, overall: int) -> tuple[Mapping[Tool, int], int] | None:
@@ -311,4 +312,4 @@ def _word(raw: Raw | bytes | None) -> tuple[str, bool]:
 def positive(raw: Raw | bytes | None) -> int | None:
     """A number above zero that every server reads alike; None for any other value."""
     found = small_value(raw, MOST_VALUE_BYTES) if raw is not None else None
-    return min(found, _LARGEST) if type(found) is int and found > 0 else None
+    return min(found, LARGEST) if type(found) is int and found > 0 else None

@@ -78,7 +78,7 @@ GEMINI_FILE = "https://generativelanguage.googleapis.com/v1beta/files/abc"
 
 @for_every([GEMINI_FILE, GEMINI_FILE.upper(), "https://youtu.be@" + GEMINI_FILE[8:], "files/abc", "gs://bucket/a.pdf"])
 def test_the_address_of_a_stored_file_refers_to_it(uri: str) -> None:
-    for member in ("fileUri", "file_uri"):
+    for member in ("fileUri", "file_uri", "gcsUri"):
         body = json.dumps({"contents": [{"parts": [{"fileData": {member: uri, "mimeType": "video/mp4"}}]}]}).encode()
         assert found(body) == [uri]
 
