@@ -4,7 +4,7 @@ other folds are.
 A stream passes as it comes up to the first call of the proxy's tool. The rest is held back and read as one body, in the
 same way as an answer that is a JSON body. If the answer calls only the proxy's tool, ``PanelAnswer.message`` is sent
 back to the model with the results. The next answer, which is always one body, continues this one: the client gets the
-words of both and the sum of their usage.
+words of both, with a blank line between them, and the sum of their usage.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import Any
 from proxy.core.response.event_format import MAX_EVENT_BYTES, EventCutter, Part, event_data
 from proxy.core.response.panel_calls import MOST_CALLS, PANEL_TOOL, Object, called, is_ours, object_in
 from proxy.core.response.usage_sums import summed
-from proxy.core.value import dataclass, replace
+from proxy.core.value import dataclass, field, replace
 from proxy.core.wire.surrogates import dumps, loads
 from proxy.errors import UpstreamUnavailable
 
@@ -38,11 +38,13 @@ _CALLING = ("tool_calls", "stop", "function_call")
 class PanelAnswer:
     """One answer, or several that continue each other. ``payload`` is the completion that the client gets if no other
     answer follows. ``taken`` is how many calls of the proxy's tool the last answer had. ``message`` is the model's
-    message with the calls whose results the next answer needs; None: no other answer may follow."""
+    message with the calls whose results the next answer needs; None: no other answer may follow. ``words`` are the
+    newest words of each kind, also those of a stream that have passed."""
 
     payload: Mapping[str, Any]
     taken: int = 0
     message: Object | None = None
+    words: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def has_words(self) -> bool:
@@ -68,15 +70,22 @@ def read_answer(
         _take_out(choice, is_calling=repr(choice.get("index", 0)) in calling)
     is_alone = len(listed) == 1 and "tool_calls" not in message and finish in _CALLING
     follows = may_follow and is_alone and 0 < len(calls) <= MOST_CALLS
-    earlier = before.payload if before is not None else {}
+    earlier, words = (before.payload, dict(before.words)) if before is not None else ({}, {})
     for name in _TEXTS:
         text, own = _message_of(earlier).get(name) or "", message.get(name) or ""
-        if isinstance(own, str) and isinstance(text, str) and text:
-            message[name] = text + own
+        if isinstance(own, str) and isinstance(text, str) and (text or own):
+            message[name] = text + _gap(words.get(name, ""), own) + own
+            words[name] = own or words.get(name, "")
     report, used = payload.get("usage"), object_in(earlier, "usage") or None
     if isinstance(report, dict) or used is not None:
         payload["usage"] = summed(used, report) if isinstance(report, dict) else used
-    return PanelAnswer(payload, len(calls), called(said, calls) if follows else None)
+    return PanelAnswer(payload, len(calls), called(said, calls) if follows else None, words)
+
+
+def _gap(before: str, behind: str) -> str:
+    """The text between the words of two answers: a blank line, because each answer begins anew, or nothing if there is
+    white space already."""
+    return "\n\n" if before and behind and not (before[-1].isspace() or behind[0].isspace()) else ""
 
 
 def _message_of(payload: Mapping[str, Any]) -> Object:
@@ -167,8 +176,9 @@ class PanelStream:
         events = [part for part, _ in EventCutter().feed(b"".join(self._said))]
         said = [payload for event in events if (payload := _payload_of(event)) is not None]
         whole = read_answer(_completion([*said, *self._held]), may_follow=may_follow)
-        message = whole.message if whole is not None else None
-        return replace(rest, message=message and {name: message[name] for name in _SENT_BACK if name in message})
+        message, words = (whole.message, whole.words) if whole is not None else (None, rest.words)
+        sent_back = message and {name: message[name] for name in _SENT_BACK if name in message}
+        return replace(rest, message=sent_back, words=words)
 
     def end(self, answer: PanelAnswer | None) -> bytes:
         """The rest of the stream as events: without calls of the proxy's tool, and with the answers that continue

@@ -347,6 +347,41 @@ def test_a_stream_ends_with_the_body_that_goes_on_with_it() -> None:
     assert answer.payload["usage"]["prompt_tokens"] == 20
 
 
+@pytest.mark.parametrize(
+    ("words", "whole"),
+    [
+        (["I look.", "It fails."], "I look.\n\nIt fails."),
+        (["I look.", "", "It fails."], "I look.\n\nIt fails."),
+        (["I look. ", "It fails."], "I look. It fails."),
+        (["I look.", " It fails."], "I look. It fails."),
+        (["", "It fails."], "It fails."),
+        (["I look.", ""], "I look."),
+    ],
+)
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_answers_that_continue_each_other_stand_apart(words: list[str], whole: str, *, is_stream: bool) -> None:
+    own = [
+        said(text, *([ours(None)] if at < len(words) - 1 else []), reasoning_content=text)
+        for at, text in enumerate(words)
+    ]
+    if is_stream:
+        stream = PanelStream()
+        opening = (chunk({"content": words[0], "reasoning_content": words[0]}), calls(ours()), *END)
+        out, found = b"".join(map(stream.feed, opening)) + stream.close(), stream.read(may_follow=True)
+    else:
+        out, found = b"", read(body(own[0]))
+    for message in own[1:]:
+        found = read(body(message), found)
+    assert found is not None
+    told = (
+        [one["choices"][0]["delta"] for one in payloads(out + stream.end(found))[:-1]]
+        if is_stream
+        else [found.payload["choices"][0]["message"]]
+    )
+    for name in ("content", "reasoning_content"):
+        assert "".join(one.get(name) or "" for one in told) == whole
+
+
 def test_odd_members_of_the_answers_that_are_joined_do_no_harm() -> None:
     one = read(body(said("a ", ours(None)), usage=5))
     assert one.payload["usage"] == 5
