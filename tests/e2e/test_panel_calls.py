@@ -145,7 +145,7 @@ def test_two_further_calls_are_made_at_the_most(begin: Any) -> None:
 def test_a_third_answer_may_be_the_last_one(begin: Any) -> None:
     proxy, provider = begin(body("a", OURS), body("b", OURS), body("c"))
     answer = proxy.client.chat.completions.create(**asked())
-    assert answer.choices[0].message.content == "abc"
+    assert answer.choices[0].message.content == "a\n\nb\n\nc"
     first, *further = [len(seen.json["messages"]) for seen in provider.seen]
     assert further == [first + 2, first + 4]
     assert answer.usage.prompt_tokens == settled(proxy)[1].prompt == 300
