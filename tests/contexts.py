@@ -1,20 +1,25 @@
 """Structured context for tests: short ways to describe what a client has, and to read the assembled messages."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import orjson
 
 from proxy.app.fixed_texts import load_assembly_texts
-from proxy.core.layout.tiers import Tier
+from proxy.core.layout.tiers import Tier, Tracked
+from proxy.core.providers import Dialect
+from proxy.core.request.tokens import TokenCounter
+from proxy.core.structured.assembly.tiered import MOST_MARKS, tiered_assembly
 from proxy.core.structured.assembly.untiered import front_of, untiered_assembly
-from proxy.core.structured.blocks.blocks import Assembly, Item
+from proxy.core.structured.blocks.blocks import Assembly, Item, block_digest, file_block
 from proxy.core.structured.blocks.breakdown import Circumstances, Measure, inventory_of, shown
 from proxy.core.structured.context import ContextFile, StructuredContext
 from proxy.core.structured.messages import Conversation
 from proxy.core.structured.panels.inlay import NO_INLAY, Inlay
-from proxy.core.structured.placement.placement import Placement, TierItems
+from proxy.core.structured.placement.placement import FILE, HISTORY, SYMBOL, Placement, TierItems
+from proxy.core.structured.placement.tracking import ContextTracker, HistoryItem
 from tests.talk import Body, assistant, system, user
 
 TEXTS = load_assembly_texts()
@@ -49,6 +54,32 @@ def talk_of(count: int = 0, prompt: str = "now?") -> Conversation:
 def placed(unmarked: Iterable[Tier] = (), counts: Mapping[str, int] | None = None, **tiers: TierItems) -> Placement:
     """A placement of the named tiers, which are ``L0`` to ``L3`` and ``ACTIVE``."""
     return Placement({tier: tiers.get(tier.name, TierItems()) for tier in Tier}, frozenset(unmarked), counts or {})
+
+
+def tiered(
+    context: StructuredContext,
+    conversation: Conversation,
+    placement: Placement,
+    dialect: Dialect = Dialect.CACHE_CONTROL,
+    *,
+    slots: int = MOST_MARKS,
+) -> Assembly:
+    """The tiered assembly, if a tracker has the items of the ``placement`` in its tiers. The tracker decides where all
+    other items of the request stand."""
+    tracker = ContextTracker(TokenCounter())
+    tracker.is_initialised = True
+    turns = [HistoryItem(turn.digest, 1, starts_group=not turn.has_results) for turn in conversation.history]
+    digests = {f"{HISTORY}{index}": turn.digest for index, turn in enumerate(turns)}
+    digests |= {FILE + file.path: block_digest(file_block(file.path, file.text or "")) for file in context.files}
+    digests |= {SYMBOL + path: block_digest(block) for path, block in context.symbols.items()}
+    for tier, items in sorted(placement.tiers.items()):
+        keys = [f"{HISTORY}{index}" for index in items.history]
+        keys += [FILE + path for path in items.files] + [SYMBOL + path for path in items.symbols]
+        for key in keys:
+            if tracker.get(key) is None:
+                tracker.seed(Tracked(key, digests.get(key, b"gone"), 1), tier)
+    tiers = tracker.placement(context, turns).tiers
+    return tiered_assembly(context, conversation, replace(placement, tiers=tiers), TEXTS, dialect, slots=slots)
 
 
 def sent(assembly: Assembly) -> list[Any]:

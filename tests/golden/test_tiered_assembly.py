@@ -7,11 +7,10 @@ import pytest
 from proxy.core.layout.tiers import Tier
 from proxy.core.prompts.composition import Inset
 from proxy.core.request.insets import with_inset
-from proxy.core.structured.assembly.tiered import tiered_assembly
 from proxy.core.structured.blocks.breakdown import Circumstances, Measure
 from proxy.core.structured.context import Page, Review, StructuredContext
 from proxy.core.structured.placement.placement import Placement, TierItems
-from tests.contexts import TEXTS, a_file, breakdown, conversation_of, flat_assembly, items_of, placed, sent
+from tests.contexts import a_file, breakdown, conversation_of, flat_assembly, items_of, placed, sent, tiered
 from tests.talk import Body, assistant, system, user
 
 MARK = {"type": "ephemeral"}
@@ -39,7 +38,7 @@ def assembled(
 ) -> list[Body]:
     """The messages of the tiered assembly; without further ones a system prompt and a prompt."""
     talk = conversation_of(*(messages or [TALK[0], TALK[-1]]))
-    return sent(tiered_assembly(context, talk, placement or placed(), TEXTS))
+    return sent(tiered(context, talk, placement or placed()))
 
 
 def files(*paths: str) -> StructuredContext:
@@ -213,11 +212,11 @@ def test_a_tier_of_history_alone_has_no_pair() -> None:
 
 def test_empty_tiers_are_skipped_and_counted() -> None:
     talk = conversation_of(TALK[0], TALK[-1])
-    found = tiered_assembly(files("a.py"), talk, placed(L2=TierItems(files=("a.py",))), TEXTS)
+    found = tiered(files("a.py"), talk, placed(L2=TierItems(files=("a.py",))))
 
     assert [b.name for b in found.blocks] == ["L0", "L2", "prompt"]
     assert found.empty_tiers == 2
-    assert tiered_assembly(files("a.py"), conversation_of(user("q")), placed(), TEXTS).empty_tiers == 4
+    assert tiered(files("a.py"), conversation_of(user("q")), placed()).empty_tiers == 4
 
 
 def test_untracked_symbols_stand_in_l3_and_there_is_no_other_map() -> None:
@@ -330,7 +329,7 @@ def test_the_prompt_is_a_string_without_images_and_a_list_with_them() -> None:
 
 
 def test_the_reminder_ends_the_prompt_after_a_blank_line() -> None:
-    found = tiered_assembly(files("a.py"), conversation_of(*TALK), placed(), TEXTS)
+    found = tiered(files("a.py"), conversation_of(*TALK), placed())
 
     assert orjson.loads(with_inset(found.messages[-1], Inset(after="Close every block."))) == user(
         "prompt\n\nClose every block."
@@ -357,7 +356,7 @@ def test_fences_grow_past_those_of_the_content() -> None:
 def test_what_cannot_be_read_is_skipped_and_counted_and_leaves_no_header() -> None:
     context = StructuredContext(files=(a_file("a.bin", None), a_file("b.bin", None)))
     placement = placed(L1=TierItems(files=("a.bin",)))
-    found = tiered_assembly(context, conversation_of(TALK[0], TALK[-1]), placement, TEXTS)
+    found = tiered(context, conversation_of(TALK[0], TALK[-1]), placement)
 
     assert sent(found) == [marked("You are a coding agent.", "system"), user("prompt")]
     assert found.skipped == {"unreadable": 2}
@@ -389,9 +388,7 @@ def test_symbols_of_a_selected_file_are_not_shown(tier: Tier) -> None:
 @pytest.mark.parametrize("tier", list(Tier))
 def test_symbols_in_a_tier_are_shown_there_and_nowhere_else(tier: Tier) -> None:
     context = StructuredContext(files=(a_file("a.py", is_selected=False),), symbols={"a.py": "map of a.py"})
-    assembly = tiered_assembly(
-        context, conversation_of(*TALK), placed(**{tier.name: TierItems(symbols=("a.py",))}), TEXTS
-    )
+    assembly = tiered(context, conversation_of(*TALK), placed(**{tier.name: TierItems(symbols=("a.py",))}))
 
     assert [t for t, item in items_of(assembly) if item.text == "map of a.py"] == [tier]
     assert assembly.body().count(b"map of a.py") == 1
@@ -431,7 +428,7 @@ def test_a_tier_below_the_minimum_has_no_breakpoint() -> None:
 def test_the_breakdown_lists_the_tiers_of_the_request() -> None:
     context = StructuredContext(files=(a_file("a.py"), a_file("b.py")), symbols={"s": "s:"}, legend="c", tree=("a",))
     placement = placed(L1=TierItems(files=("a.py",)), counts={"file:a.py": 10})
-    assembly = tiered_assembly(context, conversation_of(*TALK), placement, TEXTS)
+    assembly = tiered(context, conversation_of(*TALK), placement)
     found = breakdown(assembly, Measure(len, len), Circumstances("m", empty_tiers_total=5), placement.counts)
 
     assert isinstance(found["blocks"], list)

@@ -156,6 +156,15 @@ def map_sections(
     return one_text((legends, symbol_map, section(Kind.FILES, texts.reference_l0, files, FILE_JOINT)))
 
 
+def not_shown(context: StructuredContext) -> Mapping[Skip, int]:
+    """How many selected files cannot be read, and how many files have no symbols although their symbols would be
+    shown."""
+    selected = {file.path for file in context.files if file.is_selected}
+    unreadable = sum(1 for file in context.files if file.is_selected and file.text is None)
+    bare = sum(1 for path, block in context.symbols.items() if not block and path not in selected)
+    return {skip: n for skip, n in ((Skip.UNREADABLE, unreadable), (Skip.NO_SYMBOLS, bare)) if n}
+
+
 def system_messages(
     turns: Sequence[Turn], sections: Sequence[Section]
 ) -> tuple[tuple[bytes, ...], tuple[Section, ...]]:

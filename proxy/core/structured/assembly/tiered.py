@@ -19,6 +19,7 @@ from proxy.core.structured.assembly.sections import (
     active_blocks,
     file_items,
     map_sections,
+    not_shown,
     one_text,
     pair_block,
     prompt_block,
@@ -33,7 +34,7 @@ from proxy.core.structured.blocks.blocks import Assembly, Block, Kind, Section, 
 from proxy.core.structured.context import ContextFile, StructuredContext
 from proxy.core.structured.messages import Conversation, marked, pair
 from proxy.core.structured.panels.inlay import NO_INLAY, Inlay
-from proxy.core.structured.placement.placement import Placement, TierItems, standing
+from proxy.core.structured.placement.placement import Placement, TierItems
 from proxy.core.value import dataclass, replace
 
 _CACHED = (Tier.L0, Tier.L1, Tier.L2, Tier.L3)
@@ -57,9 +58,8 @@ def tiered_assembly(
     needed least. The blocks of the ``inlay`` stand in the part without markers: in front of its history, or directly in
     front of the prompt.
     """
-    skipped = Skipped()
+    skipped, places = Skipped(not_shown(context)), placement.tiers
     own = conversation.bare()
-    places = standing(context, own.history, placement, skipped)
     source = _Source(context, own, texts, {file.path: file for file in context.selected()})
     cached = [source.first(places[Tier.L0]), *(source.further(tier, places[tier]) for tier in _CACHED[1:])]
     blocks = [*(block for block in cached if block.messages), *source.active(places[Tier.ACTIVE], inlay, skipped)]

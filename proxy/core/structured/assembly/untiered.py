@@ -17,6 +17,7 @@ from proxy.core.structured.assembly.sections import (
     conversation_blocks,
     file_items,
     map_sections,
+    not_shown,
     pair_block,
     section,
     symbol_items,
@@ -28,7 +29,7 @@ from proxy.core.structured.blocks.blocks import Assembly, Block, Kind, Skipped
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.messages import Conversation, Turn
 from proxy.core.structured.panels.inlay import Inlay
-from proxy.core.structured.placement.placement import Placement, not_shown
+from proxy.core.structured.placement.placement import Placement
 from proxy.core.value import replace
 
 Chunks = Sequence[Sequence[str]]

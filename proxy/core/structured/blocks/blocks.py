@@ -52,8 +52,6 @@ class Skip(StrEnum):
     """A file that should be shown by its symbols, but the index has no symbols for it."""
     EMPTY_PAGE = "empty-page"
     """A fetched page without content."""
-    UNKNOWN_TURN = "unknown-turn"
-    """An index in the history that the request does not have."""
     NO_PROMPT = "no-prompt"
     """An image in a request without a user message."""
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from proxy.core.layout.tiers import Tier
 from proxy.core.providers import Dialect
 from proxy.core.request.tokens import TokenCounter
-from proxy.core.structured.assembly.tiered import tiered_assembly
 from proxy.core.structured.blocks.blocks import Assembly, Kind
 from proxy.core.structured.blocks.breakdown import Circumstances, Measure
 from proxy.core.structured.context import Page, Review, StructuredContext
@@ -30,6 +29,7 @@ from tests.contexts import (
     talk_of,
     text_in,
     texts_in,
+    tiered,
 )
 from tests.growth import assert_linear
 from tests.talk import MARK, assistant, calling, result, system, text_part, user
@@ -54,13 +54,13 @@ def every_tier(history: bool = False) -> tuple[StructuredContext, Placement]:
 @pytest.mark.parametrize(("slots", "tiers"), [(4, (0, 1, 3, 5)), (2, (3, 5)), (1, (5,)), (0, ()), (-1, ())])
 def test_where_slots_are_few_the_most_stable_tiers_go_without(slots: int, tiers: tuple[int, ...]) -> None:
     context, placement = every_tier()
-    assert marked_in(tiered_assembly(context, talk_of(), placement, TEXTS, slots=slots)) == list(tiers)
+    assert marked_in(tiered(context, talk_of(), placement, slots=slots)) == list(tiers)
 
 
 def test_without_markers_the_texts_are_the_same() -> None:
     context, placement = every_tier(history=True)
-    with_marks = tiered_assembly(context, talk_of(4), placement, TEXTS)
-    without = tiered_assembly(context, talk_of(4), placement, TEXTS, Dialect.NONE)
+    with_marks = tiered(context, talk_of(4), placement)
+    without = tiered(context, talk_of(4), placement, Dialect.NONE)
 
     assert marked_in(without) == []
     assert texts_in(without) == texts_in(with_marks)
@@ -69,7 +69,7 @@ def test_without_markers_the_texts_are_the_same() -> None:
 
 def test_the_breakpoints_of_openai_are_written_on_parts() -> None:
     context, placement = every_tier()
-    found = tiered_assembly(context, talk_of(), placement, TEXTS, Dialect.BREAKPOINT)
+    found = tiered(context, talk_of(), placement, Dialect.BREAKPOINT)
 
     assert sent(found)[1]["content"][0]["prompt_cache_breakpoint"] == {"mode": "explicit"}
     assert b"cache_control" not in found.body()
@@ -77,9 +77,7 @@ def test_the_breakpoints_of_openai_are_written_on_parts() -> None:
 
 def test_a_tier_of_tool_calls_ends_at_a_marker_on_the_result() -> None:
     turns = (user("q"), calling("1", "2"), result("1", "r"), result("2", "r"), assistant("done"), user("now?"))
-    found = tiered_assembly(
-        StructuredContext(), conversation_of(*turns), placed(L1=TierItems(history=(0, 1, 2, 3, 4))), TEXTS
-    )
+    found = tiered(StructuredContext(), conversation_of(*turns), placed(L1=TierItems(history=(0, 1, 2, 3, 4))))
 
     assert sent(found)[3] == {**result("2", "r"), **MARK}
     assert marked_in(found) == [3]
@@ -88,18 +86,18 @@ def test_a_tier_of_tool_calls_ends_at_a_marker_on_the_result() -> None:
 def test_where_no_message_of_a_tier_may_carry_a_marker_it_stands_in_front_of_the_tier() -> None:
     turns = (system("s"), user("q"), assistant("a"), assistant("b"), system("later"), user("now?"))
     placement = placed(unmarked=(Tier.L0,), L0=TierItems(history=(0,)), L1=TierItems(history=(1, 2, 3)))
-    found = tiered_assembly(StructuredContext(), conversation_of(*turns), placement, TEXTS)
+    found = tiered(StructuredContext(), conversation_of(*turns), placement)
 
     assert marked_in(found) == [1]
     both = Placement(placement.tiers)
-    assert marked_in(tiered_assembly(StructuredContext(), conversation_of(*turns), both, TEXTS)) == [1]
+    assert marked_in(tiered(StructuredContext(), conversation_of(*turns), both)) == [1]
 
 
 def test_the_clients_own_markers_are_taken_out() -> None:
     mine = [text_part("q", cache_control={"type": "ephemeral", "ttl": "1h"})]
     turns = (system([text_part("s", **MARK), text_part("t", **MARK)]), user(mine), assistant("a"), user(mine))
     placement = placed(unmarked=(Tier.L1,), L1=TierItems(history=(0, 1)))
-    found = tiered_assembly(StructuredContext(), conversation_of(*turns), placement, TEXTS)
+    found = tiered(StructuredContext(), conversation_of(*turns), placement)
 
     assert sent(found) == [
         system([text_part("s"), text_part("t", **MARK)]),
@@ -111,7 +109,7 @@ def test_the_clients_own_markers_are_taken_out() -> None:
 
 def test_symbols_that_have_just_changed_stand_in_front_of_the_active_part() -> None:
     context = StructuredContext(symbols={"a": "a:", "b": "b:"}, tree=("a", "b"))
-    found = tiered_assembly(context, talk_of(), placed(ACTIVE=TierItems(symbols=("b",))), TEXTS)
+    found = tiered(context, talk_of(), placed(ACTIVE=TierItems(symbols=("b",))))
 
     assert [(block.tier, block.name) for block in found.blocks[1:3]] == [(Tier.L3, "L3"), (Tier.ACTIVE, "symbols")]
     assert texts_in(found)[1] == TEXTS.repository_map_continued + "a:"
@@ -119,7 +117,7 @@ def test_symbols_that_have_just_changed_stand_in_front_of_the_active_part() -> N
 
 
 def test_without_any_turn_the_last_message_is_the_context_and_not_its_acknowledgement() -> None:
-    found = tiered_assembly(StructuredContext(files=(a_file("a"),)), Conversation(), Placement({}), TEXTS)
+    found = tiered(StructuredContext(files=(a_file("a"),)), Conversation(), Placement({}))
 
     assert sent(found) == [user(TEXTS.working_files + fenced("a"))]
 
@@ -128,7 +126,7 @@ def test_texts_that_are_no_unicode_are_sent_as_escapes() -> None:
     context = StructuredContext(
         files=(a_file("a", "\ud83d"), a_file("b", "\udc00")), symbols={"c": "\ud800"}, legend="\udfff", tree=("\ud900",)
     )
-    found = tiered_assembly(context, talk_of(), placed(L1=TierItems(files=("a",))), TEXTS)
+    found = tiered(context, talk_of(), placed(L1=TierItems(files=("a",))))
 
     shown = "".join(text_in(json.loads(raw)) for raw in found.messages)
     assert all(shown.count(half) == 1 for half in ("\ud83d", "\udc00", "\ud800", "\udfff", "\ud900"))
@@ -144,7 +142,7 @@ def test_work_grows_with_the_context_and_not_faster() -> None:
         items = TierItems(symbols=paths, files=tuple(file.path for file in files), history=tuple(range(len(paths))))
         turns = [raw for _ in range(len(paths) // 2) for raw in (b'{"role":"user","content":"q"}', b'{"role":"tool"}')]
         conversation = Conversation.of([*turns, b'{"role":"user","content":"now?"}'])
-        tiered_assembly(given_context, conversation, placed(L3=items), TEXTS).body()
+        tiered(given_context, conversation, placed(L3=items)).body()
 
     assert_linear(work, context, 1_000)
 
@@ -207,7 +205,7 @@ def test_whatever_is_placed_each_content_is_in_one_place_and_markers_are_few(
     context: StructuredContext, turns: list[dict[str, object]], placement: Placement, dialect: Dialect, slots: int
 ) -> None:
     conversation = conversation_of(system("Be kind."), *turns, user("now?"))
-    found = tiered_assembly(context, conversation, placement, TEXTS, dialect, slots=slots)
+    found = tiered(context, conversation, placement, dialect, slots=slots)
 
     expected = {f"<text of {file.path}>" for file in context.selected()}
     expected |= {f"<symbols of {path}>" for path in context.mapped()}
@@ -226,7 +224,7 @@ def test_the_clients_turns_keep_their_order_and_their_content(
     context: StructuredContext, turns: list[dict[str, object]], placement: Placement
 ) -> None:
     conversation = conversation_of(system("Be kind."), *turns, user("now?"))
-    found = tiered_assembly(context, conversation, placement, TEXTS)
+    found = tiered(context, conversation, placement)
 
     items = [item for _, item in items_of(found) if item.kind in (Kind.SYSTEM, Kind.HISTORY, Kind.PROMPT)]
     assert [bare(orjson.loads(item.raw)) for item in items] == [
@@ -276,7 +274,7 @@ def test_no_message_makes_it_fail(
     raws = [*bytes_too, *(orjson.dumps(message) for message in messages)]
     conversation = Conversation.of(raws)
     context = StructuredContext(files=(a_file("a.py"),), legend="c", images=("data:,x",) if has_images else ())
-    found = tiered_assembly(context, conversation, placement, TEXTS, dialect)
+    found = tiered(context, conversation, placement, dialect)
 
     came_with_the_word = sum(b'"cache_control"' in raw for raw in raws)
     assert sum(len(block.marks) for block in found.blocks) <= 4
@@ -294,7 +292,7 @@ def test_symbols_and_files_of_one_message_are_sections_of_one_block() -> None:
     placement = placed(L1=TierItems(symbols=("s",), files=("a.py",)))
 
     for conversation, ok in ((talk_of(), "Ok."), (Conversation(), "")):
-        found = tiered_assembly(context, conversation, placement, TEXTS)
+        found = tiered(context, conversation, placement)
         (block,) = (block for block in found.blocks if block.tier is Tier.L1)
         assert [(one.kind, one.ok, len(one.items)) for one in block.sections] == [
             (Kind.SYMBOLS, "", 1),

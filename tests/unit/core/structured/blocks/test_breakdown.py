@@ -16,13 +16,11 @@ from proxy.core.layout.tiers import Change, Tier
 from proxy.core.providers import Dialect
 from proxy.core.request.tokens import IMAGE_TOKENS, TokenCounter
 from proxy.core.response.usage import Usage
-from proxy.core.structured.assembly.tiered import tiered_assembly
 from proxy.core.structured.blocks.blocks import Assembly, Kind, Skip
 from proxy.core.structured.blocks.breakdown import Circumstances, Measure, hit_rate
 from proxy.core.structured.context import Page, Review, StructuredContext
 from proxy.core.structured.placement.placement import Placement, TierItems
 from tests.contexts import (
-    TEXTS,
     a_file,
     breakdown,
     conversation_of,
@@ -34,6 +32,7 @@ from tests.contexts import (
     talk_of,
     text_in,
     texts_in,
+    tiered,
 )
 from tests.talk import assistant, calling, result, system, text_part, user
 
@@ -70,7 +69,7 @@ PLACEMENT = placed(
 
 
 def test_each_tier_lists_its_contents_with_their_sizes() -> None:
-    assembly = tiered_assembly(CONTEXT, talk_of(1), PLACEMENT, TEXTS)
+    assembly = tiered(CONTEXT, talk_of(1), PLACEMENT)
     blocks = {block["tier"]: block for block in shown(assembly, counts=PLACEMENT.counts)["blocks"]}
 
     assert list(blocks) == ["L0", "L2", "L3", "active"]
@@ -91,7 +90,7 @@ def test_each_tier_lists_its_contents_with_their_sizes() -> None:
 
 def test_every_item_has_its_key() -> None:
     images = replace(CONTEXT, images=("data:,x",))
-    assembly = tiered_assembly(images, talk_of(2), PLACEMENT, TEXTS)
+    assembly = tiered(images, talk_of(2), PLACEMENT)
 
     assert items_in(shown(assembly)) == [
         *(("L0", key) for key in ("system:0", "legend", "symbol:s.py", "history:0", "history:1")),
@@ -110,7 +109,7 @@ def test_a_tier_has_a_breakpoint_where_one_of_its_blocks_has() -> None:
 
 
 def test_items_say_how_far_they_are_on_their_way() -> None:
-    assembly = tiered_assembly(CONTEXT, talk_of(1), PLACEMENT, TEXTS)
+    assembly = tiered(CONTEXT, talk_of(1), PLACEMENT)
     found = shown(assembly, counts=PLACEMENT.counts)
     items = {item["key"]: item for block in found["blocks"] for c in block["contents"] for item in c["items"]}
 
@@ -135,7 +134,7 @@ def test_what_moved_is_told_by_its_direction() -> None:
         Change("file:d", Tier.L0, None, "removed"),
         Change("file:e", Tier.ACTIVE, None, "removed"),
     ]
-    found = shown(tiered_assembly(CONTEXT, talk_of(), PLACEMENT, TEXTS), Circumstances(changes=changes))
+    found = shown(tiered(CONTEXT, talk_of(), PLACEMENT), Circumstances(changes=changes))
 
     assert found["promotions"] == [["file:a", "L0"], ["file:b", "L3"]]
     assert found["demotions"] == [["file:c", "L2"], ["file:d", "L0"]]
@@ -146,7 +145,7 @@ def test_circumstances_are_told_as_they_are() -> None:
         model="m", max_input_tokens=10_000, max_output_tokens=500, empty_tiers_total=7,
         last=Usage(100, 5, read=25), total=Usage(1_000, 50, read=700, write_5m=200, write_1h=10),
     )  # fmt: skip
-    found = shown(tiered_assembly(CONTEXT, talk_of(), PLACEMENT, TEXTS), about)
+    found = shown(tiered(CONTEXT, talk_of(), PLACEMENT), about)
 
     assert (found["model"], found["max_input_tokens"], found["max_output_tokens"]) == ("m", 10_000, 500)
     assert found["remaining_tokens"] == 10_000 - found["used_tokens"]
@@ -155,7 +154,7 @@ def test_circumstances_are_told_as_they_are() -> None:
     assert found["session_totals"] == {
         "prompt": 1_000, "completion": 50, "total": 1_050, "cache_hit": 700, "cache_write": 210
     }  # fmt: skip
-    assert found["skipped"] == {"unreadable": 1, "unknown-turn": 2}
+    assert found["skipped"] == {"unreadable": 1}
     unknown = shown(flat_assembly(CONTEXT, talk_of()))
     assert (unknown["remaining_tokens"], unknown["max_input_tokens"]) == (None, None)
     assert set(unknown["session_totals"].values()) == {0}
@@ -213,7 +212,7 @@ def test_tokens_are_counted_once_for_each_text_and_images_as_images() -> None:
 
 def test_paths_that_are_no_unicode_can_be_written() -> None:
     context = StructuredContext(files=(a_file("\ud83d.py"),), symbols={"\udc00": "x"})
-    found = shown(tiered_assembly(context, talk_of(), Placement({}), TEXTS), Circumstances(model="\ud83d"))
+    found = shown(tiered(context, talk_of(), Placement({})), Circumstances(model="\ud83d"))
 
     assert b"ud83d.py" in orjson.dumps(found)
 
@@ -260,7 +259,7 @@ def test_breakdown_and_request_agree(
     is_flat: bool,
 ) -> None:
     conversation = conversation_of(*head, *turns, user("now?"))
-    tiers = tiered_assembly(context, conversation, placement, TEXTS, dialect)
+    tiers = tiered(context, conversation, placement, dialect)
     assembly = flat_assembly(context, conversation) if is_flat else tiers
     found = shown(assembly)
 
@@ -294,7 +293,7 @@ def ascii_of(key: str) -> str:
 
 def test_the_same_assembly_is_sent_and_shown() -> None:
     """What is skipped in the one is skipped in the other."""
-    assembly = tiered_assembly(CONTEXT, conversation_of(*exchanges(1), user("now?")), PLACEMENT, TEXTS)
+    assembly = tiered(CONTEXT, conversation_of(*exchanges(1), user("now?")), PLACEMENT)
     found = shown(assembly)
 
     assert found["skipped"] == {str(Skip.UNREADABLE): 1}
