@@ -27,7 +27,7 @@ from proxy.core.prompts.prompt import (
     Prompt,
 )
 from proxy.core.prompts.terms import FLAGS, ClientWish
-from proxy.core.wire.refusals import check_fields, decoded, fields_in, invalid, names_within, unknown_field
+from proxy.core.wire.refusals import check_fields, check_ids, decoded, fields_in, invalid, names_within, unknown_field
 from proxy.errors import InvalidRequest
 
 NAME = "stratiform.prompts"
@@ -122,28 +122,25 @@ def _context(text: bytes) -> Mapping[str, Mapping[str, Json]]:
 
 
 def _extras(found: Sequence[_ExtraJson]) -> tuple[Prompt, ...]:
-    extras: dict[str, Prompt] = {}
-    for number, each in enumerate(found):
-        param = f"{NAME}.extra[{number}]"
-        if not ID_PATTERN.fullmatch(each.id):
-            raise invalid(f"{param}.id", f"must be {ID_RULE}")
-        if each.id in extras:
-            message = f"the id in '{param}.id' stands twice: each prompt has an id of its own"
-            raise InvalidRequest(message, param=f"{param}.id", code="duplicate_id")
-        extras[each.id] = Prompt(
-            id=each.id,
-            position=each.position,
-            text=each.text,
-            priority=each.priority or 0,
-            conditions=tuple(
-                _condition(one, f"{param}.conditions[{n}]") for n, one in enumerate(each.conditions or ())
-            ),
-            is_literal=True,
-            origin="the request",
-        )
-    if sum(one.operator == "matches" for extra in extras.values() for one in extra.conditions) > MOST_PATTERNS:
+    check_ids([each.id for each in found], f"{NAME}.extra", "prompt")
+    extras = tuple(_extra(each, f"{NAME}.extra[{number}]") for number, each in enumerate(found))
+    if sum(one.operator == "matches" for extra in extras for one in extra.conditions) > MOST_PATTERNS:
         raise invalid(f"{NAME}.extra", f"may have at most {MOST_PATTERNS} conditions with patterns", "too_many_items")
-    return tuple(extras.values())
+    return extras
+
+
+def _extra(found: _ExtraJson, param: str) -> Prompt:
+    if not ID_PATTERN.fullmatch(found.id):
+        raise invalid(f"{param}.id", f"must be {ID_RULE}")
+    return Prompt(
+        id=found.id,
+        position=found.position,
+        text=found.text,
+        priority=found.priority or 0,
+        conditions=tuple(_condition(each, f"{param}.conditions[{n}]") for n, each in enumerate(found.conditions or ())),
+        is_literal=True,
+        origin="the request",
+    )
 
 
 def _condition(found: _ConditionJson, param: str) -> Condition:

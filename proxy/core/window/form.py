@@ -4,7 +4,7 @@ Every mistake is an InvalidRequest (400) that says which field to change. A fiel
 is never quoted.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated
 
@@ -12,9 +12,8 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from proxy.core.value import dataclass, field
-from proxy.core.wire.refusals import check_fields, decoded, fields_in, invalid
+from proxy.core.wire.refusals import check_fields, check_ids, decoded, fields_in, invalid
 from proxy.core.wire.scan import has_more_commas
-from proxy.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +85,10 @@ def read_parts(raw: Raw | bytes) -> WindowParts:
     )
 
 
-def _files(found: "list[_FileJson] | tuple[()]") -> tuple[VirtualFile, ...]:
-    seen: set[str] = set()
-    files: list[VirtualFile] = []
-    active = 0
-    for number, each in enumerate(found):
-        at = f"{NAME}.virtual_files[{number}]"
-        if each.id in seen:
-            message = f"the id in '{at}.id' stands twice: each file has an id of its own"
-            raise InvalidRequest(message, param=f"{at}.id", code="duplicate_id")
-        seen.add(each.id)
-        active += each.active is True
-        if active > 1:
-            message = f"'{at}.active': only one file may be the active one"
-            raise InvalidRequest(message, param=f"{at}.active", code="invalid_value")
-        files.append(VirtualFile(each.id, each.content, each.active is True))
-    return tuple(files)
+def _files(found: Sequence[_FileJson]) -> tuple[VirtualFile, ...]:
+    param = f"{NAME}.virtual_files"
+    check_ids([each.id for each in found], param, "file")
+    active = [number for number, each in enumerate(found) if each.active is True]
+    if len(active) > 1:
+        raise invalid(f"{param}[{active[1]}].active", "must be true for one file only")
+    return tuple(VirtualFile(each.id, each.content, each.active is True) for each in found)

@@ -6,7 +6,7 @@ because a client has misspelt it.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import TypeVar
@@ -139,6 +139,14 @@ def check_fields(text: bytes, fields: int, param: str) -> None:
             param=param,
             code="duplicate_field",
         )
+
+
+def check_ids(ids: Sequence[str], param: str, kind: str) -> None:
+    """Refuse a list in which two elements have the same ``id``. Raises InvalidRequest."""
+    if len(set(ids)) < len(ids):
+        number = next(number for number, each in enumerate(ids) if each in ids[:number])
+        why = f"stands twice: each {kind} has an id of its own"
+        raise invalid(f"{param}[{number}].id", why, "duplicate_id")
 
 
 def fields_in(value: Struct) -> int:

@@ -30,13 +30,13 @@ from proxy.core.structured.form.form_json import (
     read_metas,
     read_panels,
 )
-from proxy.core.structured.form.paths import FormReview, clean_paths, distinct_paths, refusal, review_json
+from proxy.core.structured.form.paths import FormReview, clean_paths, distinct_paths, review_json
 from proxy.core.structured.form.section import SECTION
 from proxy.core.structured.history.rules import MessageMeta, Status
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.value import dataclass, field, replace
 from proxy.core.wire.json_body import Unreadable, text_value
-from proxy.core.wire.refusals import check_fields, decoded
+from proxy.core.wire.refusals import check_fields, decoded, invalid
 from proxy.core.wire.scan import has_more_commas
 from proxy.core.wire.surrogates import PIECE_BYTES
 from proxy.errors import InvalidRequest
@@ -94,8 +94,7 @@ def read_form(raw: Raw | bytes | None) -> StructuredForm | None:
     if not text or text.strip() == _NULL:
         return None
     if has_more_commas(text, _MOST_COMMAS):
-        message = f"'{SECTION}' has too many values: it may list at most {MOST_FILES} files"
-        raise InvalidRequest(message, param=SECTION, code="too_many_items")
+        raise invalid(SECTION, f"has too many values: it may list at most {MOST_FILES} files", "too_many_items")
     form = decoded(_DECODER, text, SECTION, _CHOICES)
     if form == FormJson():
         return None
@@ -192,11 +191,7 @@ def _digest_of(text: str, param: str) -> str:
     try:
         return text_digest(text)
     except UnicodeEncodeError as error:
-        raise _no_unicode(param) from error
-
-
-def _no_unicode(param: str) -> InvalidRequest:
-    return InvalidRequest(f"'{param}' is not valid Unicode", param=param, code="invalid_unicode")
+        raise invalid(param, "is not valid Unicode", "invalid_unicode") from error
 
 
 def _content(raw: Raw, param: str) -> str | None:
@@ -204,11 +199,11 @@ def _content(raw: Raw, param: str) -> str | None:
     if raw is NO_CONTENT or first == b"n":
         return None
     if first != b'"':
-        raise InvalidRequest(f"'{param}' must be a string or null", param=param, code="invalid_type")
+        raise invalid(param, "must be a string or null", "invalid_type")
     try:
         text = text_value(raw)
     except Unreadable as error:
-        raise _no_unicode(param) from error
+        raise invalid(param, "is not valid Unicode", "invalid_unicode") from error
     assert isinstance(text, str)
     return text
 
@@ -221,7 +216,7 @@ def _are_digests(digests: Sequence[str]) -> bool:
 
 def _digest(digest: str, param: str) -> str:
     if not _are_digests((digest,)):
-        raise refusal(param, "must be a SHA-256 digest of 64 lower-case hexadecimal digits", "invalid_digest")
+        raise invalid(param, "must be a SHA-256 digest of 64 lower-case hexadecimal digits", "invalid_digest")
     return digest
 
 
@@ -263,15 +258,15 @@ def _url(url: str, param: str) -> str:
     """The URL of an image. Only the beginning of a data URL is checked, because it may have many megabytes."""
     scheme = _SCHEME.match(url)
     if scheme is None:
-        raise refusal(param, "must be a URL or a data URL", "invalid_value")
+        raise invalid(param, "must be a URL or a data URL")
     if scheme[0].lower() == "data:":
         return url
     if len(url) > MOST_URL_CHARS:
-        raise refusal(param, f"may have at most {MOST_URL_CHARS} characters", "too_long")
+        raise invalid(param, f"may have at most {MOST_URL_CHARS} characters", "too_long")
     return _line(url, param)
 
 
 def _line(text: str, param: str) -> str:
     if _CONTROLS.search(text):
-        raise refusal(param, "holds a control character or a line break", "invalid_value")
+        raise invalid(param, "holds a control character or a line break")
     return text

@@ -11,13 +11,11 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.structs import asdict
 
-from proxy.core.structured.form.paths import refusal
 from proxy.core.structured.history.rules import DetachTerms, MessageMeta, Status
 from proxy.core.structured.panels.pairs import FOOTER
 from proxy.core.structured.panels.panel import FROZEN_PREFIX, OWN_KIND, Panel
 from proxy.core.value import replace
-from proxy.core.wire.refusals import fields_in
-from proxy.errors import InvalidRequest
+from proxy.core.wire.refusals import check_ids, fields_in, invalid
 
 MOST_FILES = 5_000
 MOST_PATHS = 20_000
@@ -151,17 +149,13 @@ _LINE = re.compile("[^\x00-\x1f\x7f-\x9f\u2028\u2029]*+")
 
 def read_panels(found: Sequence[PanelJson], param: str) -> tuple[Panel, ...]:
     """The panels in the client's order. Raises InvalidRequest for an id that is malformed, reserved or not unique."""
-    seen: set[str] = set()
+    check_ids([each.id for each in found], param, "panel")
     panels = []
     for number, each in enumerate(found):
         at = f"{param}[{number}]"
         _check(each.id, _ID, f"{at}.id", "must have 1 to 56 characters of A-Z, a-z, 0-9, '_' and '-'")
         if each.id == FOOTER or each.id.startswith(FROZEN_PREFIX):
-            raise refusal(f"{at}.id", "is an id that the proxy uses itself: choose another one", "reserved_id")
-        if each.id in seen:
-            message = f"the id in '{at}.id' stands twice: each panel has an id of its own"
-            raise InvalidRequest(message, param=f"{at}.id", code="duplicate_id")
-        seen.add(each.id)
+            raise invalid(f"{at}.id", "is an id that the proxy uses itself: choose another one", "reserved_id")
         kind, header = each.kind or OWN_KIND, each.header or ""
         _check(kind, _KIND, f"{at}.kind", "must begin with a letter and have only a-z, 0-9 and '_', at most 64")
         _check(header, _LINE, f"{at}.header", "holds a control character or a line break")
@@ -176,11 +170,15 @@ def read_metas(found: Sequence[MessageMetaJson], param: str) -> dict[int, Messag
         at = f"{param}[{number}]"
         if each.index < 0 or each.index in metas:
             why = "must not be negative" if each.index < 0 else "stands twice: describe each message once"
-            raise InvalidRequest(f"'{at}.index' {why}", param=f"{at}.index", code="invalid_index")
+            raise invalid(f"{at}.index", why, "invalid_index")
         status, tl_dr = each.status, each.tl_dr or ""
         if (status is Status.SUMMARIZED) != bool(tl_dr.strip()):
-            why = "a summarized message needs it" if status is Status.SUMMARIZED else "only a summarized message has it"
-            raise InvalidRequest(f"'{at}.tl_dr': {why}", param=f"{at}.tl_dr", code="invalid_value")
+            why = (
+                "is needed for a summarized message"
+                if status is Status.SUMMARIZED
+                else "is only for a summarized message"
+            )
+            raise invalid(f"{at}.tl_dr", why)
         metas[each.index] = MessageMeta(status, tl_dr)
     return metas
 
@@ -196,4 +194,4 @@ def detach_terms(wish: DetachWish, default: DetachTerms | None) -> DetachTerms |
 
 def _check(text: str, rule: re.Pattern[str], param: str, why: str) -> None:
     if not rule.fullmatch(text):
-        raise refusal(param, why, "invalid_value")
+        raise invalid(param, why)

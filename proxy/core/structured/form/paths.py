@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from proxy.core.structured.context import Review
 from proxy.core.value import dataclass, field
+from proxy.core.wire.refusals import invalid
 from proxy.errors import InvalidRequest
 
 MOST_PATH_CHARS = 4_096
@@ -64,11 +65,6 @@ def clean_paths(paths: Sequence[str], param: str, field: str = "") -> tuple[str,
     )
 
 
-def refusal(param: str, why: str, code: str) -> InvalidRequest:
-    """The error that a client sees. It says what is wrong with this field."""
-    return InvalidRequest(f"'{param}' {why}", param=param, code=code)
-
-
 def _refused(param: str, why: str, code: str = "invalid_path") -> InvalidRequest:
     """The error that a client sees. It does not quote the path."""
     return InvalidRequest(f"the path in '{param}' {why}", param=param, code=code)
@@ -82,11 +78,8 @@ def distinct_paths(paths: Sequence[str], param: str, field: str = "") -> tuple[s
     seen: dict[str, int] = {}
     for index, path in enumerate(found):
         if path in seen:
-            raise InvalidRequest(
-                f"'{param}[{index}]' has the same path as '{param}[{seen[path]}]', once both are resolved",
-                param=f"{param}[{index}]{field}",
-                code="duplicate_path",
-            )
+            why = f"is the same path as '{param}[{seen[path]}]{field}', once both are resolved"
+            raise invalid(f"{param}[{index}]{field}", why, "duplicate_path")
         seen[path] = index
     return found
 
