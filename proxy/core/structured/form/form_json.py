@@ -173,12 +173,8 @@ def read_metas(found: Sequence[MessageMetaJson], param: str) -> dict[int, Messag
             raise invalid(f"{at}.index", why, "invalid_index")
         status, tl_dr = each.status, each.tl_dr or ""
         if (status is Status.SUMMARIZED) != bool(tl_dr.strip()):
-            why = (
-                "is needed for a summarized message"
-                if status is Status.SUMMARIZED
-                else "is only for a summarized message"
-            )
-            raise invalid(f"{at}.tl_dr", why)
+            why = "is missing: a" if status is Status.SUMMARIZED else "stands with another one: only a"
+            raise invalid(f"{at}.tl_dr", f"{why} summarized message has it")
         metas[each.index] = MessageMeta(status, tl_dr)
     return metas
 

@@ -114,7 +114,7 @@ def test_two_equal_paths_are_refused_with_both_places() -> None:
     with pytest.raises(InvalidRequest) as refused:
         distinct_paths(["a", "b", "a"], "stratiform.files", ".path")
     assert (refused.value.param, refused.value.code) == ("stratiform.files[2].path", "duplicate_path")
-    assert "'stratiform.files[0]'" in refused.value.message
+    assert "'stratiform.files[0].path'" in refused.value.message
 
 
 @pytest.mark.slow
