@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from proxy.app.fixed_texts import load_assembly_texts
-from proxy.core.layout.tiers import Tier, Tracked
+from proxy.core.layout.tiers import HISTORY, Tier, Tracked
 from proxy.core.providers import Dialect
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.structured.assembly.tiered import MOST_MARKS, tiered_assembly
@@ -18,8 +18,8 @@ from proxy.core.structured.blocks.breakdown import Circumstances, Measure, inven
 from proxy.core.structured.context import ContextFile, StructuredContext
 from proxy.core.structured.messages import Conversation
 from proxy.core.structured.panels.inlay import NO_INLAY, Inlay
-from proxy.core.structured.placement.placement import FILE, HISTORY, SYMBOL, Placement, TierItems
-from proxy.core.structured.placement.tracking import ContextTracker, HistoryItem
+from proxy.core.structured.placement.placement import FILE, SYMBOL, Placement, TierItems
+from proxy.core.structured.placement.tracking import ContextTracker
 from tests.talk import Body, assistant, system, user
 
 TEXTS = load_assembly_texts()
@@ -68,8 +68,11 @@ def tiered(
     other items of the request stand."""
     tracker = ContextTracker(TokenCounter())
     tracker.is_initialised = True
-    turns = [HistoryItem(turn.digest, 1, starts_group=not turn.has_results) for turn in conversation.history]
-    digests = {f"{HISTORY}{index}": turn.digest for index, turn in enumerate(turns)}
+    turns = [
+        Tracked(f"{HISTORY}{index}", turn.digest, 1, turn.has_results)
+        for index, turn in enumerate(conversation.history)
+    ]
+    digests = {turn.key: turn.digest for turn in turns}
     digests |= {FILE + file.path: block_digest(file_block(file.path, file.text or "")) for file in context.files}
     digests |= {SYMBOL + path: block_digest(block) for path, block in context.symbols.items()}
     for tier, items in sorted(placement.tiers.items()):

@@ -8,6 +8,7 @@ for each scope. ``StructuredChats`` may keep them in the store, too.
 from functools import partial
 
 from proxy.core.digest import digest
+from proxy.core.layout.tiers import HISTORY, Tracked
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.tokens import Encode, TokenCounter
 from proxy.core.response.panel_calls import PANEL_TOOL
@@ -29,7 +30,7 @@ from proxy.core.structured.form.form import StructuredForm, read_form
 from proxy.core.structured.form.section import SECTION
 from proxy.core.structured.messages import Conversation, Turn
 from proxy.core.structured.panels.pairs import names_tool, panel_answer
-from proxy.core.structured.placement.tracking import Blocks, HistoryItem
+from proxy.core.structured.placement.tracking import Blocks
 from proxy.core.structured.session.session import ContextSession
 from proxy.core.structured.session.uploads import Uploads
 from proxy.core.structured.symbols import SymbolIndexer, SymbolMap, legend_for
@@ -228,8 +229,8 @@ def _reading(context: StructuredContext, dialogue: Dialogue, counter: TokenCount
     conversation = dialogue.conversation
     head = b"".join(turn.raw for turn in conversation.system) + context.legend.encode("utf-8", "surrogatepass")
     history = [
-        HistoryItem(turn.digest, turn.tokens(counter), starts_group=not turn.has_results)
-        for turn in conversation.history
+        Tracked(f"{HISTORY}{index}", turn.digest, turn.tokens(counter), turn.has_results)
+        for index, turn in enumerate(conversation.history)
     ]
     return ChatReading(
         digest=digest(*(turn.digest for turn in conversation)),

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.layout.tiers import CACHED, Change, ClassicPolicy, Tier
+from proxy.core.layout.tiers import CACHED, Change, ClassicPolicy, Tier, Tracked
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.structured.context import ContextFile, StructuredContext
 from proxy.core.structured.placement.placement import FILE, SYMBOL, Placement
-from proxy.core.structured.placement.tracking import ContextTracker, HistoryItem
+from proxy.core.structured.placement.tracking import ContextTracker
 from tests.examples import examples
 
 PATHS = "abcdefgh"
@@ -27,7 +27,7 @@ POLICIES = st.builds(
     oversize_turn=st.sampled_from(["stay", "move"]),
     first_l0=st.sampled_from(["empty", "referenced"]),
 )
-Shown = tuple[StructuredContext, tuple[HistoryItem, ...]]
+Shown = tuple[StructuredContext, tuple[Tracked, ...]]
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Client:
 
     states: dict[str, str]
     versions: dict[str, int]
-    turns: list[HistoryItem]
+    turns: list[Tracked]
 
     def context(self) -> StructuredContext:
         listed = [path for path, state in self.states.items() if state != "absent"]
@@ -74,7 +74,8 @@ def sessions(draw: st.DrawFn) -> list[Shown]:
         elif event == "rewrite" and client.turns:
             index = draw(st.integers(0, len(client.turns) - 1))
             client.turns[index] = replace(client.turns[index], digest=b"again %d" % number)
-        client.turns.append(HistoryItem(b"%d" % number, 12, draw(st.sampled_from([True, True, False]))))
+        is_joined = draw(st.sampled_from([False, False, True]))
+        client.turns.append(Tracked(f"history:{len(client.turns)}", b"%d" % number, 12, is_joined))
         context = replace(client.context(), references=edges)
         if event == "words":
             words = st.frozensets(st.sampled_from(PATHS), max_size=2)
@@ -106,12 +107,12 @@ def test_each_item_stands_in_one_place(policy: ClassicPolicy, session: list[Show
         assert set(symbols) <= kinds[SYMBOL]
 
 
-def _check_turns(placement: Placement, history: Sequence[HistoryItem]) -> None:
+def _check_turns(placement: Placement, history: Sequence[Tracked]) -> None:
     """In the order of the tiers stand all turns in their own order, and no group is parted."""
     assert [index for tier in Tier for index in placement.tiers[tier].history] == list(range(len(history)))
     tier_of = {index: tier for tier in Tier for index in placement.tiers[tier].history}
     for index, turn in enumerate(history):
-        assert index == 0 or turn.starts_group or tier_of[index] is tier_of[index - 1]
+        assert index == 0 or not turn.is_joined or tier_of[index] is tier_of[index - 1]
 
 
 @given(POLICIES.map(lambda policy: replace(policy, underfill="unmark")), sessions())

@@ -34,6 +34,7 @@ __all__ = [
     "Piece",
     "Tier",
     "Tracked",
+    "groups_of",
     "with_target",
 ]
 

@@ -4,6 +4,7 @@ panels."""
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from proxy.core.layout.tiers import Tracked
 from proxy.core.reasons import Edit
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.panel_calls import PanelAnswers
@@ -22,7 +23,6 @@ from proxy.core.structured.panels.pairs import PanelTexts, with_declaration
 from proxy.core.structured.panels.panel import FROZEN_PREFIX, Panel
 from proxy.core.structured.panels.placing import CacheTerms
 from proxy.core.structured.panels.progress import Progress
-from proxy.core.structured.placement.tracking import HistoryItem
 from proxy.core.structured.symbols import MapChunks
 from proxy.core.value import dataclass, field
 from proxy.core.wire.json_body import Members, splice
@@ -156,7 +156,7 @@ class ChatReading:
     ``head_tokens`` are the tokens in front of all items, and ``panel_tokens`` those of the shown panels, by id."""
 
     digest: bytes = b""
-    history: Sequence[HistoryItem] = ()
+    history: Sequence[Tracked] = ()
     head_tokens: int = 0
     panel_tokens: Mapping[str, int] = field(default_factory=dict)
 

@@ -6,28 +6,21 @@ message keeps the client's own bytes, except for markers. The places where a mar
 other request.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
-import orjson
 from msgspec import Raw, Struct
 
 from proxy.core.digest import digest
-from proxy.core.layout.render import mark_json, write_message
+from proxy.core.layout.render import write_message
 from proxy.core.providers import Dialect
 from proxy.core.request.message import MARK_KEYS, RESULT_ROLES, SYSTEM_ROLES, MessageReader, answered_calls
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.value import dataclass
-from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of, text_value, value
+from proxy.core.wire.json_body import Members, Unreadable, elements, members_of, text_value, value
 from proxy.core.wire.surrogates import text_json
 
 _NAMES = tuple(f'"{key}"'.encode() for key in MARK_KEYS)
-_SYSTEM = frozenset(f'"{role}"'.encode() for role in SYSTEM_ROLES)
-_PLAIN = _SYSTEM | {b'"user"'}
-"""The roles of messages whose text becomes a part if it gets a marker."""
-_VISIBLE = re.compile(rb'"(?: |\\[nrt])*+[!#-\[\]-~]')
-"""The beginning of a string that is not blank, however long it is."""
 
 
 def unmarked(raw: bytes) -> bytes:
@@ -46,14 +39,10 @@ def marked(raw: bytes, dialect: Dialect, *, is_head: bool = False) -> bytes | No
     if dialect is Dialect.NONE:
         return None
     try:
-        members = members_of(raw)
-        role = bytes(members.get("role", b""))
-        if role == b'"assistant"' or (role in _SYSTEM and not is_head):
-            return None
-        if role in _PLAIN and _VISIBLE.match(memoryview(members.get("content", b""))):
-            return _with_marked_string(members, dialect)
         message = _reader().read(Raw(raw))
     except Unreadable:
+        return None
+    if message.role == "assistant" or (message.role in SYSTEM_ROLES and not is_head):
         return None
     places = [part.index for part in message.parts if part.markable]
     return write_message(message, {places[-1]: "5m"}, dialect) if places else None
@@ -76,15 +65,6 @@ def _marks_of_tool(tool: Members) -> int:
     """The number of markers of one tool. A marker stands on the tool or on its function, and both are read."""
     places = [tool, members_of(tool["function"])] if bytes(tool.get("function", b"")).startswith(b"{") else [tool]
     return sum(1 for place in places for key in MARK_KEYS if bytes(place.get(key, b"null")) != b"null")
-
-
-def _with_marked_string(members: Members, dialect: Dialect) -> bytes:
-    """The message with its string content as the only text part of a list, with a marker. The string's bytes stay as
-    they are."""
-    key, mark = mark_json(dialect, "5m")
-    part = (b'[{"type":"text","text":', memoryview(members["content"]), b",", orjson.dumps(key), b":", mark, b"}]")
-    changes: dict[str, bytes | None] = {name: None for name in MARK_KEYS if name in members}
-    return join_members(members, {**changes, "content": b"".join(part)})
 
 
 def _reader() -> MessageReader:

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from proxy.app.fixed_texts import load_context_texts
+from proxy.core.layout.tiers import Tracked
 from proxy.core.providers import NONE
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.history.compaction_proposal import CompactionRules
-from proxy.core.structured.placement.tracking import HistoryItem
 from proxy.planning.compactions import Compactions, CompactionWork
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.model_facts import ModelFacts
@@ -99,9 +99,9 @@ def test_the_tiers_forget_the_turns_whose_places_are_others_now() -> None:
         work = await planned(scene)
         assert work is not None
         tracker = scene.assembler.sessions.session("key", "talk").tracker
-        tracker.settle(StructuredContext(), [HistoryItem(b"turn", 100, starts_group=True)])
+        tracker.settle(StructuredContext(), [Tracked("history:0", b"turn", 100)])
         assert len(tracker.purge_history()) == 1
-        tracker.settle(StructuredContext(), [HistoryItem(b"turn", 100, starts_group=True)])
+        tracker.settle(StructuredContext(), [Tracked("history:0", b"turn", 100)])
         scene.compactions.answered(work, GOOD)
         assert tracker.purge_history() == []
 

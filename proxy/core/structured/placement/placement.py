@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from proxy.core.layout.tiers import Tier
 from proxy.core.value import dataclass, field
 
-FILE, SYMBOL, HISTORY = "file:", "symbol:", "history:"
-"""The prefixes of the items' keys: ``file:src/a.py``, ``symbol:src/a.py``, ``history:3``."""
+FILE, SYMBOL = "file:", "symbol:"
+"""The prefixes of the items' keys: ``file:src/a.py``, ``symbol:src/a.py``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,13 @@ The client's statements about a request already hold for that request. An item w
 client calls modified, stands in active at once. So the tier that it left is written once and not twice."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 
-from proxy.core.layout.tiers import ENTRY_N, Change, Classic, ClassicPolicy, Tier, Tracked
+from proxy.core.layout.tiers import ENTRY_N, HISTORY, Change, Classic, ClassicPolicy, Tier, Tracked, groups_of
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.structured.blocks.blocks import block_digest, file_block
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.placement.graph import first_tiers
-from proxy.core.structured.placement.placement import FILE, HISTORY, SYMBOL, Placement, TierItems
-from proxy.core.value import dataclass
+from proxy.core.structured.placement.placement import FILE, SYMBOL, Placement, TierItems
 
 _ITEM_BYTES = 320
 """The memory of a tracked item without its key, measured with ``tracemalloc``: the item and its numbers, its digest,
@@ -31,17 +29,6 @@ _Listed = tuple[str, str, str | int, str]
 """An item that is sent: its key, its path, the value that tells whether its text is the same, and the text."""
 _Shown = tuple[str, str, str | int, str, bytes]
 """The same with the digest of its block."""
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryItem:
-    """A message of the history: the digest of its bytes, and its tokens. ``starts_group`` is False for a message that
-    stays in the tier of the message before it. Such a message is the result of a tool call or, if the caller wants it,
-    an answer."""
-
-    digest: bytes
-    tokens: int
-    starts_group: bool = True
 
 
 class ContextTracker(Classic):
@@ -63,11 +50,12 @@ class ContextTracker(Classic):
         """An estimate of the memory that the tracker takes."""
         return sum(_ITEM_BYTES + 2 * len(key) for keys in (self.tracked, self._ahead) for key in keys)
 
-    def placement(self, context: StructuredContext, history: Sequence[HistoryItem], head_tokens: int = 0) -> Placement:
+    def placement(self, context: StructuredContext, history: Sequence[Tracked], head_tokens: int = 0) -> Placement:
         """The place of each item of a request. Files and turns that are not tracked are active. Symbols that are not
         tracked stand in L3, or in active if their file was selected until now.
 
-        ``history`` are the messages between the system messages and the prompt. ``head_tokens`` are the tokens that
+        ``history`` are the messages between the system messages and the prompt, in their order, by the keys
+        ``history:0``, ``history:1`` and so on. ``head_tokens`` are the tokens that
         stand at the head of L0 in front of all items. The tracker does not change.
         """
         files, symbols = self._shown(_files(context)), self._shown(_symbols(context))
@@ -84,7 +72,7 @@ class ContextTracker(Classic):
         }
         return Placement(tiers, self.unmarked(sizes), counts, sizes)
 
-    def settle(self, context: StructuredContext, history: Sequence[HistoryItem]) -> list[Change]:
+    def settle(self, context: StructuredContext, history: Sequence[Tracked]) -> list[Change]:
         """Take into account a request that was answered and counts. Call this once for each such request.
 
         ``context`` and ``history`` are those that ``placement`` had. Returns the moves in the order in which they
@@ -98,11 +86,7 @@ class ContextTracker(Classic):
             self.mark_broken(tier)
         modified = {kind + path for path in context.modified for kind in (FILE, SYMBOL)}
         counted = self._counted([*files, *symbols], modified)
-        listed = [Tracked(one[0], one[4], self._tokens(one)) for one in counted]
-        listed += [
-            Tracked(f"{HISTORY}{index}", turn.digest, turn.tokens, not turn.starts_group)
-            for index, turn in enumerate(history)
-        ]
+        listed = [*(Tracked(one[0], one[4], self._tokens(one)) for one in counted), *history]
         self._remember(context, files, symbols)
         return changes + self.update(listed, self.tracked, modified)
 
@@ -194,24 +178,24 @@ class ContextTracker(Classic):
         return {tier: rows[tier] for tier in Tier}
 
     def _turns(
-        self, history: Sequence[HistoryItem], sizes: dict[Tier, int], counts: dict[str, int]
+        self, history: Sequence[Tracked], sizes: dict[Tier, int], counts: dict[str, int]
     ) -> dict[Tier, list[int]]:
         """The indices of the turns by tier. Adds to ``sizes`` and ``counts``."""
-        same, least = self._same_turns(history), Tier.L0
+        same, least, start = self._same_turns(history), Tier.L0, 0
         found: dict[Tier, list[int]] = {tier: [] for tier in Tier}
-        keys = [f"{HISTORY}{index}" for index in range(len(history))]
-        for start, end in _groups(history):
-            own = [self.tier(key) for key in keys[start : min(end, same)]]
-            least = Tier.ACTIVE if end > same else max(least, *own)
+        for group in groups_of(history):
+            end = start + len(group)
+            least = Tier.ACTIVE if end > same else max(least, *(self.tier(turn.key) for turn in group))
             found[least] += range(start, end)
-            sizes[least] += sum(turn.tokens for turn in history[start:end])
-        counts |= {key: self.n(key) for key in keys[:same]}
+            sizes[least] += sum(turn.tokens for turn in group)
+            start = end
+        counts |= {turn.key: self.n(turn.key) for turn in history[:same]}
         return found
 
-    def _same_turns(self, history: Sequence[HistoryItem]) -> int:
+    def _same_turns(self, history: Sequence[Tracked]) -> int:
         """How many of the oldest turns are tracked with the same bytes."""
         for index, turn in enumerate(history):
-            item = self.get(f"{HISTORY}{index}")
+            item = self.get(turn.key)
             if item is None or item.digest != turn.digest:
                 return index
         return len(history)
@@ -290,9 +274,3 @@ def _symbols(context: StructuredContext) -> Iterator[_Listed]:
 def _in_order(rows: list[tuple[int, str]]) -> tuple[str, ...]:
     rows.sort()
     return tuple(path for _, path in rows)
-
-
-def _groups(history: Sequence[HistoryItem]) -> list[tuple[int, int]]:
-    """Begin and end (exclusive) of each group of turns."""
-    starts = [index for index, turn in enumerate(history) if index == 0 or turn.starts_group]
-    return list(pairwise([*starts, len(history)]))

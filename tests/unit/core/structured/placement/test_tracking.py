@@ -7,12 +7,12 @@ from hashlib import sha256
 
 import pytest
 
-from proxy.core.layout.tiers import Change, ClassicPolicy, Tier
+from proxy.core.layout.tiers import Change, ClassicPolicy, Tier, Tracked
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.structured.blocks.blocks import file_block
 from proxy.core.structured.context import ContextFile, StructuredContext
 from proxy.core.structured.placement.placement import Placement, TierItems
-from proxy.core.structured.placement.tracking import ContextTracker, HistoryItem
+from proxy.core.structured.placement.tracking import ContextTracker
 from tests.growth import assert_linear
 
 ACTIVE, L0, L1, L2, L3 = Tier.ACTIVE, Tier.L0, Tier.L1, Tier.L2, Tier.L3
@@ -35,12 +35,12 @@ def context(selected: str = "", symbols: str = "", texts: Mapping[str, str] | No
     )
 
 
-def turns(*tokens: int) -> list[HistoryItem]:
-    return [HistoryItem(b"turn %d" % index, count) for index, count in enumerate(tokens)]
+def turns(*tokens: int) -> list[Tracked]:
+    return [Tracked(f"history:{index}", b"turn %d" % index, count) for index, count in enumerate(tokens)]
 
 
 def answered(
-    tracker: ContextTracker, wish: StructuredContext, times: int = 1, history: Sequence[HistoryItem] = ()
+    tracker: ContextTracker, wish: StructuredContext, times: int = 1, history: Sequence[Tracked] = ()
 ) -> list[Change]:
     """The changes of so many equal requests."""
     return [change for _ in range(times) for change in tracker.settle(wish, history)]
@@ -57,7 +57,7 @@ def shown(placement: Placement) -> str:
     return " ".join(words)
 
 
-def stands(tracker: ContextTracker, wish: StructuredContext, history: Sequence[HistoryItem] = ()) -> str:
+def stands(tracker: ContextTracker, wish: StructuredContext, history: Sequence[Tracked] = ()) -> str:
     return shown(tracker.placement(wish, history))
 
 
@@ -285,7 +285,7 @@ class TestBroken:
 class TestHistory:
     PIGGYBACK = ClassicPolicy(target_tokens=200, history="piggyback")
 
-    def moved(self) -> tuple[ContextTracker, list[HistoryItem]]:
+    def moved(self) -> tuple[ContextTracker, list[Tracked]]:
         """Six turns of 100 tokens, four of which left with a file."""
         tracker, history = tracker_of(self.PIGGYBACK), turns(*[100] * 6)
         answered(tracker, context("a"), 4, history)
@@ -314,7 +314,7 @@ class TestHistory:
 
     def test_a_rewritten_turn_and_those_behind_it_start_anew(self) -> None:
         tracker, history = self.moved()
-        rewritten = [*history[:2], HistoryItem(b"other", 100), *history[3:]]
+        rewritten = [*history[:2], Tracked("history:2", b"other", 100), *history[3:]]
         assert stands(tracker, context("a"), rewritten) == "L3:+a*01 active:*2345"
         changes = answered(tracker, context("a"), history=rewritten)
         assert {(change.key, change.reason) for change in changes} == {(f"history:{n}", "purged") for n in range(2, 6)}
@@ -330,16 +330,16 @@ class TestHistory:
     def test_a_call_and_its_result_stay_in_one_tier(self) -> None:
         tracker = tracker_of(self.PIGGYBACK)
         history = turns(*[100] * 5)
-        history[3] = replace(history[3], starts_group=False)
+        history[3] = replace(history[3], is_joined=True)
         answered(tracker, context("a"), 4, history)
         assert stands(tracker, context("a"), history) == "L3:+a*0123 active:*4"
 
     def test_a_rewritten_result_takes_its_call_along(self) -> None:
         tracker = tracker_of(self.PIGGYBACK)
         history = turns(*[100] * 6)
-        history[2] = replace(history[2], starts_group=False)
+        history[2] = replace(history[2], is_joined=True)
         answered(tracker, context("a"), 4, history)
-        rewritten = [*history[:2], HistoryItem(b"other", 100, starts_group=False), *history[3:]]
+        rewritten = [*history[:2], Tracked("history:2", b"other", 100, is_joined=True), *history[3:]]
         assert stands(tracker, context("a"), rewritten) == "L3:+a*0 active:*12345"
         assert answered(tracker, context("a"), history=rewritten)[-1] == Change(
             "history:1", L3, ACTIVE, "behind an older turn"
@@ -347,7 +347,7 @@ class TestHistory:
         assert stands(tracker, context("a"), rewritten) == "L3:+a*0 active:*12345"
 
     def test_a_first_turn_that_is_joined_begins_a_group_all_the_same(self) -> None:
-        history = [HistoryItem(b"result", 10, starts_group=False), *turns(10)]
+        history = [Tracked("history:0", b"result", 10, is_joined=True), Tracked("history:1", b"turn 0", 10)]
         assert stands(tracker_of(), context(), history) == "active:*01"
 
 
