@@ -20,7 +20,7 @@ import aiohttp
 from proxy.access.directory import Directory
 from proxy.admin import AdminService
 from proxy.app import declared, factories
-from proxy.cli.output import Output, fail, plain_failures, plain_table, print_json
+from proxy.cli.output import Output, add_json, fail, plain_failures, plain_table, print_result
 from proxy.clock import SteadyClock
 from proxy.core.value import dataclass
 from proxy.errors import Conflict, InvalidRequest, NotFound, ProxyError
@@ -124,7 +124,7 @@ def add_where(parser: argparse.ArgumentParser) -> None:
     )
     where.add_argument("--store", metavar="STORE", help="use this store: sqlite:PATH or redis://HOST:PORT/DB")
     where.add_argument("--url", help=f"ask a running proxy; its master key is read from {' or '.join(_KEY_VARIABLES)}")
-    group.add_argument("--json", action="store_true", help="print JSON")
+    add_json(group)
 
 
 def _body(arguments: argparse.Namespace, request: Request) -> dict[str, Any]:
@@ -238,9 +238,10 @@ async def _message(answer: aiohttp.ClientResponse) -> str:
 def show(arguments: argparse.Namespace, content: Any, columns: Mapping[str, str]) -> None:
     """Print a list or a single object, as JSON or as a table. ``columns`` has the headings of the columns by the fields
     that they show."""
-    if arguments.json:
-        print_json(content)
-        return
+    print_result(arguments, content, partial(_print, content, columns))
+
+
+def _print(content: Any, columns: Mapping[str, str]) -> None:
     rows = content["data"] if content.get("object") == "list" else [content]
     numbers = [heading for heading, field in columns.items() if _is_number(rows, field)]
     cells = ([_text(field, row.get(field)) for field in columns.values()] for row in rows)

@@ -22,7 +22,7 @@ from proxy.cli.checks import (
     tight_budgets,
     unsupported,
 )
-from proxy.cli.output import plain_table, print_json
+from proxy.cli.output import add_json, plain_table, print_result
 from proxy.cli.prompt_checks import prompt_lines, prompt_warnings, prompts_of, registered, window_of
 from proxy.clock import SystemClock
 from proxy.core.model_patterns import matches
@@ -43,7 +43,7 @@ _OLD_DAYS = 90
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", type=Path, metavar="FILE", help="LiteLLM's config.yaml, with a stratiform section")
     parser.add_argument(IGNORE_FLAG, action="store_true", help=IGNORE_HELP)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -54,16 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.json:
             raise
         report = {"errors": list(error.problems), "warnings": []}
-    mistakes, warnings = report.get("errors", ()), report["warnings"]
-    if arguments.json:
-        print_json({"ok": not mistakes, **report})
-    elif not mistakes:
-        _print_table(report)
-    else:
-        for heading, lines in (("error", mistakes), ("warning", warnings)):
-            for line in lines:
-                print(f"{heading}: {line}", file=sys.stderr)
-    return 1 if mistakes else 0
+    is_ok = not report.get("errors")
+    print_result(arguments, {"ok": is_ok, **report}, lambda: _print_table(report) if is_ok else _print_mistakes(report))
+    return 0 if is_ok else 1
 
 
 def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, Any]:
@@ -265,6 +258,12 @@ def _about_http(deployment: Deployment, path: str, *, has_keys: bool, is_named: 
             f"{path}: nothing is known of this server's cache: prompts are put into order, without markers, and those "
             "of clients that mark go as they came; set model_info.cache_profile to what it follows, or to `none`"
         )
+
+
+def _print_mistakes(report: Mapping[str, Any]) -> None:
+    for heading in ("error", "warning"):
+        for line in report[f"{heading}s"]:
+            print(f"{heading}: {line}", file=sys.stderr)
 
 
 def _print_table(report: Mapping[str, Any]) -> None:

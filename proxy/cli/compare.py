@@ -3,14 +3,13 @@
 import argparse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 
 from rich.progress import MofNCompleteColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
-from proxy.cli.output import Output, print_json, write_file
+from proxy.cli.output import Output, print_result, write_file
 from proxy.cli.traces import progress, replayable, setting
 from proxy.replay.baselines import AS_SENT, SYSTEM_LAST
 from proxy.replay.benchmark import COLUMNS, FIXED, FREE, Mean, by_kind, gains, means, plot, shares
@@ -39,10 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = _compared(find_traces(arguments.traces), arguments)
     if arguments.plot is not None:
         write_file(arguments.plot, plot(found, arguments.profile))
-    if arguments.json:
-        print_json(_report(arguments, found))
-    else:
-        _print(found)
+    print_result(arguments, _report(arguments, found), lambda: _print(found))
     return 1 if any(one.violations for one in found) else 0
 
 
@@ -100,7 +96,7 @@ def _report(arguments: argparse.Namespace, found: Sequence[Comparison]) -> dict[
             }
             for one in found
         ],
-        "summary": [asdict(mean) for mean in means(found)],
+        "summary": means(found),
     }
 
 

@@ -17,7 +17,7 @@ from rich.text import Text
 from proxy.app import factories
 from proxy.cli import demo_panels, demo_structured
 from proxy.cli.demo_sessions import Scene, show
-from proxy.cli.output import Output, fail, number_within, plain_failures, print_json
+from proxy.cli.output import Output, add_json, fail, number_within, plain_failures, print_result
 from proxy.core.providers import PROFILES
 from proxy.core.request.tokens import Encode
 from proxy.demo.cost_table import POLICIES, Sum, Tally, added_up
@@ -51,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="the port to listen on; 0 means any free port (default: 0)",
     )
     shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--json", action="store_true", help="print JSON")
+    add_json(shown)
     shown.add_argument("--ui", action="store_true", help="then serve the pages of these sessions, until interrupted")
 
 
@@ -70,10 +70,11 @@ def run(arguments: argparse.Namespace) -> int:
 
         def told(url: str) -> Sequence[str]:
             metrics, total, seconds = asyncio.run(_metrics(url)), added_up(tallies), perf_counter() - began
-            if arguments.json:
-                print_json(_report(tallies, total, metrics, seconds))
-            else:
-                _print_summary(total, metrics, seconds, has_pages=arguments.ui)
+            print_result(
+                arguments,
+                _report(tallies, total, metrics, seconds),
+                lambda: _print_summary(total, metrics, seconds, has_pages=arguments.ui),
+            )
             return [f"{tally.sample.name}: {text}" for tally in tallies for text in tally.result.violations]
 
         words = f"{len(tallies)} clients send their sessions there."

@@ -3,13 +3,21 @@
 import argparse
 import sys
 from contextlib import suppress
-from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 
 from rich.progress import DownloadColumn, TimeRemainingColumn
 
-from proxy.cli.output import Output, fail, number_within, plain_failures, plain_table, print_json, write_file
+from proxy.cli.output import (
+    Output,
+    add_json,
+    fail,
+    number_within,
+    plain_failures,
+    plain_table,
+    print_result,
+    write_file,
+)
 from proxy.cli.traces import assembler_maker, progress
 from proxy.core.providers import PROFILES
 from proxy.core.request.tokens import bytes_over_four, quick
@@ -42,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--url", help="a running proxy; its master key is read from STRATIFORM_MASTER_KEY or LITELLM_MASTER_KEY"
     )
-    parser.add_argument("--since", default="30d", help="how far --url looks back: 30d, 12h, 2026-11-01 (default: 30d)")
+    parser.add_argument("--since", help="how far --url looks back: 30d, 12h, 2026-11-01 (default: 30d)")
     parser.add_argument(
         "--profile",
         choices=PROFILES,
@@ -56,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="USD",
         help="end with status 1 where more than this is wasted in a month",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
     parser.add_argument("--html", type=Path, metavar="PAGE", help="write the report as a page to this file")
 
 
@@ -64,14 +72,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Examine and report. Returns 1 if more is wasted than ``--fail-over`` allows, or if the waste is not known."""
     if bool(arguments.files) == bool(arguments.url):
         fail("name either the logs to read, or a running proxy with --url")
+    if arguments.files and arguments.since is not None:
+        fail("--since needs --url: logs are read whole")
+    if arguments.url and arguments.profile is not None:
+        fail("--profile is for logs: a running proxy has counted what its provider billed")
     with plain_failures():
         report = _of_proxy(arguments) if arguments.url else _examined(arguments)
         if arguments.html is not None:
             write_file(arguments.html, import_module("proxy.doctor.page").page(report))
-        if arguments.json:
-            print_json(asdict(report))
-        else:
-            _print(report)
+        print_result(arguments, report, lambda: _print(report))
     if report.calls and arguments.fail_over is None:
         return 0
     waste, most = report.waste_usd_month, arguments.fail_over
@@ -115,7 +124,7 @@ def _of_proxy(arguments: argparse.Namespace) -> Report:
     clients: dict[str, Client] = {}
 
     async def work(ask: Ask) -> None:
-        async for entry in ledger_entries(ask, {"since": arguments.since}):
+        async for entry in ledger_entries(ask, {"since": arguments.since or "30d"}):
             count_entry(clients, entry)
         with suppress(NotFound):
             for session in (await ask("GET", "sessions", {"limit": _SESSIONS}))["data"]:

@@ -1,12 +1,11 @@
 """``stratiform explain``: the layout of one recorded request, with a reason for every piece."""
 
 import argparse
-from dataclasses import asdict
 from pathlib import Path
 
 from rich.text import Text
 
-from proxy.cli.output import Output, fail, plain_failures, plain_table, print_json
+from proxy.cli.output import Output, fail, plain_failures, plain_table, print_result
 from proxy.cli.traces import add_options, replayable, setting
 from proxy.core.caches.prompt import Bill
 from proxy.core.diagnosis.breaks import Break
@@ -34,10 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
         if not 1 <= number <= count:
             fail(f"{arguments.trace}: --request must be between 1 and {count}")
         explanation = explain_request(trace, setting(arguments), number)
-        if arguments.json:
-            print_json(asdict(explanation))
-        else:
-            _print(explanation)
+        print_result(arguments, explanation, lambda: _print(explanation))
     return 0
 
 

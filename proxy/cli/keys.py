@@ -11,7 +11,7 @@ from proxy.access.virtual_keys import declared_id
 from proxy.cli.admin_client import LIMITS, Ask, Option, Request, add_action, add_where, run_with, show
 from proxy.cli.admin_client import run as run_action
 from proxy.cli.litellm_export import Imported, read_export
-from proxy.cli.output import print_json, visible
+from proxy.cli.output import print_result, visible
 from proxy.errors import Conflict, InvalidRequest, NotFound, ProxyError
 
 _OPTIONS = (
@@ -112,7 +112,7 @@ def _import(arguments: argparse.Namespace) -> int:
                 outcomes.append({"kind": kind, "name": one.label, "team": one.team, "not_imported": whys})
 
     run_with(arguments, work)
-    print_json(outcomes) if arguments.json else _print(outcomes, is_dry=arguments.dry_run)
+    print_result(arguments, outcomes, lambda: _print(outcomes, is_dry=arguments.dry_run))
     return 1 if any(one["not_imported"] not in ([], [_THERE]) for one in outcomes) else 0
 
 

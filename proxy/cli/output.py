@@ -48,8 +48,21 @@ def plain_table(
     return table
 
 
+def add_json(parser: "argparse._ActionsContainer", help: str = "print JSON") -> None:
+    """Add the option that ``print_result`` reads."""
+    parser.add_argument("--json", action="store_true", help=help)
+
+
+def print_result(arguments: argparse.Namespace, value: object, show: Callable[[], None]) -> None:
+    """Print the result of a command: the value as JSON if ``--json`` asks for that, or else what ``show`` prints."""
+    if arguments.json:
+        print_json(value)
+    else:
+        show()
+
+
 def print_json(value: object) -> None:
-    """Print JSON to the standard output, for programs to read."""
+    """Print JSON to the standard output, for programs to read. Dataclasses become objects."""
     sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
 
 

@@ -1,7 +1,7 @@
 """``stratiform prices``: the prices of a configuration's models, and the pinned prices that have changed."""
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ import orjson
 import yaml
 
 from proxy.app import factories
-from proxy.cli.output import Output, plain_table, print_json
+from proxy.cli.output import Output, add_json, plain_table, print_result
 from proxy.core.money.prices import Price, PriceMap, forms, needed
 from proxy.deployments import ModelTable
 from proxy.deployments.price_map import bundled_price_file, deviation_of, price_for
@@ -29,7 +29,7 @@ RawMap = Mapping[str, Mapping[str, Any]]
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     check = actions.add_parser("check", help="show each model's price in USD per million tokens, and what is not known")
-    check.add_argument("--json", action="store_true", help="print JSON")
+    add_json(check)
     update = actions.add_parser("update", help="print the installed LiteLLM's values of the pinned prices that differ")
     for one in (check, update):
         one.add_argument(
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     ConfigError."""
     settings, path = load(arguments.config), bundled_price_file()
     known: RawMap = orjson.loads(path.read_bytes()) if path is not None else {}
-    return _update(settings, known) if arguments.action == "update" else _check(settings, known, as_json=arguments.json)
+    return _update(settings, known) if arguments.action == "update" else _check(arguments, settings, known)
 
 
 def price_of_model(model: str, prices: PriceMap, table: ModelTable) -> Price | None:
@@ -57,15 +57,16 @@ def price_of_model(model: str, prices: PriceMap, table: ModelTable) -> Price | N
         return prices.price(model)
 
 
-def _check(settings: Settings, known: RawMap, *, as_json: bool) -> int:
+def _check(arguments: argparse.Namespace, settings: Settings, known: RawMap) -> int:
     rows = list(_rows(settings, known))
-    if as_json:
-        print_json({"litellm": version("litellm"), "models": rows})
-    else:
-        cells = (["-" if row[name] is None else str(row[name]) for name in _COLUMNS] for row in rows)
-        Output().print(plain_table(_COLUMNS, _NUMBERS, cells))
-        print(f"USD per million tokens; LiteLLM {version('litellm')}")
+    print_result(arguments, {"litellm": version("litellm"), "models": rows}, lambda: _print(rows))
     return 1 if any(row["note"] == _NO_PRICE for row in rows) else 0
+
+
+def _print(rows: Iterable[Mapping[str, Any]]) -> None:
+    cells = (["-" if row[name] is None else str(row[name]) for name in _COLUMNS] for row in rows)
+    Output().print(plain_table(_COLUMNS, _NUMBERS, cells))
+    print(f"USD per million tokens; LiteLLM {version('litellm')}")
 
 
 def _rows(settings: Settings, known: RawMap) -> Iterator[dict[str, Any]]:

@@ -4,7 +4,7 @@ import argparse
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from proxy.cli import compare
-from proxy.cli.output import Output, fail, plain_failures, print_json
+from proxy.cli.output import Output, fail, plain_failures, print_result
 from proxy.cli.traces import add_options, progress, replayable, setting
 from proxy.core.planner.plan import Plan
 from proxy.replay.runner import Setting, replay
@@ -57,10 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         on_sent = _writer(arguments.out, stack) if arguments.out is not None else None
         results = _replayed(traces, replace(setting(arguments), keep_alive=arguments.keep_alive, on_sent=on_sent))
         means = summary(results)
-        if arguments.json:
-            print_json(_report(arguments, results, means))
-        else:
-            _print(results, means)
+        print_result(arguments, _report(arguments, results, means), lambda: _print(results, means))
     return 1 if means.violations or any(result.surprises for result in results) else 0
 
 
@@ -117,7 +114,7 @@ def _report(arguments: argparse.Namespace, results: Sequence[Result], means: Sum
             }
             for result in results
         ],
-        "summary": asdict(means),
+        "summary": means,
     }
 
 

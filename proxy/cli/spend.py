@@ -10,6 +10,7 @@ import orjson
 
 from proxy.admin.spend import cell, ledger_entries
 from proxy.cli.admin_client import Ask, add_where, run_with, show
+from proxy.cli.output import fail
 
 _PARAMETERS = ("since", "until", "team", "key", "user", "model", "timezone")
 _SUMS = {
@@ -19,9 +20,7 @@ _SUMS = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--by", default="team", help="the groups: team, key, user, model, day, separated by commas (default: team)"
-    )
+    parser.add_argument("--by", help="the groups: team, key, user, model, day, separated by commas (default: team)")
     parser.add_argument("--since", default="30d", help="the start: 30d, 12h, 2026-11-01 or unix seconds (default: 30d)")
     parser.add_argument("--until", help="the end, written in the same way (default: now)")
     for name in ("team", "key", "user", "model"):
@@ -36,9 +35,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     query = {name: value for name in _PARAMETERS if (value := getattr(arguments, name)) is not None}
+    if arguments.csv and arguments.json:
+        fail("print either --csv or --json")
+    if arguments.entries and arguments.by is not None:
+        fail("--by is for the sums: --entries prints each entry")
     if arguments.entries:
         return run_with(arguments, partial(_export, query, as_csv=arguments.csv))
-    query["by"] = arguments.by
+    query["by"] = arguments.by or "team"
     if arguments.csv:
         query["format"] = "csv"
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from proxy.admin.grouping import BILLED, grouped
 from proxy.cli.admin_client import Ask, run_with
 from proxy.cli.hud import diagram
-from proxy.cli.output import Output, fail, plain_table, print_json, visible
+from proxy.cli.output import Output, add_json, fail, plain_table, print_json, visible
 from proxy.errors import ProxyError
 
 _URL = "http://127.0.0.1:4000"
@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--by", choices=_GROUPS, help="add sessions up by team, by model or by kind of client")
     what.add_argument("--session", metavar="ID", help="show one session in its layers")
     parser.add_argument("--once", action="store_true", help="print once, and end")
-    parser.add_argument("--json", action="store_true", help="print JSON once, and end")
+    add_json(parser, "print JSON once, and end")
     parser.add_argument("--url", default=_URL, help=f"the running proxy (default: {_URL}); the master key is read from "
                         "STRATIFORM_MASTER_KEY or LITELLM_MASTER_KEY")  # fmt: skip
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 
 from proxy.app.fixed_texts import load_context_texts
-from proxy.cli.output import number_within
+from proxy.cli.output import add_json, number_within
 from proxy.core.modes import Mode
 from proxy.core.providers import PROFILES, CacheProfile, optimistic, pessimistic
 from proxy.core.request.tokens import Encode, quick
@@ -64,7 +64,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="simulate a provider that moves later system messages to the front; the planner has to learn that",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def setting(arguments: argparse.Namespace) -> Setting:

@@ -19,7 +19,7 @@ from proxy.app import factories
 from proxy.cli.admin_client import DEFAULT_CONFIG
 from proxy.cli.demo import demo_settings
 from proxy.cli.demo_sessions import running
-from proxy.cli.output import fail, plain_failures, print_json, visible
+from proxy.cli.output import add_json, fail, plain_failures, print_result, visible
 from proxy.cli.prices import price_of_model
 from proxy.demo.support_chat import prompt
 from proxy.planning.tokenizers import local_encode
@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--embedded", action="store_true", help="a proxy and a provider in this process: costs nothing")
     parser.add_argument("--model", default="", help="the model that is asked (default: the first of the proxy's list)")
     parser.add_argument("--yes", action="store_true", help="do not ask before money is spent")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -60,10 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
             fail(f"no proxy listens at {url}: start `stratiform serve`, or use --embedded")
         except (aiohttp.ClientError, TimeoutError, LookupError, TypeError, ValueError) as error:
             fail(f"{url} does not answer as a proxy does ({visible(str(error)) or type(error).__name__})")
-        if arguments.json:
-            print_json(used)
-        else:
-            print(*_report(used), sep="\n")
+        print_result(arguments, used, lambda: print(*_report(used), sep="\n"))
     return 0
 
 

@@ -243,7 +243,7 @@ class Meter:
     def _count_break(self, exchange: Exchange) -> None:
         """Count the cache break, and whether the provider's cause agrees with ours, if the provider reports a cause."""
         broke, cause = exchange.planned.result.broke, exchange.answer.outcome.cache_cause
-        if broke is not None and isfinite(broke.usd):
+        if broke is not None:
             self._metrics.broke(_model(exchange), broke.kind)
             self._metrics.break_cost(_model(exchange), broke.kind, by=broke.usd)
         is_diagnosed = exchange.planned.plan is not None or exchange.inquiry is not None
@@ -340,5 +340,5 @@ def _team(exchange: Exchange) -> str:
 
 
 def _finite(saved: dict[str, float]) -> dict[str, float]:
-    """The savings that are finite numbers. A counter that was once increased by NaN stays NaN."""
+    """The savings that are finite numbers."""
     return {basis: usd for basis, usd in saved.items() if isfinite(usd)}

@@ -59,12 +59,14 @@ class Series(Generic[M]):
 
 
 class Counters(Series[Counter]):
-    """A counter with its labels. It is called to count something."""
+    """A counter with its labels. It is called to count something. An increase that is negative or not finite is left
+    out: a counter that was once increased by NaN stays NaN."""
 
     __slots__ = ()
 
     def __call__(self, *given: str, by: float = 1.0) -> None:
-        (self.children.get(given) or self.child(*given)).inc(by)  # the dict lookup mostly saves a call of ``child``
+        if 0.0 <= by < math.inf:
+            (self.children.get(given) or self.child(*given)).inc(by)  # the lookup mostly saves a call of ``child``
 
 
 class BoundedNames:

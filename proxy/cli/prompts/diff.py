@@ -11,7 +11,7 @@ from typing import Any
 from rich.text import Text
 
 from proxy.app import factories
-from proxy.cli.output import Output, plain_table, print_json, visible
+from proxy.cli.output import Output, add_json, fail, plain_table, print_result, visible
 from proxy.cli.prices import price_of_model
 from proxy.cli.prompts.bill import DAYS, estimated, read_traffic
 from proxy.cli.prompts.setup import HELP, GivenContext, add_contexts, opened, read_context
@@ -52,11 +52,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     where = ledger.add_mutually_exclusive_group()
     where.add_argument("--store", metavar="STORE", help="read the ledger of this store: sqlite:PATH or redis://...")
     where.add_argument("--url", help="read the ledger of a running proxy")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the change. Returns 0, or with ``--exit-code`` 1 if a cached prefix is lost."""
+    if (arguments.store or arguments.url) and not arguments.ledger:
+        fail("--store and --url say whose ledger is read: they need --ledger")
     # Counts are cached, because most kinds of requests have the same texts.
     encode = cache(local_encode())
     contexts = {str(file): read_context(file) for file in arguments.context} or {"": {}}
@@ -68,16 +70,14 @@ def run(arguments: argparse.Namespace) -> int:
         bill = _bill(arguments, old, new, usual) if arguments.ledger else None
     changed = [one for one in found if one.is_changed]
     same = sum(len(one.cases) for one in found if not one.is_changed)
-    if arguments.json:
-        print_json({
-            "old": {"name": arguments.old, "version": old.snapshot.version},
-            "new": {"name": arguments.new, "version": new.snapshot.version},
-            "unchanged": same,
-            "changes": [_view(one) for one in changed],
-            "bill": bill,
-        })  # fmt: skip
-    else:
-        _print(changed, same, bill)
+    report = {
+        "old": {"name": arguments.old, "version": old.snapshot.version},
+        "new": {"name": arguments.new, "version": new.snapshot.version},
+        "unchanged": same,
+        "changes": [_view(one) for one in changed],
+        "bill": bill,
+    }
+    print_result(arguments, report, lambda: _print(changed, same, bill))
     return 1 if arguments.exit_code and any(one.kept_tokens is not None for one in changed) else 0
 
 

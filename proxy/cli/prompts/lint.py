@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from proxy.app.prompting import named_prompts
-from proxy.cli.output import Output, print_json
+from proxy.cli.output import Output, print_result
 from proxy.cli.prompts.listing import condition_text
 from proxy.cli.prompts.setup import GivenContext, PromptSetup, add_contexts, add_setup, read_context, setup_of
 from proxy.cli.prompts.variants import Reach, reach
@@ -228,11 +227,8 @@ def run(arguments: argparse.Namespace) -> int:
     found = findings(setup_of(arguments), [read_context(file) for file in arguments.context])
     errors = sum(finding.severity == "error" for finding in found)
     is_ok = not errors and not (found and arguments.strict)
-    if arguments.json:
-        counts = {"errors": errors, "warnings": len(found) - errors}
-        print_json({"ok": is_ok, **counts, "findings": [asdict(finding) for finding in found]})
-    else:
-        _print(found, errors)
+    report = {"ok": is_ok, "errors": errors, "warnings": len(found) - errors, "findings": found}
+    print_result(arguments, report, lambda: _print(found, errors))
     return 0 if is_ok else 1
 
 

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from proxy.cli.output import Output, plain_table, print_json
+from proxy.cli.output import Output, plain_table, print_result
 from proxy.cli.prompts.setup import add_setup, setup_of
 from proxy.cli.prompts.variants import Reach, reach
 from proxy.core.prompts.assembler import in_order
@@ -23,10 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
     snapshot = setup.snapshot()
     found = reach(snapshot.prompts, setup)
     rows = [_row(prompt, found, local_encode()) for prompt in in_order(snapshot.prompts)]
-    if arguments.json:
-        print_json({"version": snapshot.version, "prompts": rows})
-    else:
-        _print(snapshot, rows)
+    print_result(arguments, {"version": snapshot.version, "prompts": rows}, lambda: _print(snapshot, rows))
     return 0
 
 

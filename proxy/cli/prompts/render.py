@@ -3,11 +3,10 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from rich.text import Text
 
-from proxy.cli.output import Output, fail, plain_table, print_json, visible
+from proxy.cli.output import Output, fail, plain_table, print_result, visible
 from proxy.cli.prompts.setup import ANY, add_contexts, add_setup, read_context, setup_of
 from proxy.cli.prompts.variants import WHY, PromptVersion, Sizes, Variant, mistakes, terms_of
 from proxy.core.prompts.composition import Composition
@@ -44,24 +43,20 @@ def run(arguments: argparse.Namespace) -> int:
     sizes = Sizes.of(composition, encode)
     rows = [(part.id, part.position.value, encode(part.text)) for part in composition.parts]
     wrong = version.mistake(variant, context) if any(mistakes(composition)) else ""
-    if arguments.json:
-        report = {
-            "version": version.snapshot.version,
-            "variant": variant.view(),
-            "persona": terms.persona or None,
-            "profile": terms.profile or None,
-            "system": composition.system,
-            "before_user": composition.inset.before,
-            "after_user": composition.inset.after,
-            "tokens": asdict(sizes),
-            "prompts": [{"id": name, "position": position, "tokens": tokens} for name, position, tokens in rows],
-            "skipped": {name: {"reason": reason, "why": WHY[reason]} for name, reason in composition.skipped.items()},
-            "mistake": wrong or None,
-        }
-        print_json(report)
-    else:
-        _print(composition, sizes, rows)
-        Output().print(f"version {version.snapshot.version}", style="dim")
+    report = {
+        "version": version.snapshot.version,
+        "variant": variant.view(),
+        "persona": terms.persona or None,
+        "profile": terms.profile or None,
+        "system": composition.system,
+        "before_user": composition.inset.before,
+        "after_user": composition.inset.after,
+        "tokens": sizes,
+        "prompts": [{"id": name, "position": position, "tokens": tokens} for name, position, tokens in rows],
+        "skipped": {name: {"reason": reason, "why": WHY[reason]} for name, reason in composition.skipped.items()},
+        "mistake": wrong or None,
+    }
+    print_result(arguments, report, lambda: _print(composition, sizes, rows, version.snapshot.version))
     for root in sorted(root for root, values in context.items() if values and root not in terms.allowed.context):
         print(
             f"note: a request may not bring '{root}' by this configuration; it is taken as configured", file=sys.stderr
@@ -71,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
-def _print(composition: Composition, sizes: Sizes, rows: Sequence[tuple[str, str, int]]) -> None:
+def _print(composition: Composition, sizes: Sizes, rows: Sequence[tuple[str, str, int]], version: str) -> None:
     output = Output()
     texts = (
         (sizes.system, "in front of the client's system text", composition.system),
@@ -89,3 +84,4 @@ def _print(composition: Composition, sizes: Sizes, rows: Sequence[tuple[str, str
     if cells:
         output.print()
         output.print(plain_table(("prompt", "position", "tokens", "outcome"), ("tokens",), cells))
+    output.print(f"version {version}", style="dim")

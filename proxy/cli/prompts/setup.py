@@ -17,7 +17,7 @@ import orjson
 from proxy.access.directory import DEFAULT_TEAM
 from proxy.app import declared, factories, prompting
 from proxy.cli.admin_client import DEFAULT_CONFIG, config_or_default
-from proxy.cli.output import fail
+from proxy.cli.output import add_json, fail
 from proxy.core.prompts.prompt import ROOTS, Json, Prompt
 from proxy.core.prompts.terms import Allowed, PromptRules, PromptTerms
 from proxy.core.value import dataclass, field
@@ -106,7 +106,7 @@ def add_setup(parser: argparse.ArgumentParser) -> None:
         "--folder", type=Path, action="append", default=[], metavar="FOLDER",
         help="read the prompts of this folder, in the place of the folders of the configuration; may be repeated",
     )  # fmt: skip
-    group.add_argument("--json", action="store_true", help="print JSON")
+    add_json(group)
 
 
 def setup_of(arguments: argparse.Namespace) -> PromptSetup:

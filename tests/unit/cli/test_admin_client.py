@@ -181,6 +181,15 @@ def test_a_wrong_command_prints_one_line(
     assert told.count("\n") == 1
 
 
+@pytest.mark.parametrize("words", [["--csv", "--json"], ["--entries", "--by", "team"]])
+def test_options_of_spend_that_would_be_ignored_are_refused(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["spend", *words, "--store", "sqlite:none.sqlite"])
+    assert capsys.readouterr().err.startswith(("error: print either --csv or --json", "error: --by is for the sums"))
+
+
 # Where
 
 

@@ -122,11 +122,21 @@ def test_without_any_call_the_command_fails(tmp_path: Path, capsys: pytest.Captu
     assert "none: cannot be read: No such file or directory" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [[], ["x", "--url", "http://127.0.0.1:1"]])
-def test_logs_or_a_proxy_must_be_named(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "name either the logs to read, or a running proxy"),
+        (["x", "--url", "http://127.0.0.1:1"], "name either the logs to read, or a running proxy"),
+        (["x", "--since", "30d"], "--since needs --url"),
+        (["--url", "http://127.0.0.1:1", "--profile", "anthropic"], "--profile is for logs"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         main(["doctor", *words])
-    assert "name either the logs to read, or a running proxy" in capsys.readouterr().err
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -279,3 +279,10 @@ def test_an_empty_ledger_is_told(folder: Path, capsys: pytest.CaptureFixture[str
 def test_a_ledger_needs_a_configuration(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prompts", "diff", "ours", "changed", "--ledger"]) == 1
     assert "--ledger: needs a configuration" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("where", ["--store", "--url"])
+def test_a_ledger_that_would_not_be_read_is_refused(where: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["prompts", "diff", "ours", "changed", where, "sqlite:spend.sqlite"])
+    assert capsys.readouterr().err == "error: --store and --url say whose ledger is read: they need --ledger\n"
