@@ -151,6 +151,11 @@ def run_with(arguments: argparse.Namespace, work: Callable[[Ask], Awaitable[None
             asyncio.run(main())
         except ProxyError as error:
             fail(error.message)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            if arguments.url is None:
+                raise
+            # The answers of another version, or of another server, lack what the command reads.
+            fail(f"{arguments.url} does not answer as a proxy does ({type(error).__name__})")
     return 0
 
 

@@ -154,15 +154,15 @@ def _print(report: Report) -> None:
 
 
 def _print_client(output: Output, client: ClientReport) -> None:
-    models = ", ".join(visible(model) or "(no model)" for model in client.models[:3])
+    models = ", ".join(model or "(no model)" for model in client.models[:3])
     more = f" and {len(client.models) - 3} more" if len(client.models) > 3 else ""
-    output.print(f"{visible(client.client)}", style="bold", end="")
+    output.print(client.client, style="bold", end="")
     output.print(f"  {client.calls:,} calls, {client.sessions:,} sessions, {models}{more}", soft_wrap=True)
     output.print("  " + "; ".join(figures(client)), soft_wrap=True)
     dear = costly(client)[:_SHOWN_CULPRITS]
     for number, culprit in enumerate(dear, 1):
         mark = "" if culprit.is_waste else " (no waste)"
-        output.print(f"  {number}. {visible(culprit.advice)}{mark}", soft_wrap=True)
+        output.print(f"  {number}. {culprit.advice}{mark}", soft_wrap=True)
     if not client.culprits:
         output.print("  no break was found", style="green")
     if (more_culprits := client.other_culprits + len(client.culprits) - len(dear)) > 0:

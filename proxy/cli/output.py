@@ -22,10 +22,15 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) i
 
 
 class Output(Console):
-    """The standard output; a closed pipe is an error for the command to handle."""
+    """The standard output; a closed pipe is an error for the command to handle. Strings are shown as ``visible`` makes
+    them, because clients and other servers choose many of the names in them."""
 
     def __init__(self) -> None:
         super().__init__(highlight=False, markup=False, width=None if sys.stdout.isatty() else _FILE_COLUMNS)
+
+    def render_str(self, text: str, **style: Any) -> Text:
+        """A string, or a cell of a table, as Rich shows it."""
+        return super().render_str(visible(text), **style)
 
     def on_broken_pipe(self) -> None:
         """Raise BrokenPipeError: Rich itself would end the process with an error."""
@@ -68,7 +73,7 @@ def print_json(value: object) -> None:
 
 def fail(message: str) -> NoReturn:
     """Say what is wrong and end the command."""
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {visible(message)}", file=sys.stderr)
     raise SystemExit(1)
 
 

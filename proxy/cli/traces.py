@@ -112,6 +112,11 @@ def progress(*columns: ProgressColumn) -> Iterator[Progress]:
     shown = sys.stderr.isatty()
     console = Console(stderr=True, quiet=not shown)
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), *columns, console=console, transient=True, disable=not shown
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        *columns,
+        console=console,
+        transient=True,
+        disable=not shown,
     ) as bar:
         yield bar

@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         except aiohttp.ClientConnectorError:
             fail(f"no proxy listens at {url}: start `stratiform serve`, or use --embedded")
         except (aiohttp.ClientError, TimeoutError, LookupError, TypeError, ValueError) as error:
-            fail(f"{url} does not answer as a proxy does ({visible(str(error)) or type(error).__name__})")
+            fail(f"{url} does not answer as a proxy does ({str(error) or type(error).__name__})")
         print_result(arguments, used, lambda: print(*_report(used), sep="\n"))
     return 0
 
@@ -124,7 +124,7 @@ async def _asked(session: aiohttp.ClientSession, method: str, url: str, body: ob
     async with session.request(method, url, json=body, allow_redirects=False) as answer:
         content = await answer.json()
         if answer.status != 200:
-            fail(f"the answer has status {answer.status}: {visible(str(content['error']['message']))}")
+            fail(f"the answer has status {answer.status}: {content['error']['message']}")
         return content
 
 

@@ -285,7 +285,13 @@ def stranger() -> Iterator[Callable[[bytes], str]]:
         server.server_close()
 
 
-@pytest.mark.parametrize("body", [b"{}", b"null", b"[]", b'{"data": [{}], "has_more": false}', b'"object"'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{}", b"null", b"[]", b'{"data": [{}], "has_more": false}', b'"object"', b'{"object": "list"}',
+        b'{"object": "list", "data": 7, "has_more": false}', b'{"object": "list", "data": [7], "has_more": false}',
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize(
     "words", [["teams", "list"], ["spend"], ["top", "--once"], ["top", "--session", "a"], ["doctor"]]
 )
@@ -298,6 +304,23 @@ def test_a_server_that_is_no_proxy_is_told_in_one_line(
 ) -> None:
     monkeypatch.setenv("STRATIFORM_MASTER_KEY", "sk-master")
     assert "does not answer as a proxy does" in fails(capsys, *words, "--url", stranger(body))
+
+
+@pytest.mark.parametrize(("code", "shown"), [(c, f"\\x{c:02x}") for c in (0x07, 0x0D, 0x1B, 0x7F, 0x9B)])
+def test_names_that_clients_chose_do_not_command_the_terminal(
+    code: int, shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def write() -> None:
+        store = await SqliteStore.open(tmp_path / "spend.sqlite")
+        entry = LedgerEntry("x", 9.0, "red", "key-1", model=f"m{chr(code)}]0;owned", user="u", cost=10**9)
+        await store.settle(Settle(entry, ()), 9.0)
+        await store.aclose()
+
+    asyncio.run(write())
+    assert main(["spend", "--by", "model", "--since", "1", "--store", f"sqlite:{tmp_path / 'spend.sqlite'}"]) == 0
+    printed = capsys.readouterr().out
+    assert f"m{shown}]0;owned" in printed
+    assert chr(code) not in printed
 
 
 def test_names_have_commas_between_them() -> None:
