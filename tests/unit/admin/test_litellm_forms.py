@@ -1,6 +1,7 @@
 """LiteLLM's forms on a ledger that is longer than a page, and what a key may cost the proxy that asks for its own."""
 
 import asyncio
+from itertools import product
 from typing import Any
 
 import pytest
@@ -90,19 +91,16 @@ def test_a_key_has_the_ledger_of_its_own_team_read_and_once_at_a_time() -> None:
     assert store.most_running == 1
 
 
-@pytest.mark.parametrize("who", [None, RED], ids=["master", "key"])
-@pytest.mark.parametrize("path", ["key/info", "key/delete", "team/info", "user/info"])
-def test_a_store_that_is_away_is_said(path: str, who: Principal | None) -> None:
-    async def main() -> None:
-        store = Counting()
-        store.is_away = True
-        directory = Directory(DECLARED, store)
-        forms = LitellmForms(AdminService(directory, store, ManualClock(NOW)), directory)
-        with pytest.raises(NotReady):
-            await forms.answer("GET" if path != "key/delete" else "POST", path, {}, {"keys": ["key-red"]}, who)
-
-    if path != "key/delete" or who is None:
-        asyncio.run(main())
+@pytest.mark.parametrize(
+    ("path", "who"), [("key/delete", None), *product(["key/info", "team/info", "user/info"], [None, RED])]
+)
+async def test_a_store_that_is_away_is_said(path: str, who: Principal | None) -> None:
+    store = Counting()
+    store.is_away = True
+    directory = Directory(DECLARED, store)
+    forms = LitellmForms(AdminService(directory, store, ManualClock(NOW)), directory)
+    with pytest.raises(NotReady):
+        await forms.answer("GET" if path != "key/delete" else "POST", path, {}, {"keys": ["key-red"]}, who)
 
 
 class Known(MemoryStore):
@@ -130,19 +128,16 @@ class Known(MemoryStore):
         ({"max_budget": -1}, False),
     ],
 )
-def test_the_budget_of_a_key_is_there_before_the_key(asked: dict[str, Any], is_made: bool) -> None:
-    async def main() -> None:
-        store = Known()
-        directory = Directory(DECLARED, store)
-        forms = LitellmForms(AdminService(directory, store, ManualClock(NOW)), directory)
-        if not is_made:
-            with pytest.raises(InvalidRequest):
-                await forms.answer("POST", "key/generate", {}, {"max_budget": 5, **asked}, None)
-            assert (await store.records(KeyRecord), await store.records(BudgetRecord)) == ([], [])
-            return
-        made = await forms.answer("POST", "key/generate", {}, {"max_budget": 5, **asked}, None)
-        assert store.has_budget == [True]
-        assert directory.snapshot.keys[made["token"]].digest == digest_of(made["key"])
-        assert (made["max_budget"], made["team_id"]) == (5, asked.get("team_id", "default"))
-
-    asyncio.run(main())
+async def test_the_budget_of_a_key_is_there_before_the_key(asked: dict[str, Any], is_made: bool) -> None:
+    store = Known()
+    directory = Directory(DECLARED, store)
+    forms = LitellmForms(AdminService(directory, store, ManualClock(NOW)), directory)
+    if not is_made:
+        with pytest.raises(InvalidRequest):
+            await forms.answer("POST", "key/generate", {}, {"max_budget": 5, **asked}, None)
+        assert (await store.records(KeyRecord), await store.records(BudgetRecord)) == ([], [])
+        return
+    made = await forms.answer("POST", "key/generate", {}, {"max_budget": 5, **asked}, None)
+    assert store.has_budget == [True]
+    assert directory.snapshot.keys[made["token"]].digest == digest_of(made["key"])
+    assert (made["max_budget"], made["team_id"]) == (5, asked.get("team_id", "default"))

@@ -1,10 +1,8 @@
 """The pages over HTTP: what they show is what the admin API answers, and nobody else sees or changes anything."""
 
-import asyncio
 import gzip
 import html
 import re
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,16 +17,8 @@ HOSTILE = "<script>alert(1)</script>\"'&{{ 7*7 }}"
 PAGES = ["/ui", "/ui/sessions", "/ui/teams", "/ui/keys", "/ui/budgets"]
 
 
-def run(folder: Path, scene: Callable[[Browser], Awaitable[None]], text: str = WITH_MASTER) -> None:
-    async def main() -> None:
-        async with visited(folder, text) as browser:
-            await asyncio.wait_for(scene(browser), 60)
-
-    asyncio.run(main())
-
-
-def test_the_pages_show_what_the_admin_api_answers_and_the_bill_is_the_ledgers(tmp_path: Path) -> None:
-    async def scene(browser: Browser) -> None:
+async def test_the_pages_show_what_the_admin_api_answers_and_the_bill_is_the_ledgers(tmp_path: Path) -> None:
+    async with visited(tmp_path) as browser:
         for turn in range(6):
             await browser.ask(turn)
         await browser.enter()
@@ -51,11 +41,9 @@ def test_the_pages_show_what_the_admin_api_answers_and_the_bill_is_the_ledgers(t
         listed = (await browser.get("/ui/sessions")).text
         assert f'href="/ui/sessions/{session["id"]}"' in listed
 
-    run(tmp_path, scene)
 
-
-def test_nobody_gets_in_without_the_master_key(tmp_path: Path) -> None:
-    async def scene(browser: Browser) -> None:
+async def test_nobody_gets_in_without_the_master_key(tmp_path: Path) -> None:
+    async with visited(tmp_path) as browser:
         await browser.ask(0)
         for path in (*PAGES, "/ui/events?page=sessions", "/ui/sessions/x/picture.svg", "/ui/nothing"):
             reply = await browser.get(path)
@@ -70,11 +58,9 @@ def test_nobody_gets_in_without_the_master_key(tmp_path: Path) -> None:
         assert [(await browser.get(path)).status_code for path in PAGES] == [200] * 5
         assert (await browser.send("POST", "/ui/logout")).status_code == 303
 
-    run(tmp_path, scene)
 
-
-def test_a_forged_or_expired_cookie_gets_a_sentence_and_no_page(tmp_path: Path) -> None:
-    async def scene(browser: Browser) -> None:
+async def test_a_forged_or_expired_cookie_gets_a_sentence_and_no_page(tmp_path: Path) -> None:
+    async with visited(tmp_path) as browser:
         await browser.enter()
         value = browser.cookies[COOKIE]
         until, nonce, signature = value.split(".")
@@ -91,8 +77,6 @@ def test_a_forged_or_expired_cookie_gets_a_sentence_and_no_page(tmp_path: Path) 
         browser.cookies = {COOKIE: value}
         assert (await browser.get("/ui")).status_code == 401
 
-    run(tmp_path, scene)
-
 
 def create_later(browser: Browser, by_s: float) -> object:
     """The same app, as time has passed by for its gate."""
@@ -101,8 +85,8 @@ def create_later(browser: Browser, by_s: float) -> object:
     return browser.app
 
 
-def test_a_form_without_the_token_of_the_visit_changes_nothing(tmp_path: Path) -> None:
-    async def scene(browser: Browser) -> None:
+async def test_a_form_without_the_token_of_the_visit_changes_nothing(tmp_path: Path) -> None:
+    async with visited(tmp_path) as browser:
         await browser.enter()
         for token in ("", "0" * 64):
             fields = {"action": "create", "team": "default", "usd": "5", "token": token}
@@ -116,11 +100,10 @@ def test_a_form_without_the_token_of_the_visit_changes_nothing(tmp_path: Path) -
         assert (await browser.send("POST", "/ui/budgets", data=fields)).status_code == 400
         assert (await browser.admin("budgets"))["data"] == []
 
-    run(tmp_path, scene)
 
-
-def test_a_request_under_another_name_or_from_another_site_is_refused(tmp_path: Path) -> None:
-    async def scene(browser: Browser) -> None:
+async def test_a_request_under_another_name_or_from_another_site_is_refused(tmp_path: Path) -> None:
+    text = WITH_MASTER.replace("{store: memory}", "{store: memory, ui: {hosts: [stratiform.example]}}")
+    async with visited(tmp_path, text) as browser:
         await browser.enter()
         for host in ("evil.example", "evil.example:4000", "127.0.0.1.evil.example", "", "[::2]:4000"):
             assert (await browser.get("/ui", host=host)).status_code == 403, host
@@ -131,11 +114,9 @@ def test_a_request_under_another_name_or_from_another_site_is_refused(tmp_path: 
             assert (await browser.get("/ui", origin=origin)).status_code == 403
         assert (await browser.get("/ui", origin="http://127.0.0.1:4000")).status_code == 200
 
-    run(tmp_path, scene, WITH_MASTER.replace("{store: memory}", "{store: memory, ui: {hosts: [stratiform.example]}}"))
 
-
-def test_two_browsers_that_raise_one_budget_lose_nothing(tmp_path: Path) -> None:
-    async def scene(browser: Browser) -> None:
+async def test_two_browsers_that_raise_one_budget_lose_nothing(tmp_path: Path) -> None:
+    async with visited(tmp_path) as browser:
         other = Browser(browser.assembly)
         await browser.enter()
         await other.enter()
@@ -156,11 +137,9 @@ def test_two_browsers_that_raise_one_budget_lose_nothing(tmp_path: Path) -> None
             assert reply.status_code == 400, amount
             assert 'role="alert"' in reply.text
 
-    run(tmp_path, scene)
 
-
-def test_a_key_is_shown_once_and_can_be_revoked(tmp_path: Path) -> None:
-    async def scene(browser: Browser) -> None:
+async def test_a_key_is_shown_once_and_can_be_revoked(tmp_path: Path) -> None:
+    async with visited(tmp_path) as browser:
         await browser.enter()
         assert (await browser.submit("teams", "create", name="red")).status_code == 303
         reply = await browser.submit("keys", "create", team="red", note=HOSTILE, models="m, n")
@@ -177,11 +156,9 @@ def test_a_key_is_shown_once_and_can_be_revoked(tmp_path: Path) -> None:
         for kind, action in (("keys", "drop"), ("sessions", "create"), ("nothing", "create")):
             assert (await browser.submit(kind, action)).status_code in (400, 404)
 
-    run(tmp_path, scene)
 
-
-def test_without_a_master_key_this_machine_may_read_and_nobody_may_change(tmp_path: Path) -> None:
-    async def scene(browser: Browser) -> None:
+async def test_without_a_master_key_this_machine_may_read_and_nobody_may_change(tmp_path: Path) -> None:
+    async with visited(tmp_path, OPEN) as browser:
         await browser.ask(0)
         page = await browser.get("/ui")
         assert page.status_code == 200
@@ -195,20 +172,16 @@ def test_without_a_master_key_this_machine_may_read_and_nobody_may_change(tmp_pa
         assert (await browser.get("/ui")).status_code == 403
         assert (await browser.send("GET", "/admin/sessions")).status_code == 404
 
-    run(tmp_path, scene, OPEN)
-
 
 @pytest.mark.parametrize("settings", ["{store: memory, ui: {enabled: false}}", "{store: memory, host: 0.0.0.0}"])
-def test_there_are_no_pages_where_nobody_may_look_at_them(tmp_path: Path, settings: str) -> None:
-    async def scene(browser: Browser) -> None:
+async def test_there_are_no_pages_where_nobody_may_look_at_them(tmp_path: Path, settings: str) -> None:
+    async with visited(tmp_path, f"{CONFIG}stratiform: {settings}\n") as browser:
         assert (await browser.get("/ui")).status_code == 404
         assert (await browser.get("/ui/static/style.css")).status_code == 404
 
-    run(tmp_path, scene, f"{CONFIG}stratiform: {settings}\n")
 
-
-def test_a_session_that_is_gone_and_a_page_that_there_is_not_are_told(tmp_path: Path) -> None:
-    async def scene(browser: Browser) -> None:
+async def test_a_session_that_is_gone_and_a_page_that_there_is_not_are_told(tmp_path: Path) -> None:
+    async with visited(tmp_path) as browser:
         await browser.enter()
         gone = ["/ui/sessions/gone", "/ui/sessions/gone/requests", "/ui/sessions/gone/picture.svg", "/ui/nothing",
                 "/ui/sessions/a/b/c", "/ui/static/../endpoint.py", "/ui/static/%2e%2e/gate.py", "/ui/events?page=keys",
@@ -221,11 +194,9 @@ def test_a_session_that_is_gone_and_a_page_that_there_is_not_are_told(tmp_path: 
             assert (await browser.get(path)).status_code == 400
         assert (await browser.send("DELETE", "/ui/keys")).status_code == 405
 
-    run(tmp_path, scene)
 
-
-def test_a_store_that_is_away_costs_what_only_it_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(browser: Browser) -> None:
+async def test_a_store_that_is_away_costs_what_only_it_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with visited(tmp_path) as browser:
         await browser.ask(0)
         await browser.enter()
         store = browser.assembly.parts.ui.pages._service._store  # type: ignore[union-attr]
@@ -242,11 +213,9 @@ def test_a_store_that_is_away_costs_what_only_it_knows(tmp_path: Path, monkeypat
         (name,) = re.findall(r'href="/ui/sessions/([^"/]+)"', (await browser.get("/ui/sessions")).text)
         assert (await browser.get(f"/ui/sessions/{name}")).status_code == 200
 
-    run(tmp_path, scene)
 
-
-def test_names_that_clients_chose_are_escaped_and_cut(tmp_path: Path) -> None:
-    async def scene(browser: Browser) -> None:
+async def test_names_that_clients_chose_are_escaped_and_cut(tmp_path: Path) -> None:
+    async with visited(tmp_path) as browser:
         await browser.enter()
         await browser.ask(0, user=HOSTILE + "x" * 16_000)
         (session,) = (await browser.admin("sessions"))["data"]
@@ -262,11 +231,9 @@ def test_names_that_clients_chose_are_escaped_and_cut(tmp_path: Path) -> None:
             assert "<script>alert" not in reply.text
             assert "x" * 300 not in reply.text
 
-    run(tmp_path, scene)
 
-
-def test_every_answer_forbids_what_is_not_ours_and_has_nothing_inline(tmp_path: Path) -> None:
-    async def scene(browser: Browser) -> None:
+async def test_every_answer_forbids_what_is_not_ours_and_has_nothing_inline(tmp_path: Path) -> None:
+    async with visited(tmp_path) as browser:
         await browser.ask(0)
         stranger = Browser(browser.assembly)
         await browser.enter()
@@ -285,11 +252,9 @@ def test_every_answer_forbids_what_is_not_ours_and_has_nothing_inline(tmp_path: 
             assert reply.headers["x-content-type-options"] == "nosniff"
             assert reply.headers["cache-control"] == "no-store"
 
-    run(tmp_path, scene)
 
-
-def test_the_saved_picture_is_one_file_without_texts_of_prompts(tmp_path: Path) -> None:
-    async def scene(browser: Browser) -> None:
+async def test_the_saved_picture_is_one_file_without_texts_of_prompts(tmp_path: Path) -> None:
+    async with visited(tmp_path) as browser:
         await browser.ask(0, words="secretly")
         await browser.enter()
         (session,) = (await browser.admin("sessions"))["data"]
@@ -300,12 +265,11 @@ def test_the_saved_picture_is_one_file_without_texts_of_prompts(tmp_path: Path) 
         assert "secretly" not in reply.text
         assert re.search(r"(?:href|src|url\((?!#))", reply.text) is None
 
-    run(tmp_path, scene)
-
 
 @pytest.mark.parametrize("shows", [False, True])
-def test_texts_are_shown_only_where_the_operator_says_so_and_each_page_tells(tmp_path: Path, shows: bool) -> None:
-    async def scene(browser: Browser) -> None:
+async def test_texts_are_shown_only_where_the_operator_says_so_and_each_page_tells(tmp_path: Path, shows: bool) -> None:
+    settings = f"{{store: memory, ui: {{show_text: {str(shows).lower()}}}}}"
+    async with visited(tmp_path, WITH_MASTER.replace("{store: memory}", settings)) as browser:
         await browser.ask(0, words="<b>secretly</b>")
         await browser.enter()
         (session,) = (await browser.admin("sessions"))["data"]
@@ -317,12 +281,9 @@ def test_texts_are_shown_only_where_the_operator_says_so_and_each_page_tells(tmp
         store = browser.assembly.parts.ui.pages._service._store  # type: ignore[union-attr]
         assert b"secretly" not in repr(vars(store)).encode()
 
-    settings = f"{{store: memory, ui: {{show_text: {str(shows).lower()}}}}}"
-    run(tmp_path, scene, WITH_MASTER.replace("{store: memory}", settings))
 
-
-def test_sessions_are_searched_and_paged(tmp_path: Path) -> None:
-    async def scene(browser: Browser) -> None:
+async def test_sessions_are_searched_and_paged(tmp_path: Path) -> None:
+    async with visited(tmp_path) as browser:
         for number in range(3):
             await browser.ask(0, talk=f"talk {number}", words=str(number), user=f"user-{number}")
         await browser.enter()
@@ -332,11 +293,9 @@ def test_sessions_are_searched_and_paged(tmp_path: Path) -> None:
         assert "No such session" in (await browser.get("/ui/sessions?q=user-9")).text
         assert len((await browser.admin("sessions?q=user-2&limit=1"))["data"]) == 1
 
-    run(tmp_path, scene)
 
-
-def test_a_login_leads_to_a_page_of_ours_and_nowhere_else(tmp_path: Path) -> None:
-    async def scene(browser: Browser) -> None:
+async def test_a_login_leads_to_a_page_of_ours_and_nowhere_else(tmp_path: Path) -> None:
+    async with visited(tmp_path) as browser:
         wanted = {
             "/keys": "/ui/keys", "": "/ui", "//evil.example": "/ui", "https://evil.example": "/ui", "/\\evil": "/ui",
             "/x\r\nset-cookie: a=b": "/ui",
@@ -345,11 +304,9 @@ def test_a_login_leads_to_a_page_of_ours_and_nowhere_else(tmp_path: Path) -> Non
             reply = await browser.send("POST", "/ui/login", data={"key": MASTER, "next": asked})
             assert reply.headers["location"] == found
 
-    run(tmp_path, scene)
 
-
-def test_what_every_page_needs_is_small(tmp_path: Path) -> None:
-    async def scene(browser: Browser) -> None:
+async def test_what_every_page_needs_is_small(tmp_path: Path) -> None:
+    async with visited(tmp_path) as browser:
         for turn in range(3):
             await browser.ask(turn)
         await browser.enter()
@@ -359,7 +316,5 @@ def test_what_every_page_needs_is_small(tmp_path: Path) -> None:
             assert reply.status_code == 200
             size += int(reply.headers["content-length"])
         assert size < 60_000
-
-    run(tmp_path, scene)
     script = Path("proxy/ui/static/script.js")
     assert len(script.read_text().splitlines()) <= 300

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
@@ -31,8 +31,9 @@ class Source:
 
     async def made_more(self, address: str, count: int = 2) -> None:
         until = self.made[address] + count
-        while self.made[address] < until:
-            await asyncio.sleep(0.005)
+        async with asyncio.timeout(30):
+            while self.made[address] < until:
+                await asyncio.sleep(0.005)
 
     @asynccontextmanager
     async def watched(self, address: str, seen: str = "") -> AsyncIterator[list[str]]:
@@ -56,110 +57,94 @@ def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "_REST", 0.0)
 
 
-def run(scene: Callable[[Source], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(scene(Source()), 30))
+@pytest.fixture
+def source() -> Source:
+    return Source()
 
 
-def test_a_page_is_told_what_changed_and_nothing_while_nothing_did() -> None:
-    async def scene(source: Source) -> None:
-        async with source.watched("a", mark_of("one")) as found:
-            await source.made_more("a")
-            assert found == []
-            source.parts["a"] = "two"
-            await source.made_more("a", 3)
-            assert found == ["two"]
-
-    run(scene)
+async def test_a_page_is_told_what_changed_and_nothing_while_nothing_did(source: Source) -> None:
+    async with source.watched("a", mark_of("one")) as found:
+        await source.made_more("a")
+        assert found == []
+        source.parts["a"] = "two"
+        await source.made_more("a", 3)
+        assert found == ["two"]
 
 
-def test_pages_of_one_address_are_made_once_however_many_look() -> None:
-    async def scene(source: Source) -> None:
-        source.live = Live(source.make, every_s=0.2)
-        found = [source.watched("a") for _ in range(10)]
-        lists = [await one.__aenter__() for one in found]
-        while not all(lists):
-            await asyncio.sleep(0.01)
-        assert lists == [["one"]] * 10
-        assert source.made["a"] < 10
-        assert source.live.streams == 10
-        for one in found:
-            await one.__aexit__(None, None, None)
-        assert source.live.streams == 0
-
-    run(scene)
+async def test_pages_of_one_address_are_made_once_however_many_look(source: Source) -> None:
+    source.live = Live(source.make, every_s=0.2)
+    found = [source.watched("a") for _ in range(10)]
+    lists = [await one.__aenter__() for one in found]
+    while not all(lists):
+        await asyncio.sleep(0.01)
+    assert lists == [["one"]] * 10
+    assert source.made["a"] < 10
+    assert source.live.streams == 10
+    for one in found:
+        await one.__aexit__(None, None, None)
+    assert source.live.streams == 0
 
 
-def test_without_an_open_page_nothing_is_made() -> None:
-    async def scene(source: Source) -> None:
-        async with source.watched("a"):
-            await source.made_more("a")
-        made = source.made.total()
-        await asyncio.sleep(0.05)
-        assert source.made.total() == made
-        async with source.watched("b") as found:
-            await source.made_more("b")
-            assert found == ["one"]
-
-    run(scene)
+async def test_without_an_open_page_nothing_is_made(source: Source) -> None:
+    async with source.watched("a"):
+        await source.made_more("a")
+    made = source.made.total()
+    await asyncio.sleep(0.05)
+    assert source.made.total() == made
+    async with source.watched("b") as found:
+        await source.made_more("b")
+        assert found == ["one"]
 
 
-def test_a_page_that_is_gone_or_cannot_be_made_stops_no_other() -> None:
-    async def scene(source: Source) -> None:
-        async with source.watched("gone") as gone, source.watched("broken") as broken, source.watched("b") as found:
-            await source.made_more("gone")
-            await source.made_more("broken")
-            await source.made_more("b")
-            assert (gone, broken, found) == ([], [], ["one"])
-
-    run(scene)
+async def test_a_page_that_is_gone_or_cannot_be_made_stops_no_other(source: Source) -> None:
+    async with source.watched("gone") as gone, source.watched("broken") as broken, source.watched("b") as found:
+        await source.made_more("gone")
+        await source.made_more("broken")
+        await source.made_more("b")
+        assert (gone, broken, found) == ([], [], ["one"])
 
 
-def test_streams_end_when_the_server_does() -> None:
-    async def scene(source: Source) -> None:
-        follow = source.live.follow("a", "")
-        assert await anext(follow) == "one"
-        source.live.is_stopping = lambda: True
-        assert await anext(follow, None) is None
-        assert source.live.streams == 0
-
-    run(scene)
+async def test_streams_end_when_the_server_does(source: Source) -> None:
+    follow = source.live.follow("a", "")
+    assert await anext(follow) == "one"
+    source.live.is_stopping = lambda: True
+    assert await anext(follow, None) is None
+    assert source.live.streams == 0
 
 
-def test_while_a_part_is_made_and_long_after_it_no_other_is(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_while_a_part_is_made_and_long_after_it_no_other_is(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(live, "_REST", 100.0)
 
-    async def scene(source: Source) -> None:
-        going_on = asyncio.Event()
+    going_on = asyncio.Event()
 
-        async def make(address: str) -> str:
-            source.made[address] += 1
-            await going_on.wait()
-            return address
+    async def make(address: str) -> str:
+        source.made[address] += 1
+        await going_on.wait()
+        return address
 
-        source.live = Live(make, every_s=0.001)
-        async with source.watched("a"), source.watched("b"):
-            await asyncio.sleep(0.2)
-            assert source.made == {"a": 1}
-            going_on.set()
-            await asyncio.sleep(0.05)
-            assert source.made == {"a": 1}  # it took 200 ms, so that the next one is made after 20 seconds
-
-    run(scene)
+    source.live = Live(make, every_s=0.001)
+    async with source.watched("a"), source.watched("b"):
+        await asyncio.sleep(0.2)
+        assert source.made == {"a": 1}
+        going_on.set()
+        await asyncio.sleep(0.05)
+        assert source.made == {"a": 1}  # it took 200 ms, so that the next one is made after 20 seconds
 
 
-def test_pages_that_wait_for_a_rest_to_end_are_made_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pages_that_wait_for_a_rest_to_end_are_made_in_turn(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Each rest is a little shorter than a page waits between two looks, however long a part takes.
     monkeypatch.setattr(live, "_REST", 1e9)
     monkeypatch.setattr(live, "_MOST_REST_S", 0.009)
 
-    async def scene(source: Source) -> None:
-        source.parts = dict.fromkeys("abcde", "one")
-        source.live = Live(source.make, every_s=0.01)
-        async with AsyncExitStack() as stack:
-            for address in source.parts:
-                await stack.enter_async_context(source.watched(address))
-            while source.made.total() < 30:
-                await asyncio.sleep(0.005)
-        assert min(source.made[address] for address in source.parts) >= 2
-
-    run(scene)
+    source.parts = dict.fromkeys("abcde", "one")
+    source.live = Live(source.make, every_s=0.01)
+    async with AsyncExitStack() as stack:
+        for address in source.parts:
+            await stack.enter_async_context(source.watched(address))
+        while source.made.total() < 30:
+            await asyncio.sleep(0.005)
+    assert min(source.made[address] for address in source.parts) >= 2
