@@ -15,7 +15,6 @@ from typing import Any
 from proxy.core.value import dataclass, field
 from proxy.ports import StoreError
 from proxy.storage.port import BudgetRecord, KeyRecord, Record, RecordKind, Store, TeamRecord
-from proxy.tasks import Tasks, cancel, repeat, spawn
 
 DEFAULT_TEAM = "default"
 """The team of requests with the master key, and of all requests to a proxy without keys."""
@@ -100,7 +99,7 @@ def snapshot_of(
 class Directory:
     """The current snapshot, and the way to change it."""
 
-    def __init__(self, declared: Declared, store: Store, poll_s: float = POLL_S) -> None:
+    def __init__(self, declared: Declared, store: Store) -> None:
         self.declared = declared
         self.snapshot = snapshot_of(declared)
         self.is_loaded = False
@@ -109,14 +108,8 @@ class Directory:
         self._managed: tuple[Sequence[TeamRecord], Sequence[KeyRecord], Sequence[BudgetRecord]] = ((), (), ())
         self._lost: Sequence[BudgetRecord] = ()
         self._store = store
-        self._poll_s = poll_s
         self._version: int | None = None
         self._turn = asyncio.Lock()
-        self._watching: Tasks = set()
-
-    def watch(self) -> None:
-        """Read the managed records regularly until ``aclose``, because another process may change them."""
-        spawn(repeat(self._poll_s, self.load), self._watching)
 
     async def refresh(self) -> None:
         """Read the managed records if they have changed. Raises StoreError."""
@@ -161,9 +154,6 @@ class Directory:
         was_there = await self._store.remove(kind, name)
         await self.refresh()
         return was_there
-
-    async def aclose(self) -> None:
-        await cancel(self._watching)
 
     async def load(self) -> None:
         """Read the managed records. If the store is away, this is logged."""

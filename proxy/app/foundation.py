@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pluggy
 
-from proxy.access.directory import DEFAULT_TEAM, Directory
+from proxy.access.directory import DEFAULT_TEAM, POLL_S, Directory
 from proxy.app import declared, factories
 from proxy.app.fixed_texts import load_context_texts, load_window_texts
 from proxy.aside import Aside
@@ -37,10 +37,13 @@ from proxy.planning.tokenizers import local_tokens
 from proxy.planning.windows import ContextWindows
 from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
 from proxy.settings import Settings
+from proxy.spend import epochs as store_epochs
+from proxy.spend import timekeeping
 from proxy.spend.epochs import Epochs
 from proxy.spend.store_client import StoreClient
-from proxy.spend.timekeeping import ClockNews, Timekeeper
+from proxy.spend.timekeeping import ClockNews, ask_time
 from proxy.storage.port import Store
+from proxy.tasks import Tasks, cancel, repeat, spawn
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.multiprocess import SharedMetrics
 
@@ -55,13 +58,14 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state that outlives a request: the store, its clock, and the teams, keys and budgets in it."""
+    """The state that outlives a request: the store, its clock, and the teams, keys and budgets in it. ``loops`` ask the
+    store again and again, because another process may change it."""
 
     store: Store
     clock: SteadyClock
-    timekeeper: Timekeeper
     epochs: Epochs
     directory: Directory
+    loops: Tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +104,7 @@ class Foundation:
     def closing(self) -> Sequence[Callable[[], Awaitable[None]]]:
         """The functions to call when the parts are no longer used, the last one first. The store is not among them: the
         store client closes it (``proxy.spend.store_client``), or else it is closed separately."""
-        state = self.state
-        return state.directory.aclose, self.planner.aclose, state.timekeeper.aclose, state.epochs.aclose
+        return self.planner.aclose, partial(cancel, self.state.loops)
 
 
 async def lay(
@@ -127,8 +130,7 @@ async def _open_state(settings: Settings, metrics: Metrics, readings: Readings |
     """The store, opened and read for the first time. Raises ConfigError."""
     store = await factories.open_store(settings, is_serving=True)
     clock = SteadyClock(readings, ClockNews(metrics))
-    timekeeper = Timekeeper(clock, store)
-    await timekeeper.start()
+    await ask_time(clock, store)
     directory = Directory(declared.declared(settings), store)
 
     def store_changed(is_exchanged: bool) -> None:
@@ -139,9 +141,12 @@ async def _open_state(settings: Settings, metrics: Metrics, readings: Readings |
     epochs = Epochs(store, factories.epoch_file(settings) if store.is_durable else None, store_changed)
     await epochs.start()
     await directory.load()
+    loops: Tasks = set()
+    spawn(repeat(timekeeping.EVERY_S, partial(ask_time, clock, store)), loops)
     if store.is_durable:
-        directory.watch()
-    return State(store, clock, timekeeper, epochs, directory)
+        spawn(repeat(store_epochs.EVERY_S, epochs.look), loops)
+        spawn(repeat(POLL_S, directory.load), loops)
+    return State(store, clock, epochs, directory, loops)
 
 
 def _planner(

@@ -26,7 +26,7 @@ from proxy.core.value import dataclass
 from proxy.errors import Conflict, InvalidRequest, NotFound, ProxyError
 from proxy.settings import ConfigError, Environment, Settings, Stratiform, load
 from proxy.spend.epochs import Epochs
-from proxy.spend.timekeeping import Timekeeper
+from proxy.spend.timekeeping import ask_time
 
 DEFAULT_CONFIG = Path("config.yaml")
 _TIMEOUT_S = 30.0
@@ -181,7 +181,7 @@ async def _asking(arguments: argparse.Namespace) -> AsyncIterator[Ask]:
             )
         directory = Directory(declared.declared(settings), store)
         clock = SteadyClock()
-        await Timekeeper(clock, store).ask()
+        await ask_time(clock, store)
         epochs = Epochs(store, factories.epoch_file(settings))
         await epochs.recall()
         yield AdminService(directory, store, clock, epochs).answer

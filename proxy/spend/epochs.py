@@ -17,9 +17,10 @@ from proxy.core.epoch import StoreEpoch
 from proxy.ports import StoreError
 from proxy.storage.port import Store
 from proxy.storage.private_file import read_small, replace_small
-from proxy.tasks import Tasks, cancel, repeat, spawn, within
+from proxy.tasks import within
 
 EVERY_S = 5.0
+"""How often a serving process asks the store."""
 _TIMEOUT_S = 2.0
 _MOST_BYTES = 256
 
@@ -42,7 +43,6 @@ class Epochs:
         self._known = self.current = ""
         self._lost = ""
         self._turn = asyncio.Lock()
-        self._tasks: Tasks = set()
 
     @property
     def trouble(self) -> str:
@@ -55,15 +55,14 @@ class Epochs:
         self._known = found[:_MOST_BYTES].decode("utf-8", "ignore").strip()
 
     async def start(self) -> None:
-        """Recall the known epoch, and ask the store regularly until ``aclose``. It does not wait for a store that is
-        away."""
+        """Recall the known epoch, and ask the store."""
         await self.recall()
-        await self._try()
-        if self._store.is_durable:
-            spawn(repeat(EVERY_S, self._try), self._tasks)
+        await self.look()
 
-    async def aclose(self) -> None:
-        await cancel(self._tasks)
+    async def look(self) -> None:
+        """Ask the store, to notice a loss while no request comes. It does not wait for a store that is away."""
+        with suppress(StoreError):
+            await self._ask()
 
     async def trusts(self, granted_by: str | None, counters: Sequence[str]) -> bool:
         """Whether the counters of these names are reliable. ``granted_by`` is the epoch of the store that granted a
@@ -93,10 +92,6 @@ class Epochs:
         """Note that a counter was restored and is reliable again. Raises StoreError."""
         await self._ask()
         await self._store.put_facts(epoch.to_restore(await self._store.facts(), counter), overwrite=True)
-
-    async def _try(self) -> None:
-        with suppress(StoreError):
-            await self._ask()
 
     async def _ask(self) -> StoreEpoch:
         """Ask the store, one question at a time. Raises StoreError."""

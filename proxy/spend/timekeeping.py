@@ -1,4 +1,4 @@
-"""Keeps the clock of budgets correct: asks the store for its time, and reads the clock even while no request comes."""
+"""Keeps the clock of budgets correct: asks the store for its time, and reads the clock while no request comes."""
 
 import asyncio
 import logging
@@ -8,41 +8,25 @@ from proxy.clock import SteadyClock
 from proxy.core.timing.steady_time import SETTLED_S, Departure
 from proxy.ports import StoreError
 from proxy.storage.port import Store
-from proxy.tasks import Tasks, cancel, repeat, spawn
 from proxy.telemetry.metrics import Metrics
 
 EVERY_S = 10.0
+"""How often a serving process asks."""
 _TIMEOUT_S = 2.0
 
 _log = logging.getLogger("stratiform.clock")
 
 
-class Timekeeper:
-    """Keeps one clock correct, between ``start`` and ``aclose``."""
-
-    def __init__(self, clock: SteadyClock, store: Store) -> None:
-        self._clock = clock
-        self._store = store
-        self._tasks: Tasks = set()
-
-    async def start(self) -> None:
-        """Ask the store once, and then from time to time."""
-        await self.ask()
-        spawn(repeat(EVERY_S, self.ask), self._tasks)
-
-    async def aclose(self) -> None:
-        await cancel(self._tasks)
-
-    async def ask(self) -> None:
-        """Ask the store for its time. It does not wait for a store that is away."""
-        with suppress(StoreError, TimeoutError):
-            async with asyncio.timeout(_TIMEOUT_S):
-                before_s = self._clock.readings.monotonic()
-                store_s = await self._store.time()
-            if store_s is not None:
-                self._clock.steady.told_by_store(store_s, (before_s + self._clock.readings.monotonic()) / 2)
-        # Reading the clock notices a step of the time, and the end of the step.
-        self._clock.now()
+async def ask_time(clock: SteadyClock, store: Store) -> None:
+    """Ask the store for its time, and correct the clock. It does not wait for a store that is away."""
+    with suppress(StoreError, TimeoutError):
+        async with asyncio.timeout(_TIMEOUT_S):
+            before_s = clock.readings.monotonic()
+            store_s = await store.time()
+        if store_s is not None:
+            clock.steady.told_by_store(store_s, (before_s + clock.readings.monotonic()) / 2)
+    # Reading the clock notices a step of the time, and the end of the step.
+    clock.now()
 
 
 class ClockNews:

@@ -18,7 +18,7 @@ from proxy.spend.alerts import BudgetAlerts
 from proxy.spend.estimates import Estimates
 from proxy.spend.reservations import BudgetReservations
 from proxy.spend.store_client import StoreClient
-from proxy.spend.timekeeping import ClockNews, Timekeeper
+from proxy.spend.timekeeping import ClockNews, ask_time
 from proxy.spend.webhooks import WebhookSender
 from proxy.storage.port import Charge, LedgerEntry, Reserve, Settle, Store
 from proxy.telemetry.metrics import Metrics
@@ -72,18 +72,14 @@ class Host:
 async def host(store: Store, window: str, machine: Machine) -> AsyncIterator[Host]:
     metrics = Metrics()
     clock = SteadyClock(machine.readings(), ClockNews(metrics))
-    timekeeper = Timekeeper(clock, store)
-    await timekeeper.start()
+    await ask_time(clock, store)
     rule = Rule(BUDGET.id, BUDGET.title, hard=BUDGET.hard, window=window)
     store_client = StoreClient(store, clock, metrics)
     alerts = BudgetAlerts(store_client, metrics, WebhookSender(b"", clock, metrics))
     reservations = BudgetReservations(
         nobody, FixedRules([rule]), store_client, alerts, Estimates(lambda _: PRICE, BOUNDS)
     )
-    try:
-        yield Host(machine, clock, reservations)
-    finally:
-        await timekeeper.aclose()
+    yield Host(machine, clock, reservations)
 
 
 async def exhaust(one: Host) -> None:

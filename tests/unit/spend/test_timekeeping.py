@@ -7,7 +7,7 @@ import pytest
 from proxy.clock import Readings, SteadyClock
 from proxy.core.timing.steady_time import SETTLED_S
 from proxy.ports import StoreError
-from proxy.spend.timekeeping import ClockNews, Timekeeper
+from proxy.spend.timekeeping import ClockNews, ask_time
 from proxy.storage.sqlite import MemoryStore
 from proxy.telemetry.metrics import Metrics
 
@@ -30,9 +30,7 @@ class Timed(MemoryStore):
 @pytest.mark.parametrize(("told", "given"), [(WALL + HOUR, WALL + HOUR), (None, WALL)])
 async def test_the_store_tells_the_time_where_it_has_a_clock_and_answers(told: float | None, given: float) -> None:
     clock = SteadyClock(Readings(lambda: WALL, lambda: 50.0))
-    timekeeper = Timekeeper(clock, Timed(told))
-    await timekeeper.start()
-    await timekeeper.aclose()
+    await ask_time(clock, Timed(told))
     assert clock.now() == given
 
 

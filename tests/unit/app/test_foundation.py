@@ -1,0 +1,37 @@
+"""What the foundation does of its own accord while no request comes."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from proxy.app import foundation
+from proxy.settings import Settings
+from proxy.settings.schema import Stratiform
+from proxy.storage.port import TeamRecord
+from proxy.storage.sqlite import SqliteStore
+
+
+async def test_a_durable_store_is_asked_for_its_epoch_and_its_records_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may have changed them."""
+    monkeypatch.setattr("proxy.spend.epochs.EVERY_S", 0.01)
+    monkeypatch.setattr(foundation, "POLL_S", 0.01)
+    path = tmp_path / "store.sqlite"
+    base = await foundation.lay(Settings(stratiform=Stratiform(store=f"sqlite:{path}"), folder=tmp_path))
+    try:
+        other = await SqliteStore.open(path)
+        await other.put(TeamRecord("blue"))
+        await other.aclose()
+        async with asyncio.timeout(60):
+            while "blue" not in base.state.directory.snapshot.teams:
+                await asyncio.sleep(0.005)
+            known = base.state.epochs.current
+            await base.state.store.put_facts({"epoch": "another", f"lost:{known}": ""}, overwrite=True)
+            while not base.state.epochs.trouble:
+                await asyncio.sleep(0.005)
+    finally:
+        for close in (*base.closing, base.state.store.aclose):
+            await close()
+    assert not base.state.loops
