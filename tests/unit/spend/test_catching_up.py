@@ -38,14 +38,11 @@ def end(name: str, team: str = "red") -> Settle:
     return Settle(LedgerEntry(name, NOW, team, cost=2), [Charge("a", 2)])
 
 
-def made(store: MemoryStore, folder: Path | None) -> CatchingUp:
-    spools = [Spool(folder)] if folder is not None else []
-    return CatchingUp(store, ManualClock(NOW), Metrics(), spools, 5.0, leases(store))
-
-
-def leases(store: MemoryStore) -> Leases:
-    """Nothing runs."""
-    return Leases(store, ManualClock(NOW), Metrics(), 60.0, None)
+def made(store: MemoryStore, *places: Spool | Path, metrics: Metrics | None = None, **more: Any) -> CatchingUp:
+    """Calls that wait in these places. Nothing runs."""
+    spools = [Spool(place) if isinstance(place, Path) else place for place in places]
+    leases = Leases(store, ManualClock(NOW), Metrics(), 60.0, None)
+    return CatchingUp(store, ManualClock(NOW), metrics or Metrics(), spools, 5.0, leases, **more)
 
 
 async def answers(error: Exception) -> bool:
@@ -84,7 +81,7 @@ class Unforgetting(Spool):
 
 async def test_a_call_that_the_spool_cannot_delete_hides_no_other_call(tmp_path: Path) -> None:
     store, spool = Damaged(), Unforgetting(tmp_path)
-    one = CatchingUp(store, ManualClock(NOW), Metrics(), [spool], 5.0, leases(store))
+    one = made(store, spool)
     await one.put_off(end("a"))
     for name in ("b", "c", "d"):
         one.backlog.add(end(name))  # calls of other places, which the store does not know yet
@@ -114,7 +111,7 @@ class Arriving(Spool):
 
 async def test_a_call_that_is_put_off_at_the_end_of_catching_up_counts(tmp_path: Path) -> None:
     store, spool = Damaged(), Arriving(tmp_path)
-    one = CatchingUp(store, ManualClock(NOW), Metrics(), [spool], 5.0, leases(store))
+    one = made(store, spool)
     await one.put_off(end("a"))
     keep = spool.add
 
@@ -137,7 +134,7 @@ async def test_a_call_that_is_put_off_at_the_end_of_catching_up_counts(tmp_path:
 @pytest.mark.parametrize("is_spooled", [True, False])
 async def test_pages_are_carried_out_by_team_in_one_trip_each(tmp_path: Path, is_spooled: bool) -> None:
     store = Damaged()
-    one = made(store, tmp_path if is_spooled else None)
+    one = made(store, *([tmp_path] if is_spooled else []))
     count = 2 * PAGE + 10
     await asyncio.gather(*(one.put_off(end(str(n), "red" if n % 2 else "blue")) for n in range(count)))
     await one.put_off(Release("free", "red"))
@@ -158,7 +155,7 @@ async def test_pages_are_carried_out_by_team_in_one_trip_each(tmp_path: Path, is
 async def test_a_team_whose_calls_are_not_taken_holds_up_no_other(tmp_path: Path, is_spooled: bool) -> None:
     store = Damaged()
     store.refused = {"red"}
-    one = made(store, tmp_path if is_spooled else None)
+    one = made(store, *([tmp_path] if is_spooled else []))
     for number in range(PAGE + 10):
         await one.put_off(end(f"r{number}"))
     for number in range(5):
@@ -206,7 +203,7 @@ async def test_an_attempt_ends_where_the_store_is_away(tmp_path: Path) -> None:
 async def test_what_waits_in_memory_at_the_end_goes_into_a_spool_that_is_full(tmp_path: Path) -> None:
     store, metrics = Damaged(), Metrics()
     spools = [Spool(tmp_path / "spool", max_bytes=1000), Spool(tmp_path / "fallback", is_shared=True)]
-    one = CatchingUp(store, ManualClock(NOW), metrics, spools, 5.0, leases(store))
+    one = made(store, *spools, metrics=metrics)
     for number in range(20):
         await one.put_off(end(str(number)))
     assert spools[0].size < 10
@@ -227,7 +224,7 @@ async def test_the_log_says_why_a_place_takes_nothing_at_the_end(
     (tmp_path / "open").chmod(0o777)
     store, metrics = Damaged(), Metrics()
     spools = [Spool(tmp_path / "file"), Spool(tmp_path / "open", is_shared=True)]
-    one = CatchingUp(store, ManualClock(NOW), metrics, spools, 5.0, leases(store))
+    one = made(store, *spools, metrics=metrics)
     await one.put_off(end("x"))
     await one.aclose()
     assert metrics.registry.get_sample_value("stratiform_settlements_lost_total") == 1
@@ -237,7 +234,7 @@ async def test_the_log_says_why_a_place_takes_nothing_at_the_end(
 async def test_what_nothing_can_keep_is_counted_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store, metrics = Damaged(), Metrics()
     spool = Spool(tmp_path, max_bytes=2000)
-    one = CatchingUp(store, ManualClock(NOW), metrics, [spool], 5.0, leases(store), most_in_memory=1500)
+    one = made(store, spool, metrics=metrics, most_in_memory=1500)
     kept = 0
     while not one.trouble:
         kept += 1
@@ -260,27 +257,23 @@ async def test_what_nothing_can_keep_is_counted_and_said(tmp_path: Path, caplog:
     await one.aclose()
 
 
-def ended_in(store: MemoryStore, metrics: Metrics, *spools: Spool) -> CatchingUp:
-    return CatchingUp(store, ManualClock(NOW), metrics, spools, 5.0, leases(store))
-
-
 async def test_what_waits_in_memory_at_the_end_goes_where_it_is_taken_and_is_billed_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("WARNING")
     store, metrics, fallback = MemoryStore(), Metrics(), tmp_path / "fallback"
     spool = tmp_path / "spool"
-    dead = ended_in(store, metrics, Spool(spool))
+    dead = made(store, Spool(spool), metrics=metrics)
     assert await dead.intend(Reserve("x", "red", [Charge("a", 5)], NOW, LedgerEntry("x", NOW, "red", cost=5)))
     await dead.aclose()
     (tmp_path / "file").write_text("no folder")
-    one = ended_in(store, metrics, Spool(tmp_path / "file"), Spool(fallback, is_shared=True))
+    one = made(store, Spool(tmp_path / "file"), Spool(fallback, is_shared=True), metrics=metrics)
     for name in ("x", "y"):
         await one.put_off(end(name))
     assert (one.pending, bool(one.trouble)) == (2, True)
     await one.aclose()
     assert f"(2 calls) waits in {fallback}" in caplog.text
-    again = ended_in(store, metrics, Spool(spool), Spool(fallback, is_shared=True))
+    again = made(store, Spool(spool), Spool(fallback, is_shared=True), metrics=metrics)
     await again.adopt()
     assert again.pending == 3
     assert await again.catch_up(answers) == 3
@@ -288,7 +281,7 @@ async def test_what_waits_in_memory_at_the_end_goes_where_it_is_taken_and_is_bil
     assert not [*spool.iterdir(), *fallback.iterdir()]
     assert await store.expire(NOW + 1e6) == 0
     assert (await store.balance("red", Charge("a", 0), NOW)).spent == 4
-    lost = ended_in(store, metrics, Spool(tmp_path / "file"), Spool(tmp_path / "file", is_shared=True))
+    lost = made(store, Spool(tmp_path / "file"), Spool(tmp_path / "file", is_shared=True), metrics=metrics)
     await lost.put_off(end("z"))
     await lost.aclose()
     assert "lost: z of red" in caplog.text
@@ -299,10 +292,6 @@ def settled(name: str, cents: int) -> Settle:
     return Settle(LedgerEntry(name, NOW, "red", cost=cents * 10**7), [Charge("a", cents)])
 
 
-def test_nothing_is_said_where_nothing_is_lost() -> None:
-    assert list(lines_of_lost([])) == []
-
-
 def test_each_call_is_named_with_its_team_and_what_it_cost() -> None:
     asked = Reserve("x-3", "blue", [Charge("a", 5)], NOW, LedgerEntry("x-3", NOW, "blue", cost=5 * 10**9))
     calls: list[PutOff] = [settled("x-1", 25), Release("x-2", "red"), asked, settled("x-4", 50)]
@@ -311,15 +300,14 @@ def test_each_call_is_named_with_its_team_and_what_it_cost() -> None:
     assert named == "lost: x-1 of red $0.250000, x-2 of red, x-3 of blue, x-4 of red $0.500000"
 
 
-def test_every_call_of_many_is_named_once_in_lines_of_twenty() -> None:
-    _, *lines = lines_of_lost([settled(f"x-{number}", 1) for number in range(45)])
-    found = [re.findall(r"x-(\d+) of", line) for line in lines]
-    assert [len(line) for line in found] == [20, 20, 5]
-    assert [int(number) for line in found for number in line] == list(range(45))
-
-
-def test_beyond_a_thousand_calls_the_rest_is_counted() -> None:
-    *named, rest = lines_of_lost([settled(f"x-{number}", 1) for number in range(1007)])
-    assert sum(line.count(" of red ") for line in named) == 1000
-    assert rest == "lost: 7 more"
-    assert "more" not in list(lines_of_lost([settled(f"x-{number}", 1) for number in range(1000)]))[-1]
+@pytest.mark.parametrize(
+    ("count", "lines", "more"), [(0, [], None), (45, [20, 20, 5], None), (1000, [20] * 50, None), (1007, [20] * 50, 7)]
+)
+def test_up_to_a_thousand_calls_are_named_once_in_lines_of_twenty(
+    count: int, lines: list[int], more: int | None
+) -> None:
+    _, *said = [*lines_of_lost([settled(f"x-{number}", 1) for number in range(count)])] or [""]
+    found = [re.findall(r"x-(\d+) of red ", line) for line in said]
+    assert [len(line) for line in found if line] == lines
+    assert [int(number) for line in found for number in line] == list(range(min(count, 1000)))
+    assert [line for line in said if "more" in line] == ([f"lost: {more} more"] if more else [])

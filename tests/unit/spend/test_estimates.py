@@ -86,54 +86,38 @@ def test_what_some_server_takes_for_a_limit_is_reserved_at_least() -> None:
     assert amounts["usd"].most == 100_000 * 10_000
 
 
-def learn(
-    ours: Estimates,
-    reported: int,
-    counted: int,
-    output: int = 100,
-    times: int = 1,
-    estimated: bool = False,
-) -> None:
+def learn(ours: Estimates, usage: Usage, counted: int, times: int = 1) -> None:
     for _ in range(times):
-        seen = exchange(settlement=Settlement(Usage(reported, output, estimated=estimated)))
+        seen = exchange(settlement=Settlement(usage))
         seen.counted_tokens = counted
         ours.learn(seen)
 
 
-def test_a_provider_is_assumed_to_count_half_as_much_again_until_it_is_known() -> None:
+@pytest.mark.parametrize(
+    ("seen", "least", "most"),
+    [
+        ([], 1.5, 1.5),
+        ([(Usage(1100, 100), 1000, 49)], 1.5, 1.5),
+        ([(Usage(1100, 100), 1000, 50)], 1.2, 1.3),
+        ([(Usage(2000, 100), 1000, 1)], 2.0, 2.4),
+        ([(Usage(2000, 100), 1000, 1), (Usage(1000, 100), 1000, 100)], 2.0, 2.4),
+        ([(Usage(400, 100), 100, 100)], 1.5, 1.5),
+        ([(Usage(4000, 100, estimated=True), 1000, 100)], 1.5, 1.5),
+        ([(Usage(900_000, 100), 1000, 1)], 2.0, 2.5),
+    ],
+    ids=["nothing", "too few", "enough", "more", "more once", "too short", "an estimate", "of another prompt"],
+)
+def test_how_much_more_a_provider_may_count(seen: list[tuple[Usage, int, int]], least: float, most: float) -> None:
     ours = estimates()
-    assert ours.habits(MODEL).factor == 1.5
-    learn(ours, 1100, 1000, times=49)
-    assert ours.habits(MODEL).factor == 1.5
-    learn(ours, 1100, 1000)
-    assert 1.2 < ours.habits(MODEL).factor < 1.3
-
-
-def test_a_provider_that_counts_more_is_believed_at_once() -> None:
-    ours = estimates()
-    learn(ours, 2000, 1000)
-    assert ours.habits(MODEL).factor > 2.0
-    learn(ours, 1000, 1000, times=100)
-    assert ours.habits(MODEL).factor > 2.0
-
-
-def test_short_prompts_and_estimates_teach_nothing_of_counts() -> None:
-    ours = estimates()
-    learn(ours, 400, 100, times=100)
-    learn(ours, 4000, 1000, times=100, estimated=True)
-    assert ours.habits(MODEL).factor == 1.5
-
-
-def test_what_was_no_count_of_the_same_prompt_teaches_no_more_than_any_tokenizer_could() -> None:
-    ours = estimates()
-    learn(ours, 900_000, 1000)
-    assert ours.habits(MODEL).factor < 2.5
+    for usage, counted, times in seen:
+        learn(ours, usage, counted, times)
+    assert least <= ours.habits(MODEL).factor <= most
 
 
 def test_answers_are_expected_to_be_as_long_as_former_answers() -> None:
     ours = estimates()
     assert round(ours.habits(MODEL).output_tokens) == 500
-    learn(ours, 1, 1, output=20, times=200)
+    learn(ours, Usage(1, 20), 1, times=200)
     assert round(ours.habits(MODEL).output_tokens) == 20
 
 
