@@ -1,6 +1,5 @@
 """Declared and managed records, and how a change elsewhere is noticed."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -72,27 +71,24 @@ async def test_nothing_is_read_again_where_nothing_has_changed() -> None:
     assert directory.snapshot is before
 
 
-def test_a_store_that_is_away_leaves_what_was_read_last(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        store = FlakyStore()
-        store.is_away = True
-        directory = Directory(DECLARED, store)
-        await directory.load()
-        assert (directory.is_loaded, directory.store_errors, list(directory.snapshot.keys)) == (False, 1, ["key-a"])
-        store.is_away = False
-        await directory.load()
-        await store.put(KeyRecord("key-b", "e" * 64, "red"))
-        await directory.load()
-        store.is_away = True
-        await directory.load()
-        await directory.load()
-        assert (directory.is_loaded, directory.store_errors) == (True, 2)
-        assert "key-b" in directory.snapshot.keys
-        with pytest.raises(StoreError):
-            await directory.put(TeamRecord("blue"))
-
-    with caplog.at_level(logging.ERROR):
-        asyncio.run(main())
+async def test_a_store_that_is_away_leaves_what_was_read_last(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
+    store = FlakyStore()
+    store.is_away = True
+    directory = Directory(DECLARED, store)
+    await directory.load()
+    assert (directory.is_loaded, directory.store_errors, list(directory.snapshot.keys)) == (False, 1, ["key-a"])
+    store.is_away = False
+    await directory.load()
+    await store.put(KeyRecord("key-b", "e" * 64, "red"))
+    await directory.load()
+    store.is_away = True
+    await directory.load()
+    await directory.load()
+    assert (directory.is_loaded, directory.store_errors) == (True, 2)
+    assert "key-b" in directory.snapshot.keys
+    with pytest.raises(StoreError):
+        await directory.put(TeamRecord("blue"))
     assert len(caplog.records) == 2, "once for each time that it went away"
 
 

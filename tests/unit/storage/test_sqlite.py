@@ -72,8 +72,15 @@ def ask(name: str) -> Reserve:
     return Reserve(name, "red", [Charge("a", 1, 10**9)], 2e9, LedgerEntry(name, 1.0, "red"))
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The file of a store with entries, reservations and layout state."""
+    asyncio.run(filled(tmp_path / "f"))
+    settle(tmp_path / "f")
+    return tmp_path / "f"
+
+
 async def filled(path: Path) -> None:
-    """A store with entries, reservations and layout state."""
     store = await SqliteStore.open(path)
     for number in range(200):
         await store.reserve(ask(f"n{number}"), 1.0)
@@ -86,11 +93,9 @@ async def filled(path: Path) -> None:
 
 @pytest.mark.parametrize("table", ["counter", "hold", "entry"])
 async def test_a_damaged_file_is_found_at_the_start_and_used_again_once_it_is_replaced(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, table: str
+    path: Path, caplog: pytest.LogCaptureFixture, table: str
 ) -> None:
-    path, backup = tmp_path / "f", tmp_path / "backup"
-    await filled(path)
-    settle(path)
+    backup = path.with_name("backup")
     copyfile(path, backup)
     damage_table(path, table)
     store = await SqliteStore.open(path, is_patient=True)
@@ -107,10 +112,7 @@ async def test_a_damaged_file_is_found_at_the_start_and_used_again_once_it_is_re
     await store.aclose()
 
 
-async def test_a_file_that_is_no_database_any_more_is_a_store_that_is_away(tmp_path: Path) -> None:
-    path = tmp_path / "f"
-    await filled(path)
-    settle(path)
+async def test_a_file_that_is_no_database_any_more_is_a_store_that_is_away(path: Path) -> None:
     overwrite(path, 0, 4096)
     with pytest.raises(DamagedFile):
         await SqliteStore.open(path)
@@ -129,9 +131,7 @@ async def test_a_file_that_is_no_database_any_more_is_a_store_that_is_away(tmp_p
     await store.aclose()
 
 
-async def test_damage_that_shows_up_later_ends_the_writing(tmp_path: Path) -> None:
-    path = tmp_path / "f"
-    await filled(path)
+async def test_damage_that_shows_up_later_ends_the_writing(path: Path) -> None:
     damage_table(path, "hold")
     store = await SqliteStore.open(path)
     with pytest.raises(DamagedFile):
@@ -141,9 +141,7 @@ async def test_damage_that_shows_up_later_ends_the_writing(tmp_path: Path) -> No
     await store.aclose()
 
 
-async def test_a_record_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
-    path = tmp_path / "f"
-    await filled(path)
+async def test_a_record_that_cannot_be_read_is_damage(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("UPDATE hold SET charges = '[[\"a', entry = 'x'")
         connection.execute("UPDATE directory SET record = '{'")
@@ -156,9 +154,7 @@ async def test_a_record_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
     await store.aclose()
 
 
-async def test_damage_of_the_layout_state_costs_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "f"
-    await filled(path)
+async def test_damage_of_the_layout_state_costs_nothing_else(path: Path) -> None:
     damage_table(path, "blob")
     store = await SqliteStore.open(path, is_patient=True)
     await store.check()
@@ -171,8 +167,8 @@ async def test_damage_of_the_layout_state_costs_nothing_else(tmp_path: Path) -> 
     await store.aclose()
 
 
-def test_a_full_disk_fails_what_would_be_written_and_the_ping_until_there_is_room(tmp_path: Path) -> None:
-    async def main(disk: Path) -> None:
+async def test_a_full_disk_fails_what_would_be_written_and_the_ping_until_there_is_room(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 512) as disk:
         store = await SqliteStore.open(disk / "f")
         ballast = fill(disk)
 
@@ -190,12 +186,9 @@ def test_a_full_disk_fails_what_would_be_written_and_the_ping_until_there_is_roo
         assert isinstance(await store.reserve(ask("x"), 1.0), Granted)
         await store.aclose()
 
-    with small_disk(tmp_path / "disk", 512) as disk:
-        asyncio.run(main(disk))
 
-
-def test_a_full_disk_at_the_start_is_a_store_that_is_away(tmp_path: Path) -> None:
-    async def main(disk: Path) -> None:
+async def test_a_full_disk_at_the_start_is_a_store_that_is_away(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 16384) as disk:
         await filled(disk / "f")
         ballast = fill(disk)
         store = await SqliteStore.open(disk / "f", is_patient=True)
@@ -208,6 +201,3 @@ def test_a_full_disk_at_the_start_is_a_store_that_is_away(tmp_path: Path) -> Non
         await store.ping()
         assert isinstance(await store.reserve(ask("x"), 1.0), Granted)
         await store.aclose()
-
-    with small_disk(tmp_path / "disk", 16384) as disk:
-        asyncio.run(main(disk))
