@@ -23,7 +23,7 @@ from proxy.core.providers import NONE
 from proxy.core.request.parsed_body import parse_body
 from proxy.planning.tokenizers import local_encode
 from proxy.ports import Deployment, Transport
-from proxy.spend.estimates import OutputEstimates
+from proxy.spend.estimates import Habits
 from proxy.spend.prompt_bounds import PromptBounds
 from tests.exchanges import make_exchange
 from tests.security.prompt_meter import billed_prompt, counts
@@ -57,7 +57,7 @@ async def table(folders: Sequence[Path]) -> Mapping[str, Sequence[float]]:
     """The ratios by kind and by what was reserved."""
     aside, found = Aside(), dict[str, list[float]]()
     bounds = PromptBounds(local_encode(), aside)
-    factor = OutputEstimates().factor(_MODEL)
+    factor = Habits().factor
     # A conversation is sent again with every request: each text is counted once.
     real = {name: lru_cache(200_000)(count) for name, count in counts().items()}
     forms: Sequence[tuple[str, str, Callable[[InputBound, InputBound], int]]] = (
