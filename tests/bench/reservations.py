@@ -19,17 +19,14 @@ from typing import Any
 
 from proxy.aside import Aside
 from proxy.core.money.bound import InputBound
-from proxy.core.providers import NONE
 from proxy.core.request.parsed_body import parse_body
 from proxy.planning.tokenizers import local_encode
-from proxy.ports import Deployment, Transport
 from proxy.spend.estimates import Habits
 from proxy.spend.prompt_bounds import PromptBounds
 from tests.exchanges import make_exchange
 from tests.security.prompt_meter import billed_prompt, counts
 
 _ROOT = Path(__file__).resolve().parents[3] / "shared"
-_MODEL = Deployment("m", "m", Transport.HTTP, NONE)
 
 
 def requests(folder: Path) -> Iterator[tuple[str, bytes]]:
