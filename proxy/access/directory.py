@@ -9,7 +9,7 @@ read before still limit requests until an operator accepts the loss (``forget_lo
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from proxy.core.value import dataclass, field
@@ -105,6 +105,8 @@ class Directory:
         self.is_loaded = False
         """Whether the managed records have ever been read. Until then, an unknown key may be a managed one."""
         self.store_errors = 0
+        self.on_failure: Callable[[], Awaitable[None]] | None = None
+        """Called each time that the store cannot be read."""
         self._managed: tuple[Sequence[TeamRecord], Sequence[KeyRecord], Sequence[BudgetRecord]] = ((), (), ())
         self._lost: Sequence[BudgetRecord] = ()
         self._store = store
@@ -163,5 +165,7 @@ class Directory:
             if self.store_errors == 0:
                 _log.error("the store's teams and keys cannot be read (%s); what was read last holds", error)
             self.store_errors += 1
+            if self.on_failure is not None:
+                await self.on_failure()
         else:
             self.store_errors = 0

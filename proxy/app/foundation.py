@@ -94,11 +94,14 @@ class Foundation:
         )
 
     def store_client(self, settings: Settings) -> StoreClient:
-        """The client that settles into the store. A store in memory needs no spool, because it cannot be away."""
+        """The client that settles into the store. A store in memory needs no spool, because it cannot be away. The
+        directory is read every few seconds, so its failures show a worker without requests that the store is away."""
         store, days = self.state.store, settings.stratiform.ledger.retention_days
         spools = factories.spools_of(settings) if store.is_durable else ()
         keep_s = None if days is None else days * 86400.0
-        return StoreClient(store, self.state.clock, self.metrics, spools, keep_entries_s=keep_s)
+        client = StoreClient(store, self.state.clock, self.metrics, spools, keep_entries_s=keep_s)
+        self.state.directory.on_failure = partial(client.doubt, "directory")
+        return client
 
     @property
     def closing(self) -> Sequence[Callable[[], Awaitable[None]]]:

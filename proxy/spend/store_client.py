@@ -216,7 +216,7 @@ class StoreClient:
             async with within(self._call_s):
                 answer = await call()
         except (StoreError, TimeoutError) as error:
-            await self._doubt(operation)
+            await self.doubt(operation)
             if self.is_away:
                 raise StoreError(_text(error)) from error
             answer = await self._ask_again(operation, call)
@@ -240,7 +240,7 @@ class StoreClient:
         await self._catching_up.put_off(call, reserved)
         self._news.set()
 
-    async def _doubt(self, operation: str) -> None:
+    async def doubt(self, operation: str) -> None:
         """A call has failed: find out whether the store is away. Calls that fail at the same time share one ping."""
         self._metrics.store_failed(operation)
         if self.is_away:
@@ -283,7 +283,7 @@ class StoreClient:
 
         async def is_away(error: Exception) -> bool:
             _log.warning("what was put off is not taken: %s", _text(error))
-            await self._doubt("replay")
+            await self.doubt("replay")
             return self.is_away
 
         carried_out = await self._catching_up.catch_up(is_away)
@@ -300,7 +300,7 @@ class StoreClient:
             await self._leases.look_after()
         except StoreError as error:
             _log.warning("reservations could not be looked after: %s", _text(error))
-            await self._doubt("renew")
+            await self.doubt("renew")
 
     async def _recover(self) -> None:
         """Find out when the store is back, and catch up."""

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from proxy.app import foundation
+from proxy.ports import StoreError
 from proxy.settings import Settings
 from proxy.settings.schema import Stratiform
 from proxy.storage.port import TeamRecord
@@ -35,3 +36,20 @@ async def test_a_durable_store_is_asked_for_its_epoch_and_its_records_again_and_
         for close in (*base.closing, base.state.store.aclose):
             await close()
     assert not base.state.loops
+
+
+async def test_a_worker_without_requests_notices_that_its_store_is_away_when_it_reads_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> int:
+        raise StoreError("away")
+
+    settings = Settings(stratiform=Stratiform(store=f"sqlite:{tmp_path / 'store.sqlite'}"), folder=tmp_path)
+    base = await foundation.lay(settings)
+    client = base.store_client(settings)
+    for name in ("directory_version", "ping"):
+        monkeypatch.setattr(base.state.store, name, away)
+    await base.state.directory.load()
+    assert client.is_away
+    for close in (*base.closing, base.state.store.aclose):
+        await close()
