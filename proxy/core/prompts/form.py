@@ -27,7 +27,7 @@ from proxy.core.prompts.prompt import (
     Prompt,
 )
 from proxy.core.prompts.terms import FLAGS, ClientWish
-from proxy.core.wire.refusals import check_fields, check_ids, decoded, fields_in, invalid, names_within, unknown_field
+from proxy.core.wire.refusals import check_fields, check_ids, decoded, invalid, names_within, unknown_field
 from proxy.errors import InvalidRequest
 
 NAME = "stratiform.prompts"
@@ -89,16 +89,8 @@ def read_wish(raw: Raw | bytes) -> ClientWish:
         context=_context(bytes(form.context)),
         extras=_extras(form.extra or ()),
     )
-    check_fields(text, _names(form, wish), NAME)
+    check_fields(text, names_within(form) + names_within(wish.context), NAME)
     return wish
-
-
-def _names(form: _WishJson, wish: ClientWish) -> int:
-    extras = form.extra or ()
-    conditions = [each for extra in extras for each in extra.conditions or ()]
-    names = fields_in(form) - (form.context is _NOTHING) + names_within(wish.context)
-    names += sum(map(fields_in, extras)) + sum(map(fields_in, conditions))
-    return names + sum(names_within(each.value) for each in conditions)
 
 
 def checked_persona(name: str, param: str) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from proxy.core.value import dataclass, field
-from proxy.core.wire.refusals import check_fields, check_ids, decoded, fields_in, invalid
+from proxy.core.wire.refusals import check_fields, check_ids, decoded, invalid, names_within
 from proxy.core.wire.scan import has_more_commas
 
 
@@ -77,7 +77,7 @@ def read_parts(raw: Raw | bytes) -> WindowParts:
     if has_more_commas(text, _MOST_COMMAS):
         raise invalid(NAME, f"has too many values: it may list at most {MOST_FILES} files", "too_many_items")
     found = decoded(_DECODER, text, NAME, _CHOICES) or _PartsJson()
-    check_fields(text, fields_in(found) + sum(map(fields_in, found.virtual_files or ())), NAME)
+    check_fields(text, names_within(found), NAME)
     return WindowParts(
         profile=found.profile or "",
         **{name: text for name in _TEXTS if isinstance(text := getattr(found, name), str)},

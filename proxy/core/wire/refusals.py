@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Raw, Struct
 
 from proxy.core.wire.scan import counted, names_in
 from proxy.core.wire.surrogates import loads, same_shape
@@ -29,6 +29,7 @@ _SEARCHED_BYTES = 8 << 20
 _HALF = re.compile("[\ud800-\udfff]")
 _STEP = re.compile(r"[.\[]")
 _FIELD = re.compile("[a-z_]{1,40}")
+_NESTED = (Struct, dict, list)
 _WORDS = MappingProxyType(
     {
         "str": "a string",
@@ -149,13 +150,13 @@ def check_ids(ids: Sequence[str], param: str, kind: str) -> None:
         raise invalid(f"{param}[{number}].id", why, "duplicate_id")
 
 
-def fields_in(value: Struct) -> int:
-    """How many fields of a struct were sent: those that are not UNSET."""
-    return sum(getattr(value, name) is not UNSET for name in value.__struct_fields__)
-
-
 def names_within(value: object) -> int:
-    """How many members the objects of a JSON value have together. The value must not be deep."""
+    """How many members the objects of a JSON value have together. A struct counts as the object from which it was read:
+    fields that are UNSET or an empty Raw were not sent. The value must not be deep."""
+    if isinstance(value, Struct):
+        fields = [getattr(value, name) for name in value.__struct_fields__]
+        sent = [each for each in fields if each is not UNSET and (type(each) is not Raw or len(each))]
+        return len(sent) + sum(names_within(each) for each in sent if isinstance(each, _NESTED))
     if isinstance(value, dict):
         return len(value) + sum(map(names_within, value.values()))
     return sum(map(names_within, value)) if isinstance(value, list) else 0

@@ -26,7 +26,6 @@ from proxy.core.structured.form.form_json import (
     FormJson,
     ReviewJson,
     TierName,
-    members_in,
     read_metas,
     read_panels,
 )
@@ -36,7 +35,7 @@ from proxy.core.structured.history.rules import MessageMeta, Status
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.value import dataclass, field, replace
 from proxy.core.wire.json_body import Unreadable, text_value
-from proxy.core.wire.refusals import check_fields, decoded, invalid
+from proxy.core.wire.refusals import check_fields, decoded, invalid, names_within
 from proxy.core.wire.scan import has_more_commas
 from proxy.core.wire.surrogates import PIECE_BYTES
 from proxy.errors import InvalidRequest
@@ -98,7 +97,7 @@ def read_form(raw: Raw | bytes | None) -> StructuredForm | None:
     form = decoded(_DECODER, text, SECTION, _CHOICES)
     if form == FormJson():
         return None
-    check_fields(text, members_in(form), SECTION)
+    check_fields(text, names_within(form), SECTION)
     return _form(form)
 
 

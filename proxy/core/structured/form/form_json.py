@@ -15,7 +15,7 @@ from proxy.core.structured.history.rules import DetachTerms, MessageMeta, Status
 from proxy.core.structured.panels.pairs import FOOTER
 from proxy.core.structured.panels.panel import FROZEN_PREFIX, OWN_KIND, Panel
 from proxy.core.value import replace
-from proxy.core.wire.refusals import check_ids, fields_in, invalid
+from proxy.core.wire.refusals import check_ids, invalid
 
 MOST_FILES = 5_000
 MOST_PATHS = 20_000
@@ -122,21 +122,6 @@ class FormJson(Struct, forbid_unknown_fields=True):
     messages_meta: Annotated[list[MessageMetaJson], Meta(max_length=MOST_METAS)] | None | UnsetType = UNSET
     detach: DetachJson | bool | None | UnsetType = UNSET
     compaction: bool | None | UnsetType = UNSET
-
-
-def members_in(form: FormJson) -> int:
-    """How many members the objects of the section have together, if each name stands once in its object."""
-    files, symbols, urls = form.files or (), form.symbols or (), form.urls or ()
-    count = fields_in(form) + len(files) + 2 * len(symbols) + sum(map(fields_in, urls))
-    count += sum(
-        (file.content is not NO_CONTENT) + (file.digest is not UNSET) + (file.selected is not UNSET) for file in files
-    )
-    count += sum(map(fields_in, (*(form.panels or ()), *(form.messages_meta or ()))))
-    if isinstance(form.detach, DetachJson):
-        count += fields_in(form.detach)
-    if isinstance(form.review, ReviewJson):
-        count += fields_in(form.review) + len(form.review.reverse_diffs or ())
-    return count
 
 
 DetachWish = DetachJson | bool | None

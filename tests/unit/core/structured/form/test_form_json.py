@@ -5,7 +5,8 @@ import json
 import msgspec
 from hypothesis import given
 
-from proxy.core.structured.form.form_json import FormJson, members_in
+from proxy.core.structured.form.form_json import FormJson
+from proxy.core.wire.refusals import names_within
 from tests.structured_forms import forms
 
 
@@ -17,4 +18,4 @@ def pairs_of(value: object) -> int:
 
 @given(forms())
 def test_every_member_counts_once(form: dict[str, object]) -> None:
-    assert members_in(msgspec.json.decode(json.dumps(form), type=FormJson)) == pairs_of(form)
+    assert names_within(msgspec.json.decode(json.dumps(form), type=FormJson)) == pairs_of(form)
