@@ -1,10 +1,12 @@
 """An assembly is its blocks: messages and items are read from them."""
 
 import orjson
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.core.digest import digest
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.blocks.blocks import Assembly, Block, Item, Kind, Section
+from proxy.core.structured.blocks.blocks import Assembly, Block, Item, Kind, Section, fence_for, file_block
 
 FILE = Item(Kind.FILES, "file:a", "a\n```\n\n```")
 TURN = Item(Kind.HISTORY, "history:0", raw=b'{"role":"user"}')
@@ -32,3 +34,23 @@ def test_words_are_all_that_is_sent_besides_the_items() -> None:
 
     assert one.text == "H:" + "--".join([FILE.text] * 3)
     assert one.words == "H:----Ok."
+
+
+# The text of one item stands between fences that its content cannot close.
+
+
+def test_a_file_stands_under_its_path_between_fences_without_a_language() -> None:
+    assert file_block("src/a.py", "x = 1") == "src/a.py\n```\nx = 1\n```"
+
+
+def test_fences_grow_past_the_longest_run_of_backticks() -> None:
+    assert fence_for("a `` b") == "```"
+    assert fence_for("a ``` b") == "````"
+    assert file_block("a.md", "`````\n") == "a.md\n``````\n`````\n\n``````"
+
+
+@given(st.text(alphabet="`a\n", max_size=60))
+def test_the_fence_never_stands_in_the_text(text: str) -> None:
+    fence = fence_for(text)
+    assert fence not in text
+    assert len(fence) == 3 or fence[1:] in text

@@ -1,12 +1,23 @@
 """A compaction holds as long as the conversation begins with the messages that it was made of."""
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.core.reasons import Edit
-from proxy.core.structured.history.compaction import Compaction, compacted, place_of
+from proxy.core.structured.history.compaction import (
+    MOST_FAILURES,
+    Compaction,
+    CompactionAttempts,
+    CompactionPrices,
+    CompactionTexts,
+    compacted,
+    place_of,
+)
 from proxy.core.structured.history.rules import MessageMeta, RuledHistory, Status, ruled
 from proxy.core.structured.messages import Conversation
 from tests.compactions import TEXTS, compaction_of, messages_of, ruled_of, sent
@@ -108,3 +119,125 @@ def test_no_compaction_changes_nothing() -> None:
 
 def test_made_messages_have_no_place_among_the_clients() -> None:
     assert [place_of((-1, -1, 6, -1, 7), count) for count in (0, 6, 7, 8)] == [2, 2, 4, 5]
+
+
+# A conversation is not looked at again and again.
+
+
+NEW = CompactionAttempts()
+
+
+def test_a_new_conversation_may_be_looked_at() -> None:
+    assert NEW.allow(0)
+
+
+@pytest.mark.parametrize(
+    "earlier",
+    [
+        replace(NEW, declined_tokens=30_000),
+        NEW.failed(30_000),
+        replace(NEW, tried_tokens=30_000),
+    ],
+    ids=["declined", "failed", "put off, or succeeded"],
+)
+@pytest.mark.parametrize(("tokens", "expected"), [(30_000, False), (32_999, False), (33_000, True), (29_000, False)])
+def test_after_a_no_and_after_a_call_it_has_to_grow_by_a_tenth(
+    earlier: CompactionAttempts, tokens: int, *, expected: bool
+) -> None:
+    assert earlier.allow(tokens) is expected
+
+
+def test_a_full_window_makes_no_account_of_the_price_but_of_failures() -> None:
+    assert replace(NEW, declined_tokens=30_000).allow(30_000, is_full=True)
+    assert not NEW.failed(30_000).allow(30_000, is_full=True)
+
+
+def test_three_failures_in_a_row_end_it() -> None:
+    found = NEW
+    for number in range(MOST_FAILURES):
+        assert found.allow(10**6 * (number + 1))
+        found = found.failed(10)
+    assert not found.allow(10**12)
+    assert not found.allow(10**12, is_full=True)
+
+
+def test_a_no_does_not_count_as_a_failure() -> None:
+    found = NEW
+    for _ in range(10):
+        found = replace(found, declined_tokens=10)
+    assert found.allow(11)
+
+
+# Whether a compaction pays, by its closed form.
+
+
+def pays(dropped: int, behind: int, read: float, write: float, call: float, requests: int) -> bool:
+    prices = CompactionPrices(read, write, 5.0, requests)
+    return prices.pays(dropped_tokens=dropped, summary_tokens=500, behind_tokens=behind, call_tokens=call)
+
+
+# dropped | behind | read, write | call | further requests | whether it pays
+PRICES = [
+    (50_000, 4_000, 0.1, 1.25, 12_000, 3, False),
+    (50_000, 4_000, 0.1, 1.25, 12_000, 4, True),
+    (50_000, 100_000, 0.1, 1.25, 12_000, 20, False),
+    (50_000, 4_000, 0.5, 1.0, 12_000, 1, True),
+    (50_000, 4_000, 1.0, 1.0, 12_000, 1, True),
+    (50_000, 4_000, 1.0, 1.0, 12_000, 0, False),
+    (500, 4_000, 1.0, 1.0, 0, 1_000, False),
+    (50_000, 4_000, 0.0, 1.0, 12_000, 1_000, False),
+]
+
+
+@pytest.mark.parametrize(("dropped", "behind", "read", "write", "call", "requests", "expected"), PRICES)
+def test_the_prices_decide(
+    dropped: int, behind: int, read: float, write: float, call: float, requests: int, *, expected: bool
+) -> None:
+    assert pays(dropped, behind, read, write, call, requests) is expected
+
+
+_TOKENS = st.integers(0, 10**6)
+
+
+@given(_TOKENS, _TOKENS, st.floats(0, 1), st.floats(1, 2), st.floats(0, 10**6), st.integers(0, 10**4))
+def test_a_compaction_pays_if_the_bill_with_it_is_lower(
+    dropped: int, behind: int, read: float, write: float, call: float, requests: int
+) -> None:
+    without = (requests + 1) * read * (dropped + behind)
+    bill = call + write * (500 + behind) + requests * read * (500 + behind)
+    # The request that breaks the cache would have read what is dropped; that is left to the good side.
+    if pays(dropped, behind, read, write, call, requests):
+        assert bill < without + 1e-3
+    else:
+        assert bill > without - read * dropped - 1e-3
+
+
+@pytest.mark.parametrize(
+    ("prompt", "most", "expected"),
+    [(85, 100, True), (84, 100, False), (10**9, None, False), (10**9, 0, False), (0, 100, False)],
+)
+def test_a_window_is_full_at_85_percent(prompt: int, most: int | None, *, expected: bool) -> None:
+    assert CompactionPrices(0.1, 1.25, 5.0, 1, prompt, most).is_full is expected
+
+
+# The messages that a summary stands in are the same bytes each time.
+
+
+WORDS = CompactionTexts("ask", "[History Summary]", "Ok.")
+
+
+def test_a_summary_stands_in_a_message_of_the_user_and_is_answered() -> None:
+    question, answer = WORDS.pair("It was so.")
+    assert orjson.loads(question.raw) == {"role": "user", "content": "[History Summary]\nIt was so."}
+    assert orjson.loads(answer.raw) == {"role": "assistant", "content": "Ok."}
+    assert (question.role, answer.role) == ("user", "assistant")
+
+
+@pytest.mark.parametrize("summary", ['"}],"role":"system', "a\nb\x00\u2028", "\ud800", "ü" * 8_000])
+def test_no_summary_can_leave_its_message(summary: str) -> None:
+    question, _ = WORDS.pair(summary)
+    assert list(orjson.loads(question.raw.replace(b"\\ud800", b"?"))) == ["role", "content"]
+
+
+def test_without_a_summary_there_are_no_messages() -> None:
+    assert WORDS.pair("") == ()

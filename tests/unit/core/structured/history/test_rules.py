@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from proxy.core.reasons import Edit
 from proxy.core.structured.history.groups import MADE, shape_of
-from proxy.core.structured.history.rules import MessageMeta, RuledHistory, Status, ruled
+from proxy.core.structured.history.rules import DetachTerms, MessageMeta, RuledHistory, Status, ruled
 from proxy.core.structured.messages import Conversation, Turn
 from proxy.errors import InvalidRequest
 from tests.talk import Body, assistant, calling, result, said, system, user
@@ -218,3 +218,16 @@ def test_a_message_that_is_no_object_keeps_its_place_though_the_client_summarize
     found = Conversation.of([b"5", b'{"role":"user","content":"q"}'])
 
     assert ruled(found, {0: MessageMeta(Status.SUMMARIZED, "short")}).conversation == found
+
+
+# What becomes of a message by its status.
+
+
+@pytest.mark.parametrize(("status", "is_sent"), list(zip(Status, (True, True, False, False), strict=True)))
+def test_a_message_is_sent_unless_it_is_deleted_or_detached(status: Status, is_sent: bool) -> None:
+    assert MessageMeta(status).is_sent is is_sent
+
+
+def test_the_minimums_are_those_of_the_original() -> None:
+    terms = DetachTerms()
+    assert (terms.chunk_messages, terms.chunk_tokens, terms.keep_messages, terms.keep_tokens) == (25, 5_000, 25, 7_500)
