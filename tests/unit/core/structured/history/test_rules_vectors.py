@@ -4,43 +4,21 @@
 """
 
 import json
-import re
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proxy.core.reasons import Edit
-from proxy.core.structured.history.rules import MessageMeta, Status, ruled
+from proxy.core.structured.history.rules import ruled
 from proxy.core.structured.messages import Conversation
 from proxy.errors import InvalidRequest
 from tests.examples import for_every
-from tests.turn_notation import message, noted, words
+from tests.turn_notation import Vector, message, noted, vectors_in, words
 
-
-@dataclass(frozen=True, slots=True)
-class Vector:
-    says: str
-    lines: dict[str, str]
-
-
-def read(paragraph: str) -> Vector:
-    says, *lines = paragraph.splitlines()
-    parts = {name: rest.strip() for name, _, rest in (line.partition(" ") for line in lines)}
-    assert parts.keys() <= {"given", "metas", "sent", "rules", "refused", "instead"}, paragraph
-    return Vector(says, parts)
-
-
-PARAGRAPHS = Path(__file__).with_name("rules.vectors").read_text().strip().split("\n\n")
-VECTORS = [read(paragraph) for paragraph in PARAGRAPHS if not paragraph.startswith("#")]
-
-
-def meta(word: str) -> tuple[int, MessageMeta]:
-    index, _, rest = word.partition("=")
-    status, _, tl_dr = rest.partition(":")
-    return int(index), MessageMeta(Status(status), tl_dr)
+VECTORS = vectors_in(Path(__file__).with_name("rules.vectors"), "given", "metas", "sent", "rules", "refused", "instead")
+assert len(VECTORS) >= 45
 
 
 EDITS = {
@@ -69,7 +47,7 @@ def shown(found: Conversation) -> list[Any]:
 @for_every(VECTORS)
 def test_what_is_sent_and_what_each_rule_has_changed(vector: Vector) -> None:
     given = noted(vector.lines["given"])
-    metas = dict(map(meta, vector.lines.get("metas", "").split()))
+    metas = vector.metas
     if "refused" in vector.lines:
         with pytest.raises(InvalidRequest, match=rf"the message {vector.lines['refused']}\b") as refusal:
             ruled(given, metas)
@@ -85,8 +63,3 @@ def test_what_is_sent_and_what_each_rule_has_changed(vector: Vector) -> None:
     same = [turn.raw for turn in found.conversation if json.loads(turn.raw) in shown(given)]
     assert own.issuperset(same)
     assert (found.conversation == given) is ("sent" not in vector.lines)
-
-
-def test_each_vector_says_whose_rule_it_is_and_stands_once() -> None:
-    assert all(re.match(r"(first|later|both|profile): ", vector.says) for vector in VECTORS)
-    assert len({vector.says for vector in VECTORS}) == len(VECTORS) >= 45
