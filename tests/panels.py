@@ -3,12 +3,12 @@
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from proxy.app.fixed_texts import load_panel_texts
-from proxy.core.structured.panels.inlay import Inlay, SentTurns
+from proxy.core.structured.panels.inlay import Inlay
 from tests.talk import assistant, calling, result, user
 
 TEXTS = load_panel_texts()
@@ -29,6 +29,13 @@ def message(name: str) -> bytes:
     if made is not None:
         return orjson.dumps(made(name))
     return orjson.dumps(calling(name) if name[0] == "c" else result(f"c{name[1]}", name))
+
+
+class SentTurns(NamedTuple):
+    """A conversation as it is sent, with the index of each message in the client's own conversation."""
+
+    turns: Sequence[Any]
+    origins: Sequence[int]
 
 
 def unchanged(turns: Sequence[Any]) -> SentTurns:

@@ -18,7 +18,7 @@ from proxy.core.structured.history.freezing import frozen
 from proxy.core.structured.history.rules import DetachTerms, RuledHistory, ruled
 from proxy.core.structured.messages import Conversation, Turn
 from proxy.core.structured.panels.board import Board, refreshed
-from proxy.core.structured.panels.inlay import NO_INLAY, Inlay, SentTurns, inlay_of
+from proxy.core.structured.panels.inlay import NO_INLAY, Inlay, inlay_of
 from proxy.core.structured.panels.pairs import PanelTexts, with_declaration
 from proxy.core.structured.panels.panel import FROZEN_PREFIX, Panel
 from proxy.core.structured.panels.placing import CacheTerms
@@ -82,8 +82,8 @@ class Dialogue:
         repeated behind the panels, else empty."""
         if self.board is None:
             return NO_INLAY
-        sent = SentTurns(self.conversation.turns, self.origins)
-        return inlay_of(self.panels, self.board, sent, texts, repeat, is_chronological=is_chronological)
+        turns, origins = self.conversation.turns, self.origins
+        return inlay_of(self.panels, self.board, turns, origins, texts, repeat, is_chronological=is_chronological)
 
 
 def has_thinking(members: Members) -> bool:

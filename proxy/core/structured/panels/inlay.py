@@ -44,19 +44,11 @@ NO_INLAY = Inlay()
 """Nothing is put into the conversation."""
 
 
-@dataclass(frozen=True, slots=True)
-class SentTurns:
-    """The conversation as it is sent. ``turns`` are its messages (history and prompt). ``origins`` has, for each
-    message, its index in the client's own conversation, or -1 for a message that the client did not send."""
-
-    turns: Sequence[Turn]
-    origins: Sequence[int]
-
-
 def inlay_of(
     panels: Sequence[Panel],
     board: Board,
-    sent: SentTurns,
+    turns: Sequence[Turn],
+    origins: Sequence[int],
     texts: PanelTexts,
     repeat: str = "",
     *,
@@ -64,14 +56,16 @@ def inlay_of(
 ) -> Inlay:
     """The panels in one of the two orders: each at the place that the ``board`` has for it, or all in front of the
     conversation, sorted by when they last changed. Panels that changed at the same time stand in the client's order.
-    ``repeat`` is the system prompt if it should be repeated behind the panels, else empty."""
+    ``turns`` is the conversation as it is sent (history and prompt). ``origins`` has, for each of its messages, its
+    index in the client's own conversation, or -1 for a message that the client did not send. ``repeat`` is the system
+    prompt if it should be repeated behind the panels, else empty."""
 
     def key(panel: Panel) -> tuple[float, float]:
         memory = board.memory(panel)
         return memory.position if is_chronological else (_FRONT, memory.stamp_s)
 
     order = sorted([panel for panel in panels if panel.is_shown], key=key)
-    places = _Places(sent)
+    places = _Places(turns, origins)
     blocks: dict[int, list[Block]] = {}
     for at, run in _runs(order, board, places, is_chronological=is_chronological):
         is_first = not blocks
@@ -104,12 +98,12 @@ def _runs(
 class _Places:
     """Translates places in the client's conversation to places in the conversation as it is sent."""
 
-    def __init__(self, sent: SentTurns) -> None:
+    def __init__(self, turns: Sequence[Turn], origins: Sequence[int]) -> None:
         # A message that the client did not send belongs to the message in front of it.
-        self._reached = list(accumulate(sent.origins, max))
-        self._origins = sent.origins
-        self._turns = sent.turns
-        self._outside = outside(sent.turns)
+        self._reached = list(accumulate(origins, max))
+        self._origins = origins
+        self._turns = turns
+        self._outside = outside(turns)
 
     def of(self, place: Place | None) -> int:
         """The index of the first sent message that stood behind the place."""

@@ -15,10 +15,10 @@ from proxy.core.structured.assembly.sections import without_last_answer
 from proxy.core.structured.blocks.blocks import Assembly, Kind
 from proxy.core.structured.messages import Conversation
 from proxy.core.structured.panels.board import Board, refreshed
-from proxy.core.structured.panels.inlay import Inlay, SentTurns, inlay_of
+from proxy.core.structured.panels.inlay import Inlay, inlay_of
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.progress import Progress
-from tests.panels import TEXTS, message, unchanged, wire
+from tests.panels import TEXTS, SentTurns, message, unchanged, wire
 from tests.talk import MARK, assistant, calling, result, text_part, user
 
 NAMES = "ABCDE"
@@ -112,10 +112,10 @@ class Shown:
     repeat: str = ""
 
     def inlay(self, repeat: str = "") -> Inlay:
-        return inlay_of(self.panels, self.board, self.sent, TEXTS, repeat or self.repeat, is_chronological=True)
+        return inlay_of(self.panels, self.board, *self.sent, TEXTS, repeat or self.repeat, is_chronological=True)
 
     def original(self, repeat: str = "") -> Inlay:
-        return inlay_of(self.panels, self.board, self.sent, TEXTS, repeat, is_chronological=False)
+        return inlay_of(self.panels, self.board, *self.sent, TEXTS, repeat, is_chronological=False)
 
     @cached_property
     def chronological(self) -> Inlay:
@@ -293,7 +293,7 @@ def inlaid(panels: Sequence[Panel], talk: str, repeat: str = "") -> Inlay:
     conversation = Conversation.of([message(name) for name in talk.split()])
     board = refreshed(Board(), panels, Progress.of(conversation), T0)
     sent = unchanged(conversation.turns)
-    return inlay_of(panels, board, sent, TEXTS, repeat, is_chronological=True)
+    return inlay_of(panels, board, *sent, TEXTS, repeat, is_chronological=True)
 
 
 def test_the_answer_to_the_repeated_system_prompt_is_never_the_last_message() -> None:

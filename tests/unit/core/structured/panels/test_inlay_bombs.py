@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from proxy.core.structured.messages import Conversation
 from proxy.core.structured.panels.board import Board, refreshed
-from proxy.core.structured.panels.inlay import Inlay, SentTurns, inlay_of
+from proxy.core.structured.panels.inlay import Inlay, inlay_of
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.progress import Progress
 from tests.growth import assert_linear
-from tests.panels import START_S, TEXTS, unchanged, wire
+from tests.panels import START_S, TEXTS, SentTurns, unchanged, wire
 
 Talk = list[bytes]
 JSON = st.recursive(
@@ -35,8 +35,8 @@ def shown(panels: Sequence[Panel], board: Board, messages: Talk) -> tuple[Board,
     conversation = Conversation.of(messages)
     board = refreshed(board, panels, Progress.of(conversation), START_S)
     sent = unchanged(conversation.turns)
-    inlay_of(panels, board, sent, TEXTS, "Be kind.", is_chronological=False)
-    return board, inlay_of(panels, board, sent, TEXTS, "Be kind.", is_chronological=True), sent
+    inlay_of(panels, board, *sent, TEXTS, "Be kind.", is_chronological=False)
+    return board, inlay_of(panels, board, *sent, TEXTS, "Be kind.", is_chronological=True), sent
 
 
 def begun(panels: Sequence[Panel], messages: Talk) -> Board:
@@ -129,7 +129,7 @@ def test_no_text_is_too_odd_to_be_sent(content: str, system: str) -> None:
     conversation = Conversation.of([SAME])
     panels = panels_of(1, content, content.replace("\n", " "))
     board = refreshed(Board(), panels, Progress.of(conversation), START_S)
-    inlay = inlay_of(panels, board, unchanged(conversation.prompt), TEXTS, system, is_chronological=False)
+    inlay = inlay_of(panels, board, *unchanged(conversation.prompt), TEXTS, system, is_chronological=False)
 
     messages = [json.loads(raw) for raw in wire(inlay, unchanged(()))]
     assert messages[1]["content"].endswith(f" =======\n{content}")

@@ -33,7 +33,7 @@ def inlaid(*names: str, is_chronological: bool = True, repeat: str = "") -> tupl
         board = refreshed(board, [A, replace(B, content=str(index))], progress, START_S + 30 * index)
     turns = turns_of(*names)
     panels = [A, replace(B, content=str(len(names)))]
-    return inlay_of(panels, board, unchanged(turns), TEXTS, repeat, is_chronological=is_chronological), turns
+    return inlay_of(panels, board, *unchanged(turns), TEXTS, repeat, is_chronological=is_chronological), turns
 
 
 def said(inlay: Inlay, turns: Sequence[Turn]) -> list[str]:

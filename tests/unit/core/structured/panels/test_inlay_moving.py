@@ -20,7 +20,7 @@ NOW = 1_771_509_600.0
 def test_panels_footer_and_times_are_named_by_their_place_and_what_changes_often_is_least_likely_to_stay() -> None:
     talk = Conversation.of([message("u0")])
     board = refreshed(Board(), PANELS, Progress.of(talk), NOW)
-    inlay = inlay_of(PANELS, board, unchanged(talk.prompt), load_panel_texts(), "Rules.", is_chronological=True)
+    inlay = inlay_of(PANELS, board, *unchanged(talk.prompt), load_panel_texts(), "Rules.", is_chronological=True)
     blocks = [HEAD, *inlay.front, *inlay.within[0], Block(Tier.ACTIVE, "prompt", (), (talk.prompt[0].raw,))]
     messages = [json.loads(raw) for block in blocks for raw in block.messages]
 

@@ -10,11 +10,11 @@ import pytest
 
 from proxy.core.structured.messages import Conversation
 from proxy.core.structured.panels.board import Board, refreshed
-from proxy.core.structured.panels.inlay import Inlay, SentTurns, inlay_of
+from proxy.core.structured.panels.inlay import Inlay, inlay_of
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.progress import Progress
 from tests.examples import for_every
-from tests.panels import SHORT_S, START_S, TEXTS, message, notation, unchanged, wire
+from tests.panels import SHORT_S, START_S, TEXTS, SentTurns, message, notation, unchanged, wire
 from tests.talk import user
 
 VECTORS = Path(__file__).parent / "panels.vectors"
@@ -82,7 +82,7 @@ def play(vector: Vector) -> Sent:
         sent = SentTurns([made if i < 0 else turns[i] for i in origins], origins)
     repeat = " ".join(vector.lines.get("repeat", ()))
     inlays = {
-        name: inlay_of(panels, board, sent, TEXTS, repeat, is_chronological=is_chronological)
+        name: inlay_of(panels, board, *sent, TEXTS, repeat, is_chronological=is_chronological)
         for name, is_chronological in (("original", False), ("chronological", True))
     }
     return Sent(inlays, sent)
