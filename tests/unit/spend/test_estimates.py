@@ -119,6 +119,11 @@ def test_answers_are_expected_to_be_as_long_as_former_answers() -> None:
     assert round(ours.habits(MODEL).output_tokens) == 500
     learn(ours, Usage(1, 20), 1, times=200)
     assert round(ours.habits(MODEL).output_tokens) == 20
+    tokens = [
+        ours.amounts(exchange(4000, demand=Demand(max_output_tokens=most)), (MODEL,), [TOKENS])["tokens"].expected
+        for most in (1, 5, 900)
+    ]
+    assert [one - tokens[0] for one in tokens] == [0, 4, 19]
 
 
 def test_of_several_calls_the_first_teaches_how_long_prompts_and_answers_are() -> None:

@@ -218,6 +218,8 @@ def test_a_conversation_with_notices_in_every_turn_gets_another_one() -> None:
     seldom, often = chance_of_staying("unau" + "au" * 8), chance_of_staying("unau" + "anu" * 8)
     assert seldom > 0.8
     assert often < 0.3
+    # Two requests: one has brought an answer, and one asks for it.
+    assert chance_of_staying("unau") == 0.5
     # Two notices in front of the same answer came with one request.
     assert chance_of_staying("unnau" + "au" * 8) > 0.95 * seldom
 

@@ -180,6 +180,8 @@ class TestBody:
     def test_a_system_message_behind_the_last_marker_stays_with_all_in_front_of_it(self) -> None:
         plan, work = self.marked_before(assistant("an answer"), system("A notice."), user("more"))
         assert json.loads(work.body)["messages"] == sent(plan)["messages"]
+        assert plan.predicted is not None
+        assert work.bill.total == plan.predicted.total
 
     @pytest.mark.parametrize("marked", [0, 1], ids=["the first result", "the last result"])
     def test_results_of_one_turn_are_not_parted(self, marked: int) -> None:

@@ -7,7 +7,9 @@ import pytest
 
 from proxy.core.modes import Mode
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, CacheProfile
+from proxy.core.providers.affinity_key import EMBEDDED
 from proxy.core.reasons import Reason
+from proxy.core.request.route import Route
 from tests.edited_talks import SYSTEM, editing, exchange
 from tests.fidelity.chats import File
 from tests.talk import (
@@ -145,3 +147,17 @@ class TestClassic:
             plan = talk.send(chat(system(text), *turns, user(f"q{number}")))
             turns += exchange(number)
         assert "<stratiform-context>" in plan.body.decode()
+
+    @pytest.mark.parametrize("accepts_first", [False, True])
+    def test_a_provider_that_refuses_routing_keys_twice_gets_none_unless_it_has_taken_one(
+        self, *, accepts_first: bool
+    ) -> None:
+        talk = Talk(profile=OPENAI, route=Route("team", "m", "m", OPENAI, server=EMBEDDED))
+        bodies = [chat(system(lines(200, name)), user(name)) for name in "abcd"]
+        if accepts_first:
+            talk.send(bodies[0])
+        for body in bodies[1:3]:
+            plan = talk.plan(body)
+            assert "prompt_cache_key" in sent(plan)
+            talk.planner.barred(plan)
+        assert ("prompt_cache_key" in sent(talk.plan(bodies[3]))) is accepts_first
