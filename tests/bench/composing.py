@@ -31,14 +31,10 @@ _CONTEXT = merged(
     }
 )
 _CONDITIONS: tuple[tuple[str, str, Json], ...] = (
-    ("agent.debug", "eq", True),
-    ("agent.level", "gte", 3),
-    ("agent.tags", "contains", "b"),
-    ("custom.env", "in", ["dev", "prod-1"]),
-    ("custom.env", "matches", "^(prod|staging)-?[0-9]*$"),
-    ("custom.none", "not_exists", None),
-    ("mission.goal", "exists", None),
-)
+    ("agent.debug", "eq", True), ("agent.level", "gte", 3), ("agent.tags", "contains", "b"),
+    ("custom.env", "in", ["dev", "prod-1"]), ("custom.env", "matches", "^(prod|staging)-?[0-9]*$"),
+    ("custom.none", "not_exists", None), ("mission.goal", "exists", None),
+)  # fmt: skip
 _TEXT = (
     "# Rule\n\nYou work on {{ mission.goal }} as {{ who }}.{% if agent.debug %} Say what you do.{% endif %}\n"
     + "Plain words of a rule that does not change. " * 20

@@ -18,13 +18,9 @@ _LOOKBACK = 20
 _MOST_MARKS = 4
 _PANEL_CALL = b'"name": "dynamic_panel"'
 _OWN = (
-    b"assistant: Beginning of dynamic panel",
-    b"assistant: Panel automatically",
-    b"assistant: End of dynamic panel",
-    b"tool: Panel display complete",
-    b"user: Current datetime",
-    b"assistant: Ok.",
-)
+    b"assistant: Beginning of dynamic panel", b"assistant: Panel automatically", b"assistant: End of dynamic panel",
+    b"tool: Panel display complete", b"user: Current datetime", b"assistant: Ok.",
+)  # fmt: skip
 
 
 def tokens(text: str) -> int:

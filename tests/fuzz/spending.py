@@ -65,15 +65,10 @@ stratiform:
     openai/m-small: *small
 """
 _SCRIPTS = (
-    "The quick brown fox jumps over the lazy dog. ",
-    "def add(a, b):\n    return a + b\n",
-    "Быстрая бурая лиса прыгает. ",
-    "एक तेज़ भूरी लोमड़ी आलसी कुत्ते के ऊपर कूदती है। ",
-    "速い茶色の狐は怠け者の犬を飛び越える。",
-    "🦊💨🐕🌍🎉",
-    "x9Q!zP#7kL@2",
-    "        ",
-)
+    "The quick brown fox jumps over the lazy dog. ", "def add(a, b):\n    return a + b\n",
+    "Быстрая бурая лиса прыгает. ", "एक तेज़ भूरी लोमड़ी आलसी कुत्ते के ऊपर कूदती है। ", "速い茶色の狐は怠け者の犬を飛び越える。",
+    "🦊💨🐕🌍🎉", "x9Q!zP#7kL@2", "        ",
+)  # fmt: skip
 _MEMBERS = (
     "functions", "response_format", "prediction", "documents", "metadata", "user", "logit_bias", "zap", "extra_body",
     "reasoning", "thinking", "store", "safety_identifier", "guided_json",

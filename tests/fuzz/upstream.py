@@ -13,60 +13,19 @@ from tests.fuzz.values import mutated, text, value
 SEED_HEADER = "x-fuzz-seed"
 
 KINDS = (
-    "text/event-stream",
-    "text/event-stream",
-    "text/event-stream; charset=utf-8",
-    "application/json",
-    "application/json",
-    "",
-    "text/html",
-    "application/octet-stream",
-    "TEXT/EVENT-STREAM",
-)
+    "text/event-stream", "text/event-stream", "text/event-stream; charset=utf-8", "application/json",
+    "application/json", "", "text/html", "application/octet-stream", "TEXT/EVENT-STREAM",
+)  # fmt: skip
 STATUSES = (
-    200,
-    200,
-    200,
-    200,
-    200,
-    200,
-    201,
-    204,
-    301,
-    400,
-    401,
-    404,
-    408,
-    413,
-    429,
-    429,
-    500,
-    503,
-    529,
-    599,
-    600,
-    999,
+    200, 200, 200, 200, 200, 200, 201, 204, 301, 400, 401, 404, 408, 413, 429, 429, 500, 503, 529, 599, 600, 999,
     199,
-)
+)  # fmt: skip
 MORE: tuple[tuple[str, str], ...] = (
-    ("retry-after", "0"),
-    ("retry-after", "soon"),
-    ("retry-after-ms", "1"),
-    ("x-should-retry", "false"),
-    ("content-encoding", "gzip"),
-    ("content-length", "many"),
-    ("transfer-encoding", "chunked"),
-    ("connection", "x-a"),
-    ("x-a", "1"),
-    ("x-b", "a\r\nx-injected: 1"),
-    ("x c", "1"),
-    ("", "1"),
-    ("x-d", "é漢"),
-    ("set-cookie", "a=b"),
-    ("x-stratiform-reason", "theirs"),
-    ("location", "http://127.0.0.1/"),
-    ("x-e", "\x00"),
-)
+    ("retry-after", "0"), ("retry-after", "soon"), ("retry-after-ms", "1"), ("x-should-retry", "false"),
+    ("content-encoding", "gzip"), ("content-length", "many"), ("transfer-encoding", "chunked"),
+    ("connection", "x-a"), ("x-a", "1"), ("x-b", "a\r\nx-injected: 1"), ("x c", "1"), ("", "1"), ("x-d", "é漢"),
+    ("set-cookie", "a=b"), ("x-stratiform-reason", "theirs"), ("location", "http://127.0.0.1/"), ("x-e", "\x00"),
+)  # fmt: skip
 
 
 class StrangeUpstream:

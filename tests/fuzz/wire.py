@@ -14,23 +14,11 @@ from tests.fuzz.values import chat, mutated, written
 LIMITS = WireLimits(head_bytes=8192, headers=64, head_s=2.0, send_s=2.0, linger_s=2.0)
 _PATIENCE_S = 0.1
 _ODD = (
-    b"x-a: b\r\n",
-    b"x-a : b\r\n",
-    b" folded\r\n",
-    b"x-a: \x00\r\n",
-    b"transfer-encoding: chunked\r\n",
-    b": nameless\r\n",
-    b"content-length: 7\r\n",
-    b"content-length: -1\r\n",
-    b"expect: 100-continue\r\n",
-    b"x-long: " + b"a" * 9000 + b"\r\n",
-    b"upgrade: websocket\r\nconnection: upgrade\r\n",
-    b"host: y\r\n",
-    b"x-\xff: \xff\r\n",
-    b"\r\n",
-    b"te: trailers\r\n",
-    b"x: y\r\n" * 100,
-)
+    b"x-a: b\r\n", b"x-a : b\r\n", b" folded\r\n", b"x-a: \x00\r\n", b"transfer-encoding: chunked\r\n",
+    b": nameless\r\n", b"content-length: 7\r\n", b"content-length: -1\r\n", b"expect: 100-continue\r\n",
+    b"x-long: " + b"a" * 9000 + b"\r\n", b"upgrade: websocket\r\nconnection: upgrade\r\n", b"host: y\r\n",
+    b"x-\xff: \xff\r\n", b"\r\n", b"te: trailers\r\n", b"x: y\r\n" * 100,
+)  # fmt: skip
 
 
 def raw_request(seed: int, number: int) -> bytes:

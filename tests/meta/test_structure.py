@@ -65,14 +65,9 @@ NEIGHBOURS = {
 }
 # Growth is measured by the ratio of processor time in these, and pages by their share of it; the others time nothing.
 STOPWATCHES = {
-    "browser/test_speed.py",
-    "growth.py",
-    "security/pumps.py",
-    "security/test_event_loop.py",
-    "security/test_unfolding.py",
-    "fuzz/growth.py",
-    "fuzz/run.py",
-}
+    "browser/test_speed.py", "growth.py", "security/pumps.py", "security/test_event_loop.py",
+    "security/test_unfolding.py", "fuzz/growth.py", "fuzz/run.py",
+}  # fmt: skip
 _LOGIC = (ast.If, ast.For, ast.While, ast.Try, ast.AsyncFor, ast.IfExp, ast.Match, ast.comprehension, ast.BoolOp)
 _MEASURED = ("bench", "drill")
 

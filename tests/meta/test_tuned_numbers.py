@@ -19,14 +19,9 @@ _ROWS = _ROW.findall((_CORE / "planner" / "README.md").read_text())
 
 _PACKAGES = ("forecast", "layout", "planner", "sessions", "shadow", "stability")
 _MODULES = (
-    "prompts.turn_texts",
-    "structured.history.compaction",
-    "structured.history.compaction_proposal",
-    "structured.panels.inlay",
-    "structured.panels.panel",
-    "structured.panels.placing",
-    "structured.panels.tail",
-)
+    "prompts.turn_texts", "structured.history.compaction", "structured.history.compaction_proposal",
+    "structured.panels.inlay", "structured.panels.panel", "structured.panels.placing", "structured.panels.tail",
+)  # fmt: skip
 
 # These numbers bound or define something, and nothing is fitted about them.
 _NOT_FITTED = {

@@ -31,16 +31,8 @@ from tests.mutation.operators import Mutant, mutants_of
 
 _FORK = multiprocessing.get_context("fork")
 _LIBRARIES = (
-    "aiohttp",
-    "hypothesis",
-    "msgspec",
-    "openai",
-    "orjson",
-    "prometheus_client",
-    "pydantic",
-    "starlette",
-    "yaml",
-)
+    "aiohttp", "hypothesis", "msgspec", "openai", "orjson", "prometheus_client", "pydantic", "starlette", "yaml",
+)  # fmt: skip
 _IGNORED = shutil.ignore_patterns(".*", "node_modules", "dist", "build", "*.sqlite*")
 _VERDICT, _OUTPUT = ".verdict.json", ".output.txt"
 _LEAST_LIMIT_S = 30.0

@@ -2,12 +2,10 @@
 
 import asyncio
 import contextlib
-import importlib
 import json
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 
 import msgspec
@@ -27,8 +25,8 @@ from proxy.core.request.route import Route
 from proxy.core.request.routing_fields import head_of, untouched
 from proxy.core.request.tokens import Encode, quick
 from proxy.core.secrets import redaction
-from proxy.core.wire.json_body import Unreadable, parse_members, peek, value_spans
-from proxy.core.wire.surrogates import PIECE_BYTES
+from proxy.core.wire.json_body import Unreadable, parse_members, value_spans
+from proxy.core.wire.surrogates import PIECE_BYTES, mended
 from proxy.errors import InvalidRequest
 from proxy.planning.planner_port import Planning
 from proxy.planning.tokenizers import local_encode
@@ -38,6 +36,7 @@ from tests.examples import sampled
 from tests.growth import assert_linear
 from tests.security.bodies import CHATS, WIRE
 from tests.security.provider import Answer, event
+from tests.security.threads import on_the_loop, watched
 from tests.security.world import CONFIG, World, chat, world_of
 
 KIB = 1 << 10
@@ -94,8 +93,7 @@ def test_what_is_read_in_the_place_of_half_a_character_leaves_all_else_as_it_was
         rb'{"half":"\ud83d","other":"\uDFFF\uD800","whole":"\uD7a3\u00e9",'
         rb'"path":"\\ud83d\\","quoted":"\"\\ud800","wide":"\u20ac"}'
     )
-    found = peek(body, msgspec.json.Decoder(dict[str, str]))
-    assert found is not None
+    found = msgspec.json.decode(mended(body), type=dict[str, str])
     assert {name: found[name] for name in ("whole", "path", "quoted", "wide")} == {
         "whole": "\ud7a3\u00e9", "path": "\\ud83d\\", "quoted": '"\\ud800', "wide": "\u20ac"
     }  # fmt: skip
@@ -256,17 +254,11 @@ def test_a_very_long_text_is_not_looked_through(one: Recogniser) -> None:
 
 # What looks at a whole body, or at as much of it as there is.
 STEPS = (
-    "proxy.engine.chat:head_of",
-    "proxy.engine.chat:unambiguous",
-    "proxy.engine.chat:untouched",
-    "proxy.engine.intake:reach_of_request",
-    "proxy.engine.intake:demand_of",
-    "proxy.engine.intake:session_key",
-    "proxy.engine.raw_requests:raw_call",
-    "proxy.engine.raw_requests:unambiguous",
-    "proxy.engine.custody:references",
-    "proxy.core.request.body_cache:parse_members",
-)
+    "proxy.engine.chat:head_of", "proxy.engine.chat:unambiguous", "proxy.engine.chat:untouched",
+    "proxy.engine.intake:reach_of_request", "proxy.engine.intake:demand_of", "proxy.engine.intake:session_key",
+    "proxy.engine.raw_requests:raw_call", "proxy.engine.raw_requests:unambiguous",
+    "proxy.engine.custody:references", "proxy.core.request.body_cache:parse_members",
+)  # fmt: skip
 SPREAD = CONFIG.replace("model_name: dear", "model_name: cheap", 1)
 """Two deployments of one model: requests of a session go where the ones before them went."""
 _SIZE = LARGE_BYTES + 200 * KIB
@@ -285,49 +277,30 @@ def spread() -> Iterator[World]:
         yield running
 
 
-def watched(step: str, seen: list[str], patch: pytest.MonkeyPatch) -> None:
-    """Note where the step is done."""
-    place, _, name = step.partition(":")
-    module = importlib.import_module(place)
-    work: Callable[..., object] = getattr(module, name)
-
-    def noting(*args: object, **more: object) -> object:
-        seen.append(f"{name} in {threading.current_thread().name}")
-        return work(*args, **more)
-
-    patch.setattr(module, name, noting)
-
-
 @pytest.mark.parametrize("body", sampled(LARGE.values(), 2), ids=LARGE)
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
 @pytest.mark.parametrize("mode", ["tier", "passthrough"])
 def test_no_step_looks_at_a_large_body_on_the_event_loop(
     spread: World, body: bytes, path: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[str] = []
-    for step in STEPS:
-        watched(step, seen, monkeypatch)
+    seen = watched(monkeypatch, *STEPS)
     reply = spread.call("POST", path, body, headers=[("x-stratiform-mode", mode)], key="team-a")
     assert reply.status == 200
     # What a request costs is read from a few of its members, however large the others are.
-    on_the_loop = [one for one in seen if "stratiform-" not in one and not one.startswith("demand_of")]
-    assert on_the_loop == []
+    assert [one for one in on_the_loop(seen) if not one.startswith("demand_of")] == []
     assert {one.partition(" ")[0] for one in seen} >= {"unambiguous", "references", "session_key"}
 
 
 def test_what_tools_cost_is_not_counted_on_the_event_loop(spread: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
-    watched("proxy.engine.intake:demand_of", seen, monkeypatch)
+    seen = watched(monkeypatch, "proxy.engine.intake:demand_of")
     assert spread.call("POST", "/v1/chat/completions", LARGE["tools"], key="team-a").status == 200
-    assert [one for one in seen if "stratiform-" not in one] == []
+    assert on_the_loop(seen) == []
 
 
 def test_a_small_request_is_served_on_the_event_loop_alone(spread: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
-    for step in STEPS:
-        watched(step, seen, monkeypatch)
+    seen = watched(monkeypatch, *STEPS)
     assert spread.call("POST", "/v1/chat/completions", chat(), key="team-a").status == 200
-    assert [one for one in seen if "stratiform-" in one] == []
+    assert on_the_loop(seen) == seen
 
 
 @pytest.mark.parametrize("size", [4096, 1 << 22])

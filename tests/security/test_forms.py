@@ -8,12 +8,8 @@ from tests.security.world import PROVIDER_KEYS, World
 
 KIND = "multipart/form-data; boundary=b0"
 PATHS = (
-    "/v1/audio/transcriptions",
-    "/v1/audio/translations",
-    "/v1/images/edits",
-    "/v1/images/variations",
-    "/v1/videos",
-)
+    "/v1/audio/transcriptions", "/v1/audio/translations", "/v1/images/edits", "/v1/images/variations", "/v1/videos",
+)  # fmt: skip
 
 
 def part(name: str, value: str, more: str = "") -> str:

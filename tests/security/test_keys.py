@@ -11,7 +11,7 @@ import pytest
 
 from tests.examples import sampled
 from tests.security.provider import Answer, event
-from tests.security.world import CONFIG, KEYS, PROVIDER_KEYS, World, chat, parse, world_of
+from tests.security.world import CONFIG, KEYS, PROVIDER_KEYS, World, chat, world_of
 
 OURS = KEYS["team-a"]
 OTHER = KEYS["team-b"]
@@ -20,29 +20,15 @@ CHAT = "/v1/chat/completions"
 
 # Headers beside `Authorization: Bearer OURS`, none of which may be on the wire behind the proxy.
 BESIDE = [
-    ("x-api-key", OURS),
-    ("api-key", OURS),
-    ("x-goog-api-key", OURS),
-    ("x-litellm-api-key", OURS),
-    ("x-litellm-api-key", f"Bearer {OURS}"),
-    ("ocp-apim-subscription-key", OURS),
-    ("x-stratiform-key", OURS),
-    ("proxy-authorization", f"Bearer {OURS}"),
-    ("x-auth-token", OURS),
-    ("x-api-token", OURS),
-    ("cookie", f"session={OURS}"),
-    ("authorization", f"Bearer {OURS}"),
-    ("X-Api-Key", OURS),
-    ("x_api_key", OURS),
-    ("X_Goog_Api_Key", OURS),
-    ("x-forwarded-authorization", f"Bearer {OURS}"),
-    ("x-anything", f"before {OURS} behind"),
-    ("user-agent", f"client/1.0 ({OURS})"),
-    ("referer", f"http://intranet/?key={OURS}"),
-    ("x-made", "sk-strat-0123456789012345678901234567890123456789012"),
-    ("x-goog-api-key", OTHER),
-    ("x-api-key", "sk-of-the-client-itself-8a7b6c5d"),
-]
+    ("x-api-key", OURS), ("api-key", OURS), ("x-goog-api-key", OURS), ("x-litellm-api-key", OURS),
+    ("x-litellm-api-key", f"Bearer {OURS}"), ("ocp-apim-subscription-key", OURS), ("x-stratiform-key", OURS),
+    ("proxy-authorization", f"Bearer {OURS}"), ("x-auth-token", OURS), ("x-api-token", OURS),
+    ("cookie", f"session={OURS}"), ("authorization", f"Bearer {OURS}"), ("X-Api-Key", OURS), ("x_api_key", OURS),
+    ("X_Goog_Api_Key", OURS), ("x-forwarded-authorization", f"Bearer {OURS}"),
+    ("x-anything", f"before {OURS} behind"), ("user-agent", f"client/1.0 ({OURS})"),
+    ("referer", f"http://intranet/?key={OURS}"), ("x-made", "sk-strat-0123456789012345678901234567890123456789012"),
+    ("x-goog-api-key", OTHER), ("x-api-key", "sk-of-the-client-itself-8a7b6c5d"),
+]  # fmt: skip
 # Queries, of which no key of ours and no credential of the client's may go on beside the operator's.
 QUERIES = [
     f"key={OURS}",
@@ -174,31 +160,6 @@ def test_what_belongs_to_the_connection_stays_here(world: World, name: str) -> N
 
 
 BODY = b'{"model":"cheap","messages":[{"role":"user","content":"hi"}]}'
-AMBIGUOUS = {
-    "length and coding": b"content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
-    "two lengths": b"content-length: 2\r\ncontent-length: 3\r\n\r\nabc",
-    "a list of lengths": b"content-length: 2, 2\r\n\r\nab",
-    "a signed length": b"content-length: +2\r\n\r\nab",
-    "an unknown coding": b"transfer-encoding: xchunked\r\n\r\n0\r\n\r\n",
-    "another coding first": b"transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-    "identity first": b"transfer-encoding: identity, chunked\r\n\r\n0\r\n\r\n",
-    "chunked, then another": b"transfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n",
-    "two codings": b"transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
-    "two hosts": b"host: elsewhere\r\ncontent-length: 0\r\n\r\n",
-    "a folded line": b"x-a: 1\r\n  connection: x-hop\r\ncontent-length: 0\r\n\r\n",
-    "a space in front of the colon": b"authorization : Bearer x\r\ncontent-length: 0\r\n\r\n",
-    "a bare carriage return": b"x-a: 1\rx-b: 2\r\ncontent-length: 0\r\n\r\n",
-    "a control character": b"x-a: 1\x01\r\ncontent-length: 0\r\n\r\n",
-}
-
-
-@pytest.mark.parametrize("name", AMBIGUOUS)
-def test_what_two_servers_read_differently_is_refused(world: World, name: str) -> None:
-    head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {OURS}\r\n".encode()
-    received = world.raw(head + AMBIGUOUS[name] + b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n", quiet_s=2.0)
-    assert parse(received, "POST").status == 400
-    assert received.count(b"HTTP/1.1 ") == 1
-    assert world.sent() == []
 
 
 @pytest.mark.parametrize("name", ["authorization", "x-stratiform-mode", "connection", "x-kept"])

@@ -1,11 +1,8 @@
 """Attacks on live panels, the rules of the history and compaction: small bodies that cost much, work that holds up
 others, state that grows, and what belongs to others."""
 
-import importlib
-import threading
 import tracemalloc
 from collections.abc import Iterator
-from typing import Any
 
 import orjson
 import pytest
@@ -19,6 +16,7 @@ from proxy.planning.context_assembler import ContextAssembler, Resolved
 from proxy.planning.context_sessions import AssemblyOptions, PanelBill
 from tests.examples import sampled
 from tests.security.provider import INPUT_USD, OUTPUT_USD, Answer, Seen, event
+from tests.security.threads import on_the_loop, watched
 from tests.security.world import CONFIG, World, chat, world_of
 
 CHAT = "/v1/chat/completions"
@@ -101,21 +99,13 @@ def test_each_call_of_a_panel_may_use_its_whole_output_limit(long_at: int) -> No
 def test_many_calls_of_a_large_panel_are_given_up_before_their_results_are_written(
     live: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[str] = []
-    module = importlib.import_module("proxy.core.structured.panels.pairs")
-    work = module.panel_text
-
-    def noting(*args: Any) -> Any:
-        seen.append(threading.current_thread().name)
-        return work(*args)
-
-    monkeypatch.setattr(module, "panel_text", noting)
+    seen = watched(monkeypatch, "proxy.core.structured.panels.pairs:panel_text")
     live.providers["alpha"].script = lambda seen: calling(64)
     section = {"session": "large", "panels": [panel("x" * 900_000)]}
     assert live.call("POST", CHAT, chat(stratiform=section), key="team-a").status == 200
     assert len(live.sent()) == 1
     assert 0 < len(seen) <= 11  # the one that is shown, and as many as have room
-    assert [name for name in seen if "stratiform-" not in name] == []
+    assert on_the_loop(seen) == []
 
 
 @pytest.mark.parametrize("pieces", [1, 2])
@@ -180,22 +170,13 @@ def test_no_long_text_of_a_conversation_is_looked_at_on_the_event_loop(
     live: World, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages, section = LIVE[name]
-    seen: list[str] = []
-    for place in ("core.structured.messages", "planning.context_sessions"):
-        module = importlib.import_module(f"proxy.{place}")
-        work = module.digest
-
-        def noting(*args: Any, work: Any = work) -> Any:
-            if sum(map(len, args)) > len(LONG):
-                seen.append(threading.current_thread().name)
-            return work(*args)
-
-        monkeypatch.setattr(module, "digest", noting)
+    places = ("proxy.core.structured.messages:digest", "proxy.planning.context_sessions:digest")
+    seen = watched(monkeypatch, *places, least=len(LONG))
     body = chat(messages=messages, stratiform={"session": name, **section})
     assert live.call("POST", CHAT, body, key="team-a").status == 200
     live.ledger("team-a")
     assert seen
-    assert [one for one in seen if "stratiform-" not in one] == []
+    assert on_the_loop(seen) == []
 
 
 @pytest.mark.slow

@@ -28,19 +28,10 @@ from tests.security.world import World, world_of
 
 KINDS = st.sampled_from(
     [
-        "words ",
-        "\u0915\u094d\u0937\u093f",
-        "\U0001f468\u200d\U0001f469",
-        "\ufdfa",
-        "\uff21",
-        "中文",
-        "x7Gq",
-        "  ",
-        "\n",
-        '"\\',
-        "\x01",
+        "words ", "\u0915\u094d\u0937\u093f", "\U0001f468\u200d\U0001f469", "\ufdfa", "\uff21", "中文", "x7Gq", "  ",
+        "\n", '"\\', "\x01",
     ]
-)
+)  # fmt: skip
 TEXTS = st.one_of(st.text(max_size=40), st.builds(lambda text, times: text * times, KINDS, st.integers(1, 60)))
 NAMES = st.one_of(
     st.sampled_from(

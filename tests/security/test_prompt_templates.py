@@ -96,30 +96,16 @@ def test_nothing_is_called_but_macros_and_what_is_offered(call: str) -> None:
 
 @for_every(
     [
-        "{% include 'x' %}",
-        "{% include custom.text %}",
-        "{% include ['x'] ignore missing %}",
-        "{% import 'x' as y %}",
-        "{% from 'x' import y %}",
-        "{% extends 'x' %}",
-        "{% extends none %}",
-        "{% block b %}{% endblock %}",
-        "{{ super() }}",
-        "{% call m() %}{% endcall %}",
-        "{% autoescape true %}{% endautoescape %}",
-        "{% do 1 %}",
-        "{% debug %}",
-        "{% trans %}a{% endtrans %}",
-        "{% for x in custom.deep recursive %}{{ loop(x) }}{% endfor %}",
-        "{% set custom.text = 1 %}",
-        "{% set ns.x = 1 %}",
-        "{% for x in [1] %}{% break %}{% endfor %}",
-        "{% set range = 1 %}",
-        "{% macro fragment() %}{% endmacro %}{{ fragment(1) }}",
-        "{% for loop in [1] %}{% endfor %}",
+        "{% include 'x' %}", "{% include custom.text %}", "{% include ['x'] ignore missing %}",
+        "{% import 'x' as y %}", "{% from 'x' import y %}", "{% extends 'x' %}", "{% extends none %}",
+        "{% block b %}{% endblock %}", "{{ super() }}", "{% call m() %}{% endcall %}",
+        "{% autoescape true %}{% endautoescape %}", "{% do 1 %}", "{% debug %}", "{% trans %}a{% endtrans %}",
+        "{% for x in custom.deep recursive %}{{ loop(x) }}{% endfor %}", "{% set custom.text = 1 %}",
+        "{% set ns.x = 1 %}", "{% for x in [1] %}{% break %}{% endfor %}", "{% set range = 1 %}",
+        "{% macro fragment() %}{% endmacro %}{{ fragment(1) }}", "{% for loop in [1] %}{% endfor %}",
         "{% block x %}",
     ]
-)
+)  # fmt: skip
 def test_no_statement_reaches_beyond_its_template(statement: str) -> None:
     with pytest.raises(RenderError):
         rendered(statement)

@@ -1,9 +1,7 @@
 """Attacks on composed prompts and on context windows: shedding the operator's texts, reaching what is not allowed, sums
 that a budget does not see, work that holds up others, and what belongs to others."""
 
-import importlib
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import pytest
 
 from tests.examples import sampled
 from tests.security.provider import Answer, Seen
+from tests.security.threads import on_the_loop, watched
 from tests.security.world import CONFIG, World, chat, world_of
 
 CHAT = "/v1/chat/completions"
@@ -105,26 +104,14 @@ def test_no_address_of_chats_is_without_the_prompts(guarded: World, path: str) -
 @pytest.mark.parametrize(
     "path",
     [
-        "/v1/responses",
-        "/v1/messages",
-        "/v1/messages/batches",
-        "/v1/completions",
-        "/v1/engines/cheap/completions",
-        "/v1/batches",
-        "/v1/threads/runs",
-        "/v1/threads/thread_1/runs",
-        "/v1/evals/eval_1/runs",
-        "/v1/chat/completions/batch",
-        "/v1beta/models/cheap:generateContent",
-        "/v1beta/models/cheap:streamGenerateContent",
-        "/v1beta/models/cheap:batchGenerateContent",
-        "/v1/models/cheap:rawPredict",
-        "/v1/model/cheap/converse",
-        "/v1/chat",
-        "/v1/complete",
+        "/v1/responses", "/v1/messages", "/v1/messages/batches", "/v1/completions", "/v1/engines/cheap/completions",
+        "/v1/batches", "/v1/threads/runs", "/v1/threads/thread_1/runs", "/v1/evals/eval_1/runs",
+        "/v1/chat/completions/batch", "/v1beta/models/cheap:generateContent",
+        "/v1beta/models/cheap:streamGenerateContent", "/v1beta/models/cheap:batchGenerateContent",
+        "/v1/models/cheap:rawPredict", "/v1/model/cheap/converse", "/v1/chat", "/v1/complete",
         "/openai/v1/responses",
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("key", sampled(["team-a", "master"], 2))
 def test_no_other_path_that_asks_a_model_is_open_where_prompts_are_required(
     guarded: World, path: str, key: str
@@ -477,44 +464,23 @@ def test_one_clients_extras_and_context_are_never_in_anothers_request(guarded: W
 # Work that holds up others
 
 
-def threads_of(monkeypatch: pytest.MonkeyPatch, module: str, name: str) -> list[str]:
-    """The threads in which a function is called from now on."""
-    seen: list[str] = []
-    place = importlib.import_module(module)
-    work: Callable[..., Any] = getattr(place, name)
-
-    def noting(*args: Any, **more: Any) -> Any:
-        seen.append(threading.current_thread().name)
-        return work(*args, **more)
-
-    monkeypatch.setattr(place, name, noting)
-    return seen
-
-
-@pytest.mark.parametrize("name", ["read_parts", "with_system"])
-def test_a_large_section_is_read_and_written_beside_the_event_loop(
-    guarded: World, monkeypatch: pytest.MonkeyPatch, name: str
+@pytest.mark.parametrize(
+    "step",
+    ["prompting.composer:read_parts", "prompting.composer:with_system", "engine.chat:_section",
+     "engine.chat:_with_section"],
+)  # fmt: skip
+def test_a_large_section_is_read_taken_out_and_written_beside_the_event_loop(
+    guarded: World, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    seen = threads_of(monkeypatch, "proxy.prompting.composer", name)
+    seen = watched(monkeypatch, f"proxy.{step}")
     body = chat("cheap", stratiform={"window": {"profile": "edit", "prefix": "word " * 400_000}})
     assert guarded.call("POST", CHAT, body).status == 200
     assert seen
-    assert all("stratiform-" in thread for thread in seen)
-
-
-@pytest.mark.parametrize("name", ["_section", "_with_section"])
-def test_a_large_section_is_taken_out_of_the_body_beside_the_event_loop(
-    guarded: World, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    seen = threads_of(monkeypatch, "proxy.engine.chat", name)
-    body = chat("cheap", stratiform={"window": {"profile": "edit", "prefix": "word " * 400_000}})
-    assert guarded.call("POST", CHAT, body).status == 200
-    assert seen
-    assert all("stratiform-" in thread for thread in seen)
+    assert on_the_loop(seen) == []
 
 
 def test_patterns_of_a_client_are_tried_beside_the_event_loop(guarded: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = threads_of(monkeypatch, "proxy.prompting.composer", "assemble")
+    seen = watched(monkeypatch, "proxy.prompting.composer:assemble")
     conditions = [{"field": "mission.goal", "operator": "matches", "value": "(a|b){1,20}c"}]
     section = {
         "extra": [
@@ -525,4 +491,4 @@ def test_patterns_of_a_client_are_tried_beside_the_event_loop(guarded: World, mo
     reply = guarded.call("POST", CHAT, chat("dear", stratiform={"prompts": section}), key="team-b")
     assert reply.status == 200
     assert seen
-    assert all("stratiform-" in thread for thread in seen)
+    assert on_the_loop(seen) == []

@@ -46,6 +46,11 @@ DOUBTFUL = {
     "chunked in capitals": request(LENGTH + b"Transfer-Encoding: CHUNKED\r\n", CHUNKED),
     "chunked, identity": request(LENGTH + b"transfer-encoding: chunked, identity\r\n", CHUNKED),
     "identity, chunked": request(LENGTH + b"transfer-encoding: identity, chunked\r\n", CHUNKED),
+    "gzip, chunked": request(LENGTH + b"transfer-encoding: gzip, chunked\r\n", CHUNKED),
+    "chunked twice": request(TE + TE, CHUNKED),
+    "two hosts": request(b"host: elsewhere\r\n" + LENGTH, BODY),
+    "a blank in front of the key's colon": request(LENGTH, BODY).replace(b"authorization:", b"authorization :", 1),
+    "a control character": request(b"x-a: 1\x01\r\n" + LENGTH, BODY),
     "xchunked": request(LENGTH + b"transfer-encoding: xchunked\r\n", BODY),
     "chunked in quotes": request(LENGTH + b'transfer-encoding: "chunked"\r\n', BODY),
     "chunked behind a vertical tab": request(LENGTH + b"transfer-encoding: \x0bchunked\r\n", BODY),
@@ -92,6 +97,10 @@ DOUBTFUL = {
 }  # fmt: skip
 
 
+CLEAR = [DOUBTFUL[name] for name in ("no version", "two blanks in the request line", "a line end in the target")]
+"""Those of which only one reading is left when they go out."""
+
+
 @pytest.mark.parametrize("data", DOUBTFUL.values(), ids=DOUBTFUL)
 def test_what_can_be_read_in_two_ways_is_at_most_one_request(world: World, data: bytes) -> None:
     spent = world.spent("team-b")
@@ -106,7 +115,8 @@ def test_what_can_be_read_in_two_ways_is_at_most_one_request(world: World, data:
         assert "hidden" not in seen[0].text
         assert parse(answer).status == 200
     else:
-        assert answer == b"" or parse(answer).status in (400, 401, 404, 405, 413, 501, 505)
+        assert (parse(answer).status, answer.count(b"HTTP/1.1 ")) == (400, 1)
+    assert bool(seen) is (data in CLEAR)
     assert world.spent("team-b") == spent
 
 

@@ -3,9 +3,7 @@ digests, sections that pass unseen, and state that grows."""
 
 import gc
 import hashlib
-import importlib
 import json
-import threading
 import tracemalloc
 from collections.abc import Mapping
 from typing import Any
@@ -24,6 +22,7 @@ from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.context_sessions import AssemblyOptions
 from tests.examples import sampled
 from tests.security.provider import Answer
+from tests.security.threads import on_the_loop, watched
 from tests.security.world import CONFIG, Reply, World, world_of
 
 CHAT, BREAKDOWN = "/v1/chat/completions", "/v1/stratiform/breakdown"
@@ -296,23 +295,11 @@ def test_long_texts_that_a_short_body_names_are_not_read_on_the_event_loop(
 ) -> None:
     text = "value = compute(a, b)\n" * 35_000
     assert ask(world, {"files": [{"path": "a.txt", "content": text}]}).status == 200
-    seen: list[str] = []
-    for place, name in (
-        ("placement.tracking", "block_digest"),
-        ("assembly.sections", "file_block"),
-        ("placement.tracking", "file_block"),
-    ):
-        module = importlib.import_module(f"proxy.core.structured.{place}")
-        work = getattr(module, name)
-
-        def noting(*args: Any, work: Any = work, name: str = name) -> Any:
-            seen.append(f"{name} in {threading.current_thread().name}")
-            return work(*args)
-
-        monkeypatch.setattr(module, name, noting)
+    places = ("placement.tracking:block_digest", "assembly.sections:file_block", "placement.tracking:file_block")
+    seen = watched(monkeypatch, *(f"proxy.core.structured.{place}" for place in places))
     assert ask(world, {"session": "another", "files": [named(text, "b.txt")]}).status == 200
     assert seen
-    assert [one for one in seen if "stratiform-" not in one] == []
+    assert on_the_loop(seen) == []
 
 
 def counted(subject: ContextAssembler, section: dict[str, object], prompt: str) -> None:

@@ -55,15 +55,11 @@ def billed(priced: Priced, request: Request, how: str, *, rounds: int, at_once: 
 @pytest.mark.parametrize(
     ("how", "request_"),
     [
-        ("thinks", chat(leaves_s=0.8, stream=True)),
-        ("thinks", chat("/v1/messages", leaves_s=0.8, stream=True)),
-        ("late", chat()),
-        ("late", chat(stream=True)),
-        ("gateway", chat()),
-        ("breaks", chat(max_tokens=200)),
+        ("thinks", chat(leaves_s=0.8, stream=True)), ("thinks", chat("/v1/messages", leaves_s=0.8, stream=True)),
+        ("late", chat()), ("late", chat(stream=True)), ("gateway", chat()), ("breaks", chat(max_tokens=200)),
     ],
     ids=["hidden thinking", "hidden thinking of messages", "timeout", "timeout of a stream", "gateway", "broken line"],
-)
+)  # fmt: skip
 def test_what_was_sent_and_not_answered_is_paid_for(priced: Priced, how: str, request_: Request) -> None:
     usd, statuses = billed(priced, request_, how, rounds=8)
     assert usd <= BUDGET_USD + THOUGHT_USD
