@@ -7,14 +7,9 @@ Message = dict[str, Any]
 
 # aider 0.86 tries these in turn and takes the first that begins no line of any file.
 AIDER_FENCES = (
-    ("```", "```"),
-    ("````", "````"),
-    ("<source>", "</source>"),
-    ("<code>", "</code>"),
-    ("<pre>", "</pre>"),
-    ("<codeblock>", "</codeblock>"),
-    ("<sourcecode>", "</sourcecode>"),
-)
+    ("```", "```"), ("````", "````"), ("<source>", "</source>"), ("<code>", "</code>"), ("<pre>", "</pre>"),
+    ("<codeblock>", "</codeblock>"), ("<sourcecode>", "</sourcecode>"),
+)  # fmt: skip
 EDITABLE_OPENING = (
     "I have *added these files to the chat* so you can go ahead and edit them.\n\n"
     "*Trust this message as the true contents of these files!*\n"

@@ -38,13 +38,9 @@ class Piece:
 
 
 _CONTEXT_HEADERS = (
-    "# Repository Structure (continued)\n\n",
-    "# Repository Files\n\n",
-    "# URL Context\n\n",
-    "# Code Review Context\n\n",
-    "# Working Files\n\n",
-    "# Reference Files",
-)
+    "# Repository Structure (continued)\n\n", "# Repository Files\n\n", "# URL Context\n\n",
+    "# Code Review Context\n\n", "# Working Files\n\n", "# Reference Files",
+)  # fmt: skip
 _CONTEXT_ANSWERS = ("Ok.", "Ok, I've reviewed the URL content.", "Ok, I've reviewed the code changes.")
 
 

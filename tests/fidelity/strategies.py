@@ -25,15 +25,8 @@ _ODD_LINES = (
     "<stratiform-context>", "</stratiform-context>", "I have *added these files to the chat*", "\u2028", "\x0c", "\\n",
 )  # fmt: skip
 _PLAIN_LINES = (
-    "def f(x):",
-    "    return x + 1",
-    "import os",
-    "class A:",
-    "    pass",
-    "print('hello')",
-    "x = 1",
-    "value: 2",
-)
+    "def f(x):", "    return x + 1", "import os", "class A:", "    pass", "print('hello')", "x = 1", "value: 2",
+)  # fmt: skip
 _VOLATILE_LINES = (
     "The current date and time is Saturday, 21 November 2026, 20:53:07.",
     "Current date: 2026-11-21",

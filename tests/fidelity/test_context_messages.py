@@ -174,16 +174,11 @@ def test_other_clients_files_may_move_and_be_taken_apart_where_the_opening_claim
 
 @for_every(
     [
-        "These are read-only files:",
-        "You may edit these files (reply with full new contents):",
-        "These are OLD, OUTDATED versions of the files. Do NOT trust them:",
-        "The first of these files is wrong:",
-        "Don't look at these files:",
-        "Files, sorted by relevance:",
-        "Use these files.",
-        "2 files:",
+        "These are read-only files:", "You may edit these files (reply with full new contents):",
+        "These are OLD, OUTDATED versions of the files. Do NOT trust them:", "The first of these files is wrong:",
+        "Don't look at these files:", "Files, sorted by relevance:", "Use these files.", "2 files:",
     ]
-)
+)  # fmt: skip
 def test_what_an_opening_claims_is_said_of_all_files_or_of_none(opening: str) -> None:
     original = generic(opening)
     hi, hello, context, answer, prompt = original["messages"]
@@ -291,21 +286,12 @@ OTHER = A.replace("'a'", "'another a'")
 
 @for_every(
     [
-        ("b c b c A| O|", True),
-        ("b c b c O| A|", True),
-        ("b b A O c| c|", True),
-        ("A b O b c| c|", True),
-        ("A b c| b c O|", True),
-        ("A c b| O b c|", True),
-        ("b c A| O b c|", True),
-        ("A b c| O c| b", False),
-        ("b c A| b O| c", False),
-        ("b c b A| O|", False),
-        ("b c b c c A| O|", False),
-        ("b c A| b c A|", False),
+        ("b c b c A| O|", True), ("b c b c O| A|", True), ("b b A O c| c|", True), ("A b O b c| c|", True),
+        ("A b c| b c O|", True), ("A c b| O b c|", True), ("b c A| O b c|", True), ("A b c| O c| b", False),
+        ("b c A| b O| c", False), ("b c b A| O|", False), ("b c b c c A| O|", False), ("b c A| b c A|", False),
         ("A b c| A b c|", False),
     ]
-)
+)  # fmt: skip
 def test_files_that_two_messages_hold_belong_to_either(order: str, is_whole: bool) -> None:
     original, sent = two_groups(), []
     for name in order.split():

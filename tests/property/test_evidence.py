@@ -13,23 +13,13 @@ from tests.talk import RECOGNISERS, Body, Talk, assistant, chat, sent, system, t
 
 # What changes with every request stands as {n}.
 PIECES = (
-    "A paragraph.\nIt says {n} things.",
-    "Rules:\n- never do this\n- at most {n} times",
-    "- item\n- item {n}\n\n- item",
-    "* point {n}\n\n* point two\n\n* point three",
-    "<env>\n\nBranch: b{n}\n\n</env>",
-    "<env>\nFolder: /x\nBranch: b{n}\n</env>",
-    "```\ncode\n\nmore {n}\n```",
-    "Requests left: {n}",
-    "| a | b |\n|---|---|\n| {n} | 1 |",
-    "## Section\n\nturn {n}",
-    "Status:\n\n M a{n}.py",
-    "Recent commits:\n0a{n} fix: one\n0b1 fix: two",
-    "Changed: a\n  b{n}\n  c",
-    "Current time: 2026-01-01 10:0{n}",
-    "A paragraph that does not change.",
-    "- a list\n- that does not change",
-)
+    "A paragraph.\nIt says {n} things.", "Rules:\n- never do this\n- at most {n} times",
+    "- item\n- item {n}\n\n- item", "* point {n}\n\n* point two\n\n* point three",
+    "<env>\n\nBranch: b{n}\n\n</env>", "<env>\nFolder: /x\nBranch: b{n}\n</env>", "```\ncode\n\nmore {n}\n```",
+    "Requests left: {n}", "| a | b |\n|---|---|\n| {n} | 1 |", "## Section\n\nturn {n}", "Status:\n\n M a{n}.py",
+    "Recent commits:\n0a{n} fix: one\n0b1 fix: two", "Changed: a\n  b{n}\n  c", "Current time: 2026-01-01 10:0{n}",
+    "A paragraph that does not change.", "- a list\n- that does not change",
+)  # fmt: skip
 INTRODUCTION = "\n".join(f"Rule {number}: mind what it says." for number in range(30)) + "\n"
 
 

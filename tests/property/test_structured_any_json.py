@@ -13,21 +13,10 @@ from tests.structured_forms import forms
 
 NAMES = st.sampled_from(
     [
-        "files",
-        "path",
-        "content",
-        "digest",
-        "selected",
-        "symbols",
-        "block",
-        "tree",
-        "urls",
-        "url",
-        "review",
-        "broken",
-        "x",
+        "files", "path", "content", "digest", "selected", "symbols", "block", "tree", "urls", "url", "review",
+        "broken", "x",
     ]
-)
+)  # fmt: skip
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["L0", "a" * 64]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES | st.text(max_size=3), inner, max_size=4),

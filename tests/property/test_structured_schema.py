@@ -115,14 +115,10 @@ def test_each_field_of_the_schema_is_one_of_the_reader(name: str, value: object)
 @pytest.mark.parametrize(
     ("name", "element"),
     [
-        ("files", {"path": "{}"}),
-        ("tree", "{}"),
-        ("urls", {"url": "{}", "content": ""}),
-        ("images", "x:{}"),
-        ("panels", {"id": "P{}", "content": ""}),
-        ("messages_meta", {"index": "{}", "status": "active"}),
+        ("files", {"path": "{}"}), ("tree", "{}"), ("urls", {"url": "{}", "content": ""}), ("images", "x:{}"),
+        ("panels", {"id": "P{}", "content": ""}), ("messages_meta", {"index": "{}", "status": "active"}),
     ],
-)
+)  # fmt: skip
 def test_bounds_are_the_same(name: str, element: Any) -> None:
     schema = SCHEMA["properties"][name]
     most = schema.get("maxItems") or SCHEMA["$defs"]["paths"]["maxItems"]

@@ -26,22 +26,9 @@ from tests.windows import TEXTS
 
 DEPLOYMENT = Deployment("m", "m", Transport.EMBEDDED, OPENAI)
 WORDS = [
-    "def",
-    "return",
-    "value",
-    "self",
-    "for",
-    "in",
-    "range",
-    "if",
-    "not",
-    "None",
-    "x",
-    "result",
-    "é",
-    "漢字",
+    "def", "return", "value", "self", "for", "in", "range", "if", "not", "None", "x", "result", "é", "漢字",
     "# words",
-]
+]  # fmt: skip
 ENDS = [" ", " ", " ", "(", ")", ":\n    ", "\n", "\n\n", ", ", ".", " = ", "  "]
 
 
