@@ -55,7 +55,7 @@ class HttpUpstream:
             )
         except (aiohttp.ClientError, OSError) as error:
             raise _translated(error) from error
-        return await redacted(HttpAnswer(response), deployment)
+        return await redacted(HttpAnswer(response), call)
 
     async def aclose(self) -> None:
         """Close every connection."""

@@ -1,22 +1,24 @@
 """Removes the operator's keys from an upstream's refusals and failures. Both transports use it.
 
-Providers quote a key that they refuse, whole or in part. Successful answers pass unchanged. The headers and the body of
-an error are searched for keys, and so are error events in a stream; long errors are cut. A key that the client itself
-has sent may be quoted to this client.
+Providers quote a key that they refuse, whole or in part. The headers and the body of an error are searched for keys,
+and so are errors within successful answers: events of a stream, and bodies in which something is called ``error``. Long
+errors are cut. Everything else passes unchanged. A key that the client itself has sent may be quoted to this client.
 """
 
+import asyncio
 import re
 import zlib
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
-from proxy.core.response.error_events import ErrorEvents
+from proxy.core.response.error_body import ErrorBody
+from proxy.core.response.error_events import ErrorEvents, error_in
 from proxy.core.secrets.credentials import ACCOUNT_HEADERS, CREDENTIAL_HEADERS
-from proxy.core.secrets.redaction import Redaction, excerpt
+from proxy.core.secrets.redaction import MOST_BYTES, Redaction, excerpt
 from proxy.engine.answers.upstream_answer import ReadAhead, WholeAnswer
-from proxy.engine.headers import content_type, get, is_coded
+from proxy.engine.headers import content_length, content_type, get, is_coded
 from proxy.errors import UpstreamRejected, error_body
-from proxy.ports import Answer, Deployment, Headers
+from proxy.ports import Answer, Call, Deployment, Headers
 
 _SECRET_NAME = re.compile(r"(?i)key|secret|token|password|credential|authorization|cookie")
 _SECRET_CHARS = 8
@@ -35,12 +37,36 @@ def secrets_of(deployment: Deployment, *further: str | None) -> tuple[str, ...]:
     return tuple(value for value in values if isinstance(value, str) and len(value) >= _SECRET_CHARS)
 
 
-async def redacted(answer: Answer, deployment: Deployment) -> Answer:
-    """The answer, without the deployment's secrets. An error is read whole."""
-    is_error = answer.status >= 300
-    if not (is_error or _is_stream(answer)) or not (redaction := Redaction(secrets_of(deployment))):
+async def redacted(answer: Answer, call: Call) -> Answer:
+    """The answer to a call, without the deployment's secrets. An error, and a short body of a known length, are read
+    before anything passes. A longer body of a known length is no error, and passes unread."""
+    if not (redaction := Redaction(secrets_of(call.deployment))):
         return answer
-    return await _error(answer, redaction) if is_error else _RedactedStream(answer, redaction)
+    if answer.status >= 300:
+        return await _error(answer, redaction)
+    kind, length = content_type(answer.headers), content_length(answer.headers)
+    is_json = "json" in kind
+    if is_coded(answer.headers) or (kind and not is_json and not kind.startswith("text/")):
+        return answer
+    if kind.startswith("text/event-stream") or (call.stream and not is_json):
+        return _RedactedStream(answer, ErrorEvents(redaction))
+    if length is None:
+        return _RedactedStream(answer, ErrorBody(redaction))
+    return await _short(answer, redaction) if length <= MOST_BYTES else answer
+
+
+async def _short(answer: Answer, redaction: Redaction) -> Answer:
+    """A successful answer with a short body. Its length changes only if an error in it quotes a secret."""
+    ahead = ReadAhead(answer, MOST_BYTES)
+    try:
+        found = await ahead.read()
+    except asyncio.CancelledError:
+        await answer.aclose()
+        raise
+    if error_in(found) is None or (shown := redaction.body(found)) == found:
+        return ahead
+    await answer.aclose()
+    return WholeAnswer(answer.status, [pair for pair in answer.headers if pair[0] != "content-length"], shown)
 
 
 async def _error(answer: Answer, redaction: Redaction) -> WholeAnswer:
@@ -71,27 +97,23 @@ def _shown(answer: Answer, body: bytes, redaction: Redaction) -> bytes:
 
 
 class _RedactedStream:
-    """A stream of events in which error events are searched for secrets. Closing it closes the upstream's answer."""
+    """An answer that passes as it comes, in which errors are searched for secrets. Closing it closes the upstream's
+    answer."""
 
-    def __init__(self, answer: Answer, redaction: Redaction) -> None:
+    def __init__(self, answer: Answer, errors: ErrorEvents | ErrorBody) -> None:
         self.status = answer.status
         self.headers: Headers = [(name, value) for name, value in answer.headers if name != "content-length"]
         self.aclose = answer.aclose
         self._answer = answer
-        self._events = ErrorEvents(redaction)
+        self._errors = errors
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The events, as soon as they are complete. Raises UpstreamUnavailable, UpstreamTimeout if they break off."""
+        """The bytes, as soon as they may pass. Raises UpstreamUnavailable, UpstreamTimeout if they break off."""
         async for chunk in self._answer.chunks():
-            if whole := self._events.feed(chunk):
-                yield whole
-        if rest := self._events.close():
+            if passed := self._errors.feed(chunk):
+                yield passed
+        if rest := self._errors.close():
             yield rest
-
-
-def _is_stream(answer: Answer) -> bool:
-    """Whether the answer is a stream of events that can be read."""
-    return content_type(answer.headers).startswith("text/event-stream") and not is_coded(answer.headers)
 
 
 def _unpacked(body: bytes, coding: str) -> bytes | None:

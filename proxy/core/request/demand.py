@@ -87,6 +87,9 @@ class _Path:
 
 
 _CHAT = ("max_tokens", "max_completion_tokens")
+_OVERRIDING = "n_predict"
+"""llama.cpp's own name for a limit, which overrides ``max_tokens`` there. Other servers ignore it, so that it is no
+limit by itself: https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md."""
 _PATHS = (
     _Path("/threads/[^/]+/messages", Kind.FREE),
     _Path("/chat/completions", Kind.TEXT, _CHAT),
@@ -110,7 +113,7 @@ _PLAIN_PATH = re.compile(r"[\w./:@+-]*", re.ASCII)
 _SETTINGS = ("generationConfig", "generation_config")
 _HARMLESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 _TEXT = ("prompt", "input", "documents", "prediction")
-MEMBERS = (*_CHAT, "max_output_tokens", *COUNTS[:4], *_TEXT, *wants.MEMBERS)
+MEMBERS = (*_CHAT, _OVERRIDING, "max_output_tokens", *COUNTS[:4], *_TEXT, *wants.MEMBERS)
 """The members of a body that are read here."""
 
 _MOST_IMAGES = 10
@@ -159,6 +162,8 @@ def _text_demand(found: _Path, asked: Asked) -> Demand:
     settings = {name: small_object(asked[name]) for name in _SETTINGS if name in asked and not _is_null(asked[name])}
     sources = (asked, *(members for members in settings.values() if members is not None))
     given = [one[name] for one in sources for name in found.limits if name in one and not _is_null(one[name])]
+    if given and _OVERRIDING in asked and not _is_null(asked[_OVERRIDING]):
+        given.append(asked[_OVERRIDING])
     limits = [positive(raw) for raw in given]
     answers, unclear = _answers(sources)
     if "prompt" in asked and found.ending == "/completions":

@@ -18,7 +18,7 @@ _NAMED = re.compile(rb"event: ?error")
 _ERROR = re.compile(rb'"error"(?!\s?:\s?null)|(?:^|[\r\n])event: ?error')
 _ECHOED = frozenset({"tools", "text", "metadata"})
 """Members in which the Responses API repeats parts of the request: schemas, whose properties may have any name."""
-_EDGE_BYTES = 32
+EDGE_BYTES = 32
 """This many bytes at the end of a piece are judged together with the next piece. It is more than the text that shows an
 error."""
 
@@ -39,7 +39,7 @@ class ErrorEvents:
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk; returns what may be passed on: whole events, and pieces of long ones."""
         # Nearly every chunk consists of whole events without the word "error".
-        if self._cutter.is_between and chunk.endswith(b"\n\n") and (b"error" not in chunk or _error_in(chunk) is None):
+        if self._cutter.is_between and chunk.endswith(b"\n\n") and (b"error" not in chunk or error_in(chunk) is None):
             return chunk
         return b"".join([self._shown(part, kind) for part, kind in self._cutter.feed(chunk)])
 
@@ -56,7 +56,7 @@ class ErrorEvents:
         text, self._waiting = self._waiting + part, b""
         if not self._is_long:
             return self._redacted(text)
-        error_at, judged = _error_in(text), len(text) - _EDGE_BYTES
+        error_at, judged = error_in(text), len(text) - EDGE_BYTES
         if error_at is not None and error_at < judged and (not was_long or len(text) - error_at > MOST_BYTES):
             self._is_dropping = True
             return _stand_in(text)
@@ -66,7 +66,7 @@ class ErrorEvents:
 
     def _redacted(self, text: bytes) -> bytes:
         """The part of a text that may be shown. The text has its whole event, or all that is left of the event."""
-        if _error_in(text) is None or (len(text) > MOST_BYTES and not _is_error(text)):
+        if error_in(text) is None or (len(text) > MOST_BYTES and not _is_error(text)):
             return text
         short = excerpt(text)
         return self._redaction.body(short) if short is not None else _stand_in(text)
@@ -78,7 +78,7 @@ def _stand_in(event: bytes) -> bytes:
     return sse_error(error, ErrorForm.ANTHROPIC if _NAMED.match(event) else ErrorForm.OPENAI)
 
 
-def _error_in(events: bytes) -> int | None:
+def error_in(events: bytes) -> int | None:
     """The first place where an error shows. None if no error shows."""
     found = _ERROR.search(events) if b"error" in events else None
     return None if found is None else found.start()

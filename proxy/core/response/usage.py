@@ -160,9 +160,11 @@ def usage_of(payload: Mapping[str, object]) -> Usage | None:
 def counts_of(payload: Mapping[str, object], before: Counts | None = None) -> Counts | None:
     """The raw counters in a response body, a stream event, or a usage object, together with those of the events
     ``before``."""
-    found = before
+    found, is_start = before, payload.get("type") == "message_start"
     for report in _reports(payload):
         if (counts := _read(report)) is not None:
+            if is_start:  # It states a first token or two. The last event states the whole answer.
+                counts = replace(counts, output=0, output_told=False)
             found = counts if found is None else found.merged(counts)
     return found
 

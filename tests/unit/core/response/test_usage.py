@@ -132,7 +132,6 @@ def test_dialect(name):
     "payload",
     [
         {"type": "response.completed", "response": {"id": "r", "usage": {"input_tokens": 5, "output_tokens": 2}}},
-        {"type": "message_start", "message": {"usage": {"input_tokens": 5, "output_tokens": 2}}},
         {"choices": [{"index": 0, "delta": {}, "usage": {"prompt_tokens": 5, "completion_tokens": 2}}]},
         {"choices": [], "x_groq": {"id": "g", "usage": {"prompt_tokens": 5, "completion_tokens": 2}}},
         {"usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 2}},
