@@ -10,6 +10,7 @@ words of both, with a blank line between them, and the sum of their usage.
 import re
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import chain, groupby
 from typing import Any
 
 from proxy.core.response.event_format import MAX_EVENT_BYTES, EventCutter, Part, event_data
@@ -73,9 +74,10 @@ def read_answer(
     earlier, words = (before.payload, dict(before.words)) if before is not None else ({}, {})
     for name in _TEXTS:
         text, own = _message_of(earlier).get(name) or "", message.get(name) or ""
-        if isinstance(own, str) and isinstance(text, str) and (text or own):
-            message[name] = text + _gap(words.get(name, ""), own) + own
-            words[name] = own or words.get(name, "")
+        if isinstance(own, str | list) and isinstance(text, str | list) and (text or own):
+            own_text = own if isinstance(own, str) else ""
+            message[name] = _in_one([text, _gap(words.get(name, ""), own_text), own])
+            words[name] = own_text or words.get(name, "")
     report, used = payload.get("usage"), object_in(earlier, "usage") or None
     if isinstance(report, dict) or used is not None:
         payload["usage"] = summed(used, report) if isinstance(report, dict) else used
@@ -258,20 +260,29 @@ def _completion(payloads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _put_together(deltas: Iterable[Object]) -> dict[str, Any]:
     """The message that is made of these pieces. Texts and lists are joined, calls are joined by their index, and
     thoughts are joined until they are signed. For all other members the last value counts."""
-    texts: dict[str, list[str]] = defaultdict(list)
-    lists: dict[str, list[Any]] = defaultdict(list)
+    pieces: dict[str, list[str | list[Any]]] = defaultdict(list)
     found: dict[str, Any] = {}
     for name, value in (item for delta in deltas for item in delta.items()):
-        if isinstance(value, str) and name != "role":
-            texts[name].append(value)
-        elif isinstance(value, list):
-            lists[name] += value
+        if isinstance(value, str | list) and name != "role":
+            pieces[name].append(value)
         elif value is not None:
             found[name] = value
-    found |= {name: "".join(parts) for name, parts in texts.items()}
+    found |= {name: _in_one(some) for name, some in pieces.items()}
     for name, joined in (("tool_calls", _calls_of), ("thinking_blocks", _thoughts_of)):
-        lists[name] = joined(one for one in lists[name] if isinstance(one, dict))
-    return found | {name: value for name, value in lists.items() if value}
+        found[name] = joined(one for one in found.get(name) or () if isinstance(one, dict))
+    return {name: value for name, value in found.items() if value != []}
+
+
+def _in_one(pieces: Sequence[str | list[Any]]) -> str | list[Any]:
+    """The pieces as one text, or as a list of parts if any of them is such a list. Some providers write their content
+    in both forms."""
+    if not any(isinstance(piece, list) for piece in pieces):
+        return "".join(map(str, pieces))
+    parts: list[Any] = []
+    for is_text, run in groupby(filter(None, pieces), lambda piece: isinstance(piece, str)):
+        some = list(run)
+        parts += [{"type": "text", "text": "".join(map(str, some))}] if is_text else chain.from_iterable(some)
+    return parts
 
 
 def _calls_of(pieces: Iterable[dict[str, Any]]) -> list[Object]:

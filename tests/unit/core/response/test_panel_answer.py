@@ -382,6 +382,24 @@ def test_answers_that_continue_each_other_stand_apart(words: list[str], whole: s
         assert "".join(one.get(name) or "" for one in told) == whole
 
 
+THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+
+
+def test_contents_that_are_lists_of_parts_are_joined_with_those_that_are_texts() -> None:
+    """Mistral's models that reason answer with such lists, and go on with texts in a stream."""
+    first_, last = [THOUGHT, {"type": "text", "text": "I look."}], "It fails."
+    whole = [*first_, {"type": "text", "text": last}]
+    assert first(read(body(said(last)), read(body(said(first_, ours(None))))))["message"]["content"] == whole
+    listed = [{"type": "text", "text": last}]
+    assert first(read(body(said(first_)), read(body(said(last, ours(None))))))["message"]["content"] == listed + first_
+
+    streamed_ = (chunk({"content": [THOUGHT]}), chunk({"content": "I "}), chunk({"content": "look."}))
+    _, _, found = streamed(*streamed_, calls(ours()), *END)
+    assert found is not None
+    assert found.message is not None
+    assert found.message["content"] == first_
+
+
 def test_odd_members_of_the_answers_that_are_joined_do_no_harm() -> None:
     one = read(body(said("a ", ours(None)), usage=5))
     assert one.payload["usage"] == 5
