@@ -14,6 +14,7 @@ from proxy.inside.incoming import StandDownReason
 from proxy.upstream.litellm_.library import Route
 
 MODEL_INFO = {"id": "dep-1", "cache_profile": "anthropic"}
+SENDER = {"model_group": "m", "user_api_key_hash": "hash-1", "user_api_key_team_id": "team-1"}
 FIELDS = frozenset({"messages", "tools", "temperature", "max_tokens"})
 
 
@@ -61,11 +62,16 @@ def call(messages: Any, call_id: str = "call-1", **more: Any) -> dict[str, Any]:
         "api_key": "sk-upstream-secret",
         "litellm_call_id": call_id,
         "model_info": MODEL_INFO,
-        "metadata": {"model_group": "m", "user_api_key_hash": "hash-1", "user_api_key_team_id": "team-1"},
+        "metadata": SENDER,
         "proxy_server_request": {"headers": {"user-agent": "sdk"}},
         "stream": False,
         **more,
     }
+
+
+def details_of(call_id: str = "call-1", model_info: Any = MODEL_INFO, metadata: Any = SENDER, **more: Any) -> Any:
+    """What LiteLLM logs about an attempt."""
+    return {"litellm_call_id": call_id, "litellm_params": {"metadata": metadata, "model_info": model_info}, **more}
 
 
 def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

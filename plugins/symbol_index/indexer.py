@@ -71,11 +71,6 @@ class TreeSitterIndexer:
             repository_bytes, lambda repository: repository.weight
         )
 
-    @property
-    def kept_bytes(self) -> int:
-        """About how much memory the kept values take."""
-        return self._texts.bytes + self._repositories.bytes
-
     def index(self, files: Sequence[ContextFile], aliases: Mapping[str, str]) -> SymbolMap:
         """See ``proxy.core.structured.symbols.SymbolIndexer``."""
         paths = tuple(file.path for file in files)

@@ -8,8 +8,10 @@ After each hundred steps the parser calls a function that counts these steps and
 of the process can run during this call: without it the parser would hold the interpreter until it is done.
 """
 
+import ctypes
 import importlib
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -62,6 +64,17 @@ def language(grammar: str) -> Language:
     return Language(make())
 
 
+@cache
+def _keeps_what_it_read(grammar: str) -> bool:
+    """Whether the installed tree-sitter never gives up a reference to the bytes that a reader returns, so that every
+    text would stay in memory until the process ends. That is so in all versions up to 0.26.1. Nothing may hold the
+    reference any more when the parser and the tree are gone."""
+    text = b"a " * 8
+    before = sys.getrefcount(text)
+    Parser(language(grammar)).parse(lambda position, _point: text if position == 0 else None)
+    return sys.getrefcount(text) > before
+
+
 MOST_BYTES = 512 << 10
 """Larger files get no symbols: they are generated or data."""
 _ROUNDS = 60
@@ -104,8 +117,11 @@ class Parsers(threading.local):
         parser = self._parser_of(grammar)
         left = _ROUNDS + len(source) // _BYTES_A_ROUND
 
+        given: list[bytes] = []
+
         def read(position: int, _point: Point) -> bytes:
-            return source[position : position + _CHUNK_BYTES]
+            given.append(source[position : position + _CHUNK_BYTES])
+            return given[-1]
 
         def has_enough(_position: int, _has_error: bool) -> bool:
             """Whether the parser shall give up: another round is over."""
@@ -118,5 +134,9 @@ class Parsers(threading.local):
         except ValueError:
             parser.reset()
             return None
+        finally:
+            if _keeps_what_it_read(grammar):
+                for chunk in given:
+                    ctypes.pythonapi.Py_DecRef(ctypes.py_object(chunk))
         has_many = tree.root_node.descendant_count > _FEW_NODES + _MOST_NODES_PER_BYTE * len(source)
         return None if has_many else tree

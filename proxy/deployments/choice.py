@@ -19,10 +19,8 @@ The names of providers that the installed litellm knows are read from its files,
 
 """
 
-import importlib.util
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import orjson
 
@@ -30,6 +28,7 @@ from proxy.core.providers import PROFILES, CacheProfile
 from proxy.core.providers.affinity_key import EMBEDDED
 from proxy.core.providers.hosts import provider_at
 from proxy.core.value import dataclass
+from proxy.deployments.litellm_files import litellm_file
 from proxy.ports import Transport
 
 _NAMES = "types/utils.py"
@@ -41,12 +40,12 @@ _VALUE = re.compile(r"^ +[A-Z0-9_]+ *= *[\"']([^\"']+)[\"']", re.MULTILINE)
 def provider_names() -> frozenset[str]:
     """The names of litellm's providers. The set is empty if litellm's files do not have the form that is known
     today."""
-    if (spec := importlib.util.find_spec("litellm")) is None or not spec.submodule_search_locations:
+    source, data = litellm_file(_NAMES), litellm_file(_DATA)
+    if source is None or data is None:
         return frozenset()
-    folder = Path(spec.submodule_search_locations[0])
     try:
-        found = _ENUMERATION.search((folder / _NAMES).read_text(encoding="utf-8"))
-        described = orjson.loads((folder / _DATA).read_bytes())
+        found = _ENUMERATION.search(source.read_text(encoding="utf-8"))
+        described = orjson.loads(data.read_bytes())
     except (OSError, ValueError):
         return frozenset()
     names = _VALUE.findall(found[0]) if found is not None else []

@@ -7,7 +7,6 @@ although both know the same price; ``deviation_of`` gives the reason (compared f
 
 """
 
-import importlib.util
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,9 +18,10 @@ import orjson
 from proxy.core.money.prices import Entry, Price, PriceMap, needed, price_of
 from proxy.core.providers import PRICES
 from proxy.core.providers.hosts import provider_at
+from proxy.deployments.litellm_files import litellm_file
 from proxy.ports import Deployment
 
-BUNDLED = "model_prices_and_context_window_backup.json"
+_BUNDLED = "model_prices_and_context_window_backup.json"
 
 # The map's keys of these providers have no prefix.
 _UNPREFIXED = frozenset({"openai", "anthropic"})
@@ -29,10 +29,7 @@ _UNPREFIXED = frozenset({"openai", "anthropic"})
 
 def bundled_price_file() -> Path | None:
     """The path of the installed litellm's price map; None if litellm or the file is missing."""
-    if (spec := importlib.util.find_spec("litellm")) is None or not spec.submodule_search_locations:
-        return None
-    path = Path(spec.submodule_search_locations[0]) / BUNDLED
-    return path if path.is_file() else None
+    return litellm_file(_BUNDLED)
 
 
 def load_price_map(overrides: Mapping[str, Entry] | None = None) -> PriceMap:

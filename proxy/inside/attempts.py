@@ -1,8 +1,8 @@
 """Attempts that are under way: LiteLLM has called a deployment, and has not reported the end of the call yet.
 
-A client's call is one or more attempts (retries, fallbacks), all under the call's id. LiteLLM reports the end of most
-attempts by one of several hooks, and the end of some by none. Attempts without a reported end are dropped after some
-time, or when all attempts together take too much room.
+A client's call is one or more attempts (retries, fallbacks). LiteLLM reports the end of most attempts by one of several
+hooks, and the end of some by none. Attempts without a reported end are dropped after some time, or when all attempts
+together take too much room.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,17 +17,18 @@ from proxy.ports import Plan
 LONGEST_S = 7200.0
 """An attempt without any report for this long counts as over: LiteLLM's own time-out is 6,000 s by default."""
 _MOST_CALLS = 10_000
-# There are fewer retries and fallbacks than this. Clients may choose the id of a call, and use the same id for many.
+# There are fewer retries and fallbacks than this. A client may use the same id for many calls.
 _MOST_OF_A_CALL = 100
 _MOST_BYTES = 256 << 20
 
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One call of a deployment. ``came`` are the arguments as they came. ``rewritten`` is the change that was made to
-    them; None if the request is sent as it came."""
+    """One call of a deployment. ``call`` identifies the client's call (``incoming.call_of``). ``came`` are the
+    arguments as they came. ``rewritten`` is the change that was made to them; None if the request is sent as it
+    came."""
 
-    call_id: str
+    call: str
     model_id: str
     exchange: Exchange
     plan: Plan = field(repr=False)
@@ -59,11 +60,11 @@ class OpenAttempts:
         self._calls: Bounded[str, Sequence[Attempt]] = Bounded(_MOST_BYTES, _weight, _MOST_CALLS)
 
     def __contains__(self, attempt: Attempt) -> bool:
-        return attempt in self._calls.get(attempt.call_id, ())
+        return attempt in self._calls.get(attempt.call, ())
 
     def begin(self, attempt: Attempt, now: float) -> None:
         """Add an attempt that begins at ``now``, in unix seconds."""
-        self._calls.put(attempt.call_id, (*self._calls.get(attempt.call_id, ())[-_MOST_OF_A_CALL:], attempt))
+        self._calls.put(attempt.call, (*self._calls.get(attempt.call, ())[-_MOST_OF_A_CALL:], attempt))
         while now - next(iter(self._calls.values()))[-1].exchange.arrival.now > LONGEST_S:
             self._calls.drop_oldest()
 
@@ -71,16 +72,16 @@ class OpenAttempts:
         """Remove an attempt that is over. Returns False if it was already over before."""
         if attempt not in self:
             return False
-        left = [one for one in self._calls[attempt.call_id] if one is not attempt]
-        self._calls.drop(attempt.call_id)
+        left = [one for one in self._calls[attempt.call] if one is not attempt]
+        self._calls.drop(attempt.call)
         if left:
-            self._calls.put(attempt.call_id, left)
+            self._calls.put(attempt.call, left)
         return True
 
-    def of(self, call_id: object, arguments: Mapping[str, Any] | None = None, model_id: str = "") -> Attempt | None:
+    def of(self, call: str, arguments: Mapping[str, Any] | None = None, model_id: str = "") -> Attempt | None:
         """The attempt of a call to which a report belongs: the attempt whose messages are in the ``arguments``, or the
         attempt at that deployment, or else the last attempt."""
-        found = self._calls.get(call_id, ()) if isinstance(call_id, str) else ()
+        found = self._calls.get(call, ())
         if len(found) > 1 and arguments is not None:
             found = [one for one in found if one.is_shown_by(arguments)] or found
         if len(found) > 1 and model_id:

@@ -30,6 +30,7 @@ _MOST_DEPLOYMENTS = 1024
 _SWITCH = "stratiform"
 _PARAMS = ("model", "api_base", "base_url", "custom_llm_provider")
 _HOLDERS = ("metadata", "litellm_metadata")
+_KEY = "user_api_key_hash"
 _MOST_CHARS = 256
 _LONG = "1h"
 _LONG_MARK = b'"ttl":"1h"'  # as ``body_of`` writes it; inside of a text, its quotes would be escaped
@@ -57,17 +58,29 @@ class StoodDown(Exception):
 def principal_of(arguments: Mapping[str, Any]) -> Principal:
     """The sender of the request, by LiteLLM's identities: team, key and user. LiteLLM tells only the hash of a key."""
     told = [mapping(arguments.get(holder)) for holder in _HOLDERS]
-    whole = [_text(one, "user_api_key_team_id", "user_api_key_hash", joined=True) for one in told]
+    whole = [_text(one, "user_api_key_team_id", _KEY, joined=True) for one in told]
     scope = hashlib.blake2b("\0".join(["litellm", *whole]).encode("utf-8", "replace"), digest_size=16).hexdigest()
-    mine = told[0] if "user_api_key_hash" in told[0] else told[1]
+    mine = _sender(arguments)
     return Principal(
         scope=scope,
         team=_text(mine, "user_api_key_team_alias", "user_api_key_team_id") or DEFAULT_TEAM,
         session_hint=session_hint(headers_of(arguments)),
         virtual=True,
-        key_id=_text(mine, "user_api_key_hash"),
+        key_id=_text(mine, _KEY),
         user=_text(mine, "user_api_key_user_id", "user_api_key_end_user_id"),
     )
+
+
+def call_of(arguments: Mapping[str, Any]) -> str:
+    """Identifies a call, by the key of its sender and by its id. Clients may choose the id, and so name a call of
+    somebody else."""
+    return f"{_text(_sender(arguments), _KEY)}\0{arguments.get('litellm_call_id')}"
+
+
+def _sender(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The half that LiteLLM wrote about the sender."""
+    ours, beside = (mapping(arguments.get(holder)) for holder in _HOLDERS)
+    return ours if _KEY in ours else beside
 
 
 def headers_of(arguments: Mapping[str, Any]) -> Mapping[str, str]:

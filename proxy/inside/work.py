@@ -32,6 +32,7 @@ from proxy.inside.incoming import (
     StandDown,
     StoodDown,
     body_of,
+    call_of,
     mode_of,
     principal_of,
     with_room,
@@ -40,7 +41,7 @@ from proxy.inside.rewriting import Rewriting, rewriting
 from proxy.inside.share_of_time import ShareOfTime
 from proxy.ports import Deployment, Headers, Plan, PlanRequest
 from proxy.tasks import Tasks, spawn
-from proxy.upstream.litellm_.library import mapping
+from proxy.upstream.litellm_.library import dumped, mapping
 
 _PATH = "/chat/completions"
 _POINTS = "cache_control_injection_points"
@@ -80,13 +81,13 @@ class Work:
 
     async def succeeded(self, arguments: Mapping[str, Any], response: object) -> None:
         """A deployment has answered without a stream."""
-        if (attempt := self.open.of(arguments.get("litellm_call_id"), arguments)) is not None:
+        if (attempt := self.open.of(call_of(arguments), arguments)) is not None:
             await self._answered(attempt, getattr(response, "usage", None), ExchangeOutcome.COMPLETED)
 
     async def failed(self, arguments: Mapping[str, Any], error: Exception) -> None:
         """A deployment has refused the request, or could not be reached. If the layout may be the cause, it is barred
         for its session: LiteLLM's next request is sent as it came."""
-        if (attempt := self.open.of(arguments.get("litellm_call_id"), arguments)) is None:
+        if (attempt := self.open.of(call_of(arguments), arguments)) is None:
             return
         told = getattr(error, "status_code", 0)
         status = told if isinstance(told, int) and 400 <= told < 600 else 0
@@ -117,10 +118,10 @@ class Work:
     async def headers(self, request: Mapping[str, Any], response: object) -> dict[str, str]:
         """The headers about a call's last attempt. For a stream, this call marks its beginning. ``response`` is None if
         no deployment answered."""
-        call_id = request.get("litellm_call_id")
-        if (attempt := self.open.of(call_id)) is not None and response is not None and attempt.is_stream:
+        call = call_of(request)
+        if (attempt := self.open.of(call)) is not None and response is not None and attempt.is_stream:
             self._accept(attempt)
-        return dict(self._recent.find(call_id) or ()) if isinstance(call_id, str) else {}
+        return dict(self._recent.find(call) or ())
 
     async def _restored(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
         """The arguments as they came, if these are the arguments with which an earlier attempt of this task was sent.
@@ -131,7 +132,7 @@ class Work:
         is_shown, is_same = outer.is_shown_by(arguments), theirs is came or theirs == came
         if not is_shown and outer.is_continued_by(arguments):
             raise StoodDown("nested")
-        if outer in self.open and outer.call_id == arguments.get("litellm_call_id"):
+        if outer in self.open and outer.call == call_of(arguments):
             if outer.exchange.answer.is_accepted:
                 await self._finish(outer, ExchangeOutcome.BROKEN)  # a stream broke off, and another takes its place
             elif not (is_shown or is_same):
@@ -192,15 +193,17 @@ class Work:
         exchange.overhead_s = exchange.elapsed_s()
         exchange.answer.asked(exchange.elapsed_s(), runs_on=False)
         model_id, is_stream = str(mapping(arguments.get("model_info")).get("id") or ""), exchange.requested.stream
-        attempt = Attempt(call_id, model_id, exchange, plan, is_stream, arguments, rewritten)
+        call = call_of(arguments)
+        attempt = Attempt(call, model_id, exchange, plan, is_stream, arguments, rewritten)
         self.open.begin(attempt, exchange.arrival.now)
         self._current.set(attempt)
         # LiteLLM sends the request's id in its own header.
-        self._recent.put(call_id, own_headers(exchange, ((ID_HEADER, call_id),)))
+        self._recent.put(call, own_headers(exchange, ((ID_HEADER, call_id),)))
 
     def _of(self, details: Mapping[str, Any]) -> Attempt | None:
-        info = mapping(mapping(details.get("litellm_params")).get("model_info"))
-        return self.open.of(details.get("litellm_call_id"), model_id=str(info.get("id") or ""))
+        given = mapping(details.get("litellm_params"))
+        call = call_of({**given, "litellm_call_id": details.get("litellm_call_id")})
+        return self.open.of(call, model_id=str(mapping(given.get("model_info")).get("id") or ""))
 
     def _accept(self, attempt: Attempt) -> None:
         """The deployment has accepted the request, and begun to answer."""
@@ -233,8 +236,7 @@ def _outcome(used: Any, *, is_cut: bool = False) -> Outcome:
     the provider had reported by then (Anthropic reports the prompt's usage first). If the provider had reported none,
     LiteLLM has counted the tokens itself, and knows nothing about the cache."""
     facts = AnswerFacts()
-    if used is not None:
-        facts.learn({"usage": used.model_dump(exclude_none=True, warnings=False)})
+    facts.learn({"usage": dumped(used)})
     outcome = facts.outcome(saw_content=True, is_open=is_cut)
     if not is_cut or (usage := outcome.usage) is None:
         return outcome

@@ -3,12 +3,12 @@
 import binascii
 import hashlib
 from functools import cache, lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 
 import tiktoken
 
 from proxy.core.request.tokens import Encode, bytes_over_four
+from proxy.deployments.litellm_files import litellm_file
 
 # tiktoken names the file of an encoding by the SHA-1 of its download address. litellm's wheel contains such files.
 _O200K_ADDRESS = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
@@ -70,12 +70,9 @@ def is_counted_by(model: str) -> bool:
 
 @cache
 def _encoding_file() -> Path | None:
-    spec = find_spec("litellm")
-    if spec is None or spec.origin is None:
-        return None
     name = hashlib.sha1(_O200K_ADDRESS.encode(), usedforsecurity=False).hexdigest()
-    path = Path(spec.origin).parent / "litellm_core_utils" / "tokenizers" / name
-    return path if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == _O200K_SHA256 else None
+    path = litellm_file(f"litellm_core_utils/tokenizers/{name}")
+    return path if path is not None and hashlib.sha256(path.read_bytes()).hexdigest() == _O200K_SHA256 else None
 
 
 def _ranks(data: bytes) -> dict[bytes, int]:

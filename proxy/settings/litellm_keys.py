@@ -176,7 +176,7 @@ CHANGES: Mapping[str, Mapping[str, str]] = {
         ),
         **_all(
             "set it at the model: litellm_params",
-            "api_base api_key headers api_version organization project vertex_project vertex_location "
+            "api_base api_key baseten_key headers api_version organization project vertex_project vertex_location "
             "use_litellm_proxy enable_model_config_credential_overrides",
         ),
         **_all(
@@ -237,8 +237,8 @@ HARMLESS: Mapping[str, frozenset[str]] = {
         "admission_queue_timeout_seconds allow_cli_sso_verification_uri_complete allow_public_health_readiness_details "
         "allow_requests_on_db_unavailable allow_unmanaged_response_ids allow_user_auth auto_redirect_ui_login_to_sso "
         "claude_code_gateway_managed_settings claude_code_marketplace_auth_required control_plane_url "
-        "coordination_redis dangerously_permit_weak_or_unset_master_key default_team_disabled drain_endpoint_token "
-        "expose_fallback_errors_to_caller hide_default_credentials_hint litellm_license otel "
+        "coordination_redis dangerously_permit_weak_or_unset_master_key database_args default_team_disabled "
+        "drain_endpoint_token expose_fallback_errors_to_caller hide_default_credentials_hint litellm_license otel "
         "pass_through_request_timeout passthrough_managed_object_ids responses_websocket_session_limit_seconds "
         "scheduled_job_stagger search_tools store_model_in_db store_prompts_in_spend_logs supported_db_objects "
         "token_rate_limit_type tracing track_unmanaged_batch_cost trusted_proxy_ranges ui_access_mode "

@@ -56,6 +56,9 @@ def http_url(url: str) -> str:
 HttpUrl = Annotated[str, AfterValidator(http_url)]
 
 
+_LISTS = ("additional_drop_params", "allowed_openai_params")
+
+
 def _amount(name: str, value: object) -> float:
     try:
         return _AMOUNT.validate_python(value)
@@ -101,10 +104,14 @@ class LiteLLMParams(Loose):
 
     @model_validator(mode="before")
     @classmethod
-    def _priced(cls, values: object) -> object:
-        """YAML 1.1 reads ``3e-6`` as text. A price is a number however it is written, as it is for LiteLLM."""
+    def _passed_on(cls, values: object) -> object:
+        """YAML 1.1 reads ``3e-6`` as text. A price is a number however it is written, as it is for LiteLLM. Where
+        litellm expects a list, it fails at each request that finds anything else."""
         if not isinstance(values, dict):
             return values
+        for name in _LISTS:
+            if values.get(name) and not isinstance(values[name], list):
+                raise ValueError(f"{name} must be a list of parameters' names")
         prices = {name for name in needed(values) if "_cost" in name and values[name] is not None}
         return {name: _amount(name, value) if name in prices else value for name, value in values.items()}
 

@@ -3,7 +3,7 @@
 LiteLLM reads most of them from ``router_settings`` and from ``litellm_settings``; ``router_settings`` wins.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from proxy.core.resilience.circuit_breaker import BreakerPolicy
@@ -46,6 +46,10 @@ class Routing:
 
 def routing_of(router: RouterSettings, litellm: LiteLLMSettings) -> Routing:
     """The routing of a configuration."""
+    every, too_long, default = (
+        list(fallbacks_in(*_first_given(router, litellm, key)))
+        for key in ("fallbacks", "context_window_fallbacks", "default_fallbacks")
+    )
     return Routing(
         retries=RetryPolicy(
             retries=_first(router.num_retries, litellm.num_retries, _RETRIES.retries),
@@ -59,10 +63,10 @@ def routing_of(router: RouterSettings, litellm: LiteLLMSettings) -> Routing:
             allowed_fails=_first(router.allowed_fails, litellm.allowed_fails, _BREAKER.allowed_fails),
             cooldown_s=_first(router.cooldown_time, litellm.cooldown_time, _BREAKER.cooldown_s),
         ),
-        fallbacks=_fallbacks(router, litellm),
-        context_window_fallbacks=_named(_first_given(router, litellm, "context_window_fallbacks")[1]),
+        fallbacks={**_named(default), **_named(every)},
+        context_window_fallbacks=_named(too_long),
         checks_windows=bool(router.enable_pre_call_checks),
-        targets=tuple(_targets(router, litellm)),
+        targets=tuple((at, _model(to)) for _, found in (*every, *too_long, *default) for at, to in found.items()),
         enforces_rates=ENFORCED_RATES in (router.optional_pre_call_checks or ()),
     )
 
@@ -97,38 +101,32 @@ def _weight(entry: ModelEntry, group: Sequence[ModelEntry]) -> float:
     return 1.0
 
 
-def _fallbacks(router: RouterSettings, litellm: LiteLLMSettings) -> dict[str, tuple[str, ...]]:
-    found = _named(_first_given(router, litellm, "fallbacks")[1])
-    if default := _first_given(router, litellm, "default_fallbacks")[1]:
-        found.setdefault("*", tuple(default))
-    return found
+def fallbacks_in(path: str, given: FallbackList | None) -> Iterator[tuple[str, dict[str, str | FallbackTarget]]]:
+    """The fallbacks of a list, which is at this path: a name, and what replaces it, by its path. A fallback without a
+    name replaces any name."""
+    for index, item in enumerate(given or ()):
+        here = join(path, index)
+        if isinstance(item, str):
+            yield "*", {here: item}
+            continue
+        for name, targets in item.items():
+            yield name, {join(join(here, name), at): target for at, target in enumerate(targets)}
 
 
 def _first_given(router: RouterSettings, litellm: LiteLLMSettings, key: str) -> tuple[str, Any]:
-    """The value that counts, and its path."""
+    """The path of the value that counts, and the value."""
     mine = getattr(router, key)
-    return ("router_settings", mine) if mine else ("litellm_settings", getattr(litellm, key))
+    return (f"router_settings.{key}", mine) if mine else (f"litellm_settings.{key}", getattr(litellm, key))
 
 
-def _targets(router: RouterSettings, litellm: LiteLLMSettings) -> Iterator[tuple[str, str]]:
-    for key in ("fallbacks", "context_window_fallbacks", "default_fallbacks"):
-        section, given = _first_given(router, litellm, key)
-        for index, item in enumerate(given or ()):
-            for name, targets in ({"": [item]} if isinstance(item, str) else item).items():
-                for place, target in enumerate(targets):
-                    path = join(f"{section}.{key}", index)
-                    yield (join(join(path, name), place) if name else path), _target(target)
-
-
-def _target(given: str | FallbackTarget) -> str:
+def _model(given: str | FallbackTarget) -> str:
     return given if isinstance(given, str) else given.model
 
 
-def _named(sections: FallbackList | None) -> dict[str, tuple[str, ...]]:
+def _named(fallbacks: Iterable[tuple[str, Mapping[str, str | FallbackTarget]]]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
-    for section in sections or ():
-        for name, others in ({"*": [section]} if isinstance(section, str) else section).items():
-            found[name] = (*found.get(name, ()), *map(_target, others))
+    for name, targets in fallbacks:
+        found[name] = (*found.get(name, ()), *map(_model, targets.values()))
     return found
 
 

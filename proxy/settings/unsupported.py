@@ -21,7 +21,7 @@ from proxy.settings.litellm_keys import (
 )
 from proxy.settings.litellm_schema import FallbackList, ModelEntry, RetriesByError
 from proxy.settings.messages import nearest
-from proxy.settings.routing import ENFORCED_RATES
+from proxy.settings.routing import ENFORCED_RATES, fallbacks_in
 from proxy.settings.schema import ConfigFile, Stratiform
 
 IGNORE_FLAG = "--ignore-unsupported"
@@ -88,25 +88,27 @@ def effect_of(section: str, key: str) -> tuple[Effect, str]:
     for effect, table in ((Effect.RESTRICTS, RESTRICTS), (Effect.CHANGES, CHANGES)):
         if (note := table.get(section, {}).get(key)) is not None:
             return effect, note
-    has_harmless_end = key.startswith(HARMLESS_PREFIXES[section]) or key.endswith(HARMLESS_SUFFIXES.get(section, ()))
-    if key in HARMLESS[section] or has_harmless_end:
+    if key in HARMLESS[section]:
+        return Effect.HARMLESS, ""
+    is_open = section in _OPEN_SECTIONS
+    restricting = {name: join(section, name) for name in RESTRICTS[section]} | _HONOURED
+    # This comes before the ends that many harmless names share: if the name means a key that restricts clients, in this
+    # section or in another one, they could do more than the operator thinks.
+    if is_open and (close := nearest(key, restricting)):
+        return Effect.RESTRICTS, f"did you mean `{restricting[close]}`?"
+    if key.startswith(HARMLESS_PREFIXES[section]) or key.endswith(HARMLESS_SUFFIXES.get(section, ())):
         return Effect.HARMLESS, ""
     for suffix, note in CHANGES_SUFFIXES.get(section, {}).items():
-        if key.endswith(suffix) and key not in _HONOURED:
+        if key.endswith(suffix):
             return Effect.CHANGES, note
-    return _slip(section, key) if section in _OPEN_SECTIONS else (Effect.UNKNOWN, "")
+    return Effect.UNKNOWN, _meant(section, key) if is_open else ""
 
 
-def _slip(section: str, key: str) -> tuple[Effect, str]:
-    """The effect of a name that nobody knows. Where it probably means a key that restricts clients, in this section or
-    in another one, they could do more than the operator thinks."""
-    restricting = {name: join(section, name) for name in RESTRICTS[section]} | _HONOURED
-    if close := nearest(key, restricting):
-        return Effect.RESTRICTS, f"did you mean `{restricting[close]}`?"
+def _meant(section: str, key: str) -> str:
+    """The key that is used here and that an unknown name probably means."""
     owner = ConfigFile.model_fields[section].annotation if section else Stratiform
-    used = getattr(owner, "model_fields", {})
-    close = nearest(key, used)
-    return Effect.UNKNOWN, f"did you mean `{join(section or 'stratiform', close)}`?" if close else ""
+    close = nearest(key, getattr(owner, "model_fields", {}))
+    return f"did you mean `{join(section or 'stratiform', close)}`?" if close else ""
 
 
 def unused(file: ConfigFile, *, names_keys: bool) -> Iterator[Unused]:
@@ -127,7 +129,7 @@ def unused(file: ConfigFile, *, names_keys: bool) -> Iterator[Unused]:
         yield from _of_retries(given, join("model_group_retry_policy", name))
     for section in ("router_settings", "litellm_settings"):
         for key in ("fallbacks", "context_window_fallbacks"):
-            yield from _of_fallbacks(getattr(getattr(file, section), key), f"{section}.{key}")
+            yield from _of_fallbacks(f"{section}.{key}", getattr(getattr(file, section), key))
     for index, entry in enumerate(file.model_list):
         yield from _of_entry(entry, f"model_list[{index}]", enforces_rates=ENFORCED_RATES in checks)
 
@@ -164,16 +166,13 @@ def _of_retries(given: RetriesByError | None, key_path: str) -> Iterator[Unused]
             yield Unused(path, Effect.CHANGES, "such a refusal is the answer: it is not repeated")
 
 
-def _of_fallbacks(given: FallbackList | None, path: str) -> Iterator[Unused]:
+def _of_fallbacks(path: str, given: FallbackList | None) -> Iterator[Unused]:
     """The keys of a fallback's long form that would change the request."""
-    for index, section in enumerate(given or ()):
-        for name, others in section.items() if not isinstance(section, str) else ():
-            for at, other in enumerate(others):
-                for key in (other.model_extra or {}) if not isinstance(other, str) else ():
-                    where = f"{path}[{index}].{name}[{at}].{key}"
-                    yield Unused(
-                        where, Effect.CHANGES, "the request goes to the fallback as it is: use a model of its own"
-                    )
+    note = "the request goes to the fallback as it is: use a model of its own"
+    for _, targets in fallbacks_in(path, given):
+        for at, target in targets.items():
+            for key in (target.model_extra or {}) if not isinstance(target, str) else ():
+                yield Unused(join(at, key), Effect.CHANGES, note)
 
 
 def _of_entry(entry: ModelEntry, path: str, *, enforces_rates: bool) -> Iterator[Unused]:

@@ -91,15 +91,12 @@ def measure(files: Sequence[ContextFile]) -> None:
     chars = sum(len(file.text or "") for file in files)
     read_chars = sum(len(file.text or "") for file in files if file.path in found.blocks)
     block_chars = sum(map(len, found.blocks.values()))
-    kept = getattr(indexer, "kept_bytes", 0)
     wait_ms = longest_wait_s(files, aliases) * 1e3
     print(f"{len(files)} files, {chars / 1e6:.1f} MB, {block_chars / read_chars:.1%} of it as blocks")
     print(f"cold: {cold_s:.1f} s, {cpu_s:.1f} s of processor time; another thread waits at most {wait_ms:.0f} ms")
     print(f"nothing changed: {warm_s * 1e3:.2f} ms, {warm_s / len(files) * 1e6:.2f} us a file")
     print(f"one file edited: {statistics.median(edits) * 1e3:.1f} ms")
-    print(
-        f"kept: {kept / 1e6:.1f} MB; {sum(map(len, references.values()))} references, found in {graph_s * 1e3:.0f} ms"
-    )
+    print(f"{sum(map(len, references.values()))} references, found in {graph_s * 1e3:.0f} ms")
 
 
 def main() -> int:

@@ -157,6 +157,13 @@ def keys_in_environment(litellm: Any, model: str) -> bool:
     return bool(found["keys_in_environment"])
 
 
+def dumped(value: object) -> Mapping[str, Any]:
+    """The members of an object of litellm, such as its usage, or of a plain mapping in its place; empty for anything
+    else."""
+    dump = getattr(value, "model_dump", None)
+    return mapping(dump(exclude_none=True, warnings=False) if dump is not None else value)
+
+
 def mapping(value: object) -> Mapping[str, Any]:
     """The value if it is a mapping, otherwise an empty mapping."""
     return value if isinstance(value, Mapping) else {}

@@ -13,7 +13,7 @@ from proxy.errors import Forbidden, InvalidRequest, NotFound, UpstreamRejected, 
 from proxy.ports import Answer, Call, Headers
 from proxy.upstream.litellm_.arguments import CHAT_FIELDS, EMBEDDING_FIELDS, call_arguments
 from proxy.upstream.litellm_.errors import ErrorMap, StreamEndedEarly, passed_headers
-from proxy.upstream.litellm_.library import Library, Route, keys_in_environment
+from proxy.upstream.litellm_.library import Library, Route, dumped, keys_in_environment
 from proxy.upstream.redacted import secrets_of
 
 _FIELDS = {"/chat/completions": CHAT_FIELDS, "/embeddings": EMBEDDING_FIELDS}
@@ -128,10 +128,8 @@ class StreamAnswer:
     def usage_so_far(self) -> Mapping[str, object]:
         """The usage that the provider has reported so far. litellm holds it back until the last chunk, although
         Anthropic reports the prompt's usage first."""
-        usages: list[Any] = [getattr(chunk, "usage", None) for chunk in getattr(self._stream, "chunks", ())]
-        told = [usage for usage in usages if hasattr(usage, "model_dump")]
-        found: dict[str, object] = told[-1].model_dump(exclude_none=True, warnings=False) if told else {}
-        return found
+        told = [dumped(getattr(chunk, "usage", None)) for chunk in getattr(self._stream, "chunks", ())]
+        return next(filter(None, reversed(told)), {})
 
     async def aclose(self) -> None:
         """Close the provider's response. A call that is still running is cancelled."""

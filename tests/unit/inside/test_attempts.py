@@ -42,7 +42,7 @@ def test_an_attempt_ends_once_and_leaves_nothing() -> None:
     assert attempts.of("call", model_id="a") is other
     assert attempts.end(other)
     assert other not in attempts
-    assert (attempts.of("call"), attempts.of(None)) == (None, None)
+    assert (attempts.of("call"), attempts.of("other")) == (None, None)
 
 
 def test_of_many_calls_under_one_id_the_last_ones_stay() -> None:

@@ -13,18 +13,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.inside import Callback, Work
-from proxy.inside.incoming import StandDownReason
+from proxy.inside.incoming import StandDownReason, call_of
 from tests.examples import examples
 from tests.fidelity.chats import File
 from tests.fidelity.checker import check
 from tests.fidelity.strategies import Body, sessions
 from tests.inside import (
     MODEL_INFO,
+    SENDER,
     MadeHost,
     ResponseCache,
     Used,
     answer,
     call,
+    details_of,
     is_marked,
     long_messages,
     on_loop,
@@ -78,7 +80,7 @@ async def test_what_only_pages_show_is_not_found_out() -> None:
     callback = Callback(MadeHost())
     going = await sent(callback, call(long_messages()))
     work = await callback.work()
-    attempt = work.open.of(going["litellm_call_id"], going)
+    attempt = work.open.of(call_of(going), going)
     assert attempt is not None
     await callback.after(Work.succeeded, going, answer())
     assert attempt.exchange.answer.outcome.usage is not None
@@ -124,7 +126,7 @@ async def test_an_answer_settles_its_attempt_once_and_its_log_line_no_second_tim
     assert settled(callback) == 0
     for _ in range(2):
         await callback.after(Work.succeeded, going, answer())
-        await callback.after(Work.logged, {"litellm_call_id": "call-1", "stream": False}, answer())
+        await callback.after(Work.logged, details_of(stream=False), answer())
     assert settled(callback) == 1
     assert sample(callback, "stratiform_tokens_total") > 0
 
@@ -133,18 +135,43 @@ async def test_an_answer_settles_its_attempt_once_and_its_log_line_no_second_tim
 async def test_a_stream_is_settled_by_its_log_line_and_one_whose_client_left_is_known_for_it() -> None:
     callback = Callback(MadeHost())
     for number, has_left in enumerate((False, True)):
-        details = {
-            "litellm_call_id": f"call-{number}",
-            "standard_logging_object": {"error_str": "left" if has_left else None},
-        }
-        await sent(callback, call(long_messages(), f"call-{number}", stream=True))
-        headers = await callback.after(Work.headers, details, object())
+        details = details_of(f"call-{number}", standard_logging_object={"error_str": "left" if has_left else None})
+        came = call(long_messages(), f"call-{number}", stream=True)
+        await sent(callback, came)
+        headers = await callback.after(Work.headers, came, object())
         assert headers is not None
         assert headers["x-stratiform-reason"]
         assert settled(callback) == number
         await callback.after(Work.logged, details, answer())
         assert settled(callback) == number + 1
         assert sample(callback, "stratiform_client_disconnects_total") == has_left
+
+
+@pytest.mark.parametrize("used", [{"prompt_tokens": 3000, "completion_tokens": 5}, "three", 7])
+@on_loop
+async def test_a_usage_of_any_form_settles_its_attempt(used: object) -> None:
+    callback, arguments = Callback(MadeHost()), call(long_messages())
+    going = await sent(callback, arguments)
+    await callback.after(Work.succeeded, going, SimpleNamespace(usage=used))
+    assert settled(callback) == 1
+    assert stand_downs(callback, "internal-error") == 0
+    assert (sample(callback, "stratiform_tokens_total", kind="output") == 5) is isinstance(used, dict)
+
+
+@on_loop
+async def test_the_call_of_another_key_is_not_ended_whatever_id_a_client_chooses() -> None:
+    callback = Callback(MadeHost())
+    calls = [call(long_messages(), stream=True, metadata={**SENDER, "user_api_key_hash": key}) for key in "ab"]
+    for came in calls:
+        await sent(callback, came)
+    work = await callback.work()
+    mine, theirs = (work.open.of(call_of(came)) for came in calls)
+    await callback.after(Work.headers, calls[0], object())
+    await callback.after(Work.logged, details_of(metadata=calls[0]["metadata"]), answer())
+    assert settled(callback) == 1
+    assert mine is not None
+    assert theirs is not None
+    assert (mine in work.open, theirs in work.open) == (False, True)
 
 
 @pytest.mark.parametrize("has_left", [False, True])
@@ -155,9 +182,10 @@ async def test_of_a_stream_that_was_cut_short_counts_what_the_provider_had_told(
     async def cut(used: Used) -> float:
         """What the prompt is booked at, in plain tokens."""
         callback, prices = Callback(MadeHost()), {"input_cost_per_token": 1.0, "cache_read_input_token_cost": 0.1}
-        await sent(callback, call(long_messages(), stream=True, **prices, output_cost_per_token=0.0))
-        await callback.after(Work.headers, {"litellm_call_id": "call-1"}, object())
-        details = {"litellm_call_id": "call-1", "standard_logging_object": {"error_str": "left"}}
+        came = call(long_messages(), stream=True, **prices, output_cost_per_token=0.0)
+        await sent(callback, came)
+        await callback.after(Work.headers, came, object())
+        details = details_of(standard_logging_object={"error_str": "left"})
         if has_left:
             await callback.after(Work.logged, details, SimpleNamespace(usage=used))
         else:
@@ -175,7 +203,7 @@ async def test_an_answer_of_the_response_cache_is_no_attempt() -> None:
     going = await sent(callback, arguments)
     # The key is made of the request as it came, and not of the layout.
     assert going["cache_key"] == "key of Question 0"
-    await callback.after(Work.logged, {"litellm_call_id": "call-1", "cache_hit": True}, answer())
+    await callback.after(Work.logged, details_of(cache_hit=True), answer())
     await callback.after(Work.succeeded, going, answer())
     assert settled(callback) == 0
 
@@ -263,7 +291,7 @@ async def test_a_stream_that_another_deployment_goes_on_with_is_an_attempt_of_it
     assert is_marked(await sent(callback, second))
     assert settled(callback) == 1
     await callback.after(Work.headers, second, object())
-    await callback.after(Work.logged, {"litellm_call_id": "call-1", "litellm_params": {"model_info": other}}, answer())
+    await callback.after(Work.logged, details_of(model_info=other), answer())
     assert settled(callback) == 2
     assert stand_downs(callback, "nested") == 0
 

@@ -2,6 +2,7 @@
 
 import random
 import sys
+import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -102,13 +103,22 @@ def test_a_block_depends_on_its_own_file_only(repository: dict[str, str]) -> Non
     assert together == {path: block for path, block in alone.items() if block}
 
 
-@pytest.mark.slow
-def test_memory_is_bounded() -> None:
-    indexer = make_indexer(text_bytes=200_000, repository_bytes=100_000)
-    for number in range(200):
-        symbols({f"a{number}.py": "\n".join(f"def name_{number}_{one}(): pass" for one in range(100))}, indexer)
-    kept: int = indexer.kept_bytes  # type: ignore[attr-defined]
-    assert kept <= 300_000
+@pytest.mark.parametrize("suffix", [".py", ".c"])
+def test_memory_is_bounded(suffix: str) -> None:
+    indexer = make_indexer(text_bytes=100_000, repository_bytes=50_000)
+
+    def read(numbers: range) -> None:
+        for number in numbers:
+            names = (f"name_{number}_{one}" for one in range(100))
+            symbols({f"a{number}{suffix}": "\n".join(f"def {name}(): pass" for name in names)}, indexer)
+            symbols({f"b{number}{suffix}": f"{number}" + "(" * 3_000}, indexer)  # the parser gives it up
+
+    read(range(1))
+    tracemalloc.start()
+    read(range(1, 60))
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept <= 200_000
 
 
 @pytest.mark.slow
