@@ -1,13 +1,13 @@
 """The names of providers come from the litellm that is installed. Cache profiles by provider, name and host."""
 
 import asyncio
-import importlib.util
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
 
 from proxy.core.providers import PROFILES
+from proxy.deployments import litellm_files
 from proxy.deployments.choice import choose_profile, provider_names, provider_of
 from proxy.ports import Transport
 from proxy.upstream.litellm_.library import Library
@@ -54,13 +54,8 @@ def test_files_of_another_form_tell_nothing(
             (tmp_path / name).write_text(text)
     spec = ModuleSpec("litellm", None, is_package=True)
     spec.submodule_search_locations = [str(tmp_path)]
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr(litellm_files, "find_spec", lambda name: spec)
     assert provider_names() == expected
-
-
-def test_without_litellm_no_name_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert provider_names() == frozenset()
 
 
 LITELLM, HTTP, EMBEDDED = Transport.LITELLM, Transport.HTTP, Transport.EMBEDDED

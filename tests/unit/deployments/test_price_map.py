@@ -25,9 +25,7 @@ def deployment(**fields):
 
 
 def test_the_bundled_file_is_found_and_holds_thousands_of_prices(prices):
-    path = bundled_price_file()
-    assert path is not None
-    assert path.parent.name == "litellm"
+    assert bundled_price_file() is not None
     assert len(prices) > 2000
 
 
