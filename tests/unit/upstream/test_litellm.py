@@ -357,7 +357,7 @@ def test_a_message_without_text_keeps_its_null() -> None:
     }
 
 
-@pytest.mark.parametrize("stream", [SimpleNamespace(), SimpleNamespace(chunks=[SimpleNamespace(usage={"a": 1}), None])])
+@pytest.mark.parametrize("stream", [SimpleNamespace(), SimpleNamespace(chunks=[SimpleNamespace(usage="a"), None])])
 def test_a_stream_of_another_kind_tells_no_usage(stream: object) -> None:
     assert StreamAnswer(stream, None, ErrorMap(())).usage_so_far() == {}
 
