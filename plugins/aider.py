@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from itertools import islice
 
 from proxy.core.recognition import (
-    MOST_CHARS,
     MOST_PIECES,
     Bound,
     Cut,
@@ -89,8 +88,6 @@ class AiderRecogniser:
         """The files, the map or the reminder in one of aider's user messages. Raises TooMuch."""
         if role != "user":
             return None
-        if len(text) > MOST_CHARS:
-            raise TooMuch(Bound.LENGTH)
         for begins, name, claim, acknowledgement in _OPENINGS:
             if text.startswith(begins):
                 cuts = _map_cuts(text) if claim is FileClaim.MAP else file_cuts(text)

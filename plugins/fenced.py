@@ -14,7 +14,6 @@ import re
 
 from proxy.core.digest import digest
 from proxy.core.recognition import (
-    MOST_CHARS,
     MOST_PIECES,
     Bound,
     Cut,
@@ -72,8 +71,6 @@ class FencedRecogniser:
         """A candidate for context, if nothing but an opening is around the files."""
         if role != "user":
             return None
-        if len(text) > MOST_CHARS:
-            raise TooMuch(Bound.LENGTH)
         spans = _spans(text)
         if not spans or spans[0][0] > _MAX_OPENING_CHARS:
             return None

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from proxy.core.digest import digest
-from proxy.core.recognition import MOST_CHARS, MOST_PIECES, Bound, Cut, MessageKind, PieceKind, Recognition, TooMuch
+from proxy.core.recognition import MOST_PIECES, Bound, Cut, MessageKind, PieceKind, Recognition, TooMuch
 from proxy.core.recognition.lines import break_before, lines_before, one_break_before
 from proxy.core.recognition.tiered_files import files_at_end
 from proxy.hookspecs import hookimpl
@@ -63,8 +63,6 @@ class SystemTextRecogniser:
         """The pieces of a system text. None if nothing in it moves. Raises TooMuch."""
         if role not in ("system", "developer"):
             return None
-        if len(text) > MOST_CHARS:
-            raise TooMuch(Bound.LENGTH)
         fences, documents = _blocks(text)
         clocks = [span for span in _clocks(text) if not _is_within(span[0], fences)]
         # A prompt tells the time once or twice; more such lines are an example, a log or a timetable.

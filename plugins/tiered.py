@@ -9,7 +9,7 @@ never changes, either.
 If a line of a file may also be a border, the message stays in one piece.
 """
 
-from proxy.core.recognition import MOST_CHARS, Bound, Cut, FileClaim, MessageKind, PieceKind, Recognition, TooMuch
+from proxy.core.recognition import Cut, FileClaim, MessageKind, PieceKind, Recognition
 from proxy.core.recognition.tiered_files import REFERENCE_HEADERS, WORKING_HEADER, listing
 from proxy.hookspecs import hookimpl
 
@@ -45,8 +45,6 @@ class TieredRecogniser:
         """Header and files, or one piece; None if the text is neither of them. Raises TooMuch."""
         if role != "user" or not text.startswith("# "):
             return None
-        if len(text) > MOST_CHARS:
-            raise TooMuch(Bound.LENGTH)
         return _files(text) or _whole(text)
 
 

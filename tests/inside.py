@@ -1,8 +1,6 @@
 """LiteLLM's side of the callback, for tests: arguments as its hooks have them, a response cache, answers."""
 
-import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import wraps
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,16 +70,6 @@ def call(messages: Any, call_id: str = "call-1", **more: Any) -> dict[str, Any]:
 def details_of(call_id: str = "call-1", model_info: Any = MODEL_INFO, metadata: Any = SENDER, **more: Any) -> Any:
     """What LiteLLM logs about an attempt."""
     return {"litellm_call_id": call_id, "litellm_params": {"metadata": metadata, "model_info": model_info}, **more}
-
-
-def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test on an event loop of its own."""
-
-    @wraps(test)
-    def run(*args: Any, **kwargs: Any) -> None:
-        asyncio.run(test(*args, **kwargs))
-
-    return run
 
 
 class Used:

@@ -74,7 +74,7 @@ def principal_of(arguments: Mapping[str, Any]) -> Principal:
 def call_of(arguments: Mapping[str, Any]) -> str:
     """Identifies a call, by the key of its sender and by its id. Clients may choose the id, and so name a call of
     somebody else."""
-    return f"{_text(_sender(arguments), _KEY)}\0{arguments.get('litellm_call_id')}"
+    return f"{_text(_sender(arguments), _KEY)}\0{str(arguments.get('litellm_call_id'))[:_MOST_CHARS]}"
 
 
 def _sender(arguments: Mapping[str, Any]) -> Mapping[str, Any]:

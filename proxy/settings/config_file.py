@@ -23,7 +23,7 @@ from proxy.access.virtual_keys import digest_of
 from proxy.core.value import dataclass, field, replace
 from proxy.core.window.profile import BUILT_IN, CapabilityProfile
 from proxy.settings.environment import Environment, own_folder, state_folder
-from proxy.settings.litellm_schema import LiteLLMSettings, ModelEntry, http_url
+from proxy.settings.litellm_schema import LiteLLMSettings, Loose, ModelEntry, http_url
 from proxy.settings.messages import ConfigError, Mistakes, Places, explain, nearest, without
 from proxy.settings.routing import Routing, routing_of
 from proxy.settings.schema import ConfigFile, Stratiform
@@ -32,19 +32,6 @@ from proxy.settings.unsupported import Unused, unused
 from proxy.settings.window import profiles_of
 from proxy.settings.yaml_file import read_yaml
 
-# References to variables are replaced in these keys only, because nothing else of a LiteLLM file is used.
-_EXPANDED = (
-    "model_list", "credential_list", "litellm_settings.request_timeout", "litellm_settings.drop_params",
-    "litellm_settings.num_retries", "litellm_settings.allowed_fails", "litellm_settings.cooldown_time",
-    "litellm_settings.fallbacks", "litellm_settings.default_fallbacks", "litellm_settings.context_window_fallbacks",
-    "router_settings.model_group_alias", "router_settings.timeout", "router_settings.num_retries",
-    "router_settings.retry_after", "router_settings.allowed_fails", "router_settings.cooldown_time",
-    "router_settings.disable_cooldowns", "router_settings.fallbacks", "router_settings.default_fallbacks",
-    "router_settings.context_window_fallbacks", "router_settings.enable_pre_call_checks",
-    "router_settings.optional_pre_call_checks", "router_settings.retry_policy", "litellm_settings.max_budget",
-    "litellm_settings.budget_duration", "router_settings.model_group_retry_policy",
-    "general_settings.master_key", "general_settings.allowed_ips", "stratiform",
-)  # fmt: skip
 _MAX_INCLUDES = 100
 _MOST_LOOKS = 20
 NO_SHARED_STORE = (
@@ -293,13 +280,17 @@ def _slips(raw: dict[str, Any]) -> Iterator[str]:
 
 
 def _expanded(raw: dict[str, Any], environment: Environment, problems: list[str]) -> dict[str, Any]:
+    """The sections with the values of the variables to which they refer. Of LiteLLM's settings, only those that are
+    used are read, so that the variables of all others need not be set."""
     result = dict(raw)
-    for path in _EXPANDED:
-        section, _, key = path.partition(".")
-        if not key and section in raw:
-            result[section] = environment.expand(raw[section], section, problems)
-        elif isinstance(raw.get(section), dict) and key in raw[section]:
-            result[section] = {**result[section], key: environment.expand(raw[section][key], path, problems)}
+    for section, told in ConfigFile.model_fields.items():
+        given, used = raw.get(section), told.annotation
+        if isinstance(used, type) and issubclass(used, Loose):
+            for key, value in given.items() if isinstance(given, dict) else ():
+                if key in used.model_fields:
+                    result[section] = {**result[section], key: environment.expand(value, f"{section}.{key}", problems)}
+        elif given is not None and section != "environment_variables":
+            result[section] = environment.expand(given, section, problems)
     return result
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -57,6 +58,16 @@ async def serving(**script: Any) -> AsyncIterator[tuple[Provider, LitellmUpstrea
             yield fake, upstream
         finally:
             await upstream.aclose()
+
+
+def on_limited_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Run a test on an event loop of its own, but not for ever."""
+
+    @wraps(test)
+    def limited(*args: Any, **kwargs: Any) -> None:
+        run(lambda: test(*args, **kwargs))
+
+    return limited
 
 
 async def read(answer: Answer) -> bytes:

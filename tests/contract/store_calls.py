@@ -18,6 +18,16 @@ T = 1_700_000_000.0
 LEASE_S = 60.0
 
 
+def on_each_store(check: Check) -> Callable[[OnEach], None]:
+    """Run a test on each engine of the store."""
+
+    def test(on_each: OnEach) -> None:
+        on_each(check)
+
+    test.__doc__ = check.__doc__
+    return test
+
+
 def entry(name: str, cost: int = 0, at: float = T, team: str = "red", **more: object) -> LedgerEntry:
     """A line of the ledger."""
     return replace(LedgerEntry(name, at, team, cost=cost), **more)

@@ -8,7 +8,19 @@ import pytest
 from proxy.core.response.usage import Usage, usage_of
 from proxy.errors import UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.ports import Answer, TellsUsage
-from tests.contract.litellm_calls import CLAUDE, FAMILIES, HELLO, KEY, LITELLM, WAIT_S, begun, call, read, run, serving
+from tests.contract.litellm_calls import (
+    CLAUDE,
+    FAMILIES,
+    HELLO,
+    KEY,
+    LITELLM,
+    WAIT_S,
+    begun,
+    call,
+    on_limited_loop,
+    read,
+    serving,
+)
 from tests.contract.litellm_fakes import REQUEST_ID, named_event
 
 pytestmark = LITELLM
@@ -28,103 +40,91 @@ def refusal(model: str, status: int) -> object:
 
 @pytest.mark.parametrize("stream", [False, True])
 @FAMILIES
-def test_a_refusal_keeps_the_providers_status_and_words(model: str, stream: bool) -> None:
+@on_limited_loop
+async def test_a_refusal_keeps_the_providers_status_and_words(model: str, stream: bool) -> None:
     headers = {"retry-after": "7", "request-id": REQUEST_ID, "x-ratelimit-remaining-requests": "0", "set-cookie": "a=b"}
     own = (None, None) if model == CLAUDE else ("messages", "some_code")
-
-    async def body() -> None:
-        async with serving(headers=headers) as (fake, upstream):
-            for count, status in enumerate((400, 401, 403, 404, 413, 422, 429, 500, 503, 529), 1):
-                fake.status, fake.error = status, refusal(model, status)
-                answer = await upstream.open(call(model, fake.base, {**HELLO, "stream": stream}))
-                error = json.loads(await read(answer))["error"]
-                assert answer.status == status
-                assert error["type"] == ("rate_limit_error" if status == 429 else "some_error")
-                assert error["message"].startswith("no, not with ")
-                assert KEY not in error["message"]
-                assert (error["param"], error["code"]) == own
-                passed = dict(answer.headers)
-                assert (passed["retry-after"], passed["request-id"]) == ("7", REQUEST_ID)
-                assert passed["x-ratelimit-remaining-requests"] == "0"
-                assert "set-cookie" not in passed
-                assert len(fake.seen) == count, "litellm must not retry"
-
-    run(body)
+    async with serving(headers=headers) as (fake, upstream):
+        for count, status in enumerate((400, 401, 403, 404, 413, 422, 429, 500, 503, 529), 1):
+            fake.status, fake.error = status, refusal(model, status)
+            answer = await upstream.open(call(model, fake.base, {**HELLO, "stream": stream}))
+            error = json.loads(await read(answer))["error"]
+            assert answer.status == status
+            assert error["type"] == ("rate_limit_error" if status == 429 else "some_error")
+            assert error["message"].startswith("no, not with ")
+            assert KEY not in error["message"]
+            assert (error["param"], error["code"]) == own
+            passed = dict(answer.headers)
+            assert (passed["retry-after"], passed["request-id"]) == ("7", REQUEST_ID)
+            assert passed["x-ratelimit-remaining-requests"] == "0"
+            assert "set-cookie" not in passed
+            assert len(fake.seen) == count, "litellm must not retry"
 
 
 @pytest.mark.parametrize("ending", ["cut", "hold"])
 @FAMILIES
-def test_what_the_provider_told_of_the_usage_is_known_of_a_stream_that_is_not_whole(model: str, ending: str) -> None:
+@on_limited_loop
+async def test_what_the_provider_told_of_the_usage_is_known_of_a_stream_that_is_not_whole(
+    model: str, ending: str
+) -> None:
     """Whether the line breaks, or the client leaves."""
-
-    async def body() -> None:
-        async with serving(events=begun(model), ending=ending) as (fake, upstream):
-            answer = await upstream.open(call(model, fake.base, {**HELLO, "stream": True}))
-            assert isinstance(answer, TellsUsage)
-            chunks = answer.chunks()
-            if ending == "hold":
-                await anext(chunks)
-            else:
-                with pytest.raises(UpstreamUnavailable):
-                    _ = [chunk async for chunk in chunks]
-            await answer.aclose()
-            told = usage_of(answer.usage_so_far())
-            assert told == (Usage(2098, 1, read=1800, write_5m=200, write_1h=48) if model == CLAUDE else None)
-
-    run(body)
+    async with serving(events=begun(model), ending=ending) as (fake, upstream):
+        answer = await upstream.open(call(model, fake.base, {**HELLO, "stream": True}))
+        assert isinstance(answer, TellsUsage)
+        chunks = answer.chunks()
+        if ending == "hold":
+            await anext(chunks)
+        else:
+            with pytest.raises(UpstreamUnavailable):
+                _ = [chunk async for chunk in chunks]
+        await answer.aclose()
+        told = usage_of(answer.usage_so_far())
+        assert told == (Usage(2098, 1, read=1800, write_5m=200, write_1h=48) if model == CLAUDE else None)
 
 
 @FAMILIES
-def test_a_refusal_that_is_no_json_is_still_an_openai_error(model: str) -> None:
-    async def body() -> None:
-        async with serving(status=502, error="<html>bad gateway</html>") as (fake, upstream):
-            answer = await upstream.open(call(model, fake.base, HELLO))
-            error = json.loads(await read(answer))["error"]
-            assert (answer.status, error["type"]) == (502, "server_error")
-
-    run(body)
+@on_limited_loop
+async def test_a_refusal_that_is_no_json_is_still_an_openai_error(model: str) -> None:
+    async with serving(status=502, error="<html>bad gateway</html>") as (fake, upstream):
+        answer = await upstream.open(call(model, fake.base, HELLO))
+        error = json.loads(await read(answer))["error"]
+        assert (answer.status, error["type"]) == (502, "server_error")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 @FAMILIES
-def test_silence_is_a_timeout(model: str, stream: bool) -> None:
-    async def body() -> None:
-        async with serving(silent=True) as (fake, upstream):
-            with pytest.raises(UpstreamTimeout):
-                await upstream.open(call(model, fake.base, {**HELLO, "stream": stream}, timeout_s=0.2))
-            await fake.gone.wait()
-
-    run(body)
+@on_limited_loop
+async def test_silence_is_a_timeout(model: str, stream: bool) -> None:
+    async with serving(silent=True) as (fake, upstream):
+        with pytest.raises(UpstreamTimeout):
+            await upstream.open(call(model, fake.base, {**HELLO, "stream": stream}, timeout_s=0.2))
+        await fake.gone.wait()
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @FAMILIES
-def test_a_closed_port_is_unavailable(model: str, stream: bool) -> None:
-    async def body() -> None:
-        async with serving() as (_, upstream):
-            with pytest.raises(UpstreamUnavailable) as caught:
-                await upstream.open(call(model, "http://127.0.0.1:9", {**HELLO, "stream": stream}))
-            assert "127.0.0.1" not in caught.value.message
-
-    run(body)
+@on_limited_loop
+async def test_a_closed_port_is_unavailable(model: str, stream: bool) -> None:
+    async with serving() as (_, upstream):
+        with pytest.raises(UpstreamUnavailable) as caught:
+            await upstream.open(call(model, "http://127.0.0.1:9", {**HELLO, "stream": stream}))
+        assert "127.0.0.1" not in caught.value.message
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["cut", "done"])
 @FAMILIES
-def test_a_stream_that_breaks_off_raises_after_what_came(model: str, ending: str) -> None:
-    async def body() -> None:
-        async with serving(events=begun(model), ending=ending) as (fake, upstream):
-            answer = await upstream.open(call(model, fake.base, {**HELLO, "stream": True}))
-            came = []
-            with pytest.raises(UpstreamUnavailable):
-                await keep(answer, came)
-            assert b'"hel"' in b"".join(came)
-            assert b"[DONE]" not in b"".join(came)
-            await answer.aclose()
-
-    run(body)
+@on_limited_loop
+async def test_a_stream_that_breaks_off_raises_after_what_came(model: str, ending: str) -> None:
+    async with serving(events=begun(model), ending=ending) as (fake, upstream):
+        answer = await upstream.open(call(model, fake.base, {**HELLO, "stream": True}))
+        came = []
+        with pytest.raises(UpstreamUnavailable):
+            await keep(answer, came)
+        assert b'"hel"' in b"".join(came)
+        assert b"[DONE]" not in b"".join(came)
+        await answer.aclose()
 
 
 def overloaded(model: str) -> str:
@@ -136,101 +136,87 @@ def overloaded(model: str) -> str:
 
 
 @FAMILIES
-def test_an_error_event_in_a_stream_raises_the_providers_words(model: str) -> None:
-    async def body() -> None:
-        async with serving(events=[*begun(model), overloaded(model)]) as (fake, upstream):
-            answer = await upstream.open(call(model, fake.base, {**HELLO, "stream": True}))
-            with pytest.raises(UpstreamRejected, match="Overloaded"):
-                await read(answer)
-            await answer.aclose()
-
-    run(body)
+@on_limited_loop
+async def test_an_error_event_in_a_stream_raises_the_providers_words(model: str) -> None:
+    async with serving(events=[*begun(model), overloaded(model)]) as (fake, upstream):
+        answer = await upstream.open(call(model, fake.base, {**HELLO, "stream": True}))
+        with pytest.raises(UpstreamRejected, match="Overloaded"):
+            await read(answer)
+        await answer.aclose()
 
 
 @FAMILIES
-def test_an_error_event_before_anything_else_is_a_refusal(model: str) -> None:
-    async def body() -> None:
-        async with serving(events=[overloaded(model)]) as (fake, upstream):
-            answer = await upstream.open(call(model, fake.base, {**HELLO, "stream": True}))
-            assert answer.status >= 500
-            assert json.loads(await read(answer))["error"]["message"] == "Overloaded"
-
-    run(body)
+@on_limited_loop
+async def test_an_error_event_before_anything_else_is_a_refusal(model: str) -> None:
+    async with serving(events=[overloaded(model)]) as (fake, upstream):
+        answer = await upstream.open(call(model, fake.base, {**HELLO, "stream": True}))
+        assert answer.status >= 500
+        assert json.loads(await read(answer))["error"]["message"] == "Overloaded"
 
 
 @FAMILIES
-def test_a_stream_without_a_chunk_is_an_empty_answer(model: str) -> None:
-    async def body() -> None:
-        async with serving(events=[]) as (fake, upstream):
-            answer = await upstream.open(call(model, fake.base, {**HELLO, "stream": True}))
-            assert answer.status == 200
-            assert await read(answer) == b""
-
-    run(body)
+@on_limited_loop
+async def test_a_stream_without_a_chunk_is_an_empty_answer(model: str) -> None:
+    async with serving(events=[]) as (fake, upstream):
+        answer = await upstream.open(call(model, fake.base, {**HELLO, "stream": True}))
+        assert answer.status == 200
+        assert await read(answer) == b""
 
 
 # Hanging up
 
 
 @FAMILIES
-def test_closing_a_stream_hangs_up_on_the_provider(model: str) -> None:
-    async def body() -> None:
-        async with serving(events=begun(model), ending="hold") as (fake, upstream):
-            answer = await upstream.open(call(model, fake.base, {**HELLO, "stream": True}))
-            async for chunk in answer.chunks():
-                if b"hel" in chunk:
-                    break
-            assert not fake.gone.is_set()
-            await answer.aclose()
-            async with asyncio.timeout(WAIT_S):
-                await fake.gone.wait()
-            await answer.aclose()
-
-    run(body)
+@on_limited_loop
+async def test_closing_a_stream_hangs_up_on_the_provider(model: str) -> None:
+    async with serving(events=begun(model), ending="hold") as (fake, upstream):
+        answer = await upstream.open(call(model, fake.base, {**HELLO, "stream": True}))
+        async for chunk in answer.chunks():
+            if b"hel" in chunk:
+                break
+        assert not fake.gone.is_set()
+        await answer.aclose()
+        async with asyncio.timeout(WAIT_S):
+            await fake.gone.wait()
+        await answer.aclose()
 
 
 @FAMILIES
-def test_closing_while_a_chunk_is_awaited_hangs_up_on_the_provider(model: str) -> None:
-    async def body() -> None:
-        async with serving(events=begun(model), ending="hold") as (fake, upstream):
-            answer = await upstream.open(call(model, fake.base, {**HELLO, "stream": True}))
-            reading = asyncio.ensure_future(read(answer))
-            await asyncio.sleep(0)
-            reading.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await reading
-            await answer.aclose()
-            async with asyncio.timeout(WAIT_S):
-                await fake.gone.wait()
-
-    run(body)
+@on_limited_loop
+async def test_closing_while_a_chunk_is_awaited_hangs_up_on_the_provider(model: str) -> None:
+    async with serving(events=begun(model), ending="hold") as (fake, upstream):
+        answer = await upstream.open(call(model, fake.base, {**HELLO, "stream": True}))
+        reading = asyncio.ensure_future(read(answer))
+        await asyncio.sleep(0)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        await answer.aclose()
+        async with asyncio.timeout(WAIT_S):
+            await fake.gone.wait()
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @FAMILIES
-def test_cancelling_a_call_that_waits_hangs_up_on_the_provider(model: str, stream: bool) -> None:
-    async def body() -> None:
-        async with serving(silent=True) as (fake, upstream):
-            opening = asyncio.ensure_future(upstream.open(call(model, fake.base, {**HELLO, "stream": stream})))
-            await fake.asked.wait()
-            opening.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await opening
-            async with asyncio.timeout(WAIT_S):
-                await fake.gone.wait()
-
-    run(body)
+@on_limited_loop
+async def test_cancelling_a_call_that_waits_hangs_up_on_the_provider(model: str, stream: bool) -> None:
+    async with serving(silent=True) as (fake, upstream):
+        opening = asyncio.ensure_future(upstream.open(call(model, fake.base, {**HELLO, "stream": stream})))
+        await fake.asked.wait()
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        async with asyncio.timeout(WAIT_S):
+            await fake.gone.wait()
 
 
-def test_cancelling_before_the_first_chunk_hangs_up_on_the_provider() -> None:
-    async def body() -> None:
-        async with serving(events=[], ending="hold") as (fake, upstream):
-            opening = asyncio.ensure_future(upstream.open(call(CLAUDE, fake.base, {**HELLO, "stream": True})))
-            await fake.asked.wait()
-            opening.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await opening
-            async with asyncio.timeout(WAIT_S):
-                await fake.gone.wait()
-
-    run(body)
+@on_limited_loop
+async def test_cancelling_before_the_first_chunk_hangs_up_on_the_provider() -> None:
+    async with serving(events=[], ending="hold") as (fake, upstream):
+        opening = asyncio.ensure_future(upstream.open(call(CLAUDE, fake.base, {**HELLO, "stream": True})))
+        await fake.asked.wait()
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        async with asyncio.timeout(WAIT_S):
+            await fake.gone.wait()

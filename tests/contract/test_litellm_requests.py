@@ -11,7 +11,18 @@ from proxy.core.providers import NONE, PROFILES, fitted
 from proxy.errors import InvalidRequest, ProxyError
 from proxy.ports import Deployment, Transport
 from proxy.upstream.litellm_.library import Library
-from tests.contract.litellm_calls import CLAUDE, FAMILIES, GPT, HELLO, KEY, LITELLM, call, read, run, serving
+from tests.contract.litellm_calls import (
+    CLAUDE,
+    FAMILIES,
+    GPT,
+    HELLO,
+    KEY,
+    LITELLM,
+    call,
+    on_limited_loop,
+    read,
+    serving,
+)
 
 pytestmark = LITELLM
 
@@ -47,112 +58,95 @@ def text(value: str, mark: dict[str, str] | None = None) -> dict[str, Any]:
     return {"type": "text", "text": value, **({"cache_control": mark} if mark else {})}
 
 
-def test_system_text_of_a_bridged_call_goes_where_its_model_caches_it() -> None:
+@on_limited_loop
+async def test_system_text_of_a_bridged_call_goes_where_its_model_caches_it() -> None:
     """litellm makes ``instructions`` of system messages for the Responses API, which GPT-6.2 does not cache."""
-
-    async def body() -> None:
-        async with serving() as (fake, upstream):
-            for name in ("gpt-6.2-sol", "gpt-6.1-sol"):
-                profile = fitted(PROFILES["openai-explicit"], name)
-                messages = [{"role": "system", "content": "rules"}, {"role": "user", "content": "hello"}]
-                asked = call(f"openai/responses/{name}", fake.base, {"messages": messages})
-                asked = replace(asked, deployment=replace(asked.deployment, profile=profile))
-                with contextlib.suppress(ProxyError):  # the fake answers with a chat completion
-                    await read(await upstream.open(asked))
-            new, old = (seen.body for seen in fake.seen)
-            assert "instructions" not in new
-            assert new["input"][0]["role"] == "system"
-            assert new["input"][0]["content"][0]["text"] == "rules"
-            assert old["instructions"] == "rules"
-
-    run(body)
+    async with serving() as (fake, upstream):
+        for name in ("gpt-6.2-sol", "gpt-6.1-sol"):
+            profile = fitted(PROFILES["openai-explicit"], name)
+            messages = [{"role": "system", "content": "rules"}, {"role": "user", "content": "hello"}]
+            asked = call(f"openai/responses/{name}", fake.base, {"messages": messages})
+            asked = replace(asked, deployment=replace(asked.deployment, profile=profile))
+            with contextlib.suppress(ProxyError):  # the fake answers with a chat completion
+                await read(await upstream.open(asked))
+        new, old = (seen.body for seen in fake.seen)
+        assert "instructions" not in new
+        assert new["input"][0]["role"] == "system"
+        assert new["input"][0]["content"][0]["text"] == "rules"
+        assert old["instructions"] == "rules"
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_markers_reach_anthropic_where_they_belong(stream: bool) -> None:
-    async def body() -> None:
-        async with serving() as (fake, upstream):
-            await read(await upstream.open(call(CLAUDE, fake.base, {**marked_request(), "stream": stream})))
-            wire = fake.seen[0].body
-            assert fake.seen[0].path == "/v1/messages"
-            assert wire["system"] == [text("rules"), text("more rules", MARK_1H)]
-            assert wire["messages"][0]["content"] == [text("files"), text("more files", MARK)]
-            assert "cache_control" not in json.dumps(wire["messages"][1])
-            (result, last) = wire["messages"][2]["content"]
-            assert result["type"] == "tool_result"
-            assert result["cache_control"] == MARK
-            assert "cache_control" not in json.dumps(result["content"])
-            assert last == text("go on")
-            assert [tool.get("cache_control") for tool in wire["tools"]] == [None, MARK_1H]
-            assert json.dumps(wire).count("cache_control") == 4
-
-    run(body)
+@on_limited_loop
+async def test_markers_reach_anthropic_where_they_belong(stream: bool) -> None:
+    async with serving() as (fake, upstream):
+        await read(await upstream.open(call(CLAUDE, fake.base, {**marked_request(), "stream": stream})))
+        wire = fake.seen[0].body
+        assert fake.seen[0].path == "/v1/messages"
+        assert wire["system"] == [text("rules"), text("more rules", MARK_1H)]
+        assert wire["messages"][0]["content"] == [text("files"), text("more files", MARK)]
+        assert "cache_control" not in json.dumps(wire["messages"][1])
+        (result, last) = wire["messages"][2]["content"]
+        assert result["type"] == "tool_result"
+        assert result["cache_control"] == MARK
+        assert "cache_control" not in json.dumps(result["content"])
+        assert last == text("go on")
+        assert [tool.get("cache_control") for tool in wire["tools"]] == [None, MARK_1H]
+        assert json.dumps(wire).count("cache_control") == 4
 
 
-def test_markers_reach_an_openai_compatible_server() -> None:
-    async def body() -> None:
-        async with serving() as (fake, upstream):
-            request = marked_request()
-            await read(await upstream.open(call(GPT, fake.base, request)))
-            del request["messages"][2]["content"]  # litellm leaves out a content of null
-            assert fake.seen[0].body["messages"] == request["messages"]
-            assert fake.seen[0].body["tools"] == request["tools"]
-
-    run(body)
+@on_limited_loop
+async def test_markers_reach_an_openai_compatible_server() -> None:
+    async with serving() as (fake, upstream):
+        request = marked_request()
+        await read(await upstream.open(call(GPT, fake.base, request)))
+        del request["messages"][2]["content"]  # litellm leaves out a content of null
+        assert fake.seen[0].body["messages"] == request["messages"]
+        assert fake.seen[0].body["tools"] == request["tools"]
 
 
-def test_native_breakpoints_reach_an_openai_compatible_server() -> None:
+@on_limited_loop
+async def test_native_breakpoints_reach_an_openai_compatible_server() -> None:
     part = {"type": "text", "text": "rules", "prompt_cache_breakpoint": {"mode": "explicit"}}
     request = {"messages": [{"role": "system", "content": [part]}, *HELLO["messages"]], "prompt_cache_key": "k"}
-
-    async def body() -> None:
-        async with serving() as (fake, upstream):
-            further = {"prompt_cache_options": {"mode": "explicit"}}
-            await read(await upstream.open(call("openai/gpt-5.6-sol", fake.base, {**request, **further})))
-            assert fake.seen[0].path == "/v1/chat/completions"
-            assert fake.seen[0].body == {"model": "gpt-5.6-sol", **request, **further}
-
-    run(body)
+    async with serving() as (fake, upstream):
+        further = {"prompt_cache_options": {"mode": "explicit"}}
+        await read(await upstream.open(call("openai/gpt-5.6-sol", fake.base, {**request, **further})))
+        assert fake.seen[0].path == "/v1/chat/completions"
+        assert fake.seen[0].body == {"model": "gpt-5.6-sol", **request, **further}
 
 
 @FAMILIES
-def test_unknown_fields_reach_the_provider(model: str) -> None:
-    async def body() -> None:
-        async with serving() as (fake, upstream):
-            await read(await upstream.open(call(model, fake.base, {**HELLO, "brand_new": {"a": [1, None]}})))
-            assert fake.seen[0].body["brand_new"] == {"a": [1, None]}
-            assert fake.seen[0].body["model"] == model.split("/")[1]
-
-    run(body)
+@on_limited_loop
+async def test_unknown_fields_reach_the_provider(model: str) -> None:
+    async with serving() as (fake, upstream):
+        await read(await upstream.open(call(model, fake.base, {**HELLO, "brand_new": {"a": [1, None]}})))
+        assert fake.seen[0].body["brand_new"] == {"a": [1, None]}
+        assert fake.seen[0].body["model"] == model.split("/")[1]
 
 
-def test_parameters_unknown_to_litellm_reach_an_openai_compatible_server() -> None:
+@on_limited_loop
+async def test_parameters_unknown_to_litellm_reach_an_openai_compatible_server() -> None:
     fields = {"metadata": {"session": "s"}, "verbosity": "low", "store": True, "top_k": 3, "cache": {"a": 1}}
-
-    async def body() -> None:
-        async with serving() as (fake, upstream):
-            await read(await upstream.open(call(GPT, fake.base, {**HELLO, **fields, "temperature": 0.5})))
-            assert fake.seen[0].body == {"model": "gpt-4o", **HELLO, **fields, "temperature": 0.5}
-
-    run(body)
+    async with serving() as (fake, upstream):
+        await read(await upstream.open(call(GPT, fake.base, {**HELLO, **fields, "temperature": 0.5})))
+        assert fake.seen[0].body == {"model": "gpt-4o", **HELLO, **fields, "temperature": 0.5}
 
 
-def test_a_parameter_that_claude_has_not_is_refused_with_its_name() -> None:
-    async def body() -> None:
-        async with serving() as (fake, upstream):
-            answer = await upstream.open(call(CLAUDE, fake.base, {**HELLO, "logit_bias": {"1": 2}}))
-            error = json.loads(await read(answer))["error"]
-            assert (answer.status, error["type"], error["code"]) == (
-                400,
-                "invalid_request_error",
-                "unsupported_parameter",
-            )
-            assert "logit_bias" in error["message"]
-            dropping = call(CLAUDE, fake.base, {**HELLO, "logit_bias": {"1": 2}}, params={"drop_params": True})
-            assert (await upstream.open(dropping)).status == 200
-            assert "logit_bias" not in fake.seen[0].body
-
-    run(body)
+@on_limited_loop
+async def test_a_parameter_that_claude_has_not_is_refused_with_its_name() -> None:
+    async with serving() as (fake, upstream):
+        answer = await upstream.open(call(CLAUDE, fake.base, {**HELLO, "logit_bias": {"1": 2}}))
+        error = json.loads(await read(answer))["error"]
+        assert (answer.status, error["type"], error["code"]) == (
+            400,
+            "invalid_request_error",
+            "unsupported_parameter",
+        )
+        assert "logit_bias" in error["message"]
+        dropping = call(CLAUDE, fake.base, {**HELLO, "logit_bias": {"1": 2}}, params={"drop_params": True})
+        assert (await upstream.open(dropping)).status == 200
+        assert "logit_bias" not in fake.seen[0].body
 
 
 @pytest.mark.parametrize(
@@ -169,53 +163,45 @@ def test_a_parameter_that_claude_has_not_is_refused_with_its_name() -> None:
     ],
 )
 @FAMILIES
-def test_a_client_cannot_steer_litellm(model: str, name: str, value: object) -> None:
+@on_limited_loop
+async def test_a_client_cannot_steer_litellm(model: str, name: str, value: object) -> None:
     """The call goes to the deployment's address with the deployment's key, or not at all."""
-
-    async def body() -> None:
-        async with serving() as (fake, upstream):
-            attempt = call(model, fake.base, {**HELLO, name: value})
-            if model == CLAUDE:
-                with pytest.raises(InvalidRequest) as caught:
-                    await upstream.open(attempt)
-                assert caught.value.param == name
-                assert not fake.seen
-                return
-            assert (await upstream.open(attempt)).status == 200
-            assert fake.seen[0].body[name] == value
-            assert fake.seen[0].headers["authorization"] == f"Bearer {KEY}"
-
-    run(body)
+    async with serving() as (fake, upstream):
+        attempt = call(model, fake.base, {**HELLO, name: value})
+        if model == CLAUDE:
+            with pytest.raises(InvalidRequest) as caught:
+                await upstream.open(attempt)
+            assert caught.value.param == name
+            assert not fake.seen
+            return
+        assert (await upstream.open(attempt)).status == 200
+        assert fake.seen[0].body[name] == value
+        assert fake.seen[0].headers["authorization"] == f"Bearer {KEY}"
 
 
-def test_the_deployment_gives_defaults_headers_and_key() -> None:
-    async def body() -> None:
-        async with serving() as (fake, upstream):
-            further = {"params": {"temperature": 0.1, "top_p": 0.5}, "headers": (("x-team", "blue"),)}
-            sent = [("anthropic-beta", BETA), ("authorization", "Bearer client-key"), ("cookie", "c")]
-            await upstream.open(call(CLAUDE, fake.base, {**HELLO, "top_p": 0.9}, sent=sent, **further))
-            seen = fake.seen[0]
-            assert (seen.body["temperature"], seen.body["top_p"]) == (0.1, 0.9)
-            assert (seen.headers["x-team"], seen.headers["x-api-key"]) == ("blue", KEY)
-            assert seen.headers["anthropic-beta"] == BETA
-            assert "cookie" not in seen.headers
-            assert "client-key" not in json.dumps(seen.headers)
-
-    run(body)
+@on_limited_loop
+async def test_the_deployment_gives_defaults_headers_and_key() -> None:
+    async with serving() as (fake, upstream):
+        further = {"params": {"temperature": 0.1, "top_p": 0.5}, "headers": (("x-team", "blue"),)}
+        sent = [("anthropic-beta", BETA), ("authorization", "Bearer client-key"), ("cookie", "c")]
+        await upstream.open(call(CLAUDE, fake.base, {**HELLO, "top_p": 0.9}, sent=sent, **further))
+        seen = fake.seen[0]
+        assert (seen.body["temperature"], seen.body["top_p"]) == (0.1, 0.9)
+        assert (seen.headers["x-team"], seen.headers["x-api-key"]) == ("blue", KEY)
+        assert seen.headers["anthropic-beta"] == BETA
+        assert "cookie" not in seen.headers
+        assert "client-key" not in json.dumps(seen.headers)
 
 
-def test_without_a_key_of_its_own_the_deployment_uses_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_limited_loop
+async def test_without_a_key_of_its_own_the_deployment_uses_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = [("Authorization", "Bearer client-key")]
-
-    async def body() -> None:
-        async with serving() as (fake, upstream):
-            monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
-            await upstream.open(call(CLAUDE, fake.base, HELLO, sent=sent, api_key=None))
-            monkeypatch.setenv("ANTHROPIC_API_KEY", "environment-key")
-            await upstream.open(call(CLAUDE, fake.base, HELLO, sent=sent, api_key=None))
-            assert [seen.headers["x-api-key"] for seen in fake.seen] == ["client-key", "environment-key"]
-
-    run(body)
+    async with serving() as (fake, upstream):
+        monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+        await upstream.open(call(CLAUDE, fake.base, HELLO, sent=sent, api_key=None))
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "environment-key")
+        await upstream.open(call(CLAUDE, fake.base, HELLO, sent=sent, api_key=None))
+        assert [seen.headers["x-api-key"] for seen in fake.seen] == ["client-key", "environment-key"]
 
 
 @pytest.mark.parametrize(
@@ -229,51 +215,43 @@ def test_without_a_key_of_its_own_the_deployment_uses_the_clients(monkeypatch: p
         ("vertex_ai/claude-sonnet-4-5", "vertex_ai", False, False),
     ],
 )
-def test_routes(model: str, provider_name: str, extra_body: bool, takes_key: bool) -> None:
-    async def body() -> None:
-        library = Library()
-        await library.module()
-        route = library.route(Deployment("m", model, Transport.LITELLM, NONE))
-        assert (route.provider, route.extra_body, route.takes_key) == (provider_name, extra_body, takes_key)
-        assert {"api_base", "api_key", "fallbacks", "mock_response", "metadata"} <= route.owned
-        assert library.route(Deployment("m", model, Transport.LITELLM, NONE)) is route
-
-    run(body)
+@on_limited_loop
+async def test_routes(model: str, provider_name: str, extra_body: bool, takes_key: bool) -> None:
+    library = Library()
+    await library.module()
+    route = library.route(Deployment("m", model, Transport.LITELLM, NONE))
+    assert (route.provider, route.extra_body, route.takes_key) == (provider_name, extra_body, takes_key)
+    assert {"api_base", "api_key", "fallbacks", "mock_response", "metadata"} <= route.owned
+    assert library.route(Deployment("m", model, Transport.LITELLM, NONE)) is route
 
 
-def test_half_a_character_reaches_a_provider_that_is_sent_ascii() -> None:
-    async def body() -> None:
-        async with serving() as (fake, upstream):
-            said = {"messages": [{"role": "user", "content": "a \ud83d b \U0001f600"}]}
-            for model, stream in (("deepseek/deepseek-chat", False), ("hosted_vllm/qwen", False), (CLAUDE, True)):
-                answer = await upstream.open(call(model, fake.base, {**said, "stream": stream}))
-                await read(answer)
-                assert answer.status == 200
-                assert "a \\ud83d b \\ud83d\\ude00" in json.dumps(fake.seen[-1].body["messages"])
-
-    run(body)
+@on_limited_loop
+async def test_half_a_character_reaches_a_provider_that_is_sent_ascii() -> None:
+    async with serving() as (fake, upstream):
+        said = {"messages": [{"role": "user", "content": "a \ud83d b \U0001f600"}]}
+        for model, stream in (("deepseek/deepseek-chat", False), ("hosted_vllm/qwen", False), (CLAUDE, True)):
+            answer = await upstream.open(call(model, fake.base, {**said, "stream": stream}))
+            await read(answer)
+            assert answer.status == 200
+            assert "a \\ud83d b \\ud83d\\ude00" in json.dumps(fake.seen[-1].body["messages"])
 
 
 @pytest.mark.parametrize(("model", "stream"), [(CLAUDE, False), (GPT, False), (GPT, True)])
-def test_half_a_character_that_a_provider_cannot_be_sent_is_named(model: str, stream: bool) -> None:
-    async def body() -> None:
-        async with serving() as (fake, upstream):
-            said = {"messages": [{"role": "user", "content": "a \ud83d b"}], "stream": stream}
-            with pytest.raises(InvalidRequest, match="half of a surrogate pair") as caught:
-                await upstream.open(call(model, fake.base, said))
-            assert (caught.value.status, caught.value.code) == (400, "invalid_unicode")
-            assert not fake.seen
-
-    run(body)
+@on_limited_loop
+async def test_half_a_character_that_a_provider_cannot_be_sent_is_named(model: str, stream: bool) -> None:
+    async with serving() as (fake, upstream):
+        said = {"messages": [{"role": "user", "content": "a \ud83d b"}], "stream": stream}
+        with pytest.raises(InvalidRequest, match="half of a surrogate pair") as caught:
+            await upstream.open(call(model, fake.base, said))
+        assert (caught.value.status, caught.value.code) == (400, "invalid_unicode")
+        assert not fake.seen
 
 
-def test_what_is_no_json_is_refused() -> None:
-    async def body() -> None:
-        async with serving() as (fake, upstream):
-            asked = call(GPT, fake.base, HELLO)
-            for raw in (b"{", b'{"messages":NaN}', b'["\\ud83d"]'):
-                with pytest.raises(InvalidRequest) as caught:
-                    await upstream.open(replace(asked, body=raw))
-                assert caught.value.code == "invalid_json"
-
-    run(body)
+@on_limited_loop
+async def test_what_is_no_json_is_refused() -> None:
+    async with serving() as (fake, upstream):
+        asked = call(GPT, fake.base, HELLO)
+        for raw in (b"{", b'{"messages":NaN}', b'["\\ud83d"]'):
+            with pytest.raises(InvalidRequest) as caught:
+                await upstream.open(replace(asked, body=raw))
+            assert caught.value.code == "invalid_json"

@@ -15,63 +15,57 @@ from proxy.storage.port import (
     Store,
     TeamRecord,
 )
-from tests.contract.store_calls import OnEach, T, ask, balance, end
+from tests.contract.store_calls import T, ask, balance, end, on_each_store
 from tests.contract.stores import DURABLE, ENGINES
 
 
-def test_the_directory_keeps_records_and_says_when_it_changed(on_each: OnEach) -> None:
-    async def check(store: Store) -> None:
-        versions = [await store.directory_version()]
-        key = KeyRecord(
-            "key-1", "d" * 64, "red", user="ann", models=("m", "n*"), mode="mark", requests_per_minute=60,
-            tokens_per_minute=10_000, expires_at=T, created_at=T - 1, note="note",
-        )  # fmt: skip
-        records = [
-            TeamRecord("red", mode="tier", models=("m",), created_at=T),
-            key,
-            BudgetRecord("b", "red", "user", unit="tokens", hard=10, soft=5, webhook="https://hooks"),
-        ]
-        for record in records:
-            await store.put(record)
-            versions.append(await store.directory_version())
-        assert [
-            *await store.records(TeamRecord),
-            *await store.records(KeyRecord),
-            *await store.records(BudgetRecord),
-        ] == records
-        await store.put(replace(key, revoked_at=T))
-        assert await store.records(KeyRecord) == [replace(key, revoked_at=T)]
+@on_each_store
+async def test_the_directory_keeps_records_and_says_when_it_changed(store: Store) -> None:
+    versions = [await store.directory_version()]
+    key = KeyRecord(
+        "key-1", "d" * 64, "red", user="ann", models=("m", "n*"), mode="mark", requests_per_minute=60,
+        tokens_per_minute=10_000, expires_at=T, created_at=T - 1, note="note",
+    )  # fmt: skip
+    records = [
+        TeamRecord("red", mode="tier", models=("m",), created_at=T),
+        key,
+        BudgetRecord("b", "red", "user", unit="tokens", hard=10, soft=5, webhook="https://hooks"),
+    ]
+    for record in records:
+        await store.put(record)
         versions.append(await store.directory_version())
-        assert await store.remove("team", "red")
-        assert await store.records(TeamRecord) == []
-        versions.append(await store.directory_version())
-        assert not await store.remove("team", "red")
-        assert versions == sorted(set(versions))
-        assert await store.directory_version() == versions[-1]
-
-    on_each(check)
-
-
-def test_blobs_are_kept_by_scope_for_a_time(on_each: OnEach) -> None:
-    async def check(store: Store) -> None:
-        await store.save("s", {"a": b"\0\xff", "b": b""}, 60.0, T)
-        await store.save("t", {"a": b"other"}, 60.0, T)
-        assert await store.load("s", ["b", "x", "a"], T) == [b"", None, b"\0\xff"]
-        assert await store.load("t", ["a"], T) == [b"other"]
-        await store.save("s", {"a": b"new"}, 60.0, T + 30)
-        assert await store.load("s", ["a", "b"], T) == [b"new", b""]
-        if not store.is_shared:
-            await store.expire(T + 60)
-            assert await store.load("s", ["a", "b"], T + 60) == [b"new", None]
-
-    on_each(check)
+    assert [
+        *await store.records(TeamRecord),
+        *await store.records(KeyRecord),
+        *await store.records(BudgetRecord),
+    ] == records
+    await store.put(replace(key, revoked_at=T))
+    assert await store.records(KeyRecord) == [replace(key, revoked_at=T)]
+    versions.append(await store.directory_version())
+    assert await store.remove("team", "red")
+    assert await store.records(TeamRecord) == []
+    versions.append(await store.directory_version())
+    assert not await store.remove("team", "red")
+    assert versions == sorted(set(versions))
+    assert await store.directory_version() == versions[-1]
 
 
-def test_the_store_answers_a_ping(on_each: OnEach) -> None:
-    async def check(store: Store) -> None:
-        await store.ping()
+@on_each_store
+async def test_blobs_are_kept_by_scope_for_a_time(store: Store) -> None:
+    await store.save("s", {"a": b"\0\xff", "b": b""}, 60.0, T)
+    await store.save("t", {"a": b"other"}, 60.0, T)
+    assert await store.load("s", ["b", "x", "a"], T) == [b"", None, b"\0\xff"]
+    assert await store.load("t", ["a"], T) == [b"other"]
+    await store.save("s", {"a": b"new"}, 60.0, T + 30)
+    assert await store.load("s", ["a", "b"], T) == [b"new", b""]
+    if not store.is_shared:
+        await store.expire(T + 60)
+        assert await store.load("s", ["a", "b"], T + 60) == [b"new", None]
 
-    on_each(check)
+
+@on_each_store
+async def test_the_store_answers_a_ping(store: Store) -> None:
+    await store.ping()
 
 
 @pytest.mark.parametrize("engine", DURABLE)
@@ -102,28 +96,26 @@ async def test_two_processes_that_share_a_store_cannot_pass_a_limit_together(eng
         assert await balance(one) == await balance(two) == (0, 99, 0)
 
 
-def test_blobs_are_listed_page_by_page_the_last_saved_first(on_each: OnEach) -> None:
-    async def check(store: Store) -> None:
-        # Names that a server's locale would sort otherwise, many of which were saved at once.
-        names = [f"{sign}{number}" for number in range(6) for sign in ("a", "B", "a-", "é")]
-        for start in range(0, len(names), 8):
-            await store.save("s", {name: name.encode() for name in names[start : start + 8]}, 60.0, T + start)
-        await store.save("t", {"other": b"other"}, 60.0, T + 99)
-        await store.save("s", {"gone": b"gone"}, 1.0, T)
-        expected = sorted(
-            ((name, T + 60.0 + 8 * (place // 8)) for place, name in enumerate(names)),
-            key=lambda one: (one[1], one[0].encode()),
-            reverse=True,
-        )
-        for most in (1, 5, 8, 24, 100):
-            found: list[tuple[str, float, bytes]] = []
-            behind = (float("inf"), "")
-            while page := await store.page("s", behind, most, T + 30.0):
-                assert len(page) <= most
-                found += page
-                behind = (page[-1][1], page[-1][0])
-            assert [(name, until) for name, until, _ in found] == expected
-            assert all(blob == name.encode() for name, _, blob in found)
-        assert not await store.page("none", (float("inf"), ""), 5, T)
-
-    on_each(check)
+@on_each_store
+async def test_blobs_are_listed_page_by_page_the_last_saved_first(store: Store) -> None:
+    # Names that a server's locale would sort otherwise, many of which were saved at once.
+    names = [f"{sign}{number}" for number in range(6) for sign in ("a", "B", "a-", "é")]
+    for start in range(0, len(names), 8):
+        await store.save("s", {name: name.encode() for name in names[start : start + 8]}, 60.0, T + start)
+    await store.save("t", {"other": b"other"}, 60.0, T + 99)
+    await store.save("s", {"gone": b"gone"}, 1.0, T)
+    expected = sorted(
+        ((name, T + 60.0 + 8 * (place // 8)) for place, name in enumerate(names)),
+        key=lambda one: (one[1], one[0].encode()),
+        reverse=True,
+    )
+    for most in (1, 5, 8, 24, 100):
+        found: list[tuple[str, float, bytes]] = []
+        behind = (float("inf"), "")
+        while page := await store.page("s", behind, most, T + 30.0):
+            assert len(page) <= most
+            found += page
+            behind = (page[-1][1], page[-1][0])
+        assert [(name, until) for name, until, _ in found] == expected
+        assert all(blob == name.encode() for name, _, blob in found)
+    assert not await store.page("none", (float("inf"), ""), 5, T)

@@ -18,7 +18,6 @@ from proxy.core.modes import Mode
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import PROFILES
-from proxy.core.recognition.pieces import MOST_CHARS, Recogniser, TooMuch
 from proxy.core.request.body_cache import BodyCache
 from proxy.core.request.demand import demand_of
 from proxy.core.request.route import Route
@@ -242,14 +241,6 @@ def test_what_cannot_be_read_is_found_out_once_and_passes_whole() -> None:
     body = CHATS["parts"](LARGE_BYTES)[:-2] + b',{"role":7}]}'
     plan = asyncio.run(planned(planning(), body))
     assert (plan.reason, plan.rewritten, plan.surprise) == ("unreadable", False, None)
-
-
-@pytest.mark.parametrize("one", recognisers(build_plugin_manager()), ids=lambda one: str(one.name))
-def test_a_very_long_text_is_not_looked_through(one: Recogniser) -> None:
-    role = "system" if one.name == "system-text" else "user"
-    beginning = "# Working Files\n\nHere are the files:\n\n" if one.name == "tiered" else ""
-    with pytest.raises(TooMuch):
-        one.recognise(role, beginning + "a" * (MOST_CHARS + 1))
 
 
 # What looks at a whole body, or at as much of it as there is.

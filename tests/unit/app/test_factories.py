@@ -167,23 +167,19 @@ def test_a_store_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
         asyncio.run(factories.open_store(read))
 
 
-def test_teams_have_their_modes_and_the_master_key_has_none_of_them(tmp_path: Path) -> None:
+async def test_teams_have_their_modes_and_the_master_key_has_none_of_them(tmp_path: Path) -> None:
     more = "general_settings: {master_key: mk}\nstratiform: {teams: [{name: red, keys: [rk], mode: observe}]}"
     read = settings(tmp_path, one_model("{}", more))
-
-    async def main() -> None:
-        store = MemoryStore()
-        known = Directory(declared.declared(read), store)
-        await known.load()
-        identity = declared.identity(read, known, store)
-        red = identity.admit([("authorization", "Bearer rk")], 0.0)
-        master = identity.admit([("authorization", "Bearer mk")], 0.0)
-        assert (red.team, red.mode) == ("red", Mode.OBSERVE)
-        assert (master.team, master.mode) == ("default", Mode.TIER)
-        other = declared.identity(read, known, store)
-        assert other.admit([("authorization", "Bearer rk")], 0.0).scope != red.scope
-
-    asyncio.run(main())
+    store = MemoryStore()
+    known = Directory(declared.declared(read), store)
+    await known.load()
+    identity = declared.identity(read, known, store)
+    red = identity.admit([("authorization", "Bearer rk")], 0.0)
+    master = identity.admit([("authorization", "Bearer mk")], 0.0)
+    assert (red.team, red.mode) == ("red", Mode.OBSERVE)
+    assert (master.team, master.mode) == ("default", Mode.TIER)
+    other = declared.identity(read, known, store)
+    assert other.admit([("authorization", "Bearer rk")], 0.0).scope != red.scope
 
 
 @pytest.mark.parametrize(

@@ -226,15 +226,12 @@ def registry(folder: Path, wait: Looks, metrics: Metrics | None = None) -> tuple
     return LazyRegistry(settings, build_plugin_manager(), metrics or Metrics(), wait), settings
 
 
-def test_what_cannot_be_read_is_a_mistake_of_the_configuration(tmp_path: Path) -> None:
-    async def run() -> None:
-        (tmp_path / "a.md").write_text(TEXT.format(id="a", text="{{ nothing"))
-        prompts, settings = registry(tmp_path, Looks())
-        with pytest.raises(ConfigError) as found:
-            await prompts.open(settings, RULES)
-        assert "a.md" in found.value.problems[0]
-
-    asyncio.run(run())
+async def test_what_cannot_be_read_is_a_mistake_of_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text(TEXT.format(id="a", text="{{ nothing"))
+    prompts, settings = registry(tmp_path, Looks())
+    with pytest.raises(ConfigError) as found:
+        await prompts.open(settings, RULES)
+    assert "a.md" in found.value.problems[0]
 
 
 def test_files_are_followed_until_it_is_closed(tmp_path: Path) -> None:

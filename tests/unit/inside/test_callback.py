@@ -29,7 +29,6 @@ from tests.inside import (
     details_of,
     is_marked,
     long_messages,
-    on_loop,
     sample,
     settled,
     stand_downs,
@@ -62,7 +61,6 @@ async def alone(callback: Callback, arguments: dict[str, Any]) -> dict[str, Any]
     return await asyncio.create_task(whole())
 
 
-@on_loop
 async def test_a_plan_takes_the_place_of_the_messages_and_of_nothing_else() -> None:
     callback, arguments = Callback(MadeHost()), call(long_messages())
     before = copy.deepcopy(arguments)
@@ -75,7 +73,6 @@ async def test_a_plan_takes_the_place_of_the_messages_and_of_nothing_else() -> N
     assert going["messages"][-1] is arguments["messages"][-1] or is_marked({"messages": going["messages"][-1:]})
 
 
-@on_loop
 async def test_what_only_pages_show_is_not_found_out() -> None:
     callback = Callback(MadeHost())
     going = await sent(callback, call(long_messages()))
@@ -119,7 +116,6 @@ def test_any_session_says_the_same_from_every_attempt_and_no_argument_is_changed
     asyncio.run(run())
 
 
-@on_loop
 async def test_an_answer_settles_its_attempt_once_and_its_log_line_no_second_time() -> None:
     callback, arguments = Callback(MadeHost()), call(long_messages())
     going = await sent(callback, arguments)
@@ -131,7 +127,6 @@ async def test_an_answer_settles_its_attempt_once_and_its_log_line_no_second_tim
     assert sample(callback, "stratiform_tokens_total") > 0
 
 
-@on_loop
 async def test_a_stream_is_settled_by_its_log_line_and_one_whose_client_left_is_known_for_it() -> None:
     callback = Callback(MadeHost())
     for number, has_left in enumerate((False, True)):
@@ -148,7 +143,6 @@ async def test_a_stream_is_settled_by_its_log_line_and_one_whose_client_left_is_
 
 
 @pytest.mark.parametrize("used", [{"prompt_tokens": 3000, "completion_tokens": 5}, "three", 7])
-@on_loop
 async def test_a_usage_of_any_form_settles_its_attempt(used: object) -> None:
     callback, arguments = Callback(MadeHost()), call(long_messages())
     going = await sent(callback, arguments)
@@ -158,7 +152,6 @@ async def test_a_usage_of_any_form_settles_its_attempt(used: object) -> None:
     assert (sample(callback, "stratiform_tokens_total", kind="output") == 5) is isinstance(used, dict)
 
 
-@on_loop
 async def test_the_call_of_another_key_is_not_ended_whatever_id_a_client_chooses() -> None:
     callback = Callback(MadeHost())
     calls = [call(long_messages(), stream=True, metadata={**SENDER, "user_api_key_hash": key}) for key in "ab"]
@@ -175,7 +168,6 @@ async def test_the_call_of_another_key_is_not_ended_whatever_id_a_client_chooses
 
 
 @pytest.mark.parametrize("has_left", [False, True])
-@on_loop
 async def test_of_a_stream_that_was_cut_short_counts_what_the_provider_had_told(has_left: bool) -> None:
     """The cache's share is told by the provider alone: without one, the figures are LiteLLM's own count."""
 
@@ -197,7 +189,6 @@ async def test_of_a_stream_that_was_cut_short_counts_what_the_provider_had_told(
     assert await cut(Used(300)) > 2000, "as much as we have counted ourselves"
 
 
-@on_loop
 async def test_an_answer_of_the_response_cache_is_no_attempt() -> None:
     callback, arguments = Callback(MadeHost(cache=ResponseCache())), call(long_messages(), caching=True)
     going = await sent(callback, arguments)
@@ -208,7 +199,6 @@ async def test_an_answer_of_the_response_cache_is_no_attempt() -> None:
     assert settled(callback) == 0
 
 
-@on_loop
 async def test_a_cache_that_compares_texts_has_the_request_go_as_it_came() -> None:
     cache = ResponseCache()
     cache.type = "redis-semantic"
@@ -218,7 +208,6 @@ async def test_a_cache_that_compares_texts_has_the_request_go_as_it_came() -> No
     assert await callback.before_attempt(call(long_messages(), cache={"no-cache": True}), CHAT) is not None
 
 
-@on_loop
 async def test_a_request_that_is_best_as_it_came_stands_down_for_no_cache() -> None:
     marked = (await sent(Callback(MadeHost()), call(long_messages())))["messages"]
     cache = ResponseCache()
@@ -230,7 +219,6 @@ async def test_a_request_that_is_best_as_it_came_stands_down_for_no_cache() -> N
     assert settled(callback) == 1
 
 
-@on_loop
 async def test_a_refused_layout_is_barred_and_one_that_is_too_long_is_not() -> None:
     callback = Callback(MadeHost())
 
@@ -249,7 +237,6 @@ async def test_a_refused_layout_is_barred_and_one_that_is_too_long_is_not() -> N
         assert is_marked(going) is not is_barred
 
 
-@on_loop
 @pytest.mark.parametrize("mode", ["tier", "mark", "observe", "passthrough"])
 async def test_what_stands_in_front_of_signed_thinking_goes_out_as_it_did_in_every_mode(mode: str) -> None:
     callback = Callback(MadeHost())
@@ -265,7 +252,6 @@ async def test_what_stands_in_front_of_signed_thinking_goes_out_as_it_did_in_eve
     assert texts((await alone(callback, request))["messages"]) == front + texts(turns)
 
 
-@on_loop
 async def test_of_nested_calls_the_innermost_is_planned_and_what_only_begins_alike_is_left_alone() -> None:
     callback, arguments = Callback(MadeHost()), call(long_messages())
     outer = await sent(callback, arguments)
@@ -280,7 +266,6 @@ async def test_of_nested_calls_the_innermost_is_planned_and_what_only_begins_ali
 
 
 @pytest.mark.parametrize("model", ["openai/gpt-5", "anthropic/claude-sonnet-4-5"])
-@on_loop
 async def test_a_stream_that_another_deployment_goes_on_with_is_an_attempt_of_its_own(model: str) -> None:
     callback, other = Callback(MadeHost()), {**MODEL_INFO, "id": "dep-2"}
     first = call(long_messages(3), stream=True, model=model, api_base=None, model_info={"id": "dep-1"})
@@ -296,7 +281,6 @@ async def test_a_stream_that_another_deployment_goes_on_with_is_an_attempt_of_it
     assert stand_downs(callback, "nested") == 0
 
 
-@on_loop
 async def test_each_request_of_a_session_has_the_header_that_keeps_it_on_one_engine() -> None:
     callback = Callback(MadeHost())
     info = {"id": "engines", "cache_profile": "vllm", "session_header": "x-session-id"}
@@ -308,7 +292,6 @@ async def test_each_request_of_a_session_has_the_header_that_keeps_it_on_one_eng
     assert told == [told[0]] * 4
 
 
-@on_loop
 async def test_injection_points_get_their_slots_or_are_left_out_as_the_operator_says(tmp_path: Path) -> None:
     points = [{"location": "message", "role": "system"}, {"location": "message", "index": -1}]
     arguments = call(long_messages(4), cache_control_injection_points=points)
@@ -382,7 +365,6 @@ def test_no_marker_for_the_longer_life_follows_one_for_the_shorter(
         call([{"role": "user", "content": "\ud83d" * 9000}]), call(long_messages(), tools="none"),
     ],
 )  # fmt: skip
-@on_loop
 async def test_nothing_is_raised_into_litellm_whatever_it_says(arguments: dict[str, Any]) -> None:
     callback = Callback(MadeHost())
     going = await sent(callback, arguments)
@@ -394,7 +376,6 @@ async def test_nothing_is_raised_into_litellm_whatever_it_says(arguments: dict[s
     assert await callback.before_attempt({"any": 1}, None) is None
 
 
-@on_loop
 async def test_what_is_switched_off_or_no_chat_is_not_touched(tmp_path: Path) -> None:
     callback = Callback(MadeHost(tmp_path))
     assert await callback.before_attempt(call(long_messages()), SimpleNamespace(value="anthropic_messages")) is None
@@ -413,7 +394,6 @@ async def test_what_is_switched_off_or_no_chat_is_not_touched(tmp_path: Path) ->
     assert await callback.before_attempt(lowered, CHAT) is None
 
 
-@on_loop
 async def test_planning_that_has_had_its_share_of_time_stands_down(tmp_path: Path) -> None:
     callback = Callback(MadeHost(tmp_path, callback={"share_of_time": 1e-9}))
     assert await callback.before_attempt(call(long_messages()), CHAT) is not None
@@ -422,7 +402,6 @@ async def test_planning_that_has_had_its_share_of_time_stands_down(tmp_path: Pat
     assert stand_downs(callback, "share-of-time") == 1
 
 
-@on_loop
 async def test_a_broken_section_is_told_once_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     callback = Callback(MadeHost(tmp_path, mode="fastest", store="nowhere"))
     for _ in range(3):
@@ -432,7 +411,6 @@ async def test_a_broken_section_is_told_once_and_counted(tmp_path: Path, caplog:
     assert caplog.text.count("requests go as they came (settings)") == 1
 
 
-@on_loop
 async def test_a_redis_that_is_not_there_costs_no_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store, spool = "redis://127.0.0.1:1/0", str(tmp_path / "spool")
     callback, going = Callback(MadeHost(tmp_path, store=store, spool=spool)), call(long_messages())

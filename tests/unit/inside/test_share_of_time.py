@@ -3,7 +3,6 @@
 import asyncio
 
 from proxy.inside.share_of_time import ShareOfTime, timed
-from tests.inside import on_loop
 
 
 def test_what_was_used_ahead_must_pass_before_there_is_more() -> None:
@@ -18,7 +17,6 @@ def test_what_was_used_ahead_must_pass_before_there_is_more() -> None:
     assert not share.has_any(10_000.0)
 
 
-@on_loop
 async def test_only_the_work_itself_is_taken_from_the_share() -> None:
     taken: list[float] = []
     share = ShareOfTime(0.5)
@@ -39,7 +37,6 @@ async def test_only_the_work_itself_is_taken_from_the_share() -> None:
     assert taken == [1.0, 2.0]
 
 
-@on_loop
 async def test_a_cancellation_is_the_works_to_handle() -> None:
     ended: list[str] = []
 
