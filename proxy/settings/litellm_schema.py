@@ -107,7 +107,7 @@ class LiteLLMParams(Loose):
     def _passed_on(cls, values: object) -> object:
         """YAML 1.1 reads ``3e-6`` as text. A price is a number however it is written, as it is for LiteLLM. Where
         litellm expects a list, it fails at each request that finds anything else."""
-        if not isinstance(values, dict):
+        if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
             return values
         for name in _LISTS:
             if values.get(name) and not isinstance(values[name], list):

@@ -149,6 +149,8 @@ def test_a_mistake_in_our_section_is_named_by_its_path(tmp_path: Path, section: 
          "model_list[0].litellm_params.timeout: input should be a valid number, unable to parse string as a number"),
         ("model_list: [{model_name: m, litellm_params: {model: a/b, input_cost_per_token: cheap}}]",
          "model_list[0].litellm_params: input_cost_per_token must be a number of USD, not below 0"),
+        *((f"model_list: [{{model_name: m, litellm_params: {{model: m, {key}: 1}}}}]",
+           "model_list[0].litellm_params: keys should be strings") for key in ("on", "null", "7")),
         ("model_list: [{model_name: m, litellm_params: {model: m, additional_drop_params: true}}]",
          "model_list[0].litellm_params: additional_drop_params must be a list of parameters' names"),
         ("model_list: [{model_name: m, litellm_params: {model: m, allowed_openai_params: seed}}]",
