@@ -34,8 +34,14 @@ def read_yaml(path: Path, lines: dict[str, int] | None = None) -> object:
 
 def value_of(text: str, path: Path, lines: dict[str, int] | None = None) -> object:
     """The value that the text of a file holds; None for an empty text. Raises ConfigError."""
-    # PyYAML's safe loader builds plain values only.
-    loader = yaml.SafeLoader(text)
+    try:
+        # PyYAML's safe loader builds plain values only.
+        loader = yaml.SafeLoader(text)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise ConfigError(
+            [f"{path}:{line}: holds a character that YAML does not have (U+{error.character:04X})"]
+        ) from None
     try:
         if (root := loader.get_single_node()) is None:
             return None

@@ -41,6 +41,7 @@ REFUSED = {
     "a long key": ("a: 1\n" + "k" * 300 + ": 1\n", ":2:1: is a key of more than 256 characters"),
     "many values": ("a: [" + "1," * 150_000 + "]", f":1:4: stands for more than {MOST_NODES} values"),
     "a large file": ("# " + "x" * MOST_BYTES, f"is larger than {MOST_BYTES} bytes"),
+    "a control character": ("a: 1\nb: x\7\n", ":2: holds a character that YAML does not have (U+0007)"),
     "two documents": ("a: 1\n---\nb: 1\n", "is not valid YAML"),
     "an object of Python": ("a: !!python/object/apply:os.getcwd []", "is not valid YAML"),
 }  # fmt: skip
