@@ -1,7 +1,9 @@
 """``stratiform check-config``: what it says, and what it never shows."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -45,6 +47,18 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def checked(file: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Checks a configuration; the report."""
+
+    def run(text: str = CONFIG) -> Any:
+        file.write_text(text)
+        assert main(["check-config", str(file), "--json"]) == 0
+        return orjson.loads(capsys.readouterr().out)
+
+    return run
+
+
 def test_json_shows_what_the_configuration_comes_to(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check-config", str(file), "--json"]) == 0
     shown = capsys.readouterr().out
@@ -68,9 +82,8 @@ def test_json_shows_what_the_configuration_comes_to(file: Path, capsys: pytest.C
     assert [secret for secret in SECRETS if secret in shown] == []
 
 
-def test_warnings_name_what_will_not_do_what_it_seems_to(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["check-config", str(file), "--json"])
-    report = orjson.loads(capsys.readouterr().out)
+def test_warnings_name_what_will_not_do_what_it_seems_to(checked: Callable[..., Any]) -> None:
+    report = checked()
     assert report["not_honoured"][:1] == [
         "general_settings.database_url: is not honoured by Stratiform: keys live in this proxy's own store, "
         "and not in that database",
@@ -92,23 +105,20 @@ def test_warnings_name_what_will_not_do_what_it_seems_to(file: Path, capsys: pyt
 
 
 def test_what_is_old_or_not_known_of_a_model_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    checked: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class InSummer:
         def now(self) -> float:
             return datetime(2027, 6, 1, tzinfo=UTC).timestamp()
 
     monkeypatch.setattr("proxy.cli.check_config.SystemClock", InSummer)
-    file = tmp_path / "config.yaml"
-    file.write_text(
+    report = checked(
         "model_list:\n"
         "  - {model_name: a, litellm_params: {model: anthropic/claude-fable-5-2, api_key: k}}\n"
         "  - {model_name: b, litellm_params: {model: openai/nobody-knows, api_base: http://localhost/v1, api_key: k}}\n"
         "  - {model_name: c, litellm_params: {model: openai/qwen, api_base: http://gpu/v1, api_key: k},\n"
         "     model_info: {cache_profile: llamacpp}}\n"
     )
-    main(["check-config", str(file), "--json"])
-    report = orjson.loads(capsys.readouterr().out)
     warnings = [line for line in bare(report["warnings"]) if "was read on" in line or "price is" in line]
     assert [line.partition(":")[0] for line in warnings] == ["model_list[0]"] * 3 + ["model_list[1]"]
     assert all("was read on 2026-" in line and "https://platform.claude.com/" in line for line in warnings[:3])
@@ -144,7 +154,7 @@ TEAMS = """
 model_list: [{model_name: sonnet, litellm_params: {model: anthropic/claude-sonnet-4-5, api_key: k}}]
 stratiform:
   store: memory
-  client_keys: CLIENT_KEYS
+  client_keys: forward
   teams:
     - name: red
       models: [sonet, "son*"]
@@ -166,13 +176,8 @@ stratiform:
 """
 
 
-def test_values_that_would_do_nothing_or_far_too_much_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "config.yaml"
-    path.write_text(SLIPS)
-    assert main(["check-config", str(path), "--json"]) == 0
-    assert bare(orjson.loads(capsys.readouterr().out)["warnings"]) == [
+def test_values_that_would_do_nothing_or_far_too_much_are_named(checked: Callable[..., Any]) -> None:
+    assert bare(checked(SLIPS)["warnings"]) == [
         "stratiform.prices.other.input_cost_per_token: is the price of one token; did you mean 3e-06, for 3 a million?",
         "model_list[0].litellm_params.output_cost_per_token: is the price of one token; did you mean 1.5e-05, for 15 a "
         "million?",
@@ -182,13 +187,8 @@ def test_values_that_would_do_nothing_or_far_too_much_are_named(
     ]
 
 
-def test_budgets_and_allow_lists_are_shown_as_they_are_meant(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "config.yaml"
-    path.write_text(TEAMS.replace("CLIENT_KEYS", "forward") + "general_settings: {master_key: sk-master}\n")
-    assert main(["check-config", str(path), "--json"]) == 0
-    report = orjson.loads(capsys.readouterr().out)
+def test_budgets_and_allow_lists_are_shown_as_they_are_meant(checked: Callable[..., Any]) -> None:
+    report = checked(f"{TEAMS}general_settings: {{master_key: sk-master}}\n")
     assert report["keys"] == "configured, and the provider's"
     assert report["teams"][0]["budgets"] == [
         "month: 500 USD (soft 400)", "user-day-tokens: 1000000 tokens for each user",
@@ -239,13 +239,9 @@ stratiform:
     ],
 )
 def test_a_budget_that_is_smaller_than_one_request_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], models: str, budget: str, budgets: str,
-    expected: list[tuple[str, str, str]],
-) -> None:  # fmt: skip
-    path = tmp_path / "config.yaml"
-    path.write_text(TIGHT.replace("MODELS", models).replace("BUDGETS", budgets).replace("BUDGET", budget))
-    main(["check-config", str(path), "--json"])
-    report = orjson.loads(capsys.readouterr().out)
+    checked: Callable[..., Any], models: str, budget: str, budgets: str, expected: list[tuple[str, str, str]]
+) -> None:
+    report = checked(TIGHT.replace("MODELS", models).replace("BUDGETS", budgets).replace("BUDGET", budget))
     assert [line for line in bare(report["warnings"]) if "max_tokens" in line] == [
         f"stratiform.teams[0].{place}: one request without max_tokens sets aside up to {amount}, which is more than "
         f"all of it, and is refused ({whom}); set assumed_output_tokens"
@@ -256,20 +252,16 @@ def test_a_budget_that_is_smaller_than_one_request_is_named(
 @pytest.mark.parametrize(
     ("info", "is_told"), [("{}", True), ("{cache_profile: none}", False), ("{cache_profile: vllm}", False)]
 )
-def test_a_server_of_whose_cache_nothing_is_known(
-    info: str, is_told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "config.yaml"
+def test_a_server_of_whose_cache_nothing_is_known(info: str, is_told: bool, checked: Callable[..., Any]) -> None:
     given = "{model: openai/mine, api_base: 'http://localhost:8000/v1', api_key: k}"
-    path.write_text(f"model_list: [{{model_name: mine, litellm_params: {given}, model_info: {info}}}]")
-    main(["check-config", str(path), "--json"])
-    warnings = bare(orjson.loads(capsys.readouterr().out)["warnings"])
-    assert any("set model_info.cache_profile" in warning for warning in warnings) is is_told
+    report = checked(f"model_list: [{{model_name: mine, litellm_params: {given}, model_info: {info}}}]")
+    assert any("set model_info.cache_profile" in warning for warning in report["warnings"]) is is_told
 
 
-def test_fallbacks_and_pre_call_checks_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "config.yaml"
-    path.write_text(
+def test_fallbacks_and_pre_call_checks_are_shown(
+    checked: Callable[..., Any], file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = checked(
         "model_list:\n"
         "  - {model_name: small, litellm_params: {model: embedded/claude-haiku-4-5}}\n"
         "  - {model_name: large, litellm_params: {model: embedded/claude-sonnet-4-5}}\n"
@@ -277,12 +269,9 @@ def test_fallbacks_and_pre_call_checks_are_shown(tmp_path: Path, capsys: pytest.
         "  {fallbacks: [{small: [large]}], context_window_fallbacks: [{small: [large, small]}],"
         " enable_pre_call_checks: true}\n"
     )
-
-    assert main(["check-config", str(path), "--json"]) == 0
-    report = orjson.loads(capsys.readouterr().out)
     assert (report["fallbacks"], report["pre_call_checks"]) == ({"small": ["large"]}, True)
     assert report["context_window_fallbacks"] == {"small": ["large", "small"]}
-    assert main(["check-config", str(path)]) == 0
+    assert main(["check-config", str(file)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert {"fallbacks of small: large", "context window fallbacks of small: large, small"} <= set(lines)
     assert "pre-call checks: yes" in lines

@@ -361,6 +361,7 @@ def test_the_providers_cause_is_counted_beside_ours(settle, metrics, kind, culpr
     }
     assert found == counted
     if kind is not None:
+        assert value(metrics, "cache_breaks_total", model="m", kind=kind) == 1
         assert value(metrics, "cache_break_usd_total", model="m", kind=kind) == 2.0
 
 
