@@ -151,6 +151,8 @@ def run_with(arguments: argparse.Namespace, work: Callable[[Ask], Awaitable[None
             asyncio.run(main())
         except ProxyError as error:
             fail(error.message)
+        except UnicodeEncodeError:
+            fail("an argument is not valid UTF-8")
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             if arguments.url is None:
                 raise

@@ -1,6 +1,5 @@
 """``stratiform teams|keys|budgets|spend``, on a store and through a proxy that runs."""
 
-import asyncio
 import csv
 import io
 import json
@@ -17,9 +16,9 @@ import pytest
 from proxy.cli import main
 from proxy.cli.admin_client import names
 from proxy.storage.database import SERVING_WAIT_S
-from proxy.storage.port import LedgerEntry, Settle
-from proxy.storage.sqlite import SqliteStore
+from proxy.storage.port import LedgerEntry
 from tests.examples import sampled
+from tests.ledgers import write_ledger
 from tests.whole import whole
 
 CONFIG = """
@@ -135,14 +134,7 @@ def test_spend_is_reported_as_a_table_json_and_csv(run: Run, tmp_path: Path) -> 
         ),
         LedgerEntry("x2", 1_795_000_000.0, "blue", "key-2", "=cmd", "m", plain_tokens=7, cost=500_000_000),
     ]
-
-    async def write() -> None:
-        store = await SqliteStore.open(tmp_path / "spend.sqlite")
-        for entry in entries:
-            await store.settle(Settle(entry, ()), 1_795_000_000.0)
-        await store.aclose()
-
-    asyncio.run(write())
+    write_ledger(tmp_path / "spend.sqlite", entries)
     asked = ("spend", "--since", "2026-11-01", "--until", "2026-12-01")
     table = run(*asked, "--by", "team,model").splitlines()
     assert re.match(r"red +m +1 +100 +0 +0 +0 +1\.5 +1 +0", table[1])
@@ -310,17 +302,20 @@ def test_a_server_that_is_no_proxy_is_told_in_one_line(
 def test_names_that_clients_chose_do_not_command_the_terminal(
     code: int, shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def write() -> None:
-        store = await SqliteStore.open(tmp_path / "spend.sqlite")
-        entry = LedgerEntry("x", 9.0, "red", "key-1", model=f"m{chr(code)}]0;owned", user="u", cost=10**9)
-        await store.settle(Settle(entry, ()), 9.0)
-        await store.aclose()
-
-    asyncio.run(write())
+    entry = LedgerEntry("x", 9.0, "red", "key-1", model=f"m{chr(code)}]0;owned", user="u", cost=10**9)
+    write_ledger(tmp_path / "spend.sqlite", [entry])
     assert main(["spend", "--by", "model", "--since", "1", "--store", f"sqlite:{tmp_path / 'spend.sqlite'}"]) == 0
     printed = capsys.readouterr().out
     assert f"m{shown}]0;owned" in printed
     assert chr(code) not in printed
+
+
+@pytest.mark.parametrize("words", [["spend", "--team"], ["keys", "create", "--note"]])
+def test_an_argument_that_is_not_utf_8_is_told_in_one_line(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = fails(capsys, *words, "\udcff", "--store", f"sqlite:{tmp_path / 'spend.sqlite'}")
+    assert told == "error: an argument is not valid UTF-8\n"
 
 
 def test_names_have_commas_between_them() -> None:

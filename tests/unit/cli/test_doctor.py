@@ -1,6 +1,5 @@
 """``stratiform doctor``: what a person sees, what a program reads, and with which status the command ends."""
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -18,9 +17,9 @@ from proxy.doctor.findings import Client
 from proxy.doctor.readers.call import Problem
 from proxy.doctor.remote import count_entry, name_pieces
 from proxy.doctor.report import ClientReport, CulpritReport, ModeReport, Report
-from proxy.storage.port import LedgerEntry, Settle
-from proxy.storage.sqlite import SqliteStore
+from proxy.storage.port import LedgerEntry
 from tests import doctor_logs as logs
+from tests.ledgers import write_ledger
 from tests.whole import whole
 
 _DOCTOR = Path(__file__).parents[3] / "proxy" / "doctor"
@@ -168,14 +167,7 @@ def test_a_running_proxy_tells_its_ledger(
         )
         for n in range(10)
     ]
-
-    async def write() -> None:
-        store = await SqliteStore.open(tmp_path / "spend.sqlite")
-        for entry in entries:
-            await store.settle(Settle(entry, ()), now)
-        await store.aclose()
-
-    asyncio.run(write())
+    write_ledger(tmp_path / "spend.sqlite", entries)
     monkeypatch.setenv("STRATIFORM_MASTER_KEY", "sk-master")
     with whole(tmp_path, _CONFIG) as url:
         found = _json(capsys, "--url", url)

@@ -1,10 +1,8 @@
 """``stratiform prompts diff``: folders, configurations and revisions, the cached prefix, and the bill."""
 
-import asyncio
 import json
 import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +10,8 @@ import pytest
 
 from proxy.cli import main
 from proxy.clock import SystemClock
-from proxy.storage.port import LedgerEntry, Settle
-from proxy.storage.sqlite import SqliteStore
+from proxy.storage.port import LedgerEntry
+from tests.ledgers import write_ledger
 from tests.prompt_files import prompt, write_config, write_prompts
 from tests.whole import whole
 
@@ -216,18 +214,8 @@ def entries(team: str, requests: int, **tokens: int) -> list[LedgerEntry]:
     ]  # fmt: skip
 
 
-def fill(folder: Path, ledger: Sequence[LedgerEntry]) -> None:
-    async def write() -> None:
-        store = await SqliteStore.open(folder / "spend.sqlite")
-        for entry in ledger:
-            await store.settle(Settle(entry, ()), SystemClock().now())
-        await store.aclose()
-
-    asyncio.run(write())
-
-
 def test_the_bill_has_the_changed_size_of_each_request_and_one_write_for_each_session(diff: Any, folder: Path) -> None:
-    fill(folder, [*entries("red", 11), *entries("blue", 1)])
+    write_ledger(folder / "spend.sqlite", [*entries("red", 11), *entries("blue", 1)])
     changed(folder, rules=prompt("Write good tests.", position="constraints"))
     bill = diff("ours", "changed", "--config", "config.yaml", "--ledger")["bill"]
     assert bill["is_estimate"] is True
@@ -245,7 +233,7 @@ def test_the_bill_has_the_changed_size_of_each_request_and_one_write_for_each_se
 
 
 def test_a_change_behind_the_newest_message_costs_no_write_of_the_prefix(diff: Any, folder: Path) -> None:
-    fill(folder, [*entries("red", 11), *entries("blue", 2)])
+    write_ledger(folder / "spend.sqlite", [*entries("red", 11), *entries("blue", 2)])
     changed(folder, tail=prompt("Be very short.", position="user_suffix"))
     red, blue = diff("ours", "changed", "--config", "config.yaml", "--ledger")["bill"]["lines"]
     assert (red["user_tokens"], red["session_usd"]) == (1, 0.0)
@@ -255,7 +243,7 @@ def test_a_change_behind_the_newest_message_costs_no_write_of_the_prefix(diff: A
 
 def test_the_ledger_of_a_running_proxy_is_read(folder: Path, diff: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STRATIFORM_MASTER_KEY", "sk-master")
-    fill(folder, entries("red", 3))
+    write_ledger(folder / "spend.sqlite", entries("red", 3))
     changed(folder, rules=prompt("Write good tests.", position="constraints"))
     with whole(folder, (folder / "config.yaml").read_text()) as url:
         bill = diff("ours", "changed", "--config", "config.yaml", "--ledger", "--url", url)["bill"]
@@ -263,7 +251,7 @@ def test_the_ledger_of_a_running_proxy_is_read(folder: Path, diff: Any, monkeypa
 
 
 def test_the_bill_is_printed_as_an_estimate(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fill(folder, entries("red", 3))
+    write_ledger(folder / "spend.sqlite", entries("red", 3))
     changed(folder, rules=prompt("Write good tests.", position="constraints"))
     assert main(["prompts", "diff", "ours", "changed", "--config", "config.yaml", "--ledger"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
