@@ -12,6 +12,8 @@ dropped. uvicorn would add them to the headers, from which the key and the time 
 """
 
 import asyncio
+import socket
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -70,6 +72,23 @@ def ambiguity(headers: Sequence[tuple[bytes, bytes]], http_version: str) -> str:
 
 
 if HttpToolsProtocol is not None:
+
+    def _end_with_connection(cycle: Any) -> None:
+        """Make the end of the connection the end of the answer, because HTTP/1.0 has no chunks (RFC 9112 section 6.1).
+        An answer that breaks off ends in a reset instead, so that no client takes it for a whole one.
+
+        uvicorn would send chunks where the app states no length. It compares what is sent to the length that it
+        expects, so it is told for each part to expect that part."""
+        send, line = cycle.send, cycle.transport.get_extra_info("socket")
+        cycle.chunked_encoding = False
+
+        async def send_unframed(message: Any) -> None:
+            is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", not is_last, 0))
+            cycle.expected_content_length = len(message.get("body", b""))
+            await send(message)
+
+        cycle.send = send_unframed
 
     class _GuardedProtocol(HttpToolsProtocol):
         """One connection within the bounds."""
@@ -187,6 +206,8 @@ if HttpToolsProtocol is not None:
             self._in_head = False
             self._drop_deadline()
             super().on_headers_complete()
+            if self.cycle.scope["http_version"] == "1.0":
+                _end_with_connection(self.cycle)
             self._cycles = [one for one in self._cycles if not one.response_complete]
             self._cycles.append(self.cycle)
 

@@ -25,8 +25,8 @@ https://platform.claude.com/docs/en/build-with-claude/context-windows#1m-token-c
 _FOUND_TOKENS = 8_000
 """The tokens that a search adds to the prompt: https://platform.openai.com/docs/pricing#built-in-tools. All other tools
 may bring any amount: pages, files, a program's output."""
-_IMAGE_TOKENS = 6_300
-"""The tokens of the largest image at the highest quality:
+_IMAGE_TOKENS = 6_600
+"""The tokens of the largest image at the highest quality, with the three partial images that a stream may show before:
 https://platform.openai.com/docs/guides/image-generation#cost-and-latency."""
 _MOST_PIXELS = 1792 * 1024
 _SPOKEN_TOKENS_PER_S = 20

@@ -21,7 +21,8 @@ TIMES_S = (0.2, 2.0, 20.0)
 
 
 class App:
-    """Says hello to every request whose body it has read; ``/huge`` is answered with more than any buffer holds."""
+    """Says hello to every request whose body it has read; ``/huge`` is answered with more than any buffer holds, and
+    ``/parts`` without a length. The answer to ``/broken`` has no end."""
 
     def __init__(self) -> None:
         self.served = 0
@@ -35,10 +36,11 @@ class App:
             pass
         body = b"x" * (1 << 20) if scope["path"] == "/huge" else b"hello"
         times = 200 if scope["path"] == "/huge" else 1
-        length = str(len(body) * times).encode()
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+        has_length, is_broken = scope["path"] not in ("/parts", "/broken"), scope["path"] == "/broken"
+        length = [(b"content-length", str(len(body) * times).encode())] if has_length else []
+        await send({"type": "http.response.start", "status": 200, "headers": length})
         for left in range(times, 0, -1):
-            await send({"type": "http.response.body", "body": body, "more_body": left > 1})
+            await send({"type": "http.response.body", "body": body, "more_body": left > 1 or is_broken})
         self.gone.set()
 
 
@@ -174,6 +176,26 @@ def test_the_rest_of_a_refused_body_is_read_for_a_while_only() -> None:
             data += connection.recv(65536)
         connection.sendall(b"a" * 1000)
         assert received(connection) == b""
+
+
+@pytest.mark.parametrize("path", ["/", "/parts"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_client_of_http_1_0_gets_no_chunks(path: str, method: str) -> None:
+    with line() as (_, connection):
+        connection.sendall(f"{method} {path} HTTP/1.0\r\nconnection: keep-alive\r\n\r\n".encode())
+        head, _, body = received(connection).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert b"connection: close" in head
+    assert b"transfer-encoding" not in head
+    assert (b"content-length: 5" in head) == (path == "/")
+    assert body == (b"hello" if method == "GET" else b"")
+
+
+def test_a_client_of_http_1_0_notices_that_an_answer_breaks_off() -> None:
+    with line() as (_, connection):
+        connection.sendall(b"GET /broken HTTP/1.0\r\n\r\n")
+        with pytest.raises(ConnectionResetError):
+            list(iter(lambda: connection.recv(65536), b""))
 
 
 def test_what_is_no_http_is_a_plain_400() -> None:

@@ -72,7 +72,7 @@ def test_a_client_may_ask_for_the_longer_prompts_that_have_a_price() -> None:
 
 
 def test_sound_and_images_are_tokens_too() -> None:
-    assert unit_tokens(Demand(Kind.IMAGE, images=2)) == 2 * 6300
+    assert unit_tokens(Demand(Kind.IMAGE, images=2)) == 2 * 6600
     assert unit_tokens(Demand(Kind.TRANSCRIPTION, seconds=10.0)) == 200
 
 
