@@ -38,7 +38,6 @@ from proxy.core.wire.json_body import Unreadable, text_value
 from proxy.core.wire.refusals import check_fields, decoded, invalid, names_within
 from proxy.core.wire.scan import has_more_commas
 from proxy.core.wire.surrogates import PIECE_BYTES
-from proxy.errors import InvalidRequest
 
 _NULL = b"null"
 _MOST_COMMAS = 250_000
@@ -166,14 +165,13 @@ def _file(path: str, file: FileJson, param: str) -> ContextFile:
     text = _content(file.content, f"{param}.content")
     given = _digest(file.digest, f"{param}.digest") if isinstance(file.digest, str) else ""
     if text is not None and given:
-        message = f"'{param}' has both 'content' and 'digest': send one of them"
-        raise InvalidRequest(message, param=f"{param}.digest", code="ambiguous_content")
+        raise invalid(f"{param}.digest", "stands beside 'content': send one of them", "ambiguous_content")
     if is_selected and file.content is NO_CONTENT and not given:
-        message = (
-            f"'{param}' is selected, but its text is not named: send 'content', or 'digest' for a text that was sent"
-            " before, or 'content': null for a file that is no text"
+        why = (
+            "is missing for a selected file: send it, or 'digest' for a text that was sent before, or null for a file "
+            "that is no text"
         )
-        raise InvalidRequest(message, param=f"{param}.content", code="missing_field")
+        raise invalid(f"{param}.content", why, "missing_field")
     return ContextFile(path, text, given if text is None else _digest_of(text, f"{param}.content"), is_selected)
 
 
@@ -222,9 +220,8 @@ def _digest(digest: str, param: str) -> str:
 def _check_removed(removed: frozenset[str], paths: Sequence[str], name: str) -> None:
     for index, path in enumerate(paths if removed else ()):
         if path in removed:
-            param = f"{SECTION}.{name}[{index}].path"
-            message = f"the path in '{param}' is also listed in '{SECTION}.removed': list it in one of them only"
-            raise InvalidRequest(message, param=param, code="conflicting_path")
+            why = f"is also listed in '{SECTION}.removed': list it in one of them only"
+            raise invalid(f"{SECTION}.{name}[{index}].path", why, "conflicting_path")
 
 
 def _review(form: FormJson) -> FormReview | None:
@@ -236,8 +233,8 @@ def _review(form: FormJson) -> FormReview | None:
     sent = {name: value for name, value in sent.items() if value is not UNSET}
     if isinstance(found.digest, str):
         if len([value for value in sent.values() if value is not None]) > 1:
-            message = f"'{param}' has a 'digest' and other fields beside it: send the digest or the other fields"
-            raise InvalidRequest(message, param=f"{param}.digest", code="ambiguous_content")
+            why = "stands beside other fields: send the digest or the other fields"
+            raise invalid(f"{param}.digest", why, "ambiguous_content")
         return FormReview(_digest(found.digest, f"{param}.digest"))
     diffs = found.reverse_diffs or {}
     paths = distinct_paths(tuple(diffs), f"{param}.reverse_diffs")

@@ -7,9 +7,8 @@ from msgspec import Raw
 
 from proxy.core.value import dataclass, field
 from proxy.core.wire.json_body import join_members, members_of
-from proxy.core.wire.refusals import check_fields
+from proxy.core.wire.refusals import check_fields, invalid
 from proxy.core.wire.scan import names_in
-from proxy.errors import InvalidRequest
 
 SECTION = "stratiform"
 """The member of the body in which a client describes its context."""
@@ -60,8 +59,7 @@ def split(raw: Raw | bytes) -> Section:
 def _wish(members: Mapping[str, Raw | bytes], name: str) -> bool:
     asked = _BOOLEANS.get(bytes(members.get(name, _NULL)))
     if asked is None:
-        param = f"{SECTION}.{name}"
-        raise InvalidRequest(f"'{param}' must be a boolean or null", param=param, code="invalid_type")
+        raise invalid(f"{SECTION}.{name}", "must be a boolean or null", "invalid_type")
     return asked
 
 
