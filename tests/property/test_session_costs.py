@@ -84,10 +84,11 @@ def test_no_session_is_dearer_than_the_best_markers_and_the_allowance(seed: int)
 
 @settings(max_examples=examples(60), phases=without_shrinking, deadline=None)
 @given(seeds, st.sampled_from(CACHES))
-def test_no_session_whose_context_changes_is_dearer_than_the_best_markers_and_the_allowance(
+def test_no_session_whose_context_changes_is_dearer_than_the_best_markers_and_the_learning(
     seed: int, name: str
 ) -> None:
-    assert excess(changing(seed), PROFILES[name]) <= ALLOWANCE
+    """One in a thousand of these conversations is not recognised each time, and pays for learning more than once."""
+    assert excess(changing(seed), PROFILES[name]) <= 2 * ALLOWANCE
 
 
 @pytest.mark.slow
