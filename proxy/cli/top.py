@@ -79,12 +79,11 @@ async def _asked(ask: Ask, arguments: argparse.Namespace) -> dict[str, Any]:
             fail("a session's id has no slash")
         content: dict[str, Any] = await ask("GET", f"sessions/{arguments.session}/breakdown")
         return content
-    query, sessions, pages = {"limit": str(_PAGE)}, list[dict[str, Any]](), 0
-    while True:
+    query, sessions = {"limit": str(_PAGE)}, list[dict[str, Any]]()
+    for _ in range(_MOST_PAGES):
         page = await ask("GET", "sessions", query)
         sessions += page["data"]
-        pages += 1
-        if not page["has_more"] or pages == _MOST_PAGES:
+        if not page["has_more"]:
             break
         query["behind"] = page["behind"]
     # A session that is used while the list is read may come twice.
