@@ -17,6 +17,7 @@ from proxy.cli import compare
 from proxy.cli.output import Output, fail, plain_failures, print_result
 from proxy.cli.traces import add_options, progress, replayable, setting
 from proxy.core.planner.plan import Plan
+from proxy.core.shadow.shadow_caches import cost_of
 from proxy.replay.runner import Setting, replay
 from proxy.replay.totals import OURS, Result, Summary, summary
 from proxy.replay.trace import Step, Trace, find_traces
@@ -160,7 +161,7 @@ def _print(results: Sequence[Result], means: Summary) -> None:
 
 def _refreshes(results: Sequence[Result]) -> str:
     """The requests that only kept prefixes alive, and their cost, which is included in our share."""
-    cost = sum(r.ours.refresh_bills.cost(r.profile) for r in results if r.ours.refresh_bills is not None)
+    cost = sum(cost_of(r.profile, r.ours.refresh_bills) for r in results)
     plain = sum(r.plain for r in results)
     return f"refreshes: {sum(r.ours.refreshes for r in results)}, {cost / plain:.4f} of no caching"
 

@@ -38,10 +38,10 @@ def shares(one: Comparison) -> dict[str, float]:
     return {name: one.share_of(cost) for name, cost in costs.items()}
 
 
-def gains(costs: Mapping[str, float], policy: str = ECONOMIC) -> dict[str, float | None]:
-    """The policy's saving as a share of the saving at each limit."""
+def gains(costs: Mapping[str, float]) -> dict[str, float | None]:
+    """Our saving as a share of the saving at each limit."""
     return {
-        limit: (1 - costs[policy]) / (1 - costs[limit]) if costs[limit] < 1 else None for limit in (FIXED, BEST, FREE)
+        limit: (1 - costs[ECONOMIC]) / (1 - costs[limit]) if costs[limit] < 1 else None for limit in (FIXED, BEST, FREE)
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from proxy.core.caches import make_cache
 from proxy.core.caches.prompt import Bill, BillSum, Parts, Prompt
 from proxy.core.providers import CacheProfile
+from proxy.core.shadow.shadow_caches import cost_of
 from proxy.core.value import dataclass, field, replace
 from proxy.errors import UpstreamRejected
 from proxy.upstream.embedded import TAIL_TOKENS, PromptReader
@@ -57,13 +58,12 @@ class Total(BillSum):
 
     refused: int = 0
     refreshes: int = 0
-    refresh_bills: "Total | None" = None
+    refresh_bills: BillSum = field(default_factory=BillSum)
     waste: Waste = field(default_factory=Waste, compare=False)
 
     def refreshed(self, bill: Parts) -> None:
         """Count a request that only kept a prefix alive."""
         self.refreshes += 1
-        self.refresh_bills = self.refresh_bills or Total()
         self.refresh_bills.add(bill)
 
     @property
@@ -73,9 +73,7 @@ class Total(BillSum):
 
     def cost(self, profile: CacheProfile) -> float:
         """Input cost in tokens at the plain price."""
-        written = self.write_5m * profile.write + self.write_1h * profile.write_long
-        refreshes_cost = self.refresh_bills.cost(profile) if self.refresh_bills is not None else 0.0
-        return self.read * profile.read + written + self.plain + refreshes_cost
+        return cost_of(profile, self) + cost_of(profile, self.refresh_bills)
 
 
 @dataclass(slots=True)

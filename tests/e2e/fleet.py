@@ -9,7 +9,6 @@ import http.client
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -93,10 +92,6 @@ class Fleet:
         """The process ids of the workers."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return [int(child) for child in children]
-
-    def kill_worker(self, number: int = 0) -> None:
-        """As a crash does."""
-        os.kill(self.workers()[number], signal.SIGKILL)
 
 
 def configuration(provider: str, store: str, **ours: object) -> dict[str, object]:

@@ -315,11 +315,6 @@ def test_no_context_and_no_extra_of_a_client_has_prompts_left_out_for_a_mistake(
 # Money
 
 
-def usd_of(world: World, key: str, body: object) -> tuple[int, list[Seen]]:
-    world.forget()
-    return world.call("POST", CHAT, body, key=key).status, world.sent()
-
-
 def test_a_long_text_around_the_question_counts_before_anything_is_sent(tmp_path: Path) -> None:
     text = config(tmp_path / "texts")
     (tmp_path / "texts" / "after.md").write_text(

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from msgspec import DecodeError, msgpack
 
 from proxy.core.caches import Cache, make_cache
-from proxy.core.caches.prompt import Bill, Prompt
+from proxy.core.caches.prompt import Bill, BillSum, Prompt
 from proxy.core.providers import CacheProfile
 from proxy.core.response.usage import Usage
 from proxy.core.shadow.deviations import LOST, ProviderObservations, missing, observed
@@ -129,8 +129,8 @@ def most_regret(policy: str) -> float:
     return _REGRET_REQUESTS[policy] * (1 + _RETURN_BONUS[policy])
 
 
-def cost_of(profile: CacheProfile, bill: Bill) -> float:
-    """A bill in tokens at the plain price."""
+def cost_of(profile: CacheProfile, bill: Bill | BillSum) -> float:
+    """A bill, or a sum of bills, in tokens at the plain price."""
     return bill.read * profile.read + bill.write_5m * profile.write + bill.write_1h * profile.write_long + bill.plain
 
 

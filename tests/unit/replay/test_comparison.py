@@ -122,7 +122,7 @@ def test_a_gain_is_a_share_of_the_saving_at_a_limit() -> None:
     assert gains(costs) == {FIXED: None, BEST: pytest.approx(0.8), FREE: pytest.approx(0.5)}
     one = compare(growing(4), setting())
     assert set(shares(one)) == set(COLUMNS)
-    assert gains(shares(one), AS_SENT)[FIXED] == 0.0
+    assert gains({**shares(one), ECONOMIC: shares(one)[AS_SENT]})[FIXED] == 0.0
 
 
 def test_the_picture_is_well_formed_and_names_every_trace() -> None:
