@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from proxy.core.modes import Mode
 from proxy.core.providers import NONE
 from proxy.core.reasons import Reason
-from proxy.core.request.parsed_body import ParsedBody, parse_body, parse_chat
+from proxy.core.request.parsed_body import ParsedBody, parse_body
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage, summed
 from proxy.core.structured.chat import AssembledChat
@@ -97,7 +97,7 @@ class RewritingPlanner(PassthroughPlanner):
         plan = await super().plan(request)
         if request.mode < Mode.MARK:
             return plan
-        changed = splice(plan.original, parse_chat(plan.original).members, {"rewritten": b"true"})
+        changed = splice(plan.original, parse_body(plan.original).members, {"rewritten": b"true"})
         return Plan(changed, plan.original, request.mode, Reason.ORDERED)
 
 

@@ -20,7 +20,7 @@ from proxy.core.providers import CacheProfile
 from proxy.core.recognition.pieces import ContextPiece, Recogniser
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import MessageReader
-from proxy.core.request.parsed_body import ParsedBody, parse_chat
+from proxy.core.request.parsed_body import ParsedBody, parse_body
 from proxy.core.request.tokens import Encode, TokenCounter
 from proxy.core.request.tools import ToolReader
 from proxy.core.request.transcript import Transcript
@@ -119,7 +119,7 @@ class ShotReader:
     def read(self, steps: Sequence[Step]) -> list[Shot]:
         """The shots. Raises Unreadable if a request cannot be taken apart, and UpstreamRejected if the provider refuses
         a request."""
-        requests = [parse_chat(step.body) for step in steps]
+        requests = [parse_body(step.body).chat() for step in steps]
         transcripts = [Transcript([self._messages.read(raw) for raw in one.unread()]) for one in requests]
         scopes = [self._prompts.prompt(step.body).scope for step in steps]
         table = SessionTable()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Raw
 
-from proxy.core.request.parsed_body import parse_body, parse_chat
+from proxy.core.request.parsed_body import parse_body
 from proxy.core.structured.form.section import SECTION, section_of, split
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Unreadable, parse_members, splice, value
@@ -98,7 +98,7 @@ def chat_body(raw: Raw | bytes, at: str) -> bytes:
     """The bytes of a chat request that can be replayed. ``at`` is its place in the file. Raises TraceError."""
     body = bytes(raw)
     try:
-        parse_chat(body)
+        parse_body(body).chat()
         if same_shape(body) is not None:
             value(body)  # the bills of several policies are compared on texts that every reader takes
     except InvalidRequest as error:

@@ -12,7 +12,7 @@ from msgspec import Raw
 from proxy.core.request.routing_fields import HEAD_NAMES, UTF8_MARK, RequestFields, head_of
 from proxy.core.value import dataclass
 from proxy.core.wire.json_body import join_members
-from proxy.core.wire.scan import folded, once, scan_members, values
+from proxy.core.wire.scan import folded, once, scan_members
 from proxy.errors import InvalidRequest
 
 _SHOWN_CHARS = 128
@@ -64,7 +64,7 @@ def _scanned(body: bytes, head: RequestFields) -> CheckedBody:
     if (members := scan_members(body)) is None:
         return CheckedBody(body, head, None)
     check_names(member.name for member in members)
-    found = values(members)
+    found = {member.name: member.value for member in members}
     if len(found) == len(members):
         return CheckedBody(body, head, found)
     joined = once(members)

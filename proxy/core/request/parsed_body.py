@@ -163,9 +163,3 @@ class ParsedBody:
 def parse_body(body: bytes) -> ParsedBody:
     """The body's members. Raises InvalidRequest for a body that is no JSON object, and Unreadable for odd Unicode."""
     return ParsedBody(body, parse_members(body))
-
-
-def parse_chat(body: bytes) -> ParsedBody:
-    """A body that is a chat request. Raises InvalidRequest if it is none, and Unreadable if only the proxy cannot read
-    it."""
-    return parse_body(body).chat()

@@ -82,10 +82,9 @@ class StreamFold:
             and _NOTABLE.search(chunk) is None
         ):
             self.events += chunk.count(b"data:")
-            self._received.add(chunk)
-            self.written = self.events if self._received.has_text else 0
-            return chunk
-        passed = b"".join([self._passed(part, kind) for part, kind in self._cutter.feed(chunk)])
+            passed = chunk
+        else:
+            passed = b"".join([self._passed(part, kind) for part, kind in self._cutter.feed(chunk)])
         if passed:
             self._received.add(passed)
             self.written = self.events if self._received.has_text else 0

@@ -15,7 +15,7 @@ other thread while a pattern runs.
 import json
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import Raw
 
@@ -95,11 +95,6 @@ def replaced(body: bytes, name: str, value: bytes) -> bytes:
         return body
     at, end = found[0].at, found[0].at + len(found[0].value)
     return body[:at] + value + body[end:]
-
-
-def values(members: Sequence[Member]) -> Mapping[str, bytes]:
-    """Each name's last value."""
-    return {member.name: member.value for member in members}
 
 
 def _behind_space(body: bytes, at: int) -> int:

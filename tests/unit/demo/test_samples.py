@@ -10,7 +10,7 @@ import pytest
 
 from plugins.aider import AiderRecogniser
 from proxy.core.recognition.pieces import MessageKind
-from proxy.core.request.parsed_body import parse_chat
+from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.demo.clock_agent import clock_agent
 from proxy.demo.editor_chat import EDITS, changed, chat_files, editor_chat, repository_map
@@ -36,7 +36,7 @@ def test_samples_are_the_same_on_every_run_and_in_the_order_of_time(make: Callab
     times = [request.at for request in make().requests]
     assert times == sorted(set(times))
     for step in make().trace().steps:
-        assert parse_chat(step.body).model == "claude-sonnet-4-5"
+        assert parse_body(step.body).chat().model == "claude-sonnet-4-5"
 
 
 def test_there_is_one_of_each_kind() -> None:

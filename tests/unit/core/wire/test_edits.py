@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from proxy.core.request.parsed_body import parse_chat
+from proxy.core.request.parsed_body import parse_body
 
 MESSAGES = b'"messages":[{"role":"user","content":"hi"}]'
 
@@ -13,7 +13,7 @@ def body(*members: bytes) -> bytes:
 
 def original(raw: bytes, model: str = "m") -> bytes:
     """The request with those edits only that every mode makes."""
-    parsed = parse_chat(raw)
+    parsed = parse_body(raw).chat()
     return parsed.edited(parsed.edits(model))
 
 
@@ -37,7 +37,7 @@ class TestTransport:
         ],
     )
     def test_usage_is_asked_for_in_streams(self, members: list[bytes], options: bytes) -> None:
-        assert parse_chat(body(*members)).edits("m") == {"stream_options": options}
+        assert parse_body(body(*members)).chat().edits("m") == {"stream_options": options}
 
     @pytest.mark.parametrize(
         "members",

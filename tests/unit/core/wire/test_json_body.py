@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.request.parsed_body import ParsedBody, parse_chat
+from proxy.core.request.parsed_body import ParsedBody, parse_body
 from proxy.core.wire.json_body import (
     Unreadable,
     elements,
@@ -26,7 +26,9 @@ def spliced(body: bytes, **changes: bytes | None) -> bytes:
 
 class TestParseChat:
     def test_reads_what_decides_about_the_answer(self) -> None:
-        request = parse_chat(b'{"model":"m","stream":true,"stream_options":{"include_usage":true},' + MESSAGES + b"}")
+        request = parse_body(
+            b'{"model":"m","stream":true,"stream_options":{"include_usage":true},' + MESSAGES + b"}"
+        ).chat()
         assert (request.model, request.lacks_usage) == ("m", False)
         assert [bytes(raw) for raw in request.unread()] == [b'{"role":"user","content":"hi"}']
 
@@ -49,7 +51,7 @@ class TestParseChat:
     )
     def test_what_is_no_chat_request_is_a_client_error(self, body: bytes, code: str, param: str | None) -> None:
         with pytest.raises(InvalidRequest) as error:
-            parse_chat(body)
+            parse_body(body).chat()
         assert (error.value.code, error.value.param, error.value.status) == (code, param, 400)
 
     @pytest.mark.parametrize(
@@ -64,11 +66,11 @@ class TestParseChat:
     )
     def test_what_only_we_cannot_read_is_not_the_clients_fault(self, body: bytes) -> None:
         with pytest.raises(Unreadable):
-            parse_chat(body)
+            parse_body(body).chat()
 
     def test_absurd_nesting_is_an_answer_not_a_crash(self) -> None:
         with pytest.raises((InvalidRequest, Unreadable)):
-            parse_chat(b'{"model":"m","x":' + b"[" * 100_000 + b"]" * 100_000 + b"," + MESSAGES + b"}")
+            parse_body(b'{"model":"m","x":' + b"[" * 100_000 + b"]" * 100_000 + b"," + MESSAGES + b"}").chat()
 
     def test_members_that_were_cut_before_are_not_cut_again(self) -> None:
         body = b'{"model":"m",' + MESSAGES + b"}"
