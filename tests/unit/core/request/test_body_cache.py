@@ -61,7 +61,7 @@ def assert_same(parsed: ParsedBody, raw: bytes) -> None:
             raw[at : at + len(m.raw)] for at, m in zip(parsed.starts([m.raw for m in messages]), messages, strict=True)
         ] == [m.raw for m in messages]
     fresh = Transcript(messages)
-    for name in ("preamble", "marked", "recognised", "pairs", "turns", "elements", "has_media"):
+    for name in Transcript.__slots__:
         assert getattr(grown, name) == getattr(fresh, name), name
 
 

@@ -1,45 +1,44 @@
 """Transcripts: however a conversation grew, what is known of it is what reading it anew gives."""
 
-import random
+from collections.abc import Sequence
 
-import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from proxy.core.request.message import Message
 from proxy.core.request.transcript import Transcript
-from tests.talk import assistant, read, system, user
+from tests.fidelity.chats import File
+from tests.signed_thinking import SignedForm, signed
+from tests.talk import MARK, assistant, calling, chat, read, result, shown, system, text_part, user
 
-NAMES = ("messages", "preamble", "media_at", "marked", "recognised", "pairs", "turns", "elements")
-
-
-def conversation(length: int) -> tuple[Message, ...]:
-    turns = [user(f"q{n}") if n % 2 == 0 else assistant(f"a{n}") for n in range(length)]
-    return read((system("Be brief."), *turns))
-
-
-def assert_alike(one: Transcript, other: Transcript) -> None:
-    for name in NAMES:
-        assert getattr(one, name) == getattr(other, name), name
-
-
-@pytest.mark.parametrize("shared", [0, 1, 2, 3, 6, 9])
-def test_a_conversation_that_goes_on_from_any_place_is_as_if_read_anew(shared: int) -> None:
-    before = conversation(8)
-    after = (*before[:shared], *conversation(14)[shared:])
-    assert_alike(Transcript(after, Transcript(before), shared), Transcript(after))
+PICTURE = {"type": "image_url", "image_url": {"url": "u"}}
+KINDS = read(
+    [
+        system("Be brief."), system("Current time: 2026-01-01 10:00\nBe kind."), user("q1"), user("q2"),
+        assistant("a1"), assistant("Ok."), assistant("long " * 80), *shown(File("a.py", "x\n")), calling("1"),
+        result("1", "x"), user("Here are the files:\n\nsrc/a.py\n```\na = 1\n```\n"),
+        user([text_part("q3", **MARK)]), user([PICTURE]),
+        signed(chat(assistant("a2")), SignedForm.THINKING_BLOCKS)["messages"][0],
+    ]
+)  # fmt: skip
+TALKS = st.lists(st.sampled_from(KINDS), max_size=14)
 
 
-def test_growing_by_random_steps_is_as_if_read_anew() -> None:
-    messages = conversation(40)
-    rng = random.Random(1)
-    grown, length = Transcript(()), 0
-    while length < len(messages):
-        length = min(len(messages), length + rng.randint(1, 5))
-        grown = Transcript(messages[:length], grown)
-        assert_alike(grown, Transcript(messages[:length]))
+@settings(max_examples=200)
+@given(TALKS, TALKS, st.integers(0, 14))
+def test_a_conversation_that_goes_on_from_any_place_is_as_if_read_anew(
+    before: Sequence[Message], more: Sequence[Message], shared: int
+) -> None:
+    shared = min(shared, len(before))
+    after = (*before[:shared], *more)
+    grown, anew = Transcript(after, Transcript(before), shared), Transcript(after)
+    assert [getattr(grown, name) for name in Transcript.__slots__] == [
+        getattr(anew, name) for name in Transcript.__slots__
+    ]
 
 
 def test_another_reading_of_a_message_takes_its_place_and_leaves_the_rest() -> None:
-    transcript = Transcript(conversation(4))
+    transcript = Transcript(read([system("Be brief."), user("q0"), assistant("a1"), user("q2"), assistant("a3")]))
     (other,) = read((user("q0, with the operator's reminder"),))
     changed = transcript.replaced({1: other})
     assert changed.messages[1] is other
