@@ -80,7 +80,7 @@ def _named(name: object) -> str:
 
 
 _MOST_KEPT = 8 << 20
-_DATA = re.compile(rb"^(data: ?)(\{.*\})(?=\r?$)", re.MULTILINE)
+_DATA = re.compile(rb"(?<![^\r\n])(data: ?)(\{[^\r\n]*\})(?=[\r\n]|$)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ TEXTS = st.one_of(
 @st.composite
 def answers(draw: st.DrawFn) -> tuple[bytes, list[object]]:
     """An answer of Anthropic's as a stream, with the cause in some of its events, and the events without it."""
-    line_end = draw(st.sampled_from([b"\n", b"\r\n"]))
+    line_end = draw(st.sampled_from([b"\n", b"\r\n", b"\r"]))
     stream, bare = b"", list[object]()
     for text in draw(st.lists(TEXTS, max_size=6)):
         start = {"type": "message_start", "message": {"id": "msg", "content": [], "x": {"diagnostics": 3}}}
