@@ -88,12 +88,9 @@ def raw_call(
     length = None if isinstance(body, bytes) else get(client.headers, "content-length")
     if isinstance(body, Upload):
         name = deployment.model if head is not None else ""
-        sent: bytes | AsyncIterator[bytes] = body.body(name)
-        length = body.length(name)
-    else:
-        sent = body
-        if isinstance(body, bytes) and head is not None:
-            sent = renamed(body, head, deployment.model, further_members)
+        length, body = body.length(name), body.body(name)
+    elif isinstance(body, bytes) and head is not None:
+        body = renamed(body, head, deployment.model, further_members)
     # An answer to JSON may carry usage, which cannot be read from compressed bytes.
     shows_objects = (
         exchange.objects.operation.act not in (Act.ASK, Act.UNKNOWN)
@@ -102,7 +99,7 @@ def raw_call(
     reads = shows_objects or ((head is not None or raw.is_unread) and isinstance(body, bytes))
     accept = "identity" if reads else get(client.headers, "accept-encoding")
     further = [] if length is None else [("content-length", length)]
-    return call_to(deployment, exchange, client, path, sent, further, accept)
+    return call_to(deployment, exchange, client, path, body, further, accept)
 
 
 def call_to(

@@ -111,12 +111,8 @@ def test_a_deployment_that_cannot_be_called_yet_has_done_nothing_wrong() -> None
 
 
 def test_another_deployment_serves_while_one_cannot_be_called_yet() -> None:
-    bench = Bench(
-        UpstreamLoading("not yet", headers={"retry-after": "5"}),
-        ok(),
-        models=Groups(groups=[[place("m", 1), place("m", 2)]]),
-        retries=QUICK,
-    )
+    loading, models = UpstreamLoading("not yet"), Groups(groups=[[place("m", 1), place("m", 2)]])
+    bench = Bench(loading, ok(), models=models, retries=QUICK)
     assert bench.chat(MemoryClient(chat_body())).status == 200
     assert len(set(ids(bench))) == 2
     assert bench.ledger.failures == ["loading"]
@@ -268,28 +264,18 @@ def test_the_reservation_knows_all_who_may_serve() -> None:
     assert [d.id for d in seen] == ["m", "n"]
 
 
-def test_a_deployment_that_asks_for_time_is_passed_over_meanwhile() -> None:
-    group = [place("m", 1), place("m", 2)]
-    breakers = Breakers(BreakerPolicy())
-    bench = Bench(
-        busy(429, retry_after="30"), ok(), ok(), models=Groups(groups=[group]), retries=QUICK, breakers=breakers
-    )
-    bench.chat(MemoryClient(chat_body()))
-    bench.chat(MemoryClient(chat_body()))
+@pytest.mark.parametrize("key", ["sk-operator", None])
+def test_a_deployment_that_asks_for_time_is_passed_over_meanwhile_unless_the_limit_is_a_clients(
+    key: str | None,
+) -> None:
+    group = [replace(place("m", n), api_key=key) for n in (1, 2)]
+    models, breakers = Groups(groups=[group]), Breakers(BreakerPolicy())
+    bench = Bench(busy(429, retry_after="30"), ok(), ok(), models=models, retries=QUICK, breakers=breakers)
+    for _ in range(2):
+        bench.chat(MemoryClient(chat_body()))
     first, second, third = ids(bench)
-    assert first != second == third
-
-
-def test_a_clients_own_limit_shuts_nobody_else_out() -> None:
-    group = [replace(place("m", n), api_key=None) for n in (1, 2)]
-    bench = Bench(
-        busy(429, retry_after="30"), ok(), ok(), models=Groups(groups=[group]), retries=QUICK,
-        breakers=Breakers(BreakerPolicy()),
-    )  # fmt: skip
-    bench.chat(MemoryClient(chat_body()))
-    bench.chat(MemoryClient(chat_body()))
-    first, second, third = ids(bench)
-    assert first == third != second
+    assert first != second
+    assert third == (first if key is None else second)
 
 
 def test_a_breaker_opens_closes_and_is_told_of() -> None:
@@ -459,15 +445,8 @@ def no_credit() -> Script | ProxyError:
 )
 def test_another_deployment_has_another_quota(trouble: Callable[[], Script | ProxyError]) -> None:
     levels = [[place("m", 1), place("m", 2)], [place("n")]]
-    bench = Bench(
-        trouble(),
-        trouble(),
-        ok(),
-        ok(),
-        models=Groups(groups=levels),
-        retries=QUICK,
-        breakers=Breakers(BreakerPolicy()),
-    )
+    scripts, breakers = (trouble(), trouble(), ok(), ok()), Breakers(BreakerPolicy())
+    bench = Bench(*scripts, models=Groups(groups=levels), retries=QUICK, breakers=breakers)
     assert bench.chat(MemoryClient(chat_body(), headers=AGAIN)).status == 200
     assert (ended(bench).attempts, bench.ledger.failures) == (3, ["quota", "quota"])
     bench.chat(MemoryClient(chat_body()))
