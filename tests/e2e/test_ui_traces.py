@@ -62,16 +62,13 @@ async def check(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("path", TRACES[::3], ids=lambda path: path.name.removesuffix(".jsonl.xz"))
-def test_the_bill_is_the_ledgers_and_the_areas_are_the_reported_tokens(tmp_path: Path, path: Path) -> None:
-    async def main() -> None:
-        text = WITH_MASTER.replace("store: memory", "store: memory, clock: header")
-        async with visited(tmp_path, text) as browser:
-            await send(browser, path)
-            # Sessions are listed some time behind their last request.
-            for _ in range(1_000):
-                if await listed_usd(browser) == pytest.approx((await ledger(browser))["cost_usd"]):
-                    break
-                await asyncio.sleep(0.05)
-            await check(browser)
-
-    asyncio.run(main())
+async def test_the_bill_is_the_ledgers_and_the_areas_are_the_reported_tokens(tmp_path: Path, path: Path) -> None:
+    text = WITH_MASTER.replace("store: memory", "store: memory, clock: header")
+    async with visited(tmp_path, text) as browser:
+        await send(browser, path)
+        # Sessions are listed some time behind their last request.
+        for _ in range(1_000):
+            if await listed_usd(browser) == pytest.approx((await ledger(browser))["cost_usd"]):
+                break
+            await asyncio.sleep(0.05)
+        await check(browser)

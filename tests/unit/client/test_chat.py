@@ -1,6 +1,5 @@
 """The real SDK against a server that keeps contents as the proxy does: contents that it lacks are sent again."""
 
-import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -182,19 +181,16 @@ def test_streams_are_returned_as_streams(proxy: Proxy, client: OpenAI) -> None:
     assert [kinds(section) for section in proxy.sections()] == [["content"], ["digest"], ["content"]]
 
 
-def test_the_asynchronous_client_does_the_same(proxy: Proxy) -> None:
-    async def main() -> None:
-        context = context_of("a")
-        async with AsyncOpenAI(base_url=proxy.url, api_key="k", max_retries=0) as client:
+async def test_the_asynchronous_client_does_the_same(proxy: Proxy) -> None:
+    context = context_of("a")
+    async with AsyncOpenAI(base_url=proxy.url, api_key="k", max_retries=0) as client:
+        await achat(client, context, model="m", messages=MESSAGES)
+        proxy.uploads = Uploads()
+        stream = await achat(client, context, model="m", messages=MESSAGES, stream=True)
+        assert [chunk.choices[0].delta.content async for chunk in stream] == ["Hello."]
+        proxy.failures = [MissingContent([])] * 3
+        with pytest.raises(ConflictError):
             await achat(client, context, model="m", messages=MESSAGES)
-            proxy.uploads = Uploads()
-            stream = await achat(client, context, model="m", messages=MESSAGES, stream=True)
-            assert [chunk.choices[0].delta.content async for chunk in stream] == ["Hello."]
-            proxy.failures = [MissingContent([])] * 3
-            with pytest.raises(ConflictError):
-                await achat(client, context, model="m", messages=MESSAGES)
-
-    asyncio.run(main())
     assert [kinds(section)[0] for section in proxy.sections()] == ["content", "digest", "content"] + [
         "digest",
         "digest",

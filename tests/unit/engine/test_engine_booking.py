@@ -68,24 +68,21 @@ def test_a_stream_is_booked_before_done() -> None:
     assert client.has_ended
 
 
-def test_done_goes_out_though_the_upstream_leaves_the_line_open() -> None:
-    async def main() -> None:
-        bench = Watched(answers(ROLE, WORD, USAGE, DONE, None))
-        client = bench.client = MemoryClient(chat_body(stream=True))
-        complete = asyncio.Event()
-        client.on_send = lambda chunk: complete.set() if chunk == DONE else None
-        task = asyncio.ensure_future(bench.engine.chat(client))
-        async with asyncio.timeout(60):
-            await complete.wait()
-        assert bench.booked == [(ExchangeOutcome.COMPLETED, 7)]
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert len(bench.booked) == 1
-        (exchange,) = bench.ledger.ended
-        assert exchange.ending is ExchangeOutcome.COMPLETED
-
-    asyncio.run(main())
+async def test_done_goes_out_though_the_upstream_leaves_the_line_open() -> None:
+    bench = Watched(answers(ROLE, WORD, USAGE, DONE, None))
+    client = bench.client = MemoryClient(chat_body(stream=True))
+    complete = asyncio.Event()
+    client.on_send = lambda chunk: complete.set() if chunk == DONE else None
+    task = asyncio.ensure_future(bench.engine.chat(client))
+    async with asyncio.timeout(60):
+        await complete.wait()
+    assert bench.booked == [(ExchangeOutcome.COMPLETED, 7)]
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(bench.booked) == 1
+    (exchange,) = bench.ledger.ended
+    assert exchange.ending is ExchangeOutcome.COMPLETED
 
 
 @pytest.mark.parametrize("relayed", [False, True], ids=["chat", "relay"])
@@ -193,45 +190,39 @@ def test_a_refusal_is_booked_before_it_is_told() -> None:
     assert client.status == 502
 
 
-def test_a_client_that_leaves_is_booked_once_with_what_is_known() -> None:
-    async def main() -> None:
-        bench = Watched(answers(ROLE, WORD, None))
-        client = bench.client = MemoryClient(chat_body(stream=True))
-        seen = asyncio.Event()
-        client.on_send = lambda chunk: seen.set()
-        task = asyncio.ensure_future(bench.engine.chat(client))
-        await seen.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert [ending for ending, _ in bench.booked] == [ExchangeOutcome.HUNG_UP]
-
-    asyncio.run(main())
+async def test_a_client_that_leaves_is_booked_once_with_what_is_known() -> None:
+    bench = Watched(answers(ROLE, WORD, None))
+    client = bench.client = MemoryClient(chat_body(stream=True))
+    seen = asyncio.Event()
+    client.on_send = lambda chunk: seen.set()
+    task = asyncio.ensure_future(bench.engine.chat(client))
+    await seen.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [ending for ending, _ in bench.booked] == [ExchangeOutcome.HUNG_UP]
 
 
-def test_a_client_that_leaves_while_it_is_booked_does_not_stop_that() -> None:
-    async def main() -> None:
-        bench = Bench(answers(WORD, USAGE, DONE))
-        asked, go = asyncio.Event(), asyncio.Event()
-        settle = bench.door.settle
+async def test_a_client_that_leaves_while_it_is_booked_does_not_stop_that() -> None:
+    bench = Bench(answers(WORD, USAGE, DONE))
+    asked, go = asyncio.Event(), asyncio.Event()
+    settle = bench.door.settle
 
-        async def slowly(exchange: Exchange) -> None:
-            asked.set()
-            await go.wait()
-            await settle(exchange)
+    async def slowly(exchange: Exchange) -> None:
+        asked.set()
+        await go.wait()
+        await settle(exchange)
 
-        bench.door.settle = slowly  # type: ignore[method-assign]
-        task = asyncio.ensure_future(bench.engine.chat(MemoryClient(chat_body(stream=True))))
-        await asked.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert bench.door.settled == []
-        go.set()
-        await bench.engine.aclose()
-        assert [name for name, _ in bench.door.settled] == [exchange.arrival.id for exchange in bench.ledger.ended]
-
-    asyncio.run(main())
+    bench.door.settle = slowly  # type: ignore[method-assign]
+    task = asyncio.ensure_future(bench.engine.chat(MemoryClient(chat_body(stream=True))))
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert bench.door.settled == []
+    go.set()
+    await bench.engine.aclose()
+    assert [name for name, _ in bench.door.settled] == [exchange.arrival.id for exchange in bench.ledger.ended]
 
 
 def test_a_call_that_an_operators_limit_keeps_back_says_nothing_of_a_deployment_that_was_shut() -> None:

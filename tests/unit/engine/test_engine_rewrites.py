@@ -153,19 +153,16 @@ def test_an_empty_stream_to_the_clients_own_request_passes() -> None:
     assert bench.chat(MemoryClient(chat_body(stream=True))).answer == ROLE + DONE
 
 
-def test_a_rewritten_stream_is_held_back_only_until_it_has_content() -> None:
+async def test_a_rewritten_stream_is_held_back_only_until_it_has_content() -> None:
     bench = Bench(answers(ROLE, WORD, WORD, None), planner=RewritingPlanner())
     client = MemoryClient(chat_body(stream=True))
 
-    async def main() -> None:
-        two_words = asyncio.Event()
-        client.on_send = lambda chunk: two_words.set() if client.answer == ROLE + WORD + WORD else None
-        task = asyncio.ensure_future(bench.engine.chat(client))
-        await asyncio.wait_for(two_words.wait(), 60)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    asyncio.run(main())
+    two_words = asyncio.Event()
+    client.on_send = lambda chunk: two_words.set() if client.answer == ROLE + WORD + WORD else None
+    task = asyncio.ensure_future(bench.engine.chat(client))
+    await asyncio.wait_for(two_words.wait(), 60)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     assert client.chunks == [ROLE + WORD, WORD]
 
 

@@ -243,18 +243,15 @@ class TestTime:
         provider.now = 1599.9
         assert read(provider.chat(*messages)) == 0
 
-    def test_readable_from_the_first_byte_on(self):
-        async def main() -> None:
-            provider = Provider()
-            body = {"messages": [user("hello", cache_control=MARK)]}
-            first = await provider.upstream.open(provider.call(body))
-            second = await provider.upstream.open(provider.call(body))
-            bodies = [b"".join([c async for c in answer.chunks()]) for answer in (first, second)]
-            written = [orjson.loads(b)["usage"]["cache_creation_input_tokens"] for b in bodies]
-            assert written[0] == written[1] > 0
-            assert read(await provider.ask(body)) > 0
-
-        asyncio.run(main())
+    async def test_readable_from_the_first_byte_on(self):
+        provider = Provider()
+        body = {"messages": [user("hello", cache_control=MARK)]}
+        first = await provider.upstream.open(provider.call(body))
+        second = await provider.upstream.open(provider.call(body))
+        bodies = [b"".join([c async for c in answer.chunks()]) for answer in (first, second)]
+        written = [orjson.loads(b)["usage"]["cache_creation_input_tokens"] for b in bodies]
+        assert written[0] == written[1] > 0
+        assert read(await provider.ask(body)) > 0
 
     def test_a_slow_first_byte_delays_the_entry(self):
         provider = Provider(first_byte_s=0.02)
@@ -265,18 +262,15 @@ class TestTime:
         provider.now = 1000.03
         assert read(provider.send(body)) > 0
 
-    def test_given_up_before_the_first_byte_nothing_is_stored(self):
-        async def main() -> None:
-            provider = Provider()
-            body = {"messages": [user("hello", cache_control=MARK)]}
-            answer = await provider.upstream.open(provider.call(body, fault="slow-first-byte;seconds=60"))
-            reading = asyncio.ensure_future(anext(answer.chunks()))
-            await asyncio.sleep(0)
-            await answer.aclose()
-            with pytest.raises(UpstreamUnavailable):
-                await reading
-            await answer.aclose()
-            assert (provider.ledger.cancelled, provider.ledger.answered, provider.ledger.prompt) == (1, 0, 0)
-            assert read(await provider.ask(body)) == 0
-
-        asyncio.run(main())
+    async def test_given_up_before_the_first_byte_nothing_is_stored(self):
+        provider = Provider()
+        body = {"messages": [user("hello", cache_control=MARK)]}
+        answer = await provider.upstream.open(provider.call(body, fault="slow-first-byte;seconds=60"))
+        reading = asyncio.ensure_future(anext(answer.chunks()))
+        await asyncio.sleep(0)
+        await answer.aclose()
+        with pytest.raises(UpstreamUnavailable):
+            await reading
+        await answer.aclose()
+        assert (provider.ledger.cancelled, provider.ledger.answered, provider.ledger.prompt) == (1, 0, 0)
+        assert read(await provider.ask(body)) == 0

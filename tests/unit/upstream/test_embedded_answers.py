@@ -248,28 +248,22 @@ class TestFaults:
         assert provider.send({"input": "x"}, path="/embeddings", fault="error").status == 500
 
     @pytest.mark.parametrize("stream", [True, False])
-    def test_a_cut_answer_breaks_off(self, stream):
-        async def main() -> None:
-            provider = Provider()
-            body = {**self.body, "stream": stream}
-            answer = await provider.upstream.open(provider.call(body, fault="cut;after=2"))
-            received = await drain_cut(answer)
-            await answer.aclose()
-            assert answer.status == 200
-            assert len(received) == 2
-            assert (provider.ledger.broken, provider.ledger.cancelled) == (1, 0)
-            assert read(await provider.ask({**self.body, "stream": False})) > 0
+    async def test_a_cut_answer_breaks_off(self, stream):
+        provider = Provider()
+        body = {**self.body, "stream": stream}
+        answer = await provider.upstream.open(provider.call(body, fault="cut;after=2"))
+        received = await drain_cut(answer)
+        await answer.aclose()
+        assert answer.status == 200
+        assert len(received) == 2
+        assert (provider.ledger.broken, provider.ledger.cancelled) == (1, 0)
+        assert read(await provider.ask({**self.body, "stream": False})) > 0
 
-        asyncio.run(main())
-
-    def test_a_cut_never_delivers_everything(self):
-        async def main() -> None:
-            provider = Provider()
-            answer = await provider.upstream.open(provider.call(self.body, fault="cut;after=9999"))
-            received = await drain_cut(answer)
-            assert b"[DONE]" not in b"".join(received)
-
-        asyncio.run(main())
+    async def test_a_cut_never_delivers_everything(self):
+        provider = Provider()
+        answer = await provider.upstream.open(provider.call(self.body, fault="cut;after=9999"))
+        received = await drain_cut(answer)
+        assert b"[DONE]" not in b"".join(received)
 
     def test_empty_streams(self):
         provider = Provider()
@@ -283,35 +277,29 @@ class TestFaults:
         assert [provider.chat(user()).status, provider.send(self.body).status] == [200, 400]
         assert provider.send(self.body).status == 200
 
-    def test_slow_headers_can_be_cancelled(self):
-        async def main() -> None:
-            provider = Provider()
-            opening = asyncio.ensure_future(
-                provider.upstream.open(provider.call(self.body, fault="slow-headers;seconds=60"))
-            )
-            await asyncio.sleep(0)
-            opening.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await opening
-            assert (provider.ledger.requests, provider.ledger.cancelled) == (1, 1)
+    async def test_slow_headers_can_be_cancelled(self):
+        provider = Provider()
+        opening = asyncio.ensure_future(
+            provider.upstream.open(provider.call(self.body, fault="slow-headers;seconds=60"))
+        )
+        await asyncio.sleep(0)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        assert (provider.ledger.requests, provider.ledger.cancelled) == (1, 1)
 
-        asyncio.run(main())
-
-    def test_hanging_up_in_the_middle_stops_production(self):
-        async def main() -> None:
-            provider = Provider(pace_s=0.001, output_tokens=1000)
-            answer = await provider.upstream.open(provider.call(self.body))
-            chunks = answer.chunks()
-            for _ in range(3):
-                await anext(chunks)
-            await answer.aclose()
-            with pytest.raises(UpstreamUnavailable):
-                await anext(chunks)
-            assert provider.ledger.cancelled == 1
-            assert 0 < provider.ledger.output < 50
-            assert provider.ledger.answered == 1
-
-        asyncio.run(main())
+    async def test_hanging_up_in_the_middle_stops_production(self):
+        provider = Provider(pace_s=0.001, output_tokens=1000)
+        answer = await provider.upstream.open(provider.call(self.body))
+        chunks = answer.chunks()
+        for _ in range(3):
+            await anext(chunks)
+        await answer.aclose()
+        with pytest.raises(UpstreamUnavailable):
+            await anext(chunks)
+        assert provider.ledger.cancelled == 1
+        assert 0 < provider.ledger.output < 50
+        assert provider.ledger.answered == 1
 
 
 def test_known_text_is_not_counted_again():

@@ -1,6 +1,5 @@
 """Marker rules, refusals, partitions and usage fields that only some providers have."""
 
-import asyncio
 from dataclasses import replace
 
 import pytest
@@ -83,32 +82,26 @@ class TestQwen:
         details = Provider(self.profile).chat(user(), tools=[tool]).usage["prompt_tokens_details"]
         assert details["cache_creation_input_tokens"] == 0
 
-    def test_an_entry_is_there_once_the_answer_is_complete(self):
-        async def scenario() -> None:
-            provider = Provider(self.profile)
-            body = {"messages": [user([part(LONG, cache_control=MARK)])], "stream": True}
-            answer = await provider.upstream.open(provider.call(body))
-            chunks = answer.chunks()
-            await anext(chunks)
-            during = await provider.ask({**body, "stream": False})
-            assert during.usage["prompt_tokens_details"]["cached_tokens"] == 0
-            async for _ in chunks:
-                pass
-            after = await provider.ask({**body, "stream": False})
-            assert after.usage["prompt_tokens_details"]["cached_tokens"] > 1000
+    async def test_an_entry_is_there_once_the_answer_is_complete(self):
+        provider = Provider(self.profile)
+        body = {"messages": [user([part(LONG, cache_control=MARK)])], "stream": True}
+        answer = await provider.upstream.open(provider.call(body))
+        chunks = answer.chunks()
+        await anext(chunks)
+        during = await provider.ask({**body, "stream": False})
+        assert during.usage["prompt_tokens_details"]["cached_tokens"] == 0
+        async for _ in chunks:
+            pass
+        after = await provider.ask({**body, "stream": False})
+        assert after.usage["prompt_tokens_details"]["cached_tokens"] > 1000
 
-        asyncio.run(scenario())
-
-    def test_an_answer_that_is_given_up_leaves_no_entry(self):
-        async def scenario() -> None:
-            provider = Provider(self.profile)
-            body = {"messages": [user([part(LONG, cache_control=MARK)])]}
-            answer = await provider.upstream.open(provider.call({**body, "stream": True}))
-            await anext(answer.chunks())
-            await answer.aclose()
-            assert (await provider.ask(body)).usage["prompt_tokens_details"]["cached_tokens"] == 0
-
-        asyncio.run(scenario())
+    async def test_an_answer_that_is_given_up_leaves_no_entry(self):
+        provider = Provider(self.profile)
+        body = {"messages": [user([part(LONG, cache_control=MARK)])]}
+        answer = await provider.upstream.open(provider.call({**body, "stream": True}))
+        await anext(answer.chunks())
+        await answer.aclose()
+        assert (await provider.ask(body)).usage["prompt_tokens_details"]["cached_tokens"] == 0
 
 
 class TestKimi:

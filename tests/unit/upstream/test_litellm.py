@@ -373,7 +373,7 @@ def test_a_chunk_is_one_event() -> None:
 # The import
 
 
-def test_concurrent_first_calls_import_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_first_calls_import_once(monkeypatch: pytest.MonkeyPatch) -> None:
     release, imports = threading.Event(), []
 
     def slow_import() -> object:
@@ -381,18 +381,15 @@ def test_concurrent_first_calls_import_once(monkeypatch: pytest.MonkeyPatch) -> 
         assert release.wait(60)
         return object()
 
-    async def main() -> None:
-        lazy = Library()
-        waiting = [asyncio.ensure_future(lazy.module()) for _ in range(5)]
-        while not imports:
-            await asyncio.sleep(0.001)
-        release.set()  # the loop went on while the import ran
-        modules = await asyncio.gather(*waiting)
-        assert len({id(module) for module in modules}) == 1
-        assert await lazy.module() is modules[0]
-
     monkeypatch.setattr(library, "_import_litellm", slow_import)
-    asyncio.run(main())
+    lazy = Library()
+    waiting = [asyncio.ensure_future(lazy.module()) for _ in range(5)]
+    while not imports:
+        await asyncio.sleep(0.001)
+    release.set()  # the loop went on while the import ran
+    modules = await asyncio.gather(*waiting)
+    assert len({id(module) for module in modules}) == 1
+    assert await lazy.module() is modules[0]
     assert len(imports) == 1
     assert imports[0] is not threading.main_thread()
 

@@ -321,26 +321,23 @@ def test_a_compressed_answer_passes_unread() -> None:
     assert counted(ended(bench)) == {}
 
 
-def test_a_client_that_leaves_between_two_calls_is_billed_once_and_nothing_follows() -> None:
+async def test_a_client_that_leaves_between_two_calls_is_billed_once_and_nothing_follows() -> None:
     script = answers(*FIRST, None)
     bench, client, seen = Bench(script, planner=PanelPlanner()), None, asyncio.Event()
     client = MemoryClient(chat_body(stream=True, stratiform={"panels": []}))
     client.on_send = lambda chunk: seen.set() if b"Let me look" in chunk else None
 
-    async def main() -> None:
-        task = asyncio.ensure_future(bench.engine.chat(client))
-        await asyncio.wait_for(seen.wait(), 60)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await bench.engine.aclose()
-
-    asyncio.run(main())
+    task = asyncio.ensure_future(bench.engine.chat(client))
+    await asyncio.wait_for(seen.wait(), 60)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await bench.engine.aclose()
     assert len(bench.upstream.calls) == 1
     assert ended(bench).ending is ExchangeOutcome.HUNG_UP
 
 
-def test_a_client_that_leaves_during_the_further_call_pays_for_both() -> None:
+async def test_a_client_that_leaves_during_the_further_call_pays_for_both() -> None:
     further, seen = answers(None, headers=JSON), asyncio.Event()
     bench = Bench(answers(*FIRST, *ends("tool_calls", 100, 5)), further, planner=PanelPlanner())
     client = MemoryClient(chat_body(stream=True, stratiform={"panels": []}))
@@ -353,15 +350,12 @@ def test_a_client_that_leaves_during_the_further_call_pays_for_both() -> None:
 
     further.chunks = chunks  # type: ignore[method-assign]
 
-    async def main() -> None:
-        task = asyncio.ensure_future(bench.engine.chat(client))
-        await asyncio.wait_for(seen.wait(), 60)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await bench.engine.aclose()
-
-    asyncio.run(main())
+    task = asyncio.ensure_future(bench.engine.chat(client))
+    await asyncio.wait_for(seen.wait(), 60)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await bench.engine.aclose()
     exchange = ended(bench)
     assert (exchange.ending, further.closed) == (ExchangeOutcome.HUNG_UP, 1)
     assert exchange.settlement is not None

@@ -111,40 +111,31 @@ async def rest_of(answer: ReadAhead) -> bytes:
     return b"".join([chunk async for chunk in answer.chunks()])
 
 
-def test_what_comes_late_is_passed_on_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_comes_late_is_passed_on_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upstream_answer, "_MOST_S", 0.01)
 
-    async def main() -> None:
-        slow = Slow(b"one ", None, b"two ", b"three")
-        ahead = ReadAhead(slow)
-        assert await ahead.read() == b"one "
-        slow.go_on.set()
-        assert await rest_of(ahead) == b"one two three"
-        await ahead.aclose()
-        assert slow.is_closed
-
-    asyncio.run(main())
+    slow = Slow(b"one ", None, b"two ", b"three")
+    ahead = ReadAhead(slow)
+    assert await ahead.read() == b"one "
+    slow.go_on.set()
+    assert await rest_of(ahead) == b"one two three"
+    await ahead.aclose()
+    assert slow.is_closed
 
 
-def test_a_break_is_passed_on_behind_what_came() -> None:
-    async def main() -> None:
-        ahead = ReadAhead(Slow(b"one", UpstreamUnavailable("broken")))
-        assert await ahead.read() == b"one"
-        chunks = ahead.chunks()
-        assert await anext(chunks) == b"one"
-        with pytest.raises(UpstreamUnavailable):
-            await anext(chunks)
-
-    asyncio.run(main())
+async def test_a_break_is_passed_on_behind_what_came() -> None:
+    ahead = ReadAhead(Slow(b"one", UpstreamUnavailable("broken")))
+    assert await ahead.read() == b"one"
+    chunks = ahead.chunks()
+    assert await anext(chunks) == b"one"
+    with pytest.raises(UpstreamUnavailable):
+        await anext(chunks)
 
 
 @pytest.mark.parametrize(
     ("status", "headers"), [(200, ()), (404, ()), (500, ()), (400, [("content-encoding", "gzip")])]
 )
-def test_other_answers_are_not_read(status: int, headers: Headers) -> None:
-    async def main() -> None:
-        answer = Slow(None, status=status, headers=headers)
-        found, said = await with_refusal_read(answer)
-        assert (found is answer, said) == (True, NO_WORDS)
-
-    asyncio.run(main())
+async def test_other_answers_are_not_read(status: int, headers: Headers) -> None:
+    answer = Slow(None, status=status, headers=headers)
+    found, said = await with_refusal_read(answer)
+    assert (found is answer, said) == (True, NO_WORDS)

@@ -175,18 +175,15 @@ def test_a_refused_rewrite_and_a_failure_in_one_exchange() -> None:
     assert (exchange.attempts, exchange.planned.was_retried) == (4, True)
 
 
-def test_a_client_that_leaves_while_a_retry_waits_ends_it() -> None:
+async def test_a_client_that_leaves_while_a_retry_waits_ends_it() -> None:
     bench = Bench(busy(429, retry_after="2"), retries=RetryPolicy(retries=1))
 
-    async def main() -> None:
-        task = asyncio.ensure_future(bench.engine.chat(MemoryClient(chat_body())))
-        while not bench.ledger.failures:
-            await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
+    task = asyncio.ensure_future(bench.engine.chat(MemoryClient(chat_body())))
+    while not bench.ledger.failures:
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert ended(bench).ending is ExchangeOutcome.HUNG_UP
 
 
