@@ -55,22 +55,21 @@ async def read_all(upstream: HttpUpstream, request: Call) -> tuple[int, dict[str
         await answer.aclose()
 
 
-def run(main: Callable[[HttpUpstream], Awaitable[None]], *, connect_s: float = 5.0) -> None:
-    async def body() -> None:
-        upstream = HttpUpstream(connect_s=connect_s)
-        try:
-            await main(upstream)
-        finally:
-            await upstream.aclose()
-
-    asyncio.run(body())
+@asynccontextmanager
+async def sending(*, connect_s: float = 5.0) -> AsyncIterator[HttpUpstream]:
+    upstream = HttpUpstream(connect_s=connect_s)
+    try:
+        yield upstream
+    finally:
+        await upstream.aclose()
 
 
 @pytest.mark.parametrize(("kind", "has_turns"), [("text/event-stream; charset=utf-8", True), ("audio/mpeg", False)])
-def test_events_come_in_small_pieces_between_which_others_have_their_turn(kind: str, *, has_turns: bool) -> None:
+async def test_events_come_in_small_pieces_between_which_others_have_their_turn(kind: str, *, has_turns: bool) -> None:
     said = b": a comment\n\n" * 40_000
 
-    async def main(upstream: HttpUpstream) -> None:
+    async with sending() as upstream:
+
         async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             start = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {len(said)}\r\n\r\n"
             writer.write(start.encode() + said)
@@ -97,10 +96,8 @@ def test_events_come_in_small_pieces_between_which_others_have_their_turn(kind: 
         if has_turns:
             assert turns >= len(said) // EVENT_PIECE_BYTES - 2
 
-    run(main)
 
-
-def test_a_request_and_an_answer_pass_as_they_are() -> None:
+async def test_a_request_and_an_answer_pass_as_they_are() -> None:
     heads = []
 
     async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -109,40 +106,32 @@ def test_a_request_and_an_answer_pass_as_they_are() -> None:
         writer.write(b"HTTP/1.1 302 Found\r\nLocation: /y\r\nX-Name: Zo\xeb\r\nContent-Encoding: gzip\r\n")
         writer.write(b"Set-Cookie: a=b\r\nContent-Length: 4\r\n\r\n\x1f\x8bxx")
 
-    async def main(upstream: HttpUpstream) -> None:
-        async with serving_raw(handler) as url:
-            for _ in range(2):
-                status, headers, body = await read_all(
-                    upstream, call(url, body=b"abc", path="/a%2Fb/c%20d", query="q=%41")
-                )
-                assert (status, body) == (302, b"\x1f\x8bxx")
-                assert (headers["location"], headers["x-name"]) == ("/y", "Zoë")
-
-    run(main)
+    async with sending() as upstream, serving_raw(handler) as url:
+        for _ in range(2):
+            status, headers, body = await read_all(upstream, call(url, body=b"abc", path="/a%2Fb/c%20d", query="q=%41"))
+            assert (status, body) == (302, b"\x1f\x8bxx")
+            assert (headers["location"], headers["x-name"]) == ("/y", "Zoë")
     assert heads[0].startswith(b"POST /v1/a%2Fb/c%20d?q=%41 HTTP/1.1\r\n")
     assert heads[0] == heads[1]
     names = {line.split(b":")[0].lower() for line in heads[0].split(b"\r\n")[1:] if line}
     assert names == {b"host", b"x-one", b"content-length"}
 
 
-def test_connections_are_kept_and_used_again() -> None:
+async def test_connections_are_kept_and_used_again() -> None:
     peers = []
 
     async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peers.append(writer.get_extra_info("peername"))
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
-    async def main(upstream: HttpUpstream) -> None:
-        async with serving_raw(handler) as url:
-            for _ in range(3):
-                await read_all(upstream, call(url))
-
-    run(main)
+    async with sending() as upstream, serving_raw(handler) as url:
+        for _ in range(3):
+            await read_all(upstream, call(url))
     assert len(set(peers)) == 1
 
 
-def test_closing_an_unread_answer_closes_the_connection() -> None:
-    async def main(upstream: HttpUpstream) -> None:
+async def test_closing_an_unread_answer_closes_the_connection() -> None:
+    async with sending() as upstream:
         closed = asyncio.Event()
 
         async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -157,11 +146,9 @@ def test_closing_an_unread_answer_closes_the_connection() -> None:
             await answer.aclose()
             await asyncio.wait_for(closed.wait(), 60)
 
-    run(main)
 
-
-def test_cancelling_while_waiting_closes_the_connection() -> None:
-    async def main(upstream: HttpUpstream) -> None:
+async def test_cancelling_while_waiting_closes_the_connection() -> None:
+    async with sending() as upstream:
         asked, closed = asyncio.Event(), asyncio.Event()
 
         async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -176,8 +163,6 @@ def test_cancelling_while_waiting_closes_the_connection() -> None:
             await asyncio.wait_for(closed.wait(), 60)
             with pytest.raises(asyncio.CancelledError):
                 await task
-
-    run(main)
 
 
 def breaking_off(answer: bytes) -> Handler:
@@ -197,19 +182,17 @@ def breaking_off(answer: bytes) -> Handler:
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n",
     ],
 )
-def test_an_answer_that_breaks_off(answer: bytes) -> None:
-    async def main(upstream: HttpUpstream) -> None:
-        async with serving_raw(breaking_off(answer)) as url:
-            with pytest.raises(UpstreamUnavailable):
-                await read_all(upstream, call(url))
-
-    run(main)
+async def test_an_answer_that_breaks_off(answer: bytes) -> None:
+    async with sending() as upstream, serving_raw(breaking_off(answer)) as url:
+        with pytest.raises(UpstreamUnavailable):
+            await read_all(upstream, call(url))
 
 
-def test_an_error_that_breaks_off_shows_what_came_without_the_key() -> None:
+async def test_an_error_that_breaks_off_shows_what_came_without_the_key() -> None:
     said = b'{"error": {"message": "the key sk-of-the-operator is not'
 
-    async def main(upstream: HttpUpstream) -> None:
+    async with sending() as upstream:
+
         async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"HTTP/1.1 401 No\r\ncontent-length: 900\r\nx-request-id: r1\r\n\r\n" + said)
             writer.close()
@@ -221,39 +204,32 @@ def test_an_error_that_breaks_off_shows_what_came_without_the_key() -> None:
         assert (status, headers) == (401, {"x-request-id": "r1"})
         assert body == said.replace(b"sk-of-the-operator", b"[redacted]")
 
-    run(main)
-
 
 @pytest.mark.parametrize("status", [200, 401])
 @pytest.mark.parametrize("coding", ["identity", "None", "utf-8"])
-def test_no_error_shows_the_key_whatever_its_coding_is_called(status: int, coding: str) -> None:
+async def test_no_error_shows_the_key_whatever_its_coding_is_called(status: int, coding: str) -> None:
     said = b'data: {"error": {"message": "the key sk-of-the-operator is not known"}}\n\n'
     head = f"HTTP/1.1 {status} X\r\ncontent-type: text/event-stream\r\ncontent-encoding: {coding}\r\n\r\n"
 
-    async def main(upstream: HttpUpstream) -> None:
+    async with sending() as upstream:
         async with serving_raw(breaking_off(head.encode() + said)) as base_url:
             request = call(base_url)
             secret = replace(request, deployment=replace(request.deployment, api_key="sk-of-the-operator"))
             _, _, body = await read_all(upstream, secret)
         assert body == said.replace(b"sk-of-the-operator", b"[redacted]")
 
-    run(main)
-
 
 @pytest.mark.parametrize("answer", [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"])
-def test_an_upstream_that_speaks_no_http(answer: bytes) -> None:
-    async def main(upstream: HttpUpstream) -> None:
-        async with serving_raw(breaking_off(answer)) as url:
-            with pytest.raises(UpstreamUnavailable) as caught:
-                await read_all(upstream, call(url))
-            assert "127.0.0.1" not in caught.value.message
-
-    run(main)
+async def test_an_upstream_that_speaks_no_http(answer: bytes) -> None:
+    async with sending() as upstream, serving_raw(breaking_off(answer)) as url:
+        with pytest.raises(UpstreamUnavailable) as caught:
+            await read_all(upstream, call(url))
+        assert "127.0.0.1" not in caught.value.message
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"])
 @pytest.mark.parametrize("is_used", [False, True])
-def test_a_call_is_sent_once_whatever_its_method_and_however_old_its_connection(method: str, *, is_used: bool) -> None:
+async def test_a_call_is_sent_once_whatever_its_method_and_the_age_of_its_line(method: str, *, is_used: bool) -> None:
     heads: list[bytes] = []
 
     async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -262,7 +238,7 @@ def test_a_call_is_sent_once_whatever_its_method_and_however_old_its_connection(
             raise ConnectionError
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 
-    async def main(upstream: HttpUpstream) -> None:
+    async with sending() as upstream:
         async with serving_raw(handler) as url:
             if is_used:
                 await read_all(upstream, call(url, path="/first"))
@@ -270,25 +246,20 @@ def test_a_call_is_sent_once_whatever_its_method_and_however_old_its_connection(
                 await read_all(upstream, call(url, method=method))
         assert len(heads) == 1 + is_used
 
-    run(main)
-
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart"])
-def test_silence_ends_in_a_timeout(answer: bytes) -> None:
+async def test_silence_ends_in_a_timeout(answer: bytes) -> None:
     async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(answer)
         await reader.read()
 
-    async def main(upstream: HttpUpstream) -> None:
-        async with serving_raw(handler) as url:
-            with pytest.raises(UpstreamTimeout):
-                await read_all(upstream, call(url, timeout_s=0.05))
-
-    run(main)
+    async with sending() as upstream, serving_raw(handler) as url:
+        with pytest.raises(UpstreamTimeout):
+            await read_all(upstream, call(url, timeout_s=0.05))
 
 
-def test_a_streamed_body_is_sent_as_it_comes() -> None:
-    async def main(upstream: HttpUpstream) -> None:
+async def test_a_streamed_body_is_sent_as_it_comes() -> None:
+    async with sending() as upstream:
         first = asyncio.Event()
 
         async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -307,18 +278,14 @@ def test_a_streamed_body_is_sent_as_it_comes() -> None:
             _, _, answer = await read_all(upstream, call(url, body=body(), headers=[("content-length", "4")]))
             assert answer == b"ok"
 
-    run(main)
 
-
-def test_an_upstream_that_nobody_serves_has_billed_nothing() -> None:
+async def test_an_upstream_that_nobody_serves_has_billed_nothing() -> None:
     """One that breaks off may bill the call: that is what decides whether its prompt is booked."""
 
-    async def main(upstream: HttpUpstream) -> None:
+    async with sending() as upstream:
         with pytest.raises(UpstreamUnavailable) as unreached:
             await upstream.open(call(f"http://127.0.0.1:{free_port()}/v1"))
         async with serving_raw(breaking_off(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart")) as url:
             with pytest.raises(UpstreamUnavailable) as broken:
                 await read_all(upstream, call(url))
         assert (unreached.value.may_bill, broken.value.may_bill) == (False, True)
-
-    run(main)

@@ -1,7 +1,6 @@
 """The client's side as ASGI: bodies, limits, and leaving."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import orjson
 import pytest
@@ -40,227 +39,181 @@ def connect(server: Server, headers: list[tuple[bytes, bytes]] | None = None) ->
     return Connection(scope, server.receive, server.send, "/chat/completions")
 
 
-def run(work: Callable[[], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await asyncio.wait_for(work(), 60)
-
-    asyncio.run(main())
+async def test_a_body_in_parts_is_read_whole() -> None:
+    connection = connect(Server(part(b"ab", more=True), part(b"", more=True), part(b"c")))
+    assert await connection.read(3) == b"abc"
 
 
-def test_a_body_in_parts_is_read_whole() -> None:
-    async def main() -> None:
-        connection = connect(Server(part(b"ab", more=True), part(b"", more=True), part(b"c")))
-        assert await connection.read(3) == b"abc"
-
-    run(main)
-
-
-def test_a_body_is_refused_by_its_length_before_it_is_read_or_while() -> None:
-    async def main() -> None:
-        server = Server(part(b"abcd"))
-        with pytest.raises(PayloadTooLarge):
-            await connect(server, [(b"content-length", b"4")]).read(3)
-        assert server.incoming.qsize() == 1
-        with pytest.raises(PayloadTooLarge):
-            await connect(Server(part(b"ab", more=True), part(b"cd", more=True))).read(3)
-
-    run(main)
+async def test_a_body_is_refused_by_its_length_before_it_is_read_or_while() -> None:
+    server = Server(part(b"abcd"))
+    with pytest.raises(PayloadTooLarge):
+        await connect(server, [(b"content-length", b"4")]).read(3)
+    assert server.incoming.qsize() == 1
+    with pytest.raises(PayloadTooLarge):
+        await connect(Server(part(b"ab", more=True), part(b"cd", more=True))).read(3)
 
 
-def test_leaving_in_the_middle_of_the_body() -> None:
-    async def main() -> None:
-        with pytest.raises(ClientDisconnected):
-            await connect(Server(part(b"ab", more=True), LEFT)).read(9)
-
-    run(main)
+async def test_leaving_in_the_middle_of_the_body() -> None:
+    with pytest.raises(ClientDisconnected):
+        await connect(Server(part(b"ab", more=True), LEFT)).read(9)
 
 
-def test_peek_gives_short_bodies_and_stream_all_of_long_ones() -> None:
-    async def main() -> None:
-        assert await connect(Server(part(b"abc"))).peek(3) == b"abc"
-        connection = connect(Server(part(b"ab", more=True), part(b"cd", more=True), part(b"e")))
-        assert await connection.peek(3) is None
-        assert b"".join([chunk async for chunk in connection.stream(9)]) == b"abcde"
-        connection = connect(Server(part(b"abcd")), [(b"content-length", b"4")])
-        assert await connection.peek(3) is None
-        assert b"".join([chunk async for chunk in connection.stream(9)]) == b"abcd"
-
-    run(main)
+async def test_peek_gives_short_bodies_and_stream_all_of_long_ones() -> None:
+    assert await connect(Server(part(b"abc"))).peek(3) == b"abc"
+    connection = connect(Server(part(b"ab", more=True), part(b"cd", more=True), part(b"e")))
+    assert await connection.peek(3) is None
+    assert b"".join([chunk async for chunk in connection.stream(9)]) == b"abcde"
+    connection = connect(Server(part(b"abcd")), [(b"content-length", b"4")])
+    assert await connection.peek(3) is None
+    assert b"".join([chunk async for chunk in connection.stream(9)]) == b"abcd"
 
 
 @pytest.mark.parametrize(("last", "expected"), [(part(b"cd", more=True), PayloadTooLarge), (LEFT, ClientDisconnected)])
-def test_what_breaks_a_stream_off_is_remembered(last: Message, expected: type[Exception]) -> None:
-    async def main() -> None:
-        connection = connect(Server(part(b"ab", more=True), last))
-        with pytest.raises(expected):
-            assert [chunk async for chunk in connection.stream(3)] == []
-        assert isinstance(connection.failure, expected)
-
-    run(main)
+async def test_what_breaks_a_stream_off_is_remembered(last: Message, expected: type[Exception]) -> None:
+    connection = connect(Server(part(b"ab", more=True), last))
+    with pytest.raises(expected):
+        assert [chunk async for chunk in connection.stream(3)] == []
+    assert isinstance(connection.failure, expected)
 
 
-def test_leaving_cancels_the_work_quietly() -> None:
-    async def main() -> None:
-        server, ended = Server(part(b"{}")), []
-        connection = connect(server)
+async def test_leaving_cancels_the_work_quietly() -> None:
+    server, ended = Server(part(b"{}")), []
+    connection = connect(server)
 
-        async def work() -> None:
-            await connection.read(9)
-            server.incoming.put_nowait(LEFT)
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.append(True)
-
-        await connection.serve(work())
-        assert ended == [True]
-        task = asyncio.current_task()
-        assert task is not None
-        assert task.cancelling() == 0
-
-    run(main)
-
-
-def test_a_cancellation_from_elsewhere_is_not_swallowed() -> None:
-    async def main() -> None:
-        connection = connect(Server(part(b"{}")))
-
-        async def work() -> None:
-            await connection.read(9)
+    async def work() -> None:
+        await connection.read(9)
+        server.incoming.put_nowait(LEFT)
+        try:
             await asyncio.Event().wait()
+        finally:
+            ended.append(True)
 
-        task = asyncio.ensure_future(connection.serve(work()))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+    await connection.serve(work())
+    assert ended == [True]
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
 
-    run(main)
+
+async def test_a_cancellation_from_elsewhere_is_not_swallowed() -> None:
+    connection = connect(Server(part(b"{}")))
+
+    async def work() -> None:
+        await connection.read(9)
+        await asyncio.Event().wait()
+
+    task = asyncio.ensure_future(connection.serve(work()))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 @pytest.mark.parametrize("sent", [b"", b": \n\n", b"data: half of an event"])
 @pytest.mark.parametrize("coding", ["", "identity", "gzip"])
-def test_a_server_that_stops_ends_a_stream_with_an_error_or_leaves_it_incomplete(sent: bytes, coding: str) -> None:
-    async def main() -> None:
-        server = Server(part(b"{}"))
-        connection, is_sent = connect(server), asyncio.Event()
+async def test_a_server_that_stops_ends_a_stream_with_an_error_or_cuts_it_off(sent: bytes, coding: str) -> None:
+    server = Server(part(b"{}"))
+    connection, is_sent = connect(server), asyncio.Event()
 
-        async def work() -> None:
-            await connection.read(9)
-            await connection.start(200, [("content-type", "text/event-stream"), ("content-encoding", coding)])
-            await connection.send(sent)
-            is_sent.set()
-            await asyncio.Event().wait()
+    async def work() -> None:
+        await connection.read(9)
+        await connection.start(200, [("content-type", "text/event-stream"), ("content-encoding", coding)])
+        await connection.send(sent)
+        is_sent.set()
+        await asyncio.Event().wait()
 
-        task = asyncio.ensure_future(connection.serve(work()))
-        await is_sent.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        _, *bodies = server.sent
-        events = b"".join(body["body"] for body in bodies)
-        if coding == "gzip":
-            assert (events, bodies[-1]["more_body"]) == (sent, True)
-        else:
-            assert orjson.loads(events.split(b"\n\n")[-2].removeprefix(b"data: "))["error"]["code"] == "shutting_down"
-            assert not bodies[-1]["more_body"]
-
-    run(main)
+    task = asyncio.ensure_future(connection.serve(work()))
+    await is_sent.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    _, *bodies = server.sent
+    events = b"".join(body["body"] for body in bodies)
+    if coding == "gzip":
+        assert (events, bodies[-1]["more_body"]) == (sent, True)
+    else:
+        assert orjson.loads(events.split(b"\n\n")[-2].removeprefix(b"data: "))["error"]["code"] == "shutting_down"
+        assert not bodies[-1]["more_body"]
 
 
-def test_an_answer_that_is_awaited_is_heard_to_its_end_though_nobody_listens() -> None:
-    async def main() -> None:
-        server = Server(part(b"ab"))
-        connection = connect(server)
-        heard = []
+async def test_an_answer_that_is_awaited_is_heard_to_its_end_though_nobody_listens() -> None:
+    server = Server(part(b"ab"))
+    connection = connect(server)
+    heard = []
 
-        async def work() -> None:
-            await connection.read(10)
-            connection.is_awaited = True
-            server.incoming.put_nowait(LEFT)
-            while not connection.has_left:
-                await asyncio.sleep(0)
-            await connection.start(200, [])
-            await connection.send(b"x")
-            await connection.end()
-            heard.append("all")
+    async def work() -> None:
+        await connection.read(10)
+        connection.is_awaited = True
+        server.incoming.put_nowait(LEFT)
+        while not connection.has_left:
+            await asyncio.sleep(0)
+        await connection.start(200, [])
+        await connection.send(b"x")
+        await connection.end()
+        heard.append("all")
 
-        await connection.serve(work())
-        assert heard == ["all"]
-        assert server.sent == []
-
-    run(main)
+    await connection.serve(work())
+    assert heard == ["all"]
+    assert server.sent == []
 
 
-def test_the_disconnect_after_a_complete_answer_is_no_news() -> None:
-    async def main() -> None:
-        server = Server(part(b"{}"))
-        connection = connect(server)
+async def test_the_disconnect_after_a_complete_answer_is_no_news() -> None:
+    server = Server(part(b"{}"))
+    connection = connect(server)
 
-        async def work() -> None:
-            await connection.read(9)
-            await connection.start(200, [("content-type", "text/plain")])
-            await connection.send(b"x")
-            await connection.end()
-            server.incoming.put_nowait(LEFT)
-            for _ in range(5):
-                await asyncio.sleep(0)
+    async def work() -> None:
+        await connection.read(9)
+        await connection.start(200, [("content-type", "text/plain")])
+        await connection.send(b"x")
+        await connection.end()
+        server.incoming.put_nowait(LEFT)
+        for _ in range(5):
+            await asyncio.sleep(0)
 
-        await connection.serve(work())
-        assert [m["type"] for m in server.sent] == ["http.response.start", "http.response.body", "http.response.body"]
-        assert [m.get("more_body") for m in server.sent] == [None, True, False]
-
-    run(main)
+    await connection.serve(work())
+    assert [m["type"] for m in server.sent] == ["http.response.start", "http.response.body", "http.response.body"]
+    assert [m.get("more_body") for m in server.sent] == [None, True, False]
 
 
-def test_an_error_is_a_complete_answer() -> None:
-    async def main() -> None:
-        server = Server()
-        error = UnknownModel("no", headers={"retry-after": "1", "x-odd": "a\r\nb: c", "x-name": "日"})
-        await connect(server).refuse(error, [("x-stratiform-id", "sx-1")])
-        start, body = server.sent
-        assert start["status"] == 404
-        headers = dict(start["headers"])
-        assert headers[b"content-length"] == str(len(body["body"])).encode()
-        assert (headers[b"retry-after"], headers[b"x-stratiform-id"]) == (b"1", b"sx-1")
-        assert headers[b"content-type"] == b"application/json"
-        assert (b"x-odd" in headers, headers[b"x-name"]) == (False, b"?")
-
-    run(main)
+async def test_an_error_is_a_complete_answer() -> None:
+    server = Server()
+    error = UnknownModel("no", headers={"retry-after": "1", "x-odd": "a\r\nb: c", "x-name": "日"})
+    await connect(server).refuse(error, [("x-stratiform-id", "sx-1")])
+    start, body = server.sent
+    assert start["status"] == 404
+    headers = dict(start["headers"])
+    assert headers[b"content-length"] == str(len(body["body"])).encode()
+    assert (headers[b"retry-after"], headers[b"x-stratiform-id"]) == (b"1", b"sx-1")
+    assert headers[b"content-type"] == b"application/json"
+    assert (b"x-odd" in headers, headers[b"x-name"]) == (False, b"?")
 
 
-def test_a_bug_is_answered_and_its_message_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        server = Server(part(b"{}"))
-        connection = connect(server)
+async def test_a_bug_is_answered_and_its_message_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server(part(b"{}"))
+    connection = connect(server)
 
-        async def work() -> None:
-            await connection.read(9)
-            raise ValueError("the prompt")
+    async def work() -> None:
+        await connection.read(9)
+        raise ValueError("the prompt")
 
-        await connection.serve(work())
-        assert server.sent[0]["status"] == 500
-        assert b"internal_error" in server.sent[1]["body"]
-
-    run(main)
+    await connection.serve(work())
+    assert server.sent[0]["status"] == 500
+    assert b"internal_error" in server.sent[1]["body"]
     assert "ValueError at test_connection.py" in caplog.text
     assert "the prompt" not in caplog.text
 
 
-def test_a_bug_in_mid_answer_leaves_the_answer_unfinished() -> None:
-    async def main() -> None:
-        server = Server(part(b"{}"))
-        connection = connect(server)
+async def test_a_bug_in_mid_answer_leaves_the_answer_unfinished() -> None:
+    server = Server(part(b"{}"))
+    connection = connect(server)
 
-        async def work() -> None:
-            await connection.read(9)
-            await connection.start(200, [])
-            raise ValueError
+    async def work() -> None:
+        await connection.read(9)
+        await connection.start(200, [])
+        raise ValueError
 
-        await connection.serve(work())
-        assert [m["type"] for m in server.sent] == ["http.response.start"]
-
-    run(main)
+    await connection.serve(work())
+    assert [m["type"] for m in server.sent] == ["http.response.start"]
 
 
 def test_header_values_that_are_no_utf8_are_read_as_latin1() -> None:
