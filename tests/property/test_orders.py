@@ -17,6 +17,7 @@ from proxy.core.layout.tiers import Tier
 from proxy.core.providers import PROFILES
 from proxy.core.recognition.pieces import ContextPiece
 from proxy.core.request.element import Element
+from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.wire.json_body import splice
 from tests.examples import examples
@@ -76,7 +77,7 @@ def hold(profile_name: str, steps: list[Step], chance: random.Random) -> None:
             marks = some_marks(layout, chance, last_tool + 1 if explicit else 0)
             written = render_messages(layout, analysis.recognised.messages, marks, profile.dialect)
             changes: dict[str, bytes | None] = {"messages": b"[" + b",".join(written) + b"]"}
-            request = analysis.recognised.request
+            request = parse_body(json.dumps(step.body).encode())
             if material.tools:
                 changes["tools"] = render_tools(bytes(request.members["tools"]), marks.get(last_tool), profile.dialect)
             out = json.loads(splice(request.body, request.members, changes))

@@ -31,6 +31,7 @@ from proxy.planning.planner_port import Planning
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Deployment, PlanRequest, Principal, Transport
+from proxy.telemetry.metrics import Metrics
 from tests.examples import sampled
 from tests.growth import assert_linear
 from tests.security.bodies import CHATS, WIRE
@@ -119,7 +120,8 @@ def counting() -> Encode:
 
 
 def planning() -> Planning:
-    return Planning(TierPlanner(counting(), recognisers(build_plugin_manager())))
+    """As the server has it: no recogniser searches a very long text."""
+    return Planning(TierPlanner(counting(), recognisers(build_plugin_manager(), Metrics())))
 
 
 async def planned(planner: Planning, body: bytes, now: float = 1.0) -> Plan:
