@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 from proxy.aside import Aside
 from proxy.core.account.objects import BATCHES, COMPLETIONS, RESPONSES, Act, Operation, is_allowed, operation_of
-from proxy.core.account.references import MOST_ID_CHARS, Lines, Reference, family_of, references
+from proxy.core.account.references import MOST_ID_CHARS, Lines, Reference, family_of, may_refer, references
 from proxy.core.digest import digest
 from proxy.core.value import dataclass
 from proxy.deployments import ModelTable
@@ -96,8 +96,7 @@ class Custody:
             return
         if isinstance(raw.body, bytes):
             if raw.body:
-                size, has_items = len(raw.body), _has_items(operation)
-                named = await self._aside.run_large(size, references, raw.body, has_items=has_items)
+                named = await self._aside.run_large(raw.size, references_in, raw, raw.body, _has_items(operation))
                 await self._check(exchange, named)
         elif not (isinstance(raw.body, Upload) or raw.is_form):
             what = "its length, or for a compressed body its content, cannot be checked here"
@@ -320,6 +319,15 @@ def _in_query(query: str) -> list[Reference]:
         if family is not None and value:
             found.append(Reference(value[:MOST_ID_CHARS], family, name))
     return found
+
+
+def references_in(raw: Raw, body: bytes, has_items: bool) -> list[Reference]:
+    """The objects to which a request's body refers. The messages of earlier requests are not searched again. Raises
+    InvalidRequest."""
+    parsed = raw.head.parsed if raw.head is not None else None
+    if parsed is not None and parsed.body is body and not has_items and not parsed.has(may_refer):
+        return []
+    return references(body, has_items=has_items)
 
 
 def _has_items(operation: Operation) -> bool:

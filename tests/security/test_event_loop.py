@@ -250,7 +250,7 @@ STEPS = (
     "proxy.engine.chat:head_of", "proxy.engine.chat:unambiguous", "proxy.engine.chat:untouched",
     "proxy.engine.intake:reach_of_request", "proxy.engine.intake:demand_of", "proxy.engine.intake:session_key",
     "proxy.engine.raw_requests:raw_call", "proxy.engine.raw_requests:unambiguous",
-    "proxy.engine.custody:references", "proxy.core.request.body_cache:parse_members",
+    "proxy.engine.custody:references_in", "proxy.core.request.body_cache:parse_members",
 )  # fmt: skip
 SPREAD = CONFIG.replace("model_name: dear", "model_name: cheap", 1)
 """Two deployments of one model: requests of a session go where the ones before them went."""
@@ -281,7 +281,7 @@ def test_no_step_looks_at_a_large_body_on_the_event_loop(
     assert reply.status == 200
     # What a request costs is read from a few of its members, however large the others are.
     assert [one for one in on_the_loop(seen) if not one.startswith("demand_of")] == []
-    assert {one.partition(" ")[0] for one in seen} >= {"unambiguous", "references", "session_key"}
+    assert {one.partition(" ")[0] for one in seen} >= {"unambiguous", "references_in", "session_key"}
 
 
 def test_what_tools_cost_is_not_counted_on_the_event_loop(spread: World, monkeypatch: pytest.MonkeyPatch) -> None:

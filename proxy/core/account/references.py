@@ -42,16 +42,11 @@ _HOLDERS = {"conversation": "conversations", "container": "containers"}
 # Members that refer to something only if their value is an object with an ``id``.
 _OBJECTS = {"prompt": "prompts", "audio": "chat/completions", "voice": "voices", "video": "videos"}
 _ITEM = "responses"
-_ID_NAMES = frozenset(name.encode() for name in _IDS if name.endswith(("_id", "_ids")))
-_NEEDLES = tuple(f'"{name}"'.encode() for name in (*_IDS, *_HOLDERS) if name.encode() not in _ID_NAMES)
-# Many names have the same end. A search for that end replaces one search for each name.
-_ID_END = re.compile(rb'_ids?"')
-_LONGEST_NAME = max(map(len, _ID_NAMES))
-_MOST_ENDS = 10_000
-# In many bodies these names occur in texts; only in few bodies an object has them.
-_OBJECT_NEEDLES = tuple(
-    (f'"{name}"'.encode(), re.compile(rf'"{name}"[ \t\r\n]*+:[ \t\r\n]*+\{{'.encode())) for name in _OBJECTS
-)
+_NAMED = frozenset(name.encode() for name in (*_IDS, *_HOLDERS))
+_NAMED_OBJECTS = frozenset(map(str.encode, _OBJECTS))
+_NAME = re.compile(rb'"[a-z_]{4,32}+"')
+_BEGINS_OBJECT = re.compile(rb"[ \t\r\n]*+:[ \t\r\n]*+\{")
+_MOST_NAMES = 100_000
 _ITEM_NEEDLE = b'"id"'
 _OPAQUE = frozenset({"parameters", "input_schema", "output_schema", "schema", "json_schema", "metadata", "arguments"})
 _TOOL_USES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
@@ -90,7 +85,7 @@ def _object(pairs: list[tuple[str, object]]) -> _Object:
     return _Object(pairs)
 
 
-def may_refer(body: bytes, *, has_items: bool) -> bool:
+def may_refer(body: bytes, *, has_items: bool = False) -> bool:
     """Whether the body may refer to anything. ``has_items``: on this path an item of the input may be given by its id
     alone."""
     return _refers(body.lower(), has_items=has_items)
@@ -131,34 +126,31 @@ def _end(text: bytes) -> bytes:
 
 def _refers(small: bytes, *, has_items: bool) -> bool:
     """Whether a text in small letters may refer to anything."""
-    return (
-        (has_items and _ITEM_NEEDLE in small)
-        or any(needle in small for needle in _NEEDLES)
-        or _names_id(small)
-        or any(needle in small and pattern.search(small) is not None for needle, pattern in _OBJECT_NEEDLES)
-        or _escapes(small)
-    )
+    return (has_items and _ITEM_NEEDLE in small) or _is_named(small) or _escapes(small)
+
+
+def _is_named(small: bytes) -> bool:
+    """Whether a string between two quotes is the name of a member that refers to an object. Also true if there is too
+    much text to look at."""
+    for number, found in enumerate(_found(_NAME, small)):
+        name = found[0][1:-1]
+        if name in _NAMED or number >= _MOST_NAMES:
+            return True
+        if name in _NAMED_OBJECTS and _BEGINS_OBJECT.match(small, found.end()) is not None:
+            return True
+    return False
 
 
 def _escapes(small: bytes) -> bool:
     """Whether a string between two quotes that may be a name has an escaped letter. No writer of JSON escapes letters,
     so a body with such letters is read whole."""
-    if _ANY_ESCAPE.search(small) is None:
-        return False
-    # One piece at a time, so that other threads get their turn.
-    pieces = range(0, len(small), _STEP_BYTES)
-    return any(_ESCAPED_NAME.search(small, at, at + _STEP_BYTES + _OVERLAP_BYTES) is not None for at in pieces)
+    return _ANY_ESCAPE.search(small) is not None and next(_found(_ESCAPED_NAME, small), None) is not None
 
 
-def _names_id(text: bytes) -> bool:
-    """Whether the text has the name of a member that refers to an object. Also true if there is too much text to look
-    at."""
-    for number, found in enumerate(_ID_END.finditer(text)):
-        end = found.end() - 1
-        start = text.rfind(b'"', max(0, end - _LONGEST_NAME - 1), end)
-        if number >= _MOST_ENDS or (start >= 0 and text[start + 1 : end] in _ID_NAMES):
-            return True
-    return False
+def _found(pattern: re.Pattern[bytes], small: bytes) -> Iterator[re.Match[bytes]]:
+    """Where a pattern is found. One piece is searched at a time, so that other threads get their turn."""
+    for at in range(0, len(small), _STEP_BYTES):
+        yield from pattern.finditer(small, at, at + _STEP_BYTES + _OVERLAP_BYTES)
 
 
 def references(body: bytes, *, has_items: bool) -> list[Reference]:

@@ -1,7 +1,7 @@
 """One incoming message, with its parts as a provider's cache counts them. Each distinct message is read once."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -79,6 +79,13 @@ class Message(Struct, frozen=True):
     is_signed: bool = False
     is_plain: bool = False
     memo: dict[object, object] = field(default_factory=dict)
+
+    def has(self, sign: Callable[[bytes], bool]) -> bool:
+        """Whether its JSON has a sign, which is looked for once."""
+        found = self.memo.get(sign)
+        if found is None:
+            found = self.memo[sign] = sign(self.raw)
+        return found is True
 
     @property
     def has_results(self) -> bool:

@@ -118,6 +118,17 @@ class ParsedBody:
         in their order."""
         return splice(self.body, self.members, changes, self.span, () if "messages" in changes else within)
 
+    def has(self, sign: Callable[[bytes], bool]) -> bool:
+        """Whether any part of the body has a sign: the messages of earlier requests, each of which is looked at once,
+        and everything around them. A sign stands within one message, or within one other member."""
+        if self._continues is None:
+            return sign(self.body)
+        base, known, _, starts = self._continues
+        messages = base.messages[:known]
+        end = starts[known - 1] + len(messages[-1].raw)
+        around = (self.body[: starts[0]], self.body[end:])
+        return any(map(sign, around)) or any(message.has(sign) for message in messages)
+
     def unread(self) -> Sequence[Raw]:
         """The messages that no earlier request had. Raises Unreadable if the messages are no array."""
         if self._added is None:

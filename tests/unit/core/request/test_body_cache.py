@@ -163,3 +163,32 @@ def test_any_sequence_of_bodies_is_cut_as_if_each_were_the_first(
         members = members or {"model": "m", "messages": messages}
         raw = json.dumps(members, separators=separators, ensure_ascii=False).encode()
         assert_same(reading.read(raw), raw)
+
+
+class TestSigns:
+    def test_a_message_of_an_earlier_request_is_looked_at_once(self) -> None:
+        reading, seen = Reading(), list[int]()
+
+        def sign(part: bytes) -> bool:
+            seen.append(len(part))
+            return False
+
+        talk = [SYSTEM]
+        for number in range(20):
+            talk.append(turn(number))
+            raw = body(*talk, temperature=1)
+            assert reading.body_cache.parse(raw).has(sign) is False
+            reading.read(raw)
+        # Each message is looked at when it is new, and once more when it is known.
+        assert sum(seen) < 2.5 * len(raw)
+
+    @settings(max_examples=examples(100))
+    @given(st.lists(st.sampled_from(["", "", "sign"]), min_size=1, max_size=6), st.integers(0, 6), st.booleans())
+    def test_a_sign_is_found_wherever_it_stands(self, marks: list[str], shared: int, in_tools: bool) -> None:
+        reading = Reading()
+        talk = [{"role": "user", "content": f"{number} {mark}"} for number, mark in enumerate(marks)]
+        reading.read(body(SYSTEM, *talk[:shared]))
+        raw = body(SYSTEM, *talk, tools=["sign" if in_tools else ""])
+        for _ in range(2):
+            assert reading.body_cache.parse(raw).has(lambda part: b"sign" in part) is (b"sign" in raw)
+            reading.read(raw)
