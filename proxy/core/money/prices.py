@@ -344,8 +344,8 @@ class PriceMap:
 
     def __init__(self, entries: Mapping[str, Entry], overrides: Mapping[str, Entry] | None = None) -> None:
         self._entries = entries
-        self._overrides = overrides or {}
         self._known: dict[tuple[str, ...], Price | None] = {}
+        self.override_all(overrides or {})
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -364,12 +364,12 @@ class PriceMap:
     def override_all(self, overrides: Mapping[str, Entry]) -> None:
         """From now on these entries are the overrides, in place of the earlier ones."""
         self._overrides = overrides
+        self._given = {name: price_of(entry) for name, entry in overrides.items()}
         self._known.clear()
 
     def override(self, name: str) -> Price | None:
         """The price that the configuration gives this name. None if it gives none."""
-        entry = self._overrides.get(name)
-        return price_of(entry) if entry is not None else None
+        return self._given.get(name)
 
     def _find(self, names: tuple[str, ...]) -> Price | None:
         exact = ((table, name) for name in names for table in (self._overrides, self._entries))
