@@ -7,6 +7,7 @@ trusted: a blob that does not fit raises ``Unreadable``.
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import repeat
 from typing import Annotated, Final, Protocol, TypeVar
 
 from msgspec import DecodeError, Meta, Struct, msgpack
@@ -150,9 +151,8 @@ def held_along(cache: Cache, prompt: Prompt, *, opening_only: bool = False) -> l
     for number, table in enumerate(cache.tables()):
         get = table.get
         for life, suffix in enumerate(_LIVES):
-            scope, last = prompt.scope + suffix, None
-            for one in hashes:
-                entry = get((scope, one))
+            last, keys = None, zip(repeat(prompt.scope + suffix), hashes)
+            for one, entry in zip(hashes, map(get, keys), strict=True):
                 if entry is None:
                     continue
                 dates = entry.available, entry.expiry, entry.life_s
