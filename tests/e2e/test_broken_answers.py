@@ -229,13 +229,15 @@ def test_an_answer_too_large_to_be_kept_is_billed_by_its_usage(tmp_path: Path, p
     "path", sampled(["/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/completions"], 4)
 )
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_an_estimate_is_never_above_what_the_request_allows(tmp_path: Path, path: str, is_stream: bool) -> None:
+def test_an_answer_that_passes_its_limit_is_billed_up_to_the_models_longest(
+    tmp_path: Path, path: str, is_stream: bool
+) -> None:
     payload = {"choices": [{"message": {"content": "word " * 1_000_000}}], "content": "word " * 1_000_000}
     body = event(payload) + DONE if is_stream else json.dumps(payload).encode()
     script = (answer(body, "text/event-stream" if is_stream else "application/json"), "close")
     with proxy_before(tmp_path, script) as (url, _):
         assert ask(url, path, stream=is_stream, max_output_tokens=50)[0] == 200
-        assert 0 < metric(url, "cost_usd_total") <= 0.001 * (50 + 300)
+        assert 1.0 < metric(url, "cost_usd_total") <= 0.001 * (50 + 300 + 8192)
 
 
 def sent(url: str) -> socket.socket:

@@ -182,22 +182,22 @@ class InFlight:
         accepted, profile = self.accepted, self.analysis.profile
         if accepted is None:
             return ""
-        own, surprise = self.analysis.own, unpredicted_cost(profile, accepted.bill, usage)
-        caches.sent_cost += surprise
-        is_own = (accepted.prompt.hashes, accepted.prompt.marks) == (own.prompt.hashes, own.prompt.marks)
-        if is_own:
-            # Sending the client's own request is neither a gain nor a loss. If only such requests had been sent, the
-            # provider would hold no less of them, so the report is the most that this one would have cost.
-            caches.own_cost += max(surprise, min(0.0, unpredicted_cost(profile, own.bill, usage)))
+        own = self.analysis.own
+        caches.sent_cost += unpredicted_cost(profile, accepted.bill, usage)
         if usage.estimated or not is_predicted:
             return ""
         other = accepted.elsewhere
         deviation = caches.compared(
             accepted.prompt, accepted.bill, usage, accepted.last_use, profile, now, other[0] if other else None
         )
-        if deviation == Deviation.MOVED_SYSTEM and other is not None and not is_own:
+        is_own = (accepted.prompt.hashes, accepted.prompt.marks) == (own.prompt.hashes, own.prompt.marks)
+        if deviation == Deviation.MOVED_SYSTEM and other is not None:
             # The client's own request would have had the same deviation.
             caches.own_cost += cost_of(profile, other[1]) - cost_of(profile, own.bill)
+        elif deviation == Deviation.MORE_READ and is_own:
+            # The client's own request was sent, so that more was read is no gain of ours. If only such requests had
+            # been sent, the provider would hold no less of them.
+            caches.own_cost += min(0.0, unpredicted_cost(profile, own.bill, usage))
         return deviation
 
 

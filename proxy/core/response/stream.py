@@ -36,8 +36,7 @@ _NO_CONTENT_KEYS = frozenset({"role", "index"})
 
 class StreamFold:
     """A stream of server-sent events. ``drop_usage``: the client did not ask for the usage event. The event that ends
-    a stream in its format is held back until ``end`` or ``close``. What follows it is dropped, however it is divided
-    into chunks."""
+    a stream in its format, and what came with it, are held back until ``end`` or ``close``."""
 
     def __init__(self, *, drop_usage: bool = False) -> None:
         self._drop = drop_usage
@@ -46,7 +45,7 @@ class StreamFold:
         self._facts = AnswerFacts()
         self._error: Mapping[str, object] | None = None
         self._is_done = False
-        self._end = b""
+        self._end: list[bytes] | None = None
         self.events = 0
         self._is_open = True
         self._received = Received()
@@ -67,8 +66,8 @@ class StreamFold:
         return self._long is not None
 
     def end(self) -> bytes:
-        """The last event, if it is held back."""
-        end, self._end, self.keeps_end = self._end, b"", False
+        """The last event, and all that came with it."""
+        end, self._end, self.keeps_end = b"".join(self._end or ()), [], False
         return end
 
     def feed(self, chunk: bytes) -> bytes:
@@ -76,7 +75,7 @@ class StreamFold:
         if (
             self._cutter.is_between
             and self.saw_content
-            and not self._is_done
+            and not self._end
             and chunk.endswith((b"\n\n", b"\r\n\r\n"))
             and len(chunk) <= MAX_EVENT_BYTES
             and _NOTABLE.search(chunk) is None
@@ -84,7 +83,7 @@ class StreamFold:
             self.events += chunk.count(b"data:")
             passed = chunk
         else:
-            passed = b"".join([self._passed(part, kind) for part, kind in self._cutter.feed(chunk)])
+            passed = b"".join([self._unless_end(self._pass(part, kind)) for part, kind in self._cutter.feed(chunk)])
         if passed:
             self._received.add(passed)
             self.written = self.events if self._received.has_text else 0
@@ -94,8 +93,8 @@ class StreamFold:
         """The stream has ended. An event without its empty line still counts as an event, because most clients read it
         so."""
         self._is_open = False
-        passed = b"".join([self._passed(part, kind) for part, kind in self._cutter.close()])
-        return passed + self.end()
+        last = b"".join([self._pass(part, kind) for part, kind in self._cutter.close()])
+        return self.end() + last
 
     def outcome(self) -> Outcome:
         """The outcome of the stream up to now."""
@@ -107,13 +106,14 @@ class StreamFold:
             is_open=self._is_open and not self._is_done,
         )
 
-    def _passed(self, part: bytes, kind: Part) -> bytes:
-        """The bytes of a part that may be forwarded now: not the last event, and nothing behind it."""
-        was_done = self._is_done
-        passed = b"" if was_done else self._pass(part, kind)
-        if was_done or not self._is_done:
+    def _unless_end(self, passed: bytes) -> bytes:
+        """The part that may be forwarded now, which is everything before the last event."""
+        if self._is_done and self._end is None:
+            self._end, self.keeps_end = [passed], True
+        elif self._end:
+            self._end.append(passed)
+        else:
             return passed
-        self._end, self.keeps_end = passed, True
         return b""
 
     def _pass(self, part: bytes, kind: Part) -> bytes:
