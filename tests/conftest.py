@@ -5,7 +5,7 @@ import gc
 import os
 import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from inspect import iscoroutinefunction
 
 import httpx
@@ -20,6 +20,8 @@ from tests.brisk_servers import BriskAsyncio
 from tests.examples import are_new, examples
 from tests.log_setup import logging_restored
 from tests.security import defences
+
+_MOST_S = 300.0
 
 # No deadline and no check for slowness: both measure seconds, which grow while other work runs.
 settings.register_profile(
@@ -86,12 +88,17 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """A test that is a coroutine runs in an event loop of its own."""
+    """A test that is a coroutine runs in an event loop of its own. One that hangs fails."""
     if not iscoroutinefunction(pyfuncitem.obj):
         return None
     given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    asyncio.run(pyfuncitem.obj(**given))
+    asyncio.run(_in_time(pyfuncitem.obj(**given)))
     return True
+
+
+async def _in_time(test: Coroutine[None, None, None]) -> None:
+    async with asyncio.timeout(_MOST_S):
+        await test
 
 
 @pytest.fixture(scope="session", autouse=True)
