@@ -45,7 +45,7 @@ _ITEM = "responses"
 _NAMED = frozenset(name.encode() for name in (*_IDS, *_HOLDERS))
 _NAMED_OBJECTS = frozenset(map(str.encode, _OBJECTS))
 _NAME = re.compile(rb'"[a-z_]{4,32}+"')
-_BEGINS_OBJECT = re.compile(rb"[ \t\r\n]*+:[ \t\r\n]*+\{")
+_BEGINS_OBJECT = re.compile(rb'"[ \t\r\n]*+:[ \t\r\n]*+\{')
 _MOST_NAMES = 100_000
 _ITEM_NEEDLE = b'"id"'
 _OPAQUE = frozenset({"parameters", "input_schema", "output_schema", "schema", "json_schema", "metadata", "arguments"})
@@ -136,7 +136,7 @@ def _is_named(small: bytes) -> bool:
         name = found[0][1:-1]
         if name in _NAMED or number >= _MOST_NAMES:
             return True
-        if name in _NAMED_OBJECTS and _BEGINS_OBJECT.match(small, found.end()) is not None:
+        if name in _NAMED_OBJECTS and _BEGINS_OBJECT.match(small, found.end() - 1) is not None:
             return True
     return False
 
