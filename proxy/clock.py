@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from proxy.core.timing.steady_time import AGREES, Departure, SteadyTime
+from proxy.core.timing import AGREES, Departure, SteadyTime
 from proxy.core.value import dataclass
 from proxy.errors import InvalidRequest
 from proxy.ports import Clock, Headers
@@ -34,7 +34,7 @@ class Readings:
 
 
 class SteadyClock:
-    """The machine's clock without its steps (``proxy.core.timing.steady_time``). Budgets, leases and keys use it.
+    """The machine's clock without its steps (``proxy.core.timing``). Budgets, leases and keys use it.
 
     ``on_departure`` is called when the machine's clock departs from the time that ``now`` gives, and when the two agree
     again. ``steady`` computes that time; it is told the store's clock.

@@ -6,7 +6,7 @@ import pluggy
 
 from proxy.core.prompts.prompt import Prompt
 from proxy.core.recognition.pieces import Recogniser
-from proxy.core.structured.symbols import SymbolIndexer
+from proxy.core.structured.context import SymbolIndexer
 
 PROJECT = "stratiform"
 hookspec = pluggy.HookspecMarker(PROJECT)

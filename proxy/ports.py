@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 from proxy.core.modes import Mode
 from proxy.core.planner.in_flight import PlanResult as PlanResult
 from proxy.core.planner.plan import Plan as Plan
-from proxy.core.prompts.composition import Inset
+from proxy.core.prompts.prompt import Inset
 from proxy.core.providers import CacheProfile
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.usage import Usage
@@ -77,7 +77,7 @@ class Deployment(ModelTerms):
     transport: Transport
     profile: CacheProfile
     server: str = ""
-    """The provider that is called (``proxy.core.providers.hosts``); empty if that is not known for sure."""
+    """The provider that is called (``proxy.core.providers.hosted``); empty if that is not known for sure."""
     entry: str = ""
     """The name of its entry in the model list, with a wildcard as it is written there. If it is empty, ``name`` is the
     name."""

@@ -9,9 +9,14 @@ from typing import Any
 
 import orjson
 
-from proxy.app.fixed_texts import load_compaction_texts
-from proxy.core.structured.history.compaction import Compaction, CompactionPrices, CompactionTerms, digest_of_known
-from proxy.core.structured.history.compaction_proposal import CompactionRules
+from proxy.app.factories import load_compaction_texts
+from proxy.core.structured.history.compaction import (
+    Compaction,
+    CompactionPrices,
+    CompactionRules,
+    CompactionTerms,
+    digest_of_known,
+)
 from proxy.core.structured.history.rules import RuledHistory, ruled
 from proxy.core.structured.messages import Conversation, Turn
 

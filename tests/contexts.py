@@ -7,19 +7,25 @@ from typing import Any
 
 import orjson
 
-from proxy.app.fixed_texts import load_assembly_texts
+from proxy.app.factories import load_assembly_texts
 from proxy.core.layout.tiers import HISTORY, Tier, Tracked
 from proxy.core.providers import Dialect
 from proxy.core.request.tokens import TokenCounter
-from proxy.core.structured.assembly.tiered import MOST_MARKS, tiered_assembly
-from proxy.core.structured.assembly.untiered import front_of, untiered_assembly
-from proxy.core.structured.blocks.blocks import Assembly, Item, block_digest, file_block
-from proxy.core.structured.blocks.breakdown import Circumstances, Measure, inventory_of, shown
+from proxy.core.structured.assembly import MOST_MARKS, front_of, tiered_assembly, untiered_assembly
+from proxy.core.structured.blocks import (
+    Assembly,
+    Circumstances,
+    Item,
+    Measure,
+    block_digest,
+    file_block,
+    inventory_of,
+    shown,
+)
 from proxy.core.structured.context import ContextFile, StructuredContext
 from proxy.core.structured.messages import Conversation
 from proxy.core.structured.panels.inlay import NO_INLAY, Inlay
-from proxy.core.structured.placement.placement import FILE, SYMBOL, Placement, TierItems
-from proxy.core.structured.placement.tracking import ContextTracker
+from proxy.core.structured.placement import FILE, SYMBOL, ContextTracker, Placement, TierItems
 from tests.talk import Body, assistant, system, user
 
 TEXTS = load_assembly_texts()

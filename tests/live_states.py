@@ -3,10 +3,9 @@
 from hypothesis import strategies as st
 
 from proxy.core.structured.history.compaction import Compaction
-from proxy.core.structured.panels.board import Board
-from proxy.core.structured.panels.costs import PanelCost, PanelCosts
-from proxy.core.structured.panels.placing import PanelMemory, Place
-from proxy.core.structured.session.live_state import LiveState
+from proxy.core.structured.panels.board import Board, PanelCost, PanelCosts
+from proxy.core.structured.panels.panel import PanelMemory, Place
+from proxy.core.structured.session import LiveState
 
 _DIGESTS = st.sampled_from([bytes([n]) * 16 for n in range(4)])
 _TIMES = st.sampled_from([0.0, 1.5, 1_700_000_000.25, 1_800_000_000.0])

@@ -7,20 +7,19 @@ from typing import Any
 
 import orjson
 
-from proxy.app.fixed_texts import load_context_texts
-from proxy.aside import Aside
+from proxy.app.factories import load_context_texts
 from proxy.core.modes import Mode
 from proxy.core.providers import PROFILES
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
 from proxy.core.structured.panels.board import Board
-from proxy.planning.arranger import Arrangement
-from proxy.planning.context_assembler import ContextAssembler
-from proxy.planning.session_store import SessionStore
+from proxy.planning.context_assembler import Arrangement, ContextAssembler
+from proxy.planning.context_sessions import SessionStore
 from proxy.planning.structured import StructuredChats
 from proxy.ports import Deployment, Principal, Transport
 from proxy.storage.port import Store
+from proxy.tasks import Aside
 from proxy.telemetry.metrics import Metrics
 
 NOW = 1_700_000_000.0

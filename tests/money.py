@@ -8,10 +8,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from proxy.access.authentication import Identity
-from proxy.access.directory import Declared, Directory
-from proxy.aside import Aside
-from proxy.core.money.budget import Rule
+from proxy.access.authentication import Declared, Directory, Identity
+from proxy.core.money.charges import Rule
 from proxy.core.money.prices import Price, cost
 from proxy.core.providers import NONE
 from proxy.core.request.demand import Demand, Kind
@@ -20,15 +18,14 @@ from proxy.core.response.usage import Usage
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.errors import Unauthorized
 from proxy.ports import Clock, Deployment, Headers, Principal, StoreError, Transport
-from proxy.spend.alerts import BudgetAlerts
-from proxy.spend.estimates import Estimates
-from proxy.spend.prompt_bounds import PromptBounds
+from proxy.spend.alerts import BudgetAlerts, WebhookSender
+from proxy.spend.estimates import Estimates, PromptBounds
 from proxy.spend.reservations import BudgetReservations
 from proxy.spend.store_client import StoreClient, StoreTimes
-from proxy.spend.webhooks import WebhookSender
 from proxy.storage.port import Charge, KeyRecord, Store, TeamRecord
 from proxy.storage.spool import Spool
 from proxy.storage.sqlite import MemoryStore
+from proxy.tasks import Aside
 from proxy.telemetry.metrics import Metrics
 from tests.doubles import ManualClock
 from tests.exchanges import make_exchange

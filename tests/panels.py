@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from proxy.app.fixed_texts import load_panel_texts
+from proxy.app.factories import load_panel_texts
 from proxy.core.structured.panels.inlay import Inlay
 from tests.talk import assistant, calling, result, user
 

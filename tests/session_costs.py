@@ -10,13 +10,12 @@ from proxy.core.modes import Mode
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC, CacheProfile, Family
 from proxy.core.providers.affinity_key import EMBEDDED
-from proxy.core.request.route import Route
+from proxy.core.request.reader import Route
 from proxy.core.request.tokens import Encode, quick
 from proxy.core.response.usage import Usage
-from proxy.core.shadow.shadow_caches import most_regret
+from proxy.core.shadow import most_regret
 from proxy.plugins import build_plugin_manager, recognisers
-from proxy.replay.baselines import CLIENT, COMPARED
-from proxy.replay.totals import Account
+from proxy.replay.totals import CLIENT, COMPARED, Account
 from proxy.upstream.embedded import PromptReader
 from tests.append_only import Sent
 from tests.economics.measure import encode

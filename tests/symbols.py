@@ -5,8 +5,7 @@ import hashlib
 import importlib
 
 from plugins.symbol_index import is_installed
-from proxy.core.structured.context import ContextFile
-from proxy.core.structured.symbols import SymbolIndexer, SymbolMap
+from proxy.core.structured.context import ContextFile, SymbolIndexer, SymbolMap
 from tests.services import absent
 
 

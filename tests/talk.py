@@ -9,16 +9,15 @@ from plugins.aider import AiderRecogniser
 from plugins.fenced import FencedRecogniser
 from plugins.system_text import SystemTextRecogniser
 from proxy.core.modes import Mode
-from proxy.core.planner.analysis import PlanAnalysis
+from proxy.core.planner.candidates import PlanAnalysis
 from proxy.core.planner.in_flight import PlanResult
 from proxy.core.planner.plan import Plan, PlannerOptions
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC, CacheProfile
 from proxy.core.request.message import Message, MessageReader
-from proxy.core.request.route import Route
+from proxy.core.request.reader import Route
 from proxy.core.request.tokens import Encode, TokenCounter, bytes_over_four
-from proxy.core.request.transcript import Transcript
-from proxy.core.request.view import NOTHING_MOVES, RecognisedRequest, recognise_request
+from proxy.core.request.transcript import NOTHING_MOVES, RecognisedRequest, Transcript, recognise_request
 from proxy.core.wire.json_body import elements
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING, File
 

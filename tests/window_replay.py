@@ -4,16 +4,16 @@ import asyncio
 import json
 from dataclasses import dataclass, field
 
-from proxy.core.caches.prompt import Bill
+from proxy.core.caches.cache import Bill
 from proxy.core.modes import Mode
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import CacheProfile
-from proxy.core.request.route import Route
+from proxy.core.request.reader import Route
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
 from proxy.core.window.profile import Capability, CapabilityProfile
 from proxy.engine.ports import ComposedRequest
-from proxy.planning.model_facts import ModelFacts
+from proxy.planning.tokenizers import ModelFacts
 from proxy.planning.windows import ContextWindows
 from proxy.ports import Deployment, Transport
 from proxy.upstream.embedded.provider import Provider

@@ -4,14 +4,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from proxy.app.fixed_texts import load_window_texts
+from proxy.app.factories import load_window_texts
 from proxy.core.request.message import Message
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.request.transcript import Transcript
 from proxy.core.window.fitting import FittedMessages, Terms, fitted_messages
-from proxy.core.window.form import WindowParts
-from proxy.core.window.profile import Capability, CapabilityProfile
+from proxy.core.window.profile import Capability, CapabilityProfile, WindowParts
 
 Body = dict[str, Any]
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from proxy.core.modes import Mode
-from proxy.core.money.budget import NANOS_PER_USD
+from proxy.core.money.charges import NANOS_PER_USD
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 CALENDAR_WINDOWS = ("total", "hour", "day", "week", "month")

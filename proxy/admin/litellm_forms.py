@@ -14,12 +14,10 @@ from itertools import groupby
 from typing import Any
 
 from proxy.access import validation
-from proxy.access.directory import DEFAULT_TEAM, Directory
+from proxy.access.authentication import DEFAULT_TEAM, Directory, declared_id, digest_of, new_key
 from proxy.access.validation import window_of
-from proxy.access.virtual_keys import declared_id, digest_of, new_key
-from proxy.admin.forms import checked
+from proxy.admin.forms import Query, View, checked
 from proxy.admin.operations import AdminService, store_away
-from proxy.admin.resource import Query, View
 from proxy.admin.spend import ledger_entries
 from proxy.errors import Conflict, Forbidden, InvalidRequest, MethodNotAllowed, NotFound, ProxyError
 from proxy.ports import Principal, StoreError

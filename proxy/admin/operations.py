@@ -8,13 +8,12 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from proxy.access.directory import Directory
+from proxy.access.authentication import Directory
 from proxy.admin import forms
-from proxy.admin.budgets import Budgets
-from proxy.admin.resource import Query, Resource
+from proxy.admin.forms import Query, Resource
 from proxy.admin.sessions import Sessions, sessions_answer
 from proxy.admin.spend import entries_report, spend_report
-from proxy.admin.teams import Keys, Teams
+from proxy.admin.teams import Budgets, Keys, Teams
 from proxy.errors import MethodNotAllowed, NotFound, NotReady
 from proxy.ports import Clock, StoreError
 from proxy.spend.epochs import Epochs

@@ -7,8 +7,7 @@ from typing import Protocol
 
 import orjson
 
-from proxy.admin.forms import check_query, limit_of
-from proxy.admin.resource import Query, View
+from proxy.admin.forms import Query, View, check_query, limit_of
 from proxy.core.layout.tiers import Change, Tier
 from proxy.core.reasons import Edit
 from proxy.core.response.usage import Usage
@@ -19,7 +18,7 @@ from proxy.core.sessions.session_record import (
     SessionRequest,
     SessionSums,
 )
-from proxy.core.structured.blocks.breakdown import Circumstances, hit_rate, shown
+from proxy.core.structured.blocks import Circumstances, hit_rate, shown
 from proxy.core.wire.json_body import Unreadable, elements, members_of
 from proxy.core.wire.surrogates import dumps, printable, read_or_mended
 from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound

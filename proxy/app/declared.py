@@ -3,10 +3,8 @@
 import hashlib
 import secrets
 
-from proxy.access.authentication import Identity
-from proxy.access.directory import DEFAULT_TEAM, Declared, Directory
+from proxy.access.authentication import DEFAULT_TEAM, Declared, Directory, Identity, declared_id, digest_of
 from proxy.access.validation import nanos
-from proxy.access.virtual_keys import declared_id, digest_of
 from proxy.settings import Budget, Key, Settings, Team, key_digest
 from proxy.storage.port import BudgetRecord, KeyRecord, Store, TeamRecord
 

@@ -1,10 +1,26 @@
-"""Turns settings into the parts that the app is made of: model table, prices, admission, spend store."""
+"""Turns settings into the parts that the app is made of: model table, prices, admission, spend store.
+
+Takes over the store of earlier versions, which all configurations of a user shared. It becomes the store of the
+first configuration that starts.
+
+The file is renamed while SQLite's exclusive lock is held, so that nobody reads or writes it at that moment. It is moved
+last: if the process dies in between, the next start completes the rest.
+
+The fixed words of the proxy, read from the shipped files of ``prompts/``, or from other files of the same form.
+
+Each reader raises ValueError for a file that is missing, unreadable or empty.
+"""
 
 import asyncio
+import fcntl
 import logging
+import os
 import re
+import sqlite3
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import closing, contextmanager
+from dataclasses import fields, replace
 from functools import partial
 from hashlib import blake2b
 from importlib.util import find_spec
@@ -12,25 +28,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
-from proxy.app.earlier_store import take_over, warn_of_spool
-from proxy.app.fixed_texts import prompt_text
 from proxy.core.layout.tiers import ClassicPolicy
 from proxy.core.model_patterns import matches
 from proxy.core.modes import Mode
 from proxy.core.money.prices import PriceMap
 from proxy.core.providers import PROFILES
-from proxy.core.providers.hosts import provider_at
-from proxy.core.structured.history.compaction import CompactionTerms
+from proxy.core.providers.hosted import provider_at
+from proxy.core.structured.assembly import AssemblyTexts, ContextTexts
+from proxy.core.structured.history.compaction import CompactionTerms, CompactionTexts
 from proxy.core.structured.history.rules import DetachTerms
+from proxy.core.structured.panels.inlay import ISO_TIME, SYSTEM, PanelTexts
+from proxy.core.window.shortening import PartName, WindowTexts
 from proxy.deployments import ListedModel, ModelTable, provider_of
-from proxy.deployments.choice import provider_names
 from proxy.deployments.price_map import load_price_map, price_for
-from proxy.deployments.table import forms
+from proxy.deployments.table import forms, provider_names
 from proxy.engine import Limits, RequestRules
 from proxy.errors import UnknownModel
 from proxy.planning.context_sessions import AssemblyOptions
-from proxy.planning.keep_alive import RefreshTerms
-from proxy.planning.own_exchanges import DailyTerms
+from proxy.planning.keep_alive import DailyTerms, RefreshTerms
 from proxy.ports import Deployment, RateLimit, StoreError, Transport
 from proxy.prompting.files import SHIPPED
 from proxy.settings import ConfigError, Environment, ModelEntry, Settings, nearest, weights_of
@@ -43,6 +58,147 @@ from proxy.ui.gate import is_loopback
 
 if TYPE_CHECKING:
     from proxy.telemetry.spans import Spans
+
+
+_WAIT_S = 1.0
+
+_store_log = logging.getLogger("stratiform.store")
+
+
+def take_over(settings: Settings) -> None:
+    """Move the file of earlier versions, and the settlements that wait for it, to the place of this configuration's
+    store, if it has none yet. Raises ConfigError if another process uses the file, and OSError."""
+    before = replace(settings, state_folder=settings.state_folder.parent)
+    old, new = before.store_path, settings.store_path
+    if new is None or old is None or old == new or new.exists() or not old.exists():
+        return
+    new.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    beside = [(before.spool_folder, settings.spool_folder), (before.spool_fallback, settings.spool_fallback)]
+    with _one_at_a_time(old.parent):
+        if new.exists() or not old.exists():
+            return  # another process has just taken it over
+        try:
+            _move_unused(old, [*beside, (old, new)])
+        except sqlite3.Error as error:
+            raise ConfigError(
+                [f"stratiform.store: {old}, the store of an earlier version, cannot be taken over ({error}): end what "
+                 f"uses it, or name a file of this configuration's own (sqlite:PATH)"]
+            ) from error  # fmt: skip
+    _store_log.warning("%s, which all configurations shared, is now this configuration's own: %s", old, new)
+
+
+def warn_of_spool(settings: Settings) -> None:
+    """Log the place of settlements that an earlier version could not write to a Redis. They are not taken over, because
+    all configurations put them into one folder, whatever their Redis was."""
+    before = replace(settings, state_folder=settings.state_folder.parent).spool_folder
+    if before != settings.spool_folder and any(before.glob("*.spool")):
+        _store_log.warning(
+            "%s holds settlements of an earlier version: stratiform.spool with this folder books them", before
+        )
+
+
+@contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """If several configurations start at once, the others wait until the first has taken over the store. SQLite's own
+    lock does not make them wait: it refuses a change of the journal mode at once."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
+def _move_unused(store: Path, pairs: list[tuple[Path, Path]]) -> None:
+    """Move the files while no other process has the store open. Raises sqlite3.Error if another process has it open."""
+    with closing(sqlite3.connect(f"{store.as_uri()}?mode=rw", _WAIT_S, isolation_level=None, uri=True)) as connection:
+        # If this succeeds, no other process has the file open, and the file itself holds all data.
+        connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+        connection.execute("BEGIN EXCLUSIVE")
+        for source, target in pairs:
+            if source != target and source.exists() and not target.exists():
+                source.rename(target)
+
+
+_FRONT_MATTER = re.compile(r"\A[ \t]*+---[ \t\r]*+\n.*?^[ \t]*+---[ \t\r]*+$\n?", re.DOTALL | re.MULTILINE)
+_ACKNOWLEDGEMENTS = frozenset({"ok", "urls_ok", "review_ok"})
+_HEADING = "## "
+_NEEDED = {"timestamp": ISO_TIME, "datetime": ISO_TIME, "repeat": SYSTEM}
+_IN_MESSAGE = (PartName.INSTRUCTION, PartName.SELECTION, PartName.PREFIX, PartName.SUFFIX)
+
+
+def prompt_text(file: Path) -> str:
+    """The text of a prompt's file without its front matter and without the blank lines around it. It is otherwise
+    unchanged, byte for byte. Raises ValueError."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} cannot be read") from error
+    front = _FRONT_MATTER.match(text)
+    text = text[front.end() if front else 0 :].strip("\r\n")
+    if not text.strip():
+        raise ValueError(f"{file} holds no text")
+    return text
+
+
+def load_context_texts() -> ContextTexts:
+    """The fixed words with which structured context is assembled. Raises ValueError."""
+    return ContextTexts(load_assembly_texts(), load_panel_texts(), load_compaction_texts())
+
+
+def load_assembly_texts(folder: Path = SHIPPED / "tiered_assembly") -> AssemblyTexts:
+    """The texts of the files in ``folder``, one for each field. A header is followed by a blank line. Raises
+    ValueError."""
+    texts = {field.name: prompt_text(folder / f"{field.name}.md") for field in fields(AssemblyTexts)}
+    return AssemblyTexts(**{name: text if name in _ACKNOWLEDGEMENTS else f"{text}\n\n" for name, text in texts.items()})
+
+
+def load_compaction_texts(folder: Path = SHIPPED) -> CompactionTexts:
+    """The texts of the files in ``folder``. Raises ValueError."""
+    return CompactionTexts(
+        prompt=prompt_text(folder / "compaction.md"),
+        header=prompt_text(folder / "history_summary.md"),
+        ok=prompt_text(folder / "history_summary_ok.md"),
+    )
+
+
+def load_panel_texts(file: Path = SHIPPED / "panels.md") -> PanelTexts:
+    """The texts of ``file``, one for each field, under a heading with the field's name. Raises ValueError, also for a
+    text that is missing, empty, there twice, unknown, or without its placeholder."""
+    named = _named(prompt_text(file))
+    names = [field.name for field in fields(PanelTexts)]
+    for name, times in Counter(name for name, _ in named).items():
+        if name not in names:
+            raise ValueError(f"{file}: there is no text '{name}'")
+        if times > 1:
+            raise ValueError(f"{file}: the text '{name}' stands twice")
+    texts = dict(named)
+    for name in names:
+        if not texts.get(name, "").strip():
+            raise ValueError(f"{file} holds no text '{name}'")
+        if _NEEDED.get(name, "") not in texts[name]:
+            raise ValueError(f"{file}: the text '{name}' must hold {_NEEDED[name]}")
+    return PanelTexts(**texts)
+
+
+def load_window_texts() -> WindowTexts:
+    """The words around the parts of a request. The words around a summary are the same as for a compaction. Raises
+    ValueError."""
+    summary = load_compaction_texts()
+    above = {name: prompt_text(SHIPPED / "window" / f"{name}.md") for name in _IN_MESSAGE}
+    return WindowTexts({**above, PartName.SUMMARY: summary.header}, summary.ok)
+
+
+def _named(written: str) -> list[tuple[str, str]]:
+    """Each heading's name and the text below it, without the blank lines around it."""
+    found: list[tuple[str, list[str]]] = []
+    for line in written.splitlines(keepends=True):
+        if line.startswith(_HEADING):
+            found.append((line.removeprefix(_HEADING).strip(), []))
+        elif found:
+            found[-1][1].append(line)
+    return [(name, "".join(lines).strip("\r\n")) for name, lines in found]
+
 
 _log = logging.getLogger("stratiform")
 

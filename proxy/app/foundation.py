@@ -11,29 +11,24 @@ from pathlib import Path
 
 import pluggy
 
-from proxy.access.directory import DEFAULT_TEAM, POLL_S, Directory
+from proxy.access.authentication import DEFAULT_TEAM, POLL_S, Directory
 from proxy.app import declared, factories
-from proxy.app.fixed_texts import load_context_texts, load_window_texts
-from proxy.aside import Aside
+from proxy.app.factories import load_context_texts, load_window_texts
 from proxy.clock import Readings, SteadyClock
 from proxy.core.money.prices import PriceMap
 from proxy.core.planner.plan import PlannerOptions
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.request.tokens import Encode, quick
-from proxy.core.structured.history.compaction_proposal import CompactionRules
+from proxy.core.structured.history.compaction import CompactionRules
 from proxy.core.value import dataclass
 from proxy.deployments import ModelTable
 from proxy.planning.compactions import Compactions
 from proxy.planning.context_assembler import ContextAssembler
-from proxy.planning.fingerprint_file import FingerprintFile
-from proxy.planning.layout_state import SharedLayoutStore
-from proxy.planning.model_facts import ModelFacts
-from proxy.planning.planner_port import Planning
-from proxy.planning.session_store import SessionStore
+from proxy.planning.context_sessions import SessionStore, TextStore
+from proxy.planning.layout_state import SharedLayoutStore, TokenFactors
+from proxy.planning.planner_port import FingerprintFile, Planning
 from proxy.planning.structured import StructuredChats
-from proxy.planning.text_store import TextStore
-from proxy.planning.token_factors import TokenFactors
-from proxy.planning.tokenizers import local_tokens
+from proxy.planning.tokenizers import ModelFacts, local_tokens
 from proxy.planning.windows import ContextWindows
 from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
 from proxy.settings import Settings
@@ -43,7 +38,7 @@ from proxy.spend.epochs import Epochs
 from proxy.spend.store_client import StoreClient
 from proxy.spend.timekeeping import ClockNews, ask_time
 from proxy.storage.port import Store
-from proxy.tasks import Tasks, cancel, repeat, spawn
+from proxy.tasks import Aside, Tasks, cancel, repeat, spawn
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.multiprocess import SharedMetrics
 

@@ -10,11 +10,10 @@ import pluggy
 from proxy.core.model_patterns import matches
 from proxy.core.prompts.terms import Allowed, NamesOf, PromptLayer, PromptRules, PromptTerms, layered, only_itself
 from proxy.core.window.profile import WindowRules
+from proxy.prompting.composer import Rules
 from proxy.prompting.files import PromptFileError
-from proxy.prompting.rules import Rules
 from proxy.settings import ConfigError, PromptLevel, Settings
-from proxy.settings.environment import join, shown
-from proxy.settings.messages import nearest
+from proxy.settings.messages import join, nearest, shown
 from proxy.tasks import Tasks, cancel, spawn
 from proxy.telemetry.metrics import Metrics
 
@@ -102,8 +101,7 @@ def _layer(level: PromptLevel) -> PromptLayer:
 
 
 if TYPE_CHECKING:
-    from proxy.prompting.registry import Registry
-    from proxy.prompting.sources import Snapshot
+    from proxy.prompting.sources import Registry, Snapshot
 
 _log = logging.getLogger("stratiform")
 
@@ -146,8 +144,7 @@ class LazyRegistry:
 
     def _read(self) -> "Registry":
         # The import takes a tenth of the start time, so only proxies that compose prompts do it.
-        from proxy.prompting.registry import Registry
-        from proxy.prompting.sources import Sources
+        from proxy.prompting.sources import Registry, Sources
 
         folders, is_shipped = self._settings.prompt_folders, self._settings.stratiform.prompts.shipped
         try:

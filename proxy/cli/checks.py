@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from proxy.app import factories
 from proxy.core.model_patterns import allows, matches
-from proxy.core.money.budget import nanos, worst_case
-from proxy.core.money.charges import longest_output
+from proxy.core.money.charges import longest_output, nanos, worst_case
 from proxy.deployments import ModelTable, deployment_of
 from proxy.engine.headers import uses_operators_key
 from proxy.ports import Deployment, Transport

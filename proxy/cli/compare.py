@@ -11,9 +11,23 @@ from rich.table import Column, Table
 
 from proxy.cli.output import Output, print_result, write_file
 from proxy.cli.traces import progress, replayable, setting
-from proxy.replay.baselines import AS_SENT, SYSTEM_LAST
-from proxy.replay.benchmark import COLUMNS, FIXED, FREE, Mean, by_kind, gains, means, plot, shares
-from proxy.replay.comparison import BEST, CLASSIC, ECONOMIC, Comparison, compare
+from proxy.replay.comparison import (
+    BEST,
+    CLASSIC,
+    COLUMNS,
+    ECONOMIC,
+    FIXED,
+    FREE,
+    Comparison,
+    Mean,
+    by_kind,
+    compare,
+    gains,
+    means,
+    plot,
+    shares,
+)
+from proxy.replay.totals import AS_SENT, SYSTEM_LAST
 from proxy.replay.trace import TraceError, find_traces
 
 _PROCESSES = 2

@@ -20,15 +20,14 @@ from proxy.cli.demo_sessions import Scene, show
 from proxy.cli.output import Output, add_json, fail, number_within, plain_failures, print_result
 from proxy.core.providers import PROFILES
 from proxy.core.request.tokens import Encode
-from proxy.demo.cost_table import POLICIES, Sum, Tally, added_up
 from proxy.demo.sample import MODEL
 from proxy.demo.samples import samples
+from proxy.demo.tally import POLICIES, Sum, Tally, added_up
 from proxy.deployments.price_map import price_for
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
-from proxy.replay.baselines import AS_SENT, SYSTEM_LAST
 from proxy.replay.runner import Setting, counted_once
-from proxy.replay.totals import OURS
+from proxy.replay.totals import AS_SENT, OURS, SYSTEM_LAST
 from proxy.settings import ModelEntry, Settings, Stratiform
 
 _PROFILE = "anthropic"

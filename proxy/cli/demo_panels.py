@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 
 from proxy.cli.demo_sessions import Scene, run_sessions, shown_table
-from proxy.demo.panels.figures import SCENARIOS, Comparison, Goal, comparison
+from proxy.demo.panels import SCENARIOS, Comparison, Goal, comparison
 from proxy.demo.tally import losses_of
 
 NAME = "panels"

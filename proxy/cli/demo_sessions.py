@@ -20,18 +20,14 @@ from rich.text import Text
 
 from proxy.app import composition
 from proxy.cli.output import Output, fail, print_json
-from proxy.cli.server import address, listen, run_on_loop, server
+from proxy.cli.serve import address, listen, run_on_loop, server
 from proxy.clock import Readings, boot_time
 from proxy.core.money.prices import Price
 from proxy.core.request.tokens import Encode
 from proxy.core.value import dataclass
-from proxy.demo.client import usages
-from proxy.demo.cost_table import Tally
-from proxy.demo.panels import figures as panels
-from proxy.demo.recorder import RequestRecorder
-from proxy.demo.sample import MODEL
-from proxy.demo.structured import forms as structured
-from proxy.demo.tally import FormTally, losses_of
+from proxy.demo import panels, structured
+from proxy.demo.sample import MODEL, RequestRecorder, usages
+from proxy.demo.tally import FormTally, Tally, losses_of
 from proxy.ports import Transport
 from proxy.replay.runner import Setting
 from proxy.settings import Settings

@@ -11,11 +11,23 @@ from rich.text import Text
 from plugins import symbol_index
 from proxy.cli.demo_sessions import Scene, run_sessions, shown_table
 from proxy.cli.output import fail, number_within
-from proxy.demo.structured.forms import GOALS, Comparison, Form, comparison
-from proxy.demo.structured.package import PACKAGE, TURNS, History, busy, installed_files, package_source, quiet
-from proxy.demo.structured.repository import GitError, read_history
+from proxy.demo.structured import (
+    GOALS,
+    PACKAGE,
+    TURNS,
+    Comparison,
+    Form,
+    GitError,
+    History,
+    busy,
+    comparison,
+    installed_files,
+    package_source,
+    quiet,
+    read_history,
+)
 from proxy.demo.tally import FormTally, losses_of
-from proxy.replay.baselines import SYSTEM_LAST
+from proxy.replay.totals import SYSTEM_LAST
 
 NAME = "structured"
 WORDS = "structured: coding sessions that follow a git history, as editor chats and as structured context"

@@ -22,12 +22,9 @@ from proxy.cli.traces import assembler_maker, progress
 from proxy.core.providers import PROFILES
 from proxy.core.request.tokens import bytes_over_four, quick
 from proxy.deployments.price_map import load_price_map
-from proxy.doctor.doctor import examine
-from proxy.doctor.findings import Client
-from proxy.doctor.modes import Rules
-from proxy.doctor.remote import count_entry, name_pieces
-from proxy.doctor.report import ClientReport, Report, costly, figures, report_of
-from proxy.doctor.sentences import problem_text, usd, visible
+from proxy.doctor.doctor import count_entry, examine, name_pieces
+from proxy.doctor.findings import Client, Rules
+from proxy.doctor.report import ClientReport, Report, costly, figures, problem_text, report_of, usd, visible
 from proxy.errors import NotFound
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.replay.runner import Setting

@@ -7,8 +7,8 @@ from rich.text import Text
 
 from proxy.cli.output import Output, fail, plain_failures, plain_table, print_result
 from proxy.cli.traces import add_options, replayable, setting
-from proxy.core.caches.prompt import Bill
-from proxy.core.diagnosis.breaks import Break
+from proxy.core.caches.cache import Bill
+from proxy.core.diagnosis.record import Break
 from proxy.core.reasons import Reason
 from proxy.replay.explain import Explanation, explain_request
 

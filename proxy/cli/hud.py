@@ -30,7 +30,7 @@ _COLORS = {"L0": "blue", "L1": "cyan", "L2": "green", "L3": "yellow"}
 
 
 class Hud:
-    """Writes reports (``proxy.planning.token_usage``) to a terminal, from a separate thread. If the thread cannot keep
+    """Writes reports (``proxy.planning.session_book``) to a terminal, from a separate thread. If the thread cannot keep
     up, reports are left out."""
 
     def __init__(self, stream: TextIO) -> None:

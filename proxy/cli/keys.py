@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from proxy.access.virtual_keys import declared_id
+from proxy.access.authentication import declared_id
 from proxy.cli.admin_client import LIMITS, Ask, Option, Request, add_action, add_where, run_with, show
 from proxy.cli.admin_client import run as run_action
 from proxy.cli.litellm_export import Imported, read_export

@@ -18,9 +18,8 @@ from typing import Any
 import orjson
 
 from proxy.access import validation
-from proxy.access.directory import CLIENT_KEYS_TEAM, DEFAULT_TEAM
+from proxy.access.authentication import CLIENT_KEYS_TEAM, DEFAULT_TEAM, declared_id, digest_of
 from proxy.access.validation import window_of
-from proxy.access.virtual_keys import declared_id, digest_of
 from proxy.admin.litellm_forms import restricting
 from proxy.core.value import dataclass, field
 from proxy.settings import ConfigError

@@ -17,7 +17,7 @@ from proxy.cli import compare
 from proxy.cli.output import Output, fail, plain_failures, print_result
 from proxy.cli.traces import add_options, progress, replayable, setting
 from proxy.core.planner.plan import Plan
-from proxy.core.shadow.shadow_caches import cost_of
+from proxy.core.shadow import cost_of
 from proxy.replay.runner import Setting, replay
 from proxy.replay.totals import OURS, Result, Summary, summary
 from proxy.replay.trace import Step, Trace, find_traces

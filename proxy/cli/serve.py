@@ -1,37 +1,354 @@
-"""``stratiform serve``: the proxy on a socket, until it is told to stop."""
+"""``stratiform serve``: the proxy on a socket, until it is told to stop.
+
+Several processes that serve one socket, and the parent process that starts, watches and ends them.
+
+The socket is bound once and shared: if a worker dies, another worker takes the waiting connections. A worker that dies
+is started anew in its slot. A worker that cannot start at all ends the whole. Each worker watches the parent process,
+and ends in order if the parent is gone.
+
+Logs each record as a line of text or JSON to the standard error. No line holds a key, even if a library wrote the
+record.
+
+The proxy's own lines hold no keys. Libraries quote addresses, headers and exceptions, so their lines pass through here
+as well.
+
+Runs an app on a socket: the socket itself, the event loop, and uvicorn with the limits of the configuration.
+"""
 
 import argparse
 import asyncio
+import errno
 import gc
+import json
 import logging
+import math
+import multiprocessing
+import os
 import signal
 import socket
 import sys
-from dataclasses import replace
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from proxy import __version__
 from proxy.app import composition, declared, factories
+from proxy.app.composition import ConfigSource
 from proxy.app.foundation import Worker
-from proxy.app.reload import ConfigSource
 from proxy.app.shadowed import shadowing
 from proxy.cli.checks import IGNORE_HELP, dear_prices, expired_keys, not_honoured, refuse_exposed, unsupported
-from proxy.cli.logs import log_to_stderr
-from proxy.cli.server import address, listen, run_on_loop, server
-from proxy.cli.workers import Workers
 from proxy.clock import SystemClock
 from proxy.core.modes import Mode
 from proxy.core.providers import PROFILES
+from proxy.core.secrets import without_keys
+from proxy.engine.conclusion import Line
 from proxy.ports import Transport
-from proxy.settings import IGNORE_FLAG, MOST_WORKERS, NO_SHARED_STORE, ConfigError, Settings, export, load
+from proxy.settings import IGNORE_FLAG, MOST_WORKERS, NO_SHARED_STORE, ConfigError, Limits, Settings, export, load
 from proxy.tasks import Tasks, spawn
 from proxy.telemetry.multiprocess import FOLDER_VARIABLE, SharedMetrics
 from proxy.upstream.litellm_ import LitellmUpstream
 from proxy.web.app import create_app
+from proxy.web.guard import WireLimits, guarded_http
+
+_workers_log = logging.getLogger("stratiform.workers")
+
+# A worker that dies again and again within this time of its start is started after a pause, which grows each time.
+_SHORT_LIFE_S = 5.0
+_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 2.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_INTERRUPTED = 130  # what a shell expects of a command that SIGINT has ended
+_HANDLED = (*_SIGNALS, signal.SIGHUP)
+
+Work = Callable[[int, socket.socket], int]
+"""Serves in the slot of that number until a signal ends it, or until the socket can be read. It can be read when its
+other end, which the parent process holds, is gone. Returns the process's exit code."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    slot: int
+    process: BaseProcess | None = None
+    started_at: float = 0.0
+    start_at: float = 0.0
+    short_lives: int = 0
+    has_served: bool = False
+
+
+@dataclass(slots=True)
+class Workers:
+    """``count`` processes that do ``work``. A process that has not ended ``grace_s`` after it was told to is killed.
+    ``on_death`` is called with the slot of a process that ended by itself. ``on_stop`` is called before all processes
+    are told to end. SIGHUP calls ``on_reload``; its result says whether the running workers are told, too."""
+
+    work: Work
+    count: int
+    grace_s: float
+    on_death: Callable[[int], None]
+    on_reload: Callable[[], bool] = bool
+    on_stop: Callable[[], None] = lambda: None
+    _slots: list[_Worker] = field(default_factory=list)
+    _stops: bool = False
+    _reloads: bool = False
+    _code: int = 0
+
+    def run(self) -> int:
+        """Run the workers until a signal ends them, or until no worker can start. Returns the exit code."""
+        # Workers are forked from a process with one thread and nothing open but the socket. A fork takes milliseconds.
+        context = multiprocessing.get_context("fork")
+        self._slots = [_Worker(slot) for slot in range(self.count)]
+        near, far = socket.socketpair()
+        with near, far, self._woken_by_signals() as waker:
+            code = 0
+            while not self._stops:
+                for worker in self._slots:
+                    if worker.process is None and time.monotonic() >= worker.start_at:
+                        self._start(worker, context, near, far)
+                due = [worker.start_at for worker in self._slots if worker.process is None]
+                timeout = max(0.0, min(due) - time.monotonic()) if due else None
+                _wait(waker, [worker.process for worker in self._slots if worker.process], timeout)
+                if self._reloads:
+                    self._reload()
+                code = self._look_after()
+                if code:
+                    break
+            self.on_stop()
+            self._end(waker)
+        return code or self._code
+
+    def _start(self, worker: _Worker, context: ForkContext, near: socket.socket, far: socket.socket) -> None:
+        worker.process = context.Process(
+            target=_work, args=(self.work, worker.slot, near, far), name=f"worker-{worker.slot}"
+        )
+        # A signal that comes before the worker has its own handlers must wait, and not reach the parent's handlers.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
+        worker.process.start()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
+        worker.started_at = time.monotonic()
+        _workers_log.info("worker %d is process %d", worker.slot, worker.process.pid)
+
+    def _reload(self) -> None:
+        """Let running workers read the configuration again. Workers that start later inherit it from this process."""
+        self._reloads = False
+        if not self.on_reload():
+            return
+        for worker in self._slots:
+            if worker.process is not None and worker.process.pid is not None and worker.process.is_alive():
+                os.kill(worker.process.pid, signal.SIGHUP)
+
+    def _look_after(self) -> int:
+        """Clear the slots of processes that ended. Returns the exit code of the whole if the whole must end."""
+        for worker in self._slots:
+            process = worker.process
+            if process is None or process.exitcode is None or self._stops:
+                continue
+            process.join()
+            worker.process = None
+            self.on_death(worker.slot)
+            lived_s = time.monotonic() - worker.started_at
+            is_short = lived_s < _SHORT_LIFE_S
+            worker.has_served = worker.has_served or not is_short
+            if process.exitcode > 0 and not worker.has_served:
+                _workers_log.error("worker %d ended with code %d as it started", worker.slot, process.exitcode)
+                return process.exitcode
+            worker.short_lives = worker.short_lives + 1 if is_short else 0
+            pause_s = (
+                min(_LONGEST_PAUSE_S, _PAUSE_S * 2.0 ** (worker.short_lives - 2)) if worker.short_lives > 1 else 0.0
+            )
+            worker.start_at = time.monotonic() + pause_s
+            _workers_log.error(
+                "worker %d (process %s) ended with code %d after %.0f s", worker.slot, process.pid, process.exitcode,
+                lived_s,
+            )  # fmt: skip
+        return 0
+
+    def _end(self, waker: socket.socket) -> None:
+        processes = [worker.process for worker in self._slots if worker.process is not None]
+        for process in processes:
+            process.terminate()
+        deadline = time.monotonic() + self.grace_s
+        while running := [process for process in processes if process.exitcode is None]:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                for process in running:
+                    _workers_log.error("process %s did not end in time and is killed", process.pid)
+                    process.kill()
+            _wait(waker, running, max(left_s, 1.0))
+        for process in processes:
+            process.join()
+
+    @contextmanager
+    def _woken_by_signals(self) -> Iterator[socket.socket]:
+        """A socket that can be read after a signal came."""
+
+        def stop(number: int, frame: object) -> None:
+            self._stops = True
+            self._code = _INTERRUPTED if number == signal.SIGINT else 0
+
+        def reload(number: int, frame: object) -> None:
+            self._reloads = True
+
+        reader, writer = socket.socketpair()
+        with reader, writer:
+            reader.setblocking(False)
+            writer.setblocking(False)
+            wakeup = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+            handlers = {number: signal.signal(number, stop) for number in _SIGNALS}
+            handlers[signal.SIGHUP] = signal.signal(signal.SIGHUP, reload)
+            try:
+                yield reader
+            finally:
+                for number, handler in handlers.items():
+                    signal.signal(number, handler)
+                signal.set_wakeup_fd(wakeup)
+
+
+def _work(work: Work, slot: int, near: socket.socket, far: socket.socket) -> None:
+    signal.set_wakeup_fd(-1)
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    # SIGHUP is ignored: the configuration at the fork is as new as the one that the signal would make the worker read.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
+    # Only the parent process keeps this end.
+    far.close()
+    raise SystemExit(work(slot, near))
+
+
+def _wait(waker: socket.socket, processes: Iterable[BaseProcess], timeout: float | None) -> None:
+    """Wait until a process ends, a signal comes, or the timeout is over."""
+    wait([waker, *(process.sentinel for process in processes)], timeout)
+    with suppress(BlockingIOError):
+        while waker.recv(1024):
+            pass
+
+
+_INCOMPLETE = "ASGI callable returned without completing response."
+
+
+class Formatter(logging.Formatter):
+    """Formats a record, including its traceback, and removes texts that look like keys."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return text if record.name == "stratiform" and record.exc_info is None else without_keys(text)
+
+
+class JsonFormatter(Formatter):
+    """Formats a record as an object of JSON. The line of an exchange has a member for each of its values."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        found: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+        }
+        if isinstance(record.msg, Line):
+            found |= {"message": record.msg.about, **record.msg.values}
+        else:
+            found["message"] = super().format(record)
+        return json.dumps(found, default=float)
+
+
+def log_to_stderr(level: str, log_format: str = "text") -> None:
+    """From now on log every record of at least that level, as text or as JSON."""
+    handler = logging.StreamHandler(sys.stderr)
+    text = "%(asctime)s %(levelname)s %(name)s %(message)s"
+    handler.setFormatter(JsonFormatter("%(message)s") if log_format == "json" else Formatter(text))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.getLogger("stratiform").setLevel(level.upper())
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
+    # This logger reports for each batch that a collector is away; proxy.telemetry.spans reports it once.
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+    if level in ("debug", "error"):
+        logging.getLogger().setLevel(level.upper())
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a line of the server has information that no line of the proxy has.
+
+    A request that still runs when the proxy must end is cancelled, and its client is told so: that needs no traceback.
+    An answer that breaks off is left incomplete, so that its client can notice it. The engine logs which exchange it
+    was.
+    """
+    if record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError):
+        return False
+    return record.msg != _INCOMPLETE
+
+
+# This is longer than the time for which clients' pools keep an idle connection (node 5 s, httpx 5 s, aiohttp 15 s; load
+# balancers 60 s). The client must be the first to close an idle connection, or a request that it just sends is lost.
+_KEEPALIVE_S = 75
+_BACKLOG = 2048
+_NEARBY = 100
+# Python's own interval is 5 ms. With half a millisecond threads are switched more often; the cost is not measurable.
+_SWITCH_S = 0.0005
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that is bound to that address. Raises ConfigError."""
+    try:
+        family, *_, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(where[:2], family=family, backlog=_BACKLOG)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            free = next((near for near in range(port + 1, port + _NEARBY) if _is_free(host, near)), 0)
+            raise ConfigError([f"stratiform.port: {host}:{port} is in use; `--port {free}` is free"]) from error
+        raise ConfigError([f"stratiform.port: cannot listen on {host}:{port}: {error.strerror}"]) from error
+
+
+def _is_free(host: str, port: int) -> bool:
+    with suppress(OSError, OverflowError):
+        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.create_server(where[:2], family=family):
+            return True
+    return False
+
+
+def address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def run_on_loop(work: Coroutine[object, object, None]) -> None:
+    """Run the work on the event loop that uvicorn prefers here.
+
+    While a thread reads a large request, the loop waits for that thread for one switch interval, once for each of the
+    ten steps of a small request.
+    """
+    sys.setswitchinterval(_SWITCH_S)
+    with asyncio.Runner(loop_factory=uvicorn.Config("", log_config=None).get_loop_factory()) as runner:
+        runner.run(work)
+
+
+def server(app: ASGIApp, limits: Limits) -> uvicorn.Server:
+    """A server for the app. It is not running yet."""
+    wire = WireLimits(int(limits.max_header_kib * 1024), limits.max_headers, limits.receive_s, limits.send_s)
+    config = uvicorn.Config(
+        app,
+        http=guarded_http(wire),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=_KEEPALIVE_S,
+        timeout_graceful_shutdown=math.ceil(limits.drain_s),
+    )
+    return uvicorn.Server(config)
+
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 # A worker gets this time for its last work, after the time that running answers get.

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from proxy.admin.grouping import BILLED, grouped
+from proxy.admin.spend import BILLED, grouped
 from proxy.cli.admin_client import Ask, run_with
 from proxy.cli.hud import diagram
 from proxy.cli.output import Output, add_json, fail, plain_table, print_json, visible

@@ -12,7 +12,7 @@ from pluggy import PluginManager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 
-from proxy.app.fixed_texts import load_context_texts
+from proxy.app.factories import load_context_texts
 from proxy.cli.output import add_json, number_within
 from proxy.core.modes import Mode
 from proxy.core.providers import PROFILES, CacheProfile, optimistic, pessimistic

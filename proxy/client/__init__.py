@@ -6,7 +6,6 @@ afterwards. If the proxy has lost a content, ``chat`` and ``achat`` send it agai
 library. It reads no files and opens no connections: the client's own SDK does that.
 """
 
-from proxy.client.chat import achat, chat, missing_digests, token_usage
-from proxy.client.context import Context, review_digest, text_digest
+from proxy.client.context import Context, achat, chat, missing_digests, review_digest, text_digest, token_usage
 
 __all__ = ["Context", "achat", "chat", "missing_digests", "review_digest", "text_digest", "token_usage"]

@@ -1,10 +1,9 @@
 """All sample sessions."""
 
-from proxy.demo.clock_agent import clock_agent
 from proxy.demo.editor_chat import editor_chat
 from proxy.demo.sample import Sample
 from proxy.demo.support_chat import support_chat
-from proxy.demo.tool_agent import tool_agent
+from proxy.demo.tool_agent import clock_agent, tool_agent
 
 
 def samples() -> list[Sample]:

@@ -1,6 +1,11 @@
-"""The cost of one form of a session, as the provider reported it."""
+"""The cost of one form of a session, as the provider reported it.
 
-from collections.abc import Mapping, Sequence
+The cost of a session as the provider reported it, and the cost of the same requests under other policies.
+
+Checks that the requests that reached the provider hold everything that a client has said, in any form.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -9,11 +14,165 @@ import orjson
 from proxy.core.money.prices import Price, input_cost, uncached_cost
 from proxy.core.response.usage import Usage
 from proxy.core.value import dataclass, field
-from proxy.demo.fidelity import Wanted
-from proxy.demo.sample import Request
-from proxy.replay.baselines import SYSTEM_LAST, system_and_last
+from proxy.demo.sample import Message, Request, Sample
+from proxy.replay.fidelity import violations
 from proxy.replay.runner import Setting
-from proxy.replay.totals import Account, Total
+from proxy.replay.totals import AS_SENT, OURS, SYSTEM_LAST, Account, Result, Total, as_sent, system_and_last
+
+POLICIES = (AS_SENT, SYSTEM_LAST, OURS)
+_BASELINES = {AS_SENT: as_sent, SYSTEM_LAST: system_and_last}
+
+
+class Tally:
+    """One session so far. ``usd`` is the cost of its prompts by policy, and ``uncached_usd`` is their cost without any
+    cache."""
+
+    def __init__(self, sample: Sample, setting: Setting, price: Price) -> None:
+        self.sample, self.setting, self.price = sample, setting, price
+        self.key, self.headers, self.sendings = f"demo-{sample.name}", dict[str, str](), sample.requests
+        self.uncached_usd = 0.0
+        self.requests = 0
+        self._trace = sample.trace()
+        self.accounts = {name: setting.account() for name in _BASELINES}
+        totals = {**{name: account.total for name, account in self.accounts.items()}, OURS: Total()}
+        self.result = Result(sample.name, setting.profile, len(sample.requests), totals=totals)
+        self.usd = dict.fromkeys(totals, 0.0)
+
+    def add(self, usage: Usage, sent: bytes) -> None:
+        """Count the next answered request. ``usage`` is the reported usage; ``sent`` is the body that reached the
+        provider."""
+        step = self._trace.steps[self.requests]
+        self.requests += 1
+        dialect = self.setting.profile.dialect
+        for name, baseline in _BASELINES.items():
+            bill = self.accounts[name].send(baseline(step.body, dialect), step.at)
+            if bill is None:
+                raise ValueError(f"the provider refused request {self.requests} of {self.sample.name} as {name}")
+            self.usd[name] += input_cost(bill, self.price)
+            if name == AS_SENT:
+                self.result.plain += bill.total
+                self.uncached_usd += uncached_cost(bill, self.price)
+        self.result.ours.add(usage)
+        self.usd[OURS] += input_cost(usage, self.price)
+        found = violations(step.body, sent, self.setting.recognisers, self.setting.profile.max_marks)
+        self.result.violations += [f"request {self.requests}: {text}" for text in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """All sessions. ``share`` is the cost of each policy as a share of no caching."""
+
+    requests: int
+    prompt_tokens: int
+    tokens_read: int
+    usd: dict[str, float]
+    uncached_usd: float
+    share: dict[str, float]
+    violations: int
+
+    def saved_usd(self, policy: str) -> float:
+        """How much less the planner's requests cost than those of another policy."""
+        return self.usd[policy] - self.usd[OURS]
+
+    def saved_share(self, policy: str) -> float:
+        """The saving as a share of the other policy's cost."""
+        return self.saved_usd(policy) / self.usd[policy] if self.usd[policy] else 0.0
+
+
+def added_up(tallies: Sequence[Tally]) -> Sum:
+    """The sum over all sessions."""
+    uncached = sum(tally.uncached_usd for tally in tallies)
+    usd = {name: sum(tally.usd[name] for tally in tallies) for name in POLICIES}
+    return Sum(
+        requests=sum(tally.requests for tally in tallies),
+        prompt_tokens=sum(tally.result.ours.prompt for tally in tallies),
+        tokens_read=sum(tally.result.ours.read for tally in tallies),
+        usd=usd,
+        uncached_usd=uncached,
+        share={name: cost / uncached if uncached else 1.0 for name, cost in usd.items()},
+        violations=sum(len(tally.result.violations) for tally in tallies),
+    )
+
+
+_PANEL_CALL = "panel_"
+# Shorter texts may be part of others by chance.
+_DISTINCT_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The content that must reach the provider: the ``conversation`` in its order, and each of the ``contents``, by
+    name, once. The ``hidden`` texts must not reach it. ``is_frozen``: old messages of the conversation may be text in a
+    panel."""
+
+    conversation: Sequence[Message]
+    contents: Mapping[str, str]
+    hidden: Mapping[str, str] = field(default_factory=dict)
+    is_frozen: bool = False
+
+    def losses(self, sent: bytes) -> list[str]:
+        """The parts that are missing in a request, are there twice, or are out of order; empty if all is well."""
+        messages = orjson.loads(sent)["messages"]
+        said, wanted = list(map(_said, messages)), list(map(_said, self.conversation))
+        texts = [_text(message) for message, one in zip(messages, said, strict=True) if one not in wanted]
+        found = [*self._contents("\n".join(texts)), *_parted(messages)]
+        if self.is_frozen:
+            return [*found, *_in_order(list(map(_text, self.conversation)), "\n".join(map(_text, messages)))]
+        lost = list(_in_order(wanted, said))
+        is_prompt_last = self.conversation[-1]["role"] != "user" or bool(list(_in_order(wanted, said[:-1])))
+        return [*found, *lost] if lost or is_prompt_last else [*found, "something stands behind the prompt"]
+
+    def live_messages(self, sent: bytes) -> int:
+        """How many messages of the conversation are in a request as messages, and not in a frozen part."""
+        said = set(map(_said, orjson.loads(sent)["messages"]))
+        return sum(_said(message) in said for message in self.conversation)
+
+    def _contents(self, whole: str) -> Iterator[str]:
+        for name, text in self.contents.items():
+            times = whole.count(text if text.strip() else f"{name}\n")
+            if not times:
+                yield f"{name} is missing"
+            elif times > 1 and len(text) >= _DISTINCT_CHARS and times > self._times_in(text):
+                yield f"{name} stands there {times} times"
+        for name, text in self.hidden.items():
+            if len(text) >= _DISTINCT_CHARS and text in whole and not self._times_in(text):
+                yield f"{name} is not selected, and stands there in full"
+
+    def _times_in(self, text: str) -> int:
+        """How often a text occurs in the contents: files may be equal, or one may contain another."""
+        return sum(other.count(text) for other in self.contents.values())
+
+
+def _in_order(wanted: Sequence[str], said: Sequence[str]) -> Iterator[str]:
+    """The first message that did not arrive after the messages before it, neither as a message nor within their
+    text."""
+    at = 0
+    for number, one in enumerate(wanted, 1):
+        try:
+            at = said.index(one, at) + (len(one) if isinstance(said, str) else 1)
+        except ValueError:
+            yield f"message {number} of the conversation is missing, or out of order"
+            return
+
+
+def _parted(messages: Sequence[Message]) -> Iterator[str]:
+    """Panel calls whose result does not follow at once."""
+    for message, behind in zip(messages, [*messages[1:], {}], strict=True):
+        for call in message.get("tool_calls") or []:
+            if call["id"].startswith(_PANEL_CALL) and behind.get("tool_call_id") != call["id"]:
+                yield f"{call['id']} and its result are parted"
+
+
+def _said(message: Message) -> str:
+    """A message without markers, in one form."""
+    known = {key: message[key] for key in ("role", "tool_calls", "tool_call_id") if message.get(key)}
+    return orjson.dumps({**known, "content": _text(message)}, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def _text(message: Message) -> str:
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
 
 _LEARNING_TURNS = 10
 

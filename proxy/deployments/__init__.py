@@ -4,7 +4,6 @@ The input is the name of a model; wildcards and defaults of the configuration ar
 ``UnknownModel``. This package never calls a provider.
 """
 
-from proxy.deployments.choice import provider_of
-from proxy.deployments.table import ListedModel, ModelTable, deployment_of
+from proxy.deployments.table import ListedModel, ModelTable, deployment_of, provider_of
 
 __all__ = ["ListedModel", "ModelTable", "deployment_of", "provider_of"]

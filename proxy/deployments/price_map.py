@@ -5,11 +5,13 @@ Reading took 25 ms on a 2-core machine with litellm 1.109 (3.2 MB, 4553 models),
 although both know the same price; ``deviation_of`` gives the reason (compared for every chat model in
 ``tests/contract/test_litellm_costs.py``).
 
+Finds files of the installed litellm. They are read as data, because importing litellm takes seconds.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,9 +19,16 @@ import orjson
 
 from proxy.core.money.prices import Entry, Price, PriceMap, needed, price_of
 from proxy.core.providers import PRICES
-from proxy.core.providers.hosts import provider_at
-from proxy.deployments.litellm_files import litellm_file
+from proxy.core.providers.hosted import provider_at
 from proxy.ports import Deployment
+
+
+def litellm_file(name: str) -> Path | None:
+    """A file of litellm's package; None if litellm or the file is missing."""
+    spec = find_spec("litellm")
+    found = [Path(folder, name) for folder in (spec.submodule_search_locations or () if spec is not None else ())]
+    return next((path for path in found if path.is_file()), None)
+
 
 _BUNDLED = "model_prices_and_context_window_backup.json"
 

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from proxy.doctor.report import CulpritReport, ModeReport, Report, costly, figures
-from proxy.doctor.sentences import happened, problem_text, usd, visible
+from proxy.doctor.report import CulpritReport, ModeReport, Report, costly, figures, happened, problem_text, usd, visible
 from proxy.replay.templates import templates_in
 
 _BARS = 12

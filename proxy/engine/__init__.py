@@ -11,7 +11,7 @@ requests, and ``raw_requests`` serves all others. Both send their calls with ``a
 owns which objects of the account.
 """
 
-from proxy.engine.attempts.breaker import Breakers
+from proxy.engine.attempts import Breakers
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.custody import Bounds, Custody
 from proxy.engine.engine import Engine

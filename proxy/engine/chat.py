@@ -6,8 +6,7 @@ from functools import partial
 
 import orjson
 
-from proxy.aside import Aside
-from proxy.core.access.unambiguous import CheckedBody, unambiguous
+from proxy.core.access import CheckedBody, unambiguous
 from proxy.core.modes import Mode
 from proxy.core.reasons import Edit, Reason
 from proxy.core.request.insets import inset_body
@@ -15,14 +14,13 @@ from proxy.core.request.message import may_be_signed
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.routing_fields import RequestFields, head_of, untouched
 from proxy.core.structured.chat import AssembledChat
-from proxy.core.structured.form.section import PROMPTS, SECTION, WINDOW, Section, section_of, split
+from proxy.core.structured.context import PROMPTS, SECTION, WINDOW, Section, section_of, split
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Unreadable, splice
 from proxy.engine.answers.panel_answers import PanelService
 from proxy.engine.answers.relay import AnswerRelay, AttemptResult, own_headers
-from proxy.engine.attempts.retry import Attempts
-from proxy.engine.attempts.retry_body import OurEdit, Outgoing, QuestionOptOut
-from proxy.engine.bodies.raw import Raw, addressed, call_to
+from proxy.engine.attempts import Attempts, OurEdit, Outgoing, QuestionOptOut
+from proxy.engine.bodies import Raw, addressed, call_to
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Planned
 from proxy.engine.headers import PROFILE_HEADER, get
@@ -32,6 +30,7 @@ from proxy.engine.ports import Client, ComposedRequest, ComposeRequest, Follower
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import InvalidRequest, PayloadTooLarge
 from proxy.ports import Deployment, Plan, PlanRequest, Principal
+from proxy.tasks import Aside
 
 MODE_HEADER = "x-stratiform-mode"
 PERSONA_HEADER = "x-stratiform-persona"

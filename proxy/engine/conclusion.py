@@ -9,20 +9,29 @@ provider answers before it has done the work, and afterwards reports the usage e
 exchange that made the object is billed, once: its reservation stays, and a bill waits with the object. The first answer
 that shows the finished work takes the bill and settles it, on any worker. Reading, changing or deleting an object costs
 nothing by itself.
+
+The log line of an exchange: named values on one line, without prompt text and without keys.
+
+Combines several followers of exchanges into one.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+import re
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
+from functools import partial
 
 import msgspec
 
 from proxy.core.account.objects import BATCHES, RESPONSES, Act, Operation
 from proxy.core.modes import Mode
 from proxy.core.request.demand import Demand
+from proxy.core.response.outcome import UNTOLD
+from proxy.core.secrets import without_keys
+from proxy.core.value import dataclass
 from proxy.deployments import ModelTable
-from proxy.engine.access_log import exchange_line
 from proxy.engine.custody import Custody, has_news
 from proxy.engine.exchange import (
     AnswerRecord,
@@ -34,10 +43,106 @@ from proxy.engine.exchange import (
     Requested,
     Settlement,
 )
-from proxy.engine.ports import Ports
+from proxy.engine.ports import Follower, Ports
 from proxy.engine.suppress import suppress_and_log
+from proxy.engine.target import decoded
 from proxy.ports import Principal, Reservation
 from proxy.tasks import Tasks, drain, spawn
+
+_UNSAFE = re.compile(r"[^\w.:/@+*-]", re.ASCII)
+# A retrieved document is identified by the attributes of its tag.
+_ATTRIBUTE = re.compile(r"""\s?([\w.:-]{1,64})=["']([^"']*)["']""")
+_MAX_CHARS = 120
+# A key that begins in the shown part of a text and ends after it must still be recognised as a key.
+_READ_CHARS = 1024
+
+
+Value = str | int | Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the log: its subject (``about``) and named values. As text, it is ``about name=value ...``. A JSON log
+    has a member for each of these values."""
+
+    about: str
+    values: Mapping[str, Value]
+
+    def __str__(self) -> str:
+        return " ".join((self.about, *(f"{name}={value}" for name, value in self.values.items())))
+
+
+def exchange_line(exchange: Exchange) -> Line:
+    """The log line about the result of an exchange."""
+    return Line("exchange", exchange_values(exchange))
+
+
+def exchange_values(exchange: Exchange) -> dict[str, Value]:
+    """The result of an exchange, by the names that logs and spans use. Empty values are left out. Texts that a client
+    chose are cut and made safe."""
+    arrival, answer, planned, settled = exchange.arrival, exchange.answer, exchange.planned, exchange.settlement
+    safe = partial(shown, keys=arrival.keys)
+    found: dict[str, Value | None] = {
+        "id": arrival.id,
+        "request_id": arrival.named,
+        "method": safe(arrival.method),
+        "path": safe(arrival.path),
+        "model": safe(exchange.requested.model),
+        "deployment": safe(exchange.deployment.name) if exchange.deployment else "",
+        "team": safe(exchange.principal.team) if exchange.principal else "",
+        "status": answer.status,
+        "ending": exchange.ending,
+        "error": safe(answer.error_code),
+        "mode": planned.mode.name.lower(),
+        "reason": planned.reason,
+        "edits": ",".join(planned.plan.edits) if planned.plan is not None else "",
+        "stream": int(exchange.requested.stream),
+        "attempts": exchange.attempts,
+        "in_bytes": arrival.size,
+        "out_bytes": answer.sent_bytes,
+        "overhead_ms": _ms(exchange.overhead_s),
+        "first_byte_ms": None if answer.first_byte_s is None else _ms(answer.first_byte_s),
+        "total_ms": _ms(exchange.total_s),
+    }
+    if settled is not None and (usage := settled.usage) is not None:
+        found |= {
+            "prompt": usage.prompt,
+            "read": usage.read,
+            "write": usage.write,
+            "output": usage.output,
+            "estimated": int(usage.estimated),
+            "cost_usd": Decimal(f"{settled.cost_usd:.6f}"),
+        }
+    cause = answer.outcome.cache_cause
+    found |= {"cache": planned.result.deviation, "cause": "" if cause == UNTOLD else cause}
+    if (broke := planned.result.broke) is not None:
+        found |= {
+            "break": broke.kind,
+            "culprit": shown_piece(f"{broke.culprit_kind}:{broke.culprit}", arrival.keys) if broke.culprit else "",
+            "line": broke.line or "",
+            "lost": broke.lost,
+            "break_usd": Decimal(f"{broke.usd:.6f}"),
+        }
+    return {name: value for name, value in found.items() if value is not None and value != ""}
+
+
+def shown(text: str, keys: Sequence[str] = ()) -> str:
+    """A text that a client chose, made safe: it cannot forge a log line, and it shows no key that was put into the
+    wrong place, in any encoding."""
+    read = text[:_READ_CHARS]
+    plain = decoded(read)
+    safe = without_keys(plain, keys)
+    return _UNSAFE.sub("?", (read if safe == plain else safe)[:_MAX_CHARS])
+
+
+def shown_piece(key: str, keys: Sequence[str] = ()) -> str:
+    """The key of a piece, made safe in the same way, with its attributes as ``name:value/name:value``."""
+    return shown(_ATTRIBUTE.sub(r"\1:\2/", key[:_READ_CHARS]).replace("/:", ":"), keys)
+
+
+def _ms(seconds: float) -> Decimal:
+    return Decimal(f"{seconds * 1000:.2f}")
+
 
 _log = logging.getLogger("stratiform")
 _WORKING = frozenset({"queued", "in_progress", "requires_action", "validating", "finalizing", "cancelling"})
@@ -259,3 +364,29 @@ def owing(text: str, shown: Exchange, models: ModelTable) -> Exchange | None:
         answer=AnswerRecord(bill.status, outcome=shown.answer.outcome),
         ending=ExchangeOutcome.COMPLETED,
     )
+
+
+class Followers:
+    """Implements ``proxy.engine.ports.Follower``. If one follower fails, the others still do their work."""
+
+    def __init__(self, followers: Sequence[Follower]) -> None:
+        self._followers = tuple(followers)
+
+    def lead(self, follower: Follower) -> None:
+        """Add a follower that is told of each exchange before the others."""
+        self._followers = (follower, *self._followers)
+
+    def returned(self, session: str) -> None:
+        for follower in self._followers:
+            with suppress_and_log("follower.returned"):
+                follower.returned(session)
+
+    def ended(self, exchange: Exchange) -> None:
+        for follower in self._followers:
+            with suppress_and_log("follower.ended"):
+                follower.ended(exchange)
+
+    async def aclose(self) -> None:
+        for follower in self._followers:
+            with suppress_and_log("follower.aclose"):
+                await follower.aclose()

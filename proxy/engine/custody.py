@@ -11,19 +11,18 @@ import asyncio
 from collections.abc import Callable, Sequence
 from urllib.parse import parse_qsl
 
-from proxy.aside import Aside
 from proxy.core.account.objects import BATCHES, COMPLETIONS, RESPONSES, Act, Operation, is_allowed, operation_of
 from proxy.core.account.references import MOST_ID_CHARS, Lines, Reference, family_of, may_refer, references
 from proxy.core.digest import digest
 from proxy.core.value import dataclass
 from proxy.deployments import ModelTable
-from proxy.engine.bodies.raw import Raw
-from proxy.engine.bodies.upload import Upload
+from proxy.engine.bodies import Raw, Upload
 from proxy.engine.exchange import Exchange, ObjectUse
 from proxy.engine.ports import Client
 from proxy.errors import Forbidden, InvalidRequest, NotFound, StoreUnavailable
 from proxy.ports import Clock, Deployment, StoreError
 from proxy.storage.port import ObjectRecord, Store
+from proxy.tasks import Aside
 
 REFERRING_FILES = "files (refer to objects)"
 """The family of a file that may hold requests that refer to objects. Such a file must not be the input of a batch."""

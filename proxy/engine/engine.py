@@ -3,12 +3,11 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from proxy.aside import Aside
-from proxy.core.account.paths import Path, read_path
+from proxy.core.account.objects import Path, read_path
 from proxy.core.reasons import Reason
 from proxy.engine.answers.relay import own_headers
-from proxy.engine.attempts.breaker import Breakers
-from proxy.engine.bodies.raw import is_compressed
+from proxy.engine.attempts import Breakers
+from proxy.engine.bodies import is_compressed
 from proxy.engine.chat import ChatRequests
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.custody import Custody
@@ -20,6 +19,7 @@ from proxy.engine.raw_requests import RawRequests
 from proxy.engine.target import keys_of
 from proxy.errors import InternalError, ProxyError, UpstreamError, UpstreamRejected
 from proxy.ports import Principal
+from proxy.tasks import Aside
 
 CHAT = "/chat/completions"
 Serve = Callable[[Exchange, Client], Awaitable[None]]

@@ -12,16 +12,14 @@ from collections.abc import Sequence
 from enum import StrEnum
 from time import perf_counter
 
-from proxy.core.account.objects import Act, Operation
-from proxy.core.account.paths import Path, asks_model, read_path
-from proxy.core.diagnosis.conversations import Continued
+from proxy.core.account.objects import Act, Operation, Path, asks_model, read_path
+from proxy.core.diagnosis.diagnose import Continued
 from proxy.core.modes import Mode
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand
 from proxy.core.request.parsed_body import ParsedBody
-from proxy.core.response.context_refusal import ContextRefusalOutcome
-from proxy.core.response.miss_diagnostics import MissQuestion
-from proxy.core.response.outcome import Outcome
+from proxy.core.response.outcome import MissQuestion, Outcome
+from proxy.core.response.refusal import ContextRefusalOutcome
 from proxy.core.response.usage import Usage
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.value import dataclass, field

@@ -1,7 +1,7 @@
 """Which headers cross the proxy, in either direction.
 
 All headers pass except those that belong to one connection (RFC 9110 section 7.6.1), those that the proxy sets itself,
-the proxy's own, and credentials that are not meant for the other side (``proxy.core.secrets.credentials``). Names are
+the proxy's own, and credentials that are not meant for the other side (``proxy.core.secrets``). Names are
 always in lower case. A name with ``_`` is treated like the name with ``-``, because some servers do not distinguish the
 two.
 """
@@ -9,7 +9,7 @@ two.
 import re
 from collections.abc import Sequence
 
-from proxy.core.secrets.credentials import (
+from proxy.core.secrets import (
     ACCOUNT_HEADERS,
     CREDENTIAL_HEADERS,
     PLAIN_KEY_HEADERS,
@@ -17,8 +17,9 @@ from proxy.core.secrets.credentials import (
     canonical,
     holds,
     own_secrets,
+    without_literals,
+    without_shapes,
 )
-from proxy.core.secrets.redaction import without_literals, without_shapes
 from proxy.ports import Deployment, Headers, Transport
 
 OWN_PREFIX = "x-stratiform-"

@@ -11,21 +11,20 @@ from dataclasses import replace
 
 import orjson
 
-from proxy.aside import Aside, work_in
-from proxy.core.diagnosis.conversations import Continued, Conversations, Exchanged
-from proxy.core.diagnosis.wire import is_continuation, wire_record
+from proxy.core.diagnosis.diagnose import Continued, Conversations, Exchanged
+from proxy.core.diagnosis.sent import is_continuation, wire_record
 from proxy.core.money.prices import Price
 from proxy.core.providers import PROFILES, CacheProfile, fitted
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.tokens import bytes_over_four, quick
-from proxy.core.response.body_fold import BodyFold
-from proxy.core.response.miss_diagnostics import QUESTIONS, AnswerWithout, MissQuestion
-from proxy.core.response.stream import Fold, StreamFold
+from proxy.core.response.outcome import QUESTIONS, AnswerWithout, MissQuestion
+from proxy.core.response.stream import BodyFold, Fold, StreamFold
 from proxy.core.wire.json_body import MOST_ELEMENTS, TooMany
-from proxy.engine.attempts.retry_body import QuestionOptOut
+from proxy.engine.attempts import QuestionOptOut
 from proxy.engine.exchange import Exchange, Inquiry
 from proxy.engine.suppress import suppress_and_log
 from proxy.ports import Deployment, Transport
+from proxy.tasks import Aside, work_in
 
 MOST_ASKED_BYTES = 512
 """The most bytes that the question adds to a request. An id of another form is not sent back."""

@@ -4,14 +4,13 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
-from proxy.core.prompts.composition import Inset
+from proxy.core.prompts.prompt import Inset
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
 from proxy.core.value import dataclass
 from proxy.core.window.fitting import Fitted
-from proxy.core.window.form import WindowParts
-from proxy.core.window.profile import CapabilityProfile
+from proxy.core.window.profile import CapabilityProfile, WindowParts
 from proxy.deployments import ModelTable
 from proxy.engine.exchange import Exchange, Settlement
 from proxy.engine.inquiries import Inquiries

@@ -9,8 +9,15 @@ from collections.abc import Collection
 from dataclasses import replace
 from urllib.parse import unquote_plus
 
-from proxy.core.secrets.credentials import KEY_PARAMETERS, KEY_PREFIX, holds, own_secrets, secrets_in
-from proxy.core.secrets.redaction import without_literals, without_shapes
+from proxy.core.secrets import (
+    KEY_PARAMETERS,
+    KEY_PREFIX,
+    holds,
+    own_secrets,
+    secrets_in,
+    without_literals,
+    without_shapes,
+)
 from proxy.engine.exchange import Exchange
 from proxy.engine.headers import uses_operators_key
 from proxy.engine.ports import Client

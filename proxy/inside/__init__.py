@@ -17,7 +17,7 @@ changes none of its objects, and stands down in doubt: then the request is sent 
 """
 
 from proxy.inside.callback import Callback
-from proxy.inside.host import Host
+from proxy.inside.incoming import Host
 from proxy.inside.work import Work
 
 __all__ = ["Callback", "Host", "Work"]

@@ -17,14 +17,11 @@ from proxy.engine import Conclusion, Ports
 from proxy.engine.exchange import Exchange, Settlement
 from proxy.engine.suppress import place_of
 from proxy.errors import Unauthorized
-from proxy.inside.host import Host, export
-from proxy.inside.incoming import Deployments, StandDownReason, StoodDown
-from proxy.inside.share_of_time import ShareOfTime, timed
-from proxy.inside.work import Work
+from proxy.inside.incoming import Deployments, Host, StandDownReason, StoodDown, export
+from proxy.inside.work import ShareOfTime, Work, timed
 from proxy.ports import Deployment, Headers, Principal, Reservation
 from proxy.settings import ConfigError, Settings, load_section
-from proxy.spend.ledger import settled_entry
-from proxy.spend.store_client import StoreClient
+from proxy.spend.store_client import StoreClient, settled_entry
 from proxy.storage.port import Settle
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics

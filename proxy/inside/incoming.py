@@ -3,17 +3,26 @@
 LiteLLM writes the sender of a request into ``metadata``. On some paths it writes the sender into ``litellm_metadata``
 instead, and ``metadata`` is the client's own. So only one of the two is LiteLLM's. A scope is therefore made of both: a
 client that writes another sender's identity into its own half gets a scope that nobody else has.
+
+Reads data of the LiteLLM in which the callback runs (its configuration file, its response cache, its providers), and
+adds the callback's metrics to LiteLLM's.
+
+The module ``litellm`` comes from the entry (``plugins/litellm_hook.py``); only the entry imports it.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 import orjson
+from prometheus_client import REGISTRY
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
-from proxy.access.authentication import session_hint
-from proxy.access.directory import DEFAULT_TEAM
+from proxy.access.authentication import DEFAULT_TEAM, session_hint
 from proxy.app.factories import listed_model, price_source
 from proxy.core.lru import LastUsed
 from proxy.core.modes import Mode
@@ -23,8 +32,9 @@ from proxy.deployments.table import deployment_of
 from proxy.engine.chat import MODE_HEADER
 from proxy.ports import Deployment, Principal, Transport
 from proxy.settings import ModelEntry, Settings
+from proxy.telemetry.metrics import Metrics
 from proxy.upstream.litellm_.arguments import CHAT_FIELDS
-from proxy.upstream.litellm_.library import mapping
+from proxy.upstream.litellm_.library import Library, mapping
 
 _MOST_DEPLOYMENTS = 1024
 _SWITCH = "stratiform"
@@ -185,3 +195,59 @@ def _text(told: Mapping[str, Any], *names: str, joined: bool = False) -> str:
     """The first of these values that is a text and not empty. ``joined``: all of them in one text, with separators."""
     found = [value[:_MOST_CHARS] if isinstance(value := told.get(name), str) else "" for name in names]
     return "\0".join(found) if joined else next(filter(None, found), "")
+
+
+_PROXY_SERVER = "litellm.proxy.proxy_server"
+_PREFIX = "stratiform_"
+
+
+class Host:
+    """One LiteLLM. ``litellm`` is its module."""
+
+    def __init__(self, litellm: Any) -> None:
+        self._litellm = litellm
+        self.route = Library(litellm).route
+
+    def settings_path(self) -> Path | None:
+        """The configuration file with which LiteLLM's proxy was started; None if it was started without one, or is used
+        as a library."""
+        path = getattr(sys.modules.get(_PROXY_SERVER), "user_config_file_path", None)
+        return Path(path) if isinstance(path, str) and path else None
+
+    def cache_key(self, arguments: Mapping[str, Any]) -> str | None:
+        """The response cache's key of a request as it came; None if that cache is not used for the request.
+
+        LiteLLM looks up an answer after the callback. Without a given key, it would compute the key from the layout,
+        and equal requests would be found only while their layouts are equal. Raises StoodDown if that cache compares
+        texts by their meaning, because a layout is another text.
+        """
+        cache, control = self._litellm.cache, arguments.get("cache")
+        is_asked = cache is not None and arguments.get("caching") is not False
+        if not is_asked or (isinstance(control, Mapping) and control.get("no-cache") is True):
+            return None
+        if "semantic" in str(getattr(cache, "type", "")):
+            raise StoodDown("semantic-cache")
+        given = arguments.get("cache_key")
+        return given if isinstance(given, str) and given else str(cache.get_cache_key(**arguments))
+
+
+class _Collector(Collector):
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        """All of our metrics; LiteLLM serves the metrics of the process itself."""
+        return (family for family in self._metrics.registry.collect() if family.name.startswith(_PREFIX))
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: no names are claimed, so that a second callback in the same process causes no conflict."""
+        return ()
+
+
+def export(metrics: Metrics) -> None:
+    """Have the metrics served together with LiteLLM's own, by the default registry of prometheus_client.
+
+    With ``PROMETHEUS_MULTIPROC_DIR``, every metric of a process, including ours, is in the files of that folder, and
+    LiteLLM reads the folder (https://prometheus.github.io/client_python/multiprocess/).
+    """
+    REGISTRY.register(_Collector(metrics))

@@ -3,32 +3,47 @@
 Each attempt is planned for its own deployment, from the request as it came. If LiteLLM repeats a call, or makes a call
 within another one, the new call begins with the arguments that the callback returned. These are recognised, and the
 change is undone first. For nested calls, only the innermost call is planned and settled.
+
+Bounds the share of the process's time that planning may take, so that planning never delays LiteLLM's own work.
+
+Attempts that are under way: LiteLLM has called a deployment, and has not reported the end of the call yet.
+
+A client's call is one or more attempts (retries, fallbacks). LiteLLM reports the end of most attempts by one of several
+hooks, and the end of some by none. Attempts without a reported end are dropped after some time, or when all attempts
+together take too much room.
+
+A plan as LiteLLM's arguments: a new mapping with the plan's changes. All other values are the caller's objects.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
-from typing import Any
+from math import isfinite
+from operator import is_
+from time import perf_counter, thread_time
+from types import coroutine
+from typing import Any, TypeVar
 
-from proxy.aside import Aside
-from proxy.core.lru import LastUsed
+import orjson
+
+from proxy.core.lru import Bounded, LastUsed
 from proxy.core.request.demand import demand_of
 from proxy.core.request.message import may_be_signed
-from proxy.core.response.context_refusal import is_context_refusal
+from proxy.core.request.parsed_body import BodyChanges
 from proxy.core.response.outcome import AnswerFacts, Outcome
-from proxy.core.response.refusal import refusal_of_object
+from proxy.core.response.refusal import is_context_refusal, refusal_of_object
+from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Unreadable
 from proxy.engine import Conclusion, Ports
 from proxy.engine.answers.relay import own_headers
-from proxy.engine.attempts.retry_body import OurEdit
+from proxy.engine.attempts import OurEdit
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
 from proxy.engine.headers import ID_HEADER, named_by
 from proxy.errors import InvalidRequest
-from proxy.inside.attempts import Attempt, OpenAttempts
-from proxy.inside.host import Host
 from proxy.inside.incoming import (
     Deployments,
+    Host,
     StandDown,
     StoodDown,
     body_of,
@@ -37,11 +52,217 @@ from proxy.inside.incoming import (
     principal_of,
     with_room,
 )
-from proxy.inside.rewriting import Rewriting, rewriting
-from proxy.inside.share_of_time import ShareOfTime
 from proxy.ports import Deployment, Headers, Plan, PlanRequest
-from proxy.tasks import Tasks, spawn
-from proxy.upstream.litellm_.library import dumped, mapping
+from proxy.tasks import Aside, Tasks, spawn
+from proxy.upstream.litellm_.library import Route, dumped, mapping
+
+# LiteLLM translates the model's name, and asks for the usage of a stream where its provider and operator let it.
+_LITELLMS_OWN = frozenset({"model", "stream_options"})
+_PLAIN = frozenset({str, int, bool, type(None)})
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """The arguments that a plan has ``changed``; ``dropped`` are those that it leaves out."""
+
+    changed: Mapping[str, Any]
+    dropped: frozenset[str] = frozenset()
+
+    def applied(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The caller's arguments with this change, as a new mapping."""
+        return {**{n: v for n, v in arguments.items() if n not in self.dropped}, **self.changed}
+
+    def undone(self, arguments: Mapping[str, Any], came: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments without this change, after it was applied. ``came`` are the arguments before the change."""
+        touched = self.changed.keys() | self.dropped
+        return {
+            **{n: v for n, v in arguments.items() if n not in touched},
+            **{n: came[n] for n in touched if n in came},
+        }
+
+
+def rewriting(
+    arguments: Mapping[str, Any], changes: BodyChanges, headers: Headers, route: Callable[[], Route]
+) -> Rewriting | None:
+    """The change with which LiteLLM sends the plan in place of the request; None if the plan changes nothing.
+    ``headers`` are sent with the change. A field that LiteLLM would refuse for the provider goes into ``extra_body``;
+    if the provider has no ``extra_body``, the field is left out. Raises StoodDown if a value of the caller differs from
+    its JSON (such as a number that is not finite, or a member's name that is no text): then nothing is changed."""
+    before, given = changes.parsed.members, arguments["messages"]
+    new = {name: raw for name, raw in changes.members.items() if raw is not None and name not in _LITELLMS_OWN}
+    changed = {name: orjson.loads(raw) for name, raw in new.items() if name not in before or raw != bytes(before[name])}
+    dropped = frozenset(name for name, raw in changes.members.items() if raw is None and name in before)
+    messages = _messages(given, changes)
+    if messages is not given:
+        changed["messages"] = messages
+    if not (changed or dropped or headers):
+        return None
+    for name in changed.keys() & before.keys() - {"messages"}:
+        _check_plain(arguments[name])
+    added = changed.keys() - before.keys()
+    found = route() if added else None
+    beside = {name: changed.pop(name) for name in added if found is not None and name not in found.fields}
+    if beside and found is not None and found.extra_body:
+        # The caller's own values win.
+        changed["extra_body"] = {**beside, **mapping(arguments.get("extra_body"))}
+    if headers:
+        changed["extra_headers"] = {**dict(headers), **mapping(arguments.get("extra_headers"))}
+    return Rewriting(changed, dropped)
+
+
+def _messages(given: Sequence[Any], changes: BodyChanges) -> Sequence[Any]:
+    """The messages that are sent; ``given`` itself if these are all messages in their order. Messages that are sent as
+    they came are the caller's own objects."""
+    if changes.messages is None:
+        new = {i: orjson.loads(raw) for i, raw in changes.changed.items() if raw is not changes.came[i].raw}
+        for index in new:
+            _check_plain(given[index])
+        return [new.get(index, message) for index, message in enumerate(given)] if new else given
+    own = {id(message.raw): one for message, one in zip(changes.came, given, strict=True)}
+    sent = changes.messages
+    for left_out in own.keys() - set(map(id, sent)):
+        _check_plain(own[left_out])
+    found = [own[id(raw)] if id(raw) in own else orjson.loads(raw) for raw in sent]
+    return given if len(found) == len(given) and all(map(is_, found, given)) else found
+
+
+def _check_plain(given: object) -> None:
+    """Raises StoodDown if JSON does not give a value back unchanged. JSON was already written from the value, so it is
+    not nested without end, and the names of its members are texts."""
+    if isinstance(given, dict | list):
+        for each in given.values() if isinstance(given, dict) else given:
+            _check_plain(each)
+    elif type(given) not in _PLAIN and not (isinstance(given, float) and isfinite(given)):
+        raise StoodDown("unreadable")
+
+
+LONGEST_S = 7200.0
+"""An attempt without any report for this long counts as over: LiteLLM's own time-out is 6,000 s by default."""
+_MOST_CALLS = 10_000
+# There are fewer retries and fallbacks than this. A client may use the same id for many calls.
+_MOST_OF_A_CALL = 100
+_MOST_BYTES = 256 << 20
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One call of a deployment. ``call`` identifies the client's call (``incoming.call_of``). ``came`` are the
+    arguments as they came. ``rewritten`` is the change that was made to them; None if the request is sent as it
+    came."""
+
+    call: str
+    model_id: str
+    exchange: Exchange
+    plan: Plan = field(repr=False)
+    is_stream: bool = False
+    came: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    rewritten: Rewriting | None = field(default=None, repr=False)
+
+    @property
+    def _laid_out(self) -> Any:
+        """The messages that were sent in place of those that came; None if these were sent."""
+        return self.rewritten.changed.get("messages") if self.rewritten is not None else None
+
+    def is_shown_by(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether the arguments contain the messages that were sent for this attempt."""
+        mine, theirs = self._laid_out or self.came.get("messages"), arguments.get("messages")
+        return mine is not None and (theirs is mine or theirs == mine)
+
+    def is_continued_by(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether the arguments' messages begin with the layout that was sent for this attempt. A call that begins with
+        the messages as they came is a call of its own, such as the one that goes on with a stream that broke off."""
+        mine, theirs = self._laid_out, arguments.get("messages")
+        return isinstance(mine, list) and isinstance(theirs, list) and theirs[: len(mine)] == mine
+
+
+class OpenAttempts:
+    """The attempts that are under way, by their calls."""
+
+    def __init__(self) -> None:
+        self._calls: Bounded[str, Sequence[Attempt]] = Bounded(_MOST_BYTES, _weight, _MOST_CALLS)
+
+    def __contains__(self, attempt: Attempt) -> bool:
+        return attempt in self._calls.get(attempt.call, ())
+
+    def begin(self, attempt: Attempt, now: float) -> None:
+        """Add an attempt that begins at ``now``, in unix seconds."""
+        self._calls.put(attempt.call, (*self._calls.get(attempt.call, ())[-_MOST_OF_A_CALL:], attempt))
+        while now - next(iter(self._calls.values()))[-1].exchange.arrival.now > LONGEST_S:
+            self._calls.drop_oldest()
+
+    def end(self, attempt: Attempt) -> bool:
+        """Remove an attempt that is over. Returns False if it was already over before."""
+        if attempt not in self:
+            return False
+        left = [one for one in self._calls[attempt.call] if one is not attempt]
+        self._calls.drop(attempt.call)
+        if left:
+            self._calls.put(attempt.call, left)
+        return True
+
+    def of(self, call: str, arguments: Mapping[str, Any] | None = None, model_id: str = "") -> Attempt | None:
+        """The attempt of a call to which a report belongs: the attempt whose messages are in the ``arguments``, or the
+        attempt at that deployment, or else the last attempt."""
+        found = self._calls.get(call, ())
+        if len(found) > 1 and arguments is not None:
+            found = [one for one in found if one.is_shown_by(arguments)] or found
+        if len(found) > 1 and model_id:
+            found = [one for one in found if one.model_id == model_id] or found
+        return found[-1] if found else None
+
+
+def _weight(attempts: Sequence[Attempt]) -> int:
+    """The approximate size in bytes."""
+    return sum(len(one.plan.body) + len(one.plan.original) for one in attempts)
+
+
+T = TypeVar("T")
+_BURST_S = 2.0
+"""The most time that may be used in advance. Laying out a request of a megabyte takes a few hundredths of a second."""
+
+
+class ShareOfTime:
+    """Planning may take ``share`` of the time that passes, and time of its share that it has left unused, up to some
+    seconds."""
+
+    def __init__(self, share: float, now_s: float | None = None) -> None:
+        self._share = share
+        self._left_s = _BURST_S
+        self._seen_s = perf_counter() if now_s is None else now_s
+
+    def has_any(self, now_s: float | None = None) -> bool:
+        """Whether some time of the share is left. ``now_s`` is a reading of the monotonic clock."""
+        now_s = perf_counter() if now_s is None else now_s
+        self._left_s = min(_BURST_S, self._left_s + self._share * (now_s - self._seen_s))
+        self._seen_s = now_s
+        return self._left_s > 0
+
+    def take(self, seconds: float) -> None:
+        """Subtract used seconds of the event loop's processor time."""
+        self._left_s -= seconds
+
+
+@coroutine
+def timed(
+    work: Coroutine[Any, Any, T], share: ShareOfTime, clock: Callable[[], float] = thread_time
+) -> Generator[Any, Any, T]:
+    """Await a coroutine, and take the processor time of its own steps from a share. The work of others while it waits
+    is not counted. ``clock`` reads the processor time of this thread, in seconds."""
+    step, value = work.send, None
+    while True:
+        began = clock()
+        try:
+            waits_for = step(value)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            share.take(clock() - began)
+        try:
+            step, value = work.send, (yield waits_for)
+        except BaseException as error:  # noqa: BLE001 - the coroutine itself handles a cancellation
+            step, value = work.throw, error
+
 
 _PATH = "/chat/completions"
 _POINTS = "cache_control_injection_points"

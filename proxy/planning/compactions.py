@@ -10,8 +10,7 @@ from functools import partial
 
 import orjson
 
-from proxy.aside import Aside
-from proxy.core.caches.prompt import Bill
+from proxy.core.caches.cache import Bill
 from proxy.core.planner.plan import Plan
 from proxy.core.reasons import Reason
 from proxy.core.structured.chat import AssembledChat
@@ -20,12 +19,10 @@ from proxy.core.structured.history.compaction import (
     Compaction,
     CompactionAttempts,
     CompactionPrices,
-    compacted,
-)
-from proxy.core.structured.history.compaction_proposal import (
     CompactionProposal,
     CompactionRules,
     call_body,
+    compacted,
     proposal_of,
     read_finding,
 )
@@ -35,10 +32,10 @@ from proxy.core.value import dataclass, replace
 from proxy.engine.exchange import Exchange
 from proxy.engine.suppress import suppress_and_log
 from proxy.planning.context_sessions import ContextSessions
-from proxy.planning.model_facts import ModelFacts
-from proxy.planning.own_exchanges import Behind, OwnEnding, OwnExchanges
+from proxy.planning.keep_alive import Behind, OwnEnding, OwnExchanges
+from proxy.planning.tokenizers import ModelFacts
 from proxy.ports import Clock, Deployment
-from proxy.tasks import Tasks, end_within, spawn
+from proxy.tasks import Aside, Tasks, end_within, spawn
 
 Tokens = Callable[[Turn], int]
 Key = tuple[str, str]

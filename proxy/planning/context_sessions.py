@@ -1,27 +1,208 @@
-"""The conversations with structured context that this process remembers in memory, bounded and separate by scope."""
+"""The conversations with structured context that this process remembers in memory, bounded and separate by scope.
 
-from collections.abc import Mapping, Sequence
+Keeps the state of conversations with live panels in the store, for other workers and for the next start.
+
+The position of a panel depends on when it last changed. Two workers without shared state would therefore send the same
+panels in two orders, and a worker that has just started would move all of them. A request with panels loads its session
+before it is assembled. Its changes are written afterwards: its panels once it is assembled, and their cost once it is
+settled. It waits for the store by its size, as for a layout (``layout_state``). If the store is unavailable, nothing
+waits for it, and this process uses its own memory. If no other process writes the store, a session is asked for until
+it has begun.
+
+The summary of a compaction is a text. It is kept in the store if texts may be kept there, and otherwise only in memory.
+
+Keeps the texts that clients send in the store, for other workers and for the next start. It must be switched on.
+
+Texts are compressed and written in the background: the request that brings them does not wait. A request that names a
+digest whose text this process does not have waits a short time for the store. Texts that have not come by then count as
+missing, and the client sends them again. If the store is unavailable, nothing waits for it. The blobs are in a scope of
+their own, separate from the layout state of the same client. So texts and layouts do not push each other out of a
+Redis.
+
+A text that is in use is written again several times a day, so that it expires a day after its last use at the latest,
+and not while it is in use. No part of a text is ever logged.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from sys import getsizeof
+from typing import Final
 
 from proxy.core.digest import digest
 from proxy.core.layout.tiers import Change, ClassicPolicy
-from proxy.core.lru import Bounded
+from proxy.core.lru import Bounded, LastUsed
 from proxy.core.money.prices import Price
 from proxy.core.providers import CacheProfile
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.response.usage import Usage
 from proxy.core.structured.chat import AssembledChat
+from proxy.core.structured.form import StructuredForm
 from proxy.core.structured.history.compaction import WINDOW_SHARE
 from proxy.core.structured.history.rules import DetachTerms
-from proxy.core.structured.panels.board import Board
-from proxy.core.structured.panels.costs import EmittedPanel, counted
-from proxy.core.structured.panels.pairs import is_known, iso_time, panel_text
-from proxy.core.structured.panels.panel import Panel
-from proxy.core.structured.panels.placing import UNKNOWN_LIFE_S, CacheTerms
-from proxy.core.structured.placement.tracking import ContextTracker
-from proxy.core.structured.session.session import ContextSession
-from proxy.core.structured.session.uploads import UPLOAD_BYTES
+from proxy.core.structured.panels.board import Board, EmittedPanel, counted
+from proxy.core.structured.panels.inlay import is_known, iso_time, panel_text
+from proxy.core.structured.panels.panel import UNKNOWN_LIFE_S, CacheTerms, Panel
+from proxy.core.structured.placement import ContextTracker
+from proxy.core.structured.session import (
+    UPLOAD_BYTES,
+    ContextSession,
+    KeptText,
+    LiveState,
+    Part,
+    blob_name,
+    is_kept,
+    packed,
+    packed_text,
+    texts_of,
+    unpacked,
+    unpacked_text,
+)
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.surrogates import printable, utf8
+from proxy.engine.suppress import suppress_and_log
+from proxy.planning.layout_state import TTL_S, SharedBlobs, wait_for_s
+from proxy.storage.port import Store
+from proxy.tasks import Aside, Tasks, cancel, drain, spawn
+
+WAIT_S: Final = 0.5
+"""How long a request waits for texts. A client takes about as long to send them again."""
+RENEWED_S: Final = TTL_S / 4
+"""A text that is used this long after it was written is written again, and so is the compaction of a session in use,
+so that it expires together with the session's other parts."""
+
+# To compress one piece takes about 10 ms. After each piece, other work of the thread gets its turn.
+_PIECE_BYTES = 1 << 20
+# This many names are asked for in one call. Their texts take 100 MiB at most.
+_NAMES_AT_ONCE = 50
+# Texts of one request beyond this size count as missing.
+_MOST_RECALLED_BYTES = 64 << 20
+_RECALLS_AT_ONCE = 4
+_CLOSE_S = 5.0
+# The most texts whose time of writing is remembered. One entry takes about 400 bytes, so that all entries take at most
+# a twentieth of the room for layout state.
+_MOST_SAVED = 100_000
+_SAVED_SHARE = 8_000
+
+_Key = tuple[str, str]
+"""A client's scope, and a digest."""
+
+
+class TextStore:
+    """Reads and writes the texts of one store. ``failed`` is called with the operation that could not be done or came
+    too late. ``now`` gives unix seconds."""
+
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], float],
+        failed: Callable[[str], None],
+        aside: Aside,
+        *,
+        is_shared: bool,
+        memory_bytes: int = 512 << 20,
+    ) -> None:
+        """``memory_bytes`` is the room for layout state, which is separate from the texts. Texts of a sixteenth of this
+        size may wait to be compressed, and of another sixteenth to be written."""
+        self._now = now
+        self._failed = failed
+        self._aside = aside
+        self._blobs = SharedBlobs(store, failed, is_shared=is_shared, memory_bytes=memory_bytes)
+        self._waiting: Bounded[_Key, str] = Bounded(memory_bytes // 16, getsizeof)
+        self._saved: LastUsed[_Key, float] = LastUsed(min(_MOST_SAVED, memory_bytes // _SAVED_SHARE))
+        self._turns = asyncio.Semaphore(_RECALLS_AT_ONCE)
+        self._packing: Tasks = set()
+
+    def keep(self, scope: str, form: StructuredForm) -> None:
+        """Write the texts that a request shows in the background, unless they were written a short time ago."""
+        now = self._now()
+        for name, text in texts_of(form):
+            saved_at = self._saved.get((scope, name))
+            is_fresh = saved_at is not None and 0 <= now - saved_at < RENEWED_S
+            if not is_fresh and is_kept(text):
+                self._waiting.put((scope, name), text)
+        self._pack_behind()
+
+    async def recall(self, scope: str, digests: Sequence[str]) -> Mapping[str, str]:
+        """The texts of these digests that the store has and delivers in time."""
+        found: dict[str, str] = {}
+        left = deque(digests)
+        if not self._blobs.is_away and not await self._blobs.recall(partial(self._learn, scope, left, found), WAIT_S):
+            left.clear()
+        return dict(found)
+
+    async def aclose(self) -> None:
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                self._pack_behind()
+                await drain(self._packing)
+        except TimeoutError:
+            self._failed("save")
+            await cancel(self._packing)
+        await self._blobs.aclose()
+
+    def _pack_behind(self) -> None:
+        if self._waiting and all(task.done() for task in self._packing):
+            spawn(self._pack_on(), self._packing)
+
+    async def _pack_on(self) -> None:
+        while self._waiting:
+            texts = self._piece()
+            now = self._now()
+            blobs = await self._aside.run(_PIECE_BYTES, partial(_packed, texts, now))
+            for (scope, name), blob in blobs.items():
+                self._blobs.put(_texts_of(scope), {blob_name(name): blob}, now)
+                self._saved.put((scope, name), now)
+
+    def _piece(self) -> dict[_Key, str]:
+        """Take the texts that have waited longest."""
+        texts: dict[_Key, str] = {}
+        size = 0
+        while self._waiting and size < _PIECE_BYTES:
+            key = next(iter(self._waiting))
+            texts[key] = self._waiting[key]
+            size += getsizeof(texts[key])
+            self._waiting.drop_oldest()
+        return texts
+
+    async def _learn(self, scope: str, left: deque[str], found: dict[str, str]) -> None:
+        """Ask for these digests until none is left."""
+        room = _MOST_RECALLED_BYTES
+        async with self._turns:
+            while left and room > 0:
+                part = [left.popleft() for _ in range(min(_NAMES_AT_ONCE, len(left)))]
+                blobs = await self._blobs.load(_texts_of(scope), [blob_name(digest) for digest in part], self._now())
+                if blobs is None:
+                    return
+                texts = await self._aside.run(_PIECE_BYTES, partial(_unpacked, part, blobs)) if blobs else {}
+                for digest in part:
+                    self._note(scope, digest, texts.get(digest))
+                for digest, kept in texts.items():
+                    found[digest] = kept.text
+                    room -= getsizeof(kept.text)
+
+    def _note(self, scope: str, digest: str, kept: KeptText | None) -> None:
+        """Note what the store has of a text. A text that the store has lost is written again at its next use."""
+        if kept is None:
+            self._saved.pop((scope, digest), None)
+        else:
+            self._saved.put((scope, digest), kept.saved_at)
+
+
+def _texts_of(scope: str) -> str:
+    return f"{scope}:texts"
+
+
+def _packed(texts: Mapping[_Key, str], now: float) -> dict[_Key, bytes]:
+    return {key: packed_text(text, now) for key, text in texts.items()}
+
+
+def _unpacked(digests: Sequence[str], blobs: Mapping[str, bytes]) -> dict[str, KeptText]:
+    """The texts whose digest is the one by which they are named."""
+    found = {digest: unpacked_text(blobs[name], digest) for digest in digests if (name := blob_name(digest)) in blobs}
+    return {digest: kept for digest, kept in found.items() if kept is not None}
+
 
 MOST_UNFOLDED_CHARS = 16 << 20
 """More than any model reads. To assemble this much takes a third of a second."""
@@ -183,3 +364,85 @@ class ContextSessions:
         session.changes = session.tracker.settle(chat.context, chat.reading.history)
         self.grown(chat.scope, chat.session)
         return session.changes
+
+
+class SessionStore:
+    """Reads and writes the sessions of one store. ``failed`` is called with the operation that could not be done, or
+    came too late for a request. ``now`` gives unix seconds."""
+
+    def __init__(
+        self,
+        sessions: ContextSessions,
+        store: Store,
+        now: Callable[[], float],
+        failed: Callable[[str], None],
+        *,
+        is_shared: bool,
+        keeps_texts: bool = False,
+        memory_bytes: int = 512 << 20,
+    ) -> None:
+        """``memory_bytes`` is the room for all layout state. A sixteenth of it may wait to be written."""
+        self._sessions = sessions
+        self._now = now
+        self._keeps_texts = keeps_texts
+        self._blobs = SharedBlobs(store, failed, is_shared=is_shared, memory_bytes=memory_bytes)
+
+    async def recall(self, scope: str, name: str, size_bytes: int) -> None:
+        """Update the session with what the store knows. ``size_bytes`` is the size of the request, which decides how
+        long the request waits."""
+        session = self._sessions.session(scope, name)
+        self.keep(scope, name, session, self._now())
+        # This process's state may be old: another process may have served the conversation's last request.
+        if not self._blobs.is_away and (self._blobs.is_shared or not session.board.is_begun):
+            await self._blobs.recall(partial(self._learn, scope, name), wait_for_s(size_bytes))
+
+    def keep(self, scope: str, name: str, session: ContextSession, now: float) -> None:
+        """Write in the background what has changed since the session was last kept or recalled. ``now`` is when it
+        changed."""
+        before, state = session.dated, session.live(now)
+        session.dated = state
+        has_text = state.compaction is not None and state.compaction.summary != ""
+        unkept = Part.COMPACTION if has_text and not self._keeps_texts else None
+        parts = [part for part in _changed(before, state) if part is not unkept]
+        blobs = {_blob_name(part, name): blob for part in parts if (blob := packed(state, part))}
+        if blobs:
+            self._blobs.put(_sessions_of(scope), blobs, now)
+
+    def changed(self, scope: str, name: str) -> None:
+        """Write what has just changed after an answer."""
+        with suppress_and_log("context.keep"):
+            self.keep(scope, name, self._sessions.session(scope, name), self._now())
+
+    async def aclose(self) -> None:
+        await self._blobs.aclose()
+
+    async def _learn(self, scope: str, name: str) -> None:
+        parts = {_blob_name(part, name): part for part in Part}
+        blobs = await self._blobs.load(_sessions_of(scope), list(parts), self._now())
+        if not blobs:
+            return
+        state = unpacked({parts[found]: blob for found, blob in blobs.items()})
+        self._sessions.session(scope, name).adopt(state, self._now())
+        self._sessions.grown(scope, name)
+
+
+def _changed(before: LiveState, state: LiveState) -> Iterator[Part]:
+    """The parts that differ from before. An equal part that is not the same object also counts, because another request
+    made it."""
+    old, new = before.board, state.board
+    if new.panels is not old.panels or new.prompts is not old.prompts:
+        yield Part.BOARD
+    if new.costs is not old.costs:
+        yield Part.COSTS
+    if state.compaction is not before.compaction or new.last_s // RENEWED_S != old.last_s // RENEWED_S:
+        yield Part.COMPACTION
+
+
+def _sessions_of(scope: str) -> str:
+    return f"{scope}:panels"
+
+
+def _blob_name(part: Part, name: str) -> str:
+    """The name of a part's blob. It has a digest of the session's name, because that name comes from the client and
+    may be long."""
+    return f"{part.value}:{digest(utf8(name)).hex()}"

@@ -7,24 +7,235 @@ client is back, when a refresh found nothing to read, was refused or would pass 
 
 The number of sessions and their bytes are bounded: the oldest series is dropped first. Bodies are kept in memory, and
 are never written to disk.
+
+Exchanges that the proxy begins itself: refreshes of prefixes, and compactions.
+
+Such an exchange is reserved, sent, priced, written into the ledger and counted like any other. The team for which it is
+made pays for it, within the team's cap for the day.
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from enum import StrEnum
 from typing import Final
 
-from proxy.core.caches.prompt import Bill
+from proxy.core.caches.cache import Bill
+from proxy.core.modes import Mode
+from proxy.core.money.charges import most_cost, nanos, runs_on
+from proxy.core.money.prices import Price
 from proxy.core.planner.keep_alive import RefreshPlan
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.reasons import Reason
-from proxy.core.value import dataclass
-from proxy.engine.exchange import Exchange
+from proxy.core.request.demand import PLAIN, Demand, Wants
+from proxy.core.response.outcome import Outcome
+from proxy.core.response.stream import MAX_BODY_BYTES, BodyFold
+from proxy.core.value import dataclass, field, replace
+from proxy.engine.conclusion import Conclusion
+from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
+from proxy.engine.headers import uses_operators_key
+from proxy.engine.ports import Ports
 from proxy.engine.suppress import suppress_and_log
-from proxy.planning.own_exchanges import Behind, DailyTerms, OwnEnding, OwnExchanges
-from proxy.ports import Clock
+from proxy.errors import ProxyError, UpstreamError, UpstreamRejected, UpstreamTimeout
+from proxy.ports import Call, Clock, Deployment, Principal, Transport
 from proxy.tasks import Tasks, end_within, spawn
+
+_DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class DailyTerms:
+    """The operator's limits. ``teams`` are the teams with a cap of their own, in USD a day (UTC); 0: never.
+    ``own_keys``: such exchanges are also allowed for clients that bring the provider's key and pay for them
+    themselves."""
+
+    usd_per_day: float = 1.0
+    teams: Mapping[str, float] = field(default_factory=dict)
+    own_keys: bool = False
+
+
+class Caps:
+    """The amounts that each team has spent today, and its caps. They hold for this process: each process has its own
+    share."""
+
+    def __init__(self, terms: DailyTerms) -> None:
+        self._terms = terms
+        self._day = -1
+        self._spent: dict[str, int] = {}
+
+    def limit(self, team: str) -> int:
+        """The team's cap in nano-dollars a day."""
+        return nanos(self._terms.teams.get(team, self._terms.usd_per_day))
+
+    def take(self, team: str, most: int, now: float) -> bool:
+        """Set aside the most that a call can cost, if it fits into the cap. Returns whether it fits."""
+        day = int(now // _DAY_S)
+        if day != self._day:
+            self._day, self._spent = day, {}
+        spent = self._spent.get(team, 0)
+        if spent + most > self.limit(team):
+            return False
+        self._spent[team] = spent + most
+        return True
+
+    def settle(self, team: str, most: int, cost: int) -> None:
+        """Replace the amount that was set aside by what the call did cost."""
+        self._spent[team] = max(0, self._spent.get(team, 0) - most) + cost
+
+
+# The provider may count more tokens than the proxy does.
+_COUNTED_MORE = 1.3
+
+
+class OwnEnding(StrEnum):
+    """How an exchange of the proxy's own ended."""
+
+    ANSWERED = "answered"
+    REFUSED = "refused"
+    """The upstream refused it, or did not answer."""
+    DENIED = "denied"
+    """The team's budget or rate limit leaves no room for it."""
+    CAPPED = "capped"
+    """It could have passed the team's cap of the day."""
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """The values that an exchange of the proxy's own takes from the client's exchange before it. It has no message of
+    the client's exchange."""
+
+    principal: Principal
+    model: str
+    mode: Mode
+    call: Call
+    wants: Wants = PLAIN
+    """The call keeps the client's service tier and tools."""
+
+    def begun(self, plan: Plan, now: float, output_tokens: int) -> tuple[Exchange, Call]:
+        """The exchange that sends the body of this plan, and its call."""
+        exchange = Exchange(
+            Arrival("POST", self.call.path, now, size=len(plan.body), is_chat=True),
+            self.principal,
+            Requested(self.model, demand=Demand(max_output_tokens=output_tokens, wants=self.wants)),
+            deployment=self.call.deployment,
+            planned=Planned(plan.mode, plan.reason, plan),
+        )
+        return exchange, replace(self.call, body=plan.body, stream=False, now=now)
+
+
+class OwnExchanges:
+    """Runs exchanges of the proxy's own, within the teams' caps that the ``terms`` set."""
+
+    def __init__(
+        self, ports: Ports, conclusion: Conclusion, price_of: Callable[[Deployment], Price | None], terms: DailyTerms
+    ) -> None:
+        self._ports = ports
+        self._conclusion = conclusion
+        self._price_of = price_of
+        self._terms = terms
+        self._caps = Caps(terms)
+
+    def behind(self, exchange: Exchange) -> Behind | None:
+        """The values that a call after this exchange takes from it. None if no call may be made: the client hung up, or
+        its rewritten request was refused, or nobody would pay."""
+        call, principal = exchange.call, exchange.principal
+        is_complete = exchange.answer.is_accepted and exchange.ending is ExchangeOutcome.COMPLETED
+        if call is None or principal is None or not is_complete or exchange.planned.was_retried:
+            return None
+        if not self.is_allowed(call, principal):
+            return None
+        requested, mode = exchange.requested, exchange.planned.mode
+        return Behind(principal, requested.model, mode, replace(call, body=b""), requested.demand.wants)
+
+    def is_allowed(self, call: Call, principal: Principal) -> bool:
+        """Whether any such call may be made for this client. Its team needs a cap, the price must be known, and either
+        the operator pays or clients' own keys are allowed."""
+        return (
+            self._caps.limit(principal.team) > 0
+            and (self._terms.own_keys or not _is_clients_key(call, principal))
+            and self._price_of(call.deployment) is not None
+        )
+
+    async def run(
+        self, exchange: Exchange, call: Call, *, prompt_tokens: int, output_tokens: int, has_hour: bool = False
+    ) -> tuple[OwnEnding, bytes]:
+        """Run one exchange from its reservation to its settlement. Returns its ending and the body of the answer (only
+        the beginning of a very long body). ``prompt_tokens`` and ``output_tokens`` are the most that it can take, by
+        the proxy's own count. ``has_hour``: some tokens may be written with the longer TTL."""
+        team, price = exchange.admitted.team, self._price_of(call.deployment)
+        demand, prompt, most = exchange.requested.demand, int(prompt_tokens * _COUNTED_MORE), None
+        if price is not None:
+            most = most_cost(price, demand, prompt, output_tokens, long_life=has_hour, model=call.deployment.model)
+        if most is None or not self._caps.take(team, most, exchange.arrival.now):
+            return OwnEnding.CAPPED, b""
+        self._ports.meter.began(exchange)
+        try:
+            return await self._reserved(exchange, call)
+        finally:
+            exchange.ending = exchange.ending or ExchangeOutcome.HUNG_UP
+            await self._conclusion.end(exchange)
+            cost_usd = exchange.settlement.cost_usd if exchange.settlement is not None else 0.0
+            self._caps.settle(team, most, nanos(cost_usd))
+
+    async def _reserved(self, exchange: Exchange, call: Call) -> tuple[OwnEnding, bytes]:
+        try:
+            await self._ports.admission.reserve(exchange)
+            await self._ports.admission.take_turn(exchange, call.deployment)
+        except ProxyError as error:
+            _note_error(exchange, ExchangeOutcome.REFUSED, error)
+            return OwnEnding.DENIED, b""
+        try:
+            exchange.attempts, exchange.call = 1, call
+            exchange.answer.asked(exchange.elapsed_s(), runs_on=runs_on(call.deployment.server, is_stream=call.stream))
+            body = await self._sent(exchange, call)
+        except ProxyError as error:
+            is_rejected = isinstance(error, UpstreamRejected)
+            exchange.answer.runs_on &= isinstance(error, UpstreamTimeout)
+            may_bill = isinstance(error, UpstreamError) and error.may_bill
+            if exchange.answer.is_accepted or (may_bill and exchange.answer.status < 300):
+                await self._conclusion.lose(exchange)
+            _note_error(exchange, ExchangeOutcome.REJECTED if is_rejected else ExchangeOutcome.BROKEN, error)
+            return OwnEnding.REFUSED, b""
+        if exchange.ending is not ExchangeOutcome.COMPLETED:
+            return OwnEnding.REFUSED, b""
+        return OwnEnding.ANSWERED, body
+
+    async def _sent(self, exchange: Exchange, call: Call) -> bytes:
+        answer, known = await self._ports.upstreams[call.deployment.transport].open(call), exchange.answer
+        fold, body = BodyFold(), bytearray()
+        try:
+            known.status = answer.status
+            async for chunk in answer.chunks():
+                if known.first_byte_s is None:
+                    known.first_byte_s = exchange.elapsed_s()
+                fold.feed(chunk)
+                known.sent_bytes += len(chunk)
+                body += chunk[: MAX_BODY_BYTES - len(body)]
+            fold.close()
+            exchange.ending = ExchangeOutcome.COMPLETED if known.is_accepted else ExchangeOutcome.REJECTED
+        finally:
+            read = fold.outcome()
+            known.outcome = Outcome(usage=read.usage, tokens=read.tokens)
+            await answer.aclose()
+        return bytes(body)
+
+
+def _note_error(exchange: Exchange, ending: ExchangeOutcome, error: ProxyError) -> None:
+    exchange.ending = ending
+    exchange.answer.status, exchange.answer.error_code = error.status, error.code or ""
+
+
+def _is_clients_key(call: Call, principal: Principal) -> bool:
+    """Whether the upstream bills the client, not the operator."""
+    if principal.forwards_key or call.forwards_key:
+        return True
+    deployment = call.deployment
+    # litellm takes the operator's keys from the environment.
+    return (
+        not principal.virtual and not uses_operators_key(deployment) and deployment.transport is not Transport.LITELLM
+    )
+
 
 _CLOSING_S = 5.0
 

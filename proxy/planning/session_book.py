@@ -7,25 +7,36 @@ is missing, and writes it again. Records that cannot be written wait, within a b
 
 A list of sessions comes from the store. While the store is unavailable, the list has what this process knows, and says
 from what time the store's figures are.
+
+The values that are kept of one request of a session. They are made from the exchange when it has ended.
+
+Reports what a request used: in the answer for a client that asks for it, and in a terminal for the operator.
+
+A report holds figures and the names of tiers and kinds, and no text.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from math import isnan
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from msgspec import msgpack
-from msgspec.structs import replace
+from msgspec import msgpack, structs
 
-from proxy.aside import OBJECT_BYTES, Aside
+from proxy.core.caches.cache import Bill
+from proxy.core.diagnosis.record import TURN
 from proxy.core.layout.inventory import Inventory, short_key
+from proxy.core.layout.tiers import ENTRY_N, Tier
 from proxy.core.lru import Bounded
 from proxy.core.modes import Mode
-from proxy.core.planner.plan import Plan
-from proxy.core.planner.plan_inventory import breakpoints, inventory_of
+from proxy.core.money.prices import saved_as_reported, saved_on_shadow, scaled
+from proxy.core.planner.in_flight import breakpoints, inventory_of
+from proxy.core.planner.plan import CONTROL, Plan
+from proxy.core.reasons import Reason
+from proxy.core.response.usage import Usage
 from proxy.core.sessions.session_record import (
     DETAILS,
     RECORD,
@@ -34,20 +45,110 @@ from proxy.core.sessions.session_record import (
     SessionFacts,
     SessionPage,
     SessionRecord,
+    SessionRequest,
     SessionSums,
+    added,
     dearest,
 )
-from proxy.core.sessions.snapshot import P, unpacked
+from proxy.core.sessions.sharing import P, unpacked
+from proxy.core.structured.blocks import hit_rate
 from proxy.core.wire.json_body import Unreadable
-from proxy.engine.access_log import shown
-from proxy.engine.exchange import Exchange
+from proxy.core.wire.surrogates import printable
+from proxy.engine.conclusion import shown, shown_piece
+from proxy.engine.exchange import Exchange, Settlement
 from proxy.engine.suppress import suppress_and_log
-from proxy.planning.model_facts import Limits, ModelFacts
-from proxy.planning.session_rows import request_of, sums_of
-from proxy.planning.shared_blobs import TTL_S
+from proxy.planning.layout_state import TTL_S
+from proxy.planning.tokenizers import Limits, ModelFacts
 from proxy.ports import StoreError
 from proxy.storage.port import Store
-from proxy.tasks import REST_S, Tasks, end_within, spawn
+from proxy.tasks import OBJECT_BYTES, REST_S, Aside, Tasks, drain, end_within, spawn
+
+
+def sums_of(exchange: Exchange, one: SessionRequest | None = None) -> SessionSums:
+    """The sums that an exchange adds to its session. ``one`` is its row."""
+    settled, assembled, at = exchange.settlement or Settlement(), exchange.planned.assembled, exchange.arrival.now
+    usage = settled.usage or Usage(0, 0)
+    sums = SessionSums(
+        at,
+        0 if one is not None and one.is_refresh else 1,
+        usage.read,
+        usage.write_5m,
+        usage.write_1h,
+        usage.plain,
+        usage.output,
+        settled.cost_usd,
+        settled.saved_usd,
+        assembled.assembly.empty_tiers if assembled is not None else 0,
+    )
+    return sums if one is None else _with_modes(sums, exchange, usage, one)
+
+
+def _with_modes(sums: SessionSums, exchange: Exchange, usage: Usage, one: SessionRequest) -> SessionSums:
+    """The sums, with what a request read and cost, or would have read and cost, in three layouts: the client's own,
+    the one with added markers, and the planned one. One of these was sent. If nothing could be marked, the second
+    layout has the client's own markers."""
+    plan, marked = exchange.planned.plan, exchange.planned.result.marked
+    client, planned = (one.read, one.cost_usd), (one.other_read, one.cost_usd - one.saved_usd)
+    if not one.is_observed:
+        client, planned = (0 if one.is_refresh else one.other_read, one.cost_usd + one.saved_usd), client
+    in_order = client
+    if plan is not None and plan.mode is Mode.MARK:
+        in_order = planned
+    elif plan is not None and plan.price is not None and marked is not None and usage.prompt:
+        in_order = scaled(marked, usage.prompt).read, one.cost_usd + saved_as_reported(marked, usage, plan.price)
+    return structs.replace(
+        sums,
+        client_read_tokens=client[0],
+        client_usd=client[1],
+        marked_read_tokens=in_order[0],
+        marked_usd=in_order[1],
+        planned_read_tokens=planned[0],
+        planned_usd=planned[1],
+    )
+
+
+def request_of(exchange: Exchange, plan: Plan, number: int) -> SessionRequest:
+    """The figures of one request, and those of the layout that was not sent."""
+    settled, broke = exchange.settlement or Settlement(), exchange.planned.result.broke
+    is_refresh = plan.reason == Reason.KEEP_ALIVE
+    usage = settled.usage or Usage(0, 0)
+    is_observed, saved_usd = plan.mode is Mode.OBSERVE and plan.arm != CONTROL, settled.saved_usd
+    other: Usage | Bill = usage
+    if plan.own is not None and plan.predicted is not None and not is_refresh:
+        if is_observed:
+            other = scaled(plan.predicted, usage.prompt)
+            saved_usd = saved_on_shadow(plan.own, plan.predicted, plan.price) if plan.price is not None else 0.0
+        elif plan.arm != CONTROL and (plan.rewritten or plan.predicted != plan.own):
+            other = scaled(plan.own, usage.prompt)
+    found = SessionRequest(
+        at=exchange.arrival.now,
+        number=number,
+        prompt=usage.prompt,
+        read=usage.read,
+        written=usage.write,
+        other_read=other.read,
+        other_written=other.write,
+        cost_usd=settled.cost_usd,
+        saved_usd=saved_usd,
+        is_refresh=is_refresh,
+        is_observed=is_observed,
+    )
+    if broke is None:
+        return found
+    ratio = usage.prompt / max(1, broke.before + broke.tokens + broke.behind)
+    name = f"{TURN}:{broke.culprit}" if broke.culprit_kind == TURN else broke.culprit
+    return replace(
+        found,
+        kind=broke.kind,
+        culprit=shown_piece(name, exchange.arrival.keys),
+        line=broke.line,
+        before=round(broke.before * ratio),
+        tokens=round(broke.tokens * ratio),
+        lost=broke.lost,
+        lost_usd=broke.usd,
+        is_waste=broke.is_waste,
+    )
+
 
 SCOPE: Final = "sessions"
 DETAILS_SCOPE: Final = "session-details"
@@ -130,11 +231,11 @@ class SessionBook:
         record, part = self._known.get(name) or (SessionRecord(name, at), self._new_part())
         part = part if record.goes_on(part, at) else self._new_part()
         one, details = request_of(exchange, plan, next(self._numbers)), self._details.get(name, SessionDetails())
-        details = replace(details, requests=details.requests.added(one))
+        details = structs.replace(details, requests=details.requests.added(one))
         self._details.put(name, details)
-        facts = replace(record.facts, read_at=at) if one.is_refresh else _facts(exchange, plan)
+        facts = structs.replace(record.facts, read_at=at) if one.is_refresh else _facts(exchange, plan)
         culprits = dearest(details.requests, _MOST_CULPRITS) if one.culprit else record.facts.culprits
-        facts = replace(facts, culprits=culprits)
+        facts = structs.replace(facts, culprits=culprits)
         self._known.put(name, (record.counted(part, sums_of(exchange, one), facts), part))
         if not one.is_refresh:
             self._seen[name] = _seen(exchange, plan, self._facts.limits(deployment))
@@ -251,13 +352,13 @@ class SessionBook:
         """Compute the figures of a request's contents. After that, nothing of the request is held."""
         inventory = await self._aside.run_large(seen.size, seen.measure)
         await asyncio.sleep(0)
-        contents = packed(replace(seen.contents, inventory=inventory.bounded()))
+        contents = packed(structs.replace(seen.contents, inventory=inventory.bounded()))
         details = self._details.get(name, SessionDetails())
-        self._details.put(name, replace(details, at=seen.at, packed=contents))
+        self._details.put(name, structs.replace(details, at=seen.at, packed=contents))
         record, part = self._known.get(name, (None, ""))
         if record is not None:
             tiers = {tier.label: tokens for tier, tokens in inventory.tier_tokens().items()}
-            self._known.put(name, (replace(record, facts=replace(record.facts, tiers=tiers)), part))
+            self._known.put(name, (structs.replace(record, facts=structs.replace(record.facts, tiers=tiers)), part))
 
     async def _round(self, names: Collection[str], again: Iterable[str]) -> Sequence[str]:
         """Merge these records with the store's, and write them. Of ``again``, only those are written that another
@@ -348,3 +449,111 @@ def _details_bytes(known: SessionDetails) -> int:
 
 def _record_bytes(known: tuple[SessionRecord, str]) -> int:
     return 1_000 + 200 * len(known[0].parts)
+
+
+_MOST_COUNTED_AT_ONCE = 20
+_MODEL_CHARS = 200
+
+
+class TokenUsage:
+    """Implements ``UsageReports`` of the engine. ``so_far`` says what a session has used before; None: sessions are not
+    counted."""
+
+    def __init__(self, facts: ModelFacts, aside: Aside, so_far: Callable[[str], SessionSums] | None) -> None:
+        self._facts = facts
+        self._aside = aside
+        self._so_far = so_far
+
+    def of(self, exchange: Exchange) -> Awaitable[dict[str, Any]]:
+        """The report of an exchange that has just been booked. Its session's sums are read at once, while this exchange
+        is not in them yet."""
+        plan, session = exchange.planned.plan, None
+        if self._so_far is not None and plan is not None and plan.session:
+            before = self._so_far(plan.session)
+            session = added(before, sums_of(exchange)) if before.requests else sums_of(exchange)
+        return self._report(exchange, session)
+
+    async def _report(self, exchange: Exchange, session: SessionSums | None) -> dict[str, Any]:
+        planned, settled, deployment = exchange.planned, exchange.settlement or Settlement(), exchange.deployment
+        inventory, limits = Inventory(), self._facts.limits(deployment) if deployment is not None else (None, None)
+        if planned.plan is not None:
+            measure, size = measure_of(planned.plan)
+            inventory = await self._aside.run_large(size, measure)
+        usage = settled.usage or Usage(0, 0)
+        return {
+            "model": printable(exchange.requested.model[:_MODEL_CHARS]),
+            "mode": planned.mode.name.lower(),
+            "reason": planned.reason,
+            "max_input_tokens": limits[0],
+            "max_output_tokens": limits[1],
+            "request": _used(usage, settled.cost_usd, settled.saved_usd) | {"estimated": usage.estimated},
+            "session": None if session is None else _session(session),
+            "tiers": _tiers(inventory),
+            "empty_tiers": inventory.empty_tiers,
+        }
+
+
+class UsageFollower:
+    """Implements ``Follower`` of the engine. ``show`` is called with the report of each chat exchange of a client. If
+    exchanges come faster than they can be measured, some are left out."""
+
+    def __init__(self, reports: TokenUsage, show: Callable[[Mapping[str, Any]], None]) -> None:
+        self._reports = reports
+        self._show = show
+        self._tasks: Tasks = set()
+
+    def returned(self, session: str) -> None:
+        """There is nothing to do before the exchange ends."""
+
+    def ended(self, exchange: Exchange) -> None:
+        is_clients = exchange.arrival.is_chat and exchange.planned.reason != Reason.KEEP_ALIVE
+        if exchange.answer.is_accepted and is_clients and len(self._tasks) < _MOST_COUNTED_AT_ONCE:
+            spawn(self._tell(self._reports.of(exchange)), self._tasks)
+
+    async def aclose(self) -> None:
+        await drain(self._tasks)
+
+    async def _tell(self, report: Awaitable[Mapping[str, Any]]) -> None:
+        with suppress_and_log("hud"):
+            self._show(await report)
+
+
+def _used(usage: Usage, cost_usd: float, saved_usd: float) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.output,
+        "total_tokens": usage.prompt + usage.output,
+        "cache_read_tokens": usage.read,
+        "cache_write_tokens": usage.write,
+        "uncached_tokens": usage.plain,
+        "cache_hit_rate": hit_rate(usage, None),
+        "cost_usd": round(cost_usd, 9),
+        "saved_usd": round(saved_usd, 9),
+    }
+
+
+def _session(sums: SessionSums) -> dict[str, Any]:
+    counted = {"requests": sums.requests, "empty_tiers": sums.empty_tiers}
+    return counted | _used(sums.usage, sums.cost_usd, sums.saved_usd)
+
+
+def _tiers(inventory: Inventory) -> list[dict[str, Any]]:
+    """The tiers that are not empty, the most stable one first. The form is that of the breakdown, without single items.
+    The tokens are the proxy's own count."""
+    found: dict[Tier, dict[str, dict[str, Any]]] = {tier: {} for tier in inventory.tier_tokens()}
+    for section in inventory.sections:
+        kind = found[section.tier].setdefault(section.kind, {"type": section.kind, "tokens": 0, "count": 0})
+        kind["tokens"] += section.tokens
+        kind["count"] += len(section.items)
+    return [
+        {
+            "tier": tier.label,
+            "threshold": ENTRY_N[tier],
+            "tokens": tokens,
+            "cached": tier is not Tier.ACTIVE,
+            "breakpoint": tier in inventory.marked,
+            "contents": list(found[tier].values()),
+        }
+        for tier, tokens in inventory.tier_tokens().items()
+        if found[tier]
+    ]

@@ -6,26 +6,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from proxy.aside import Aside, work_in
 from proxy.core.layout.tiers import Change
 from proxy.core.modes import Mode
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.usage import Usage
-from proxy.core.structured.blocks.breakdown import Circumstances, Measure, shown
+from proxy.core.structured.blocks import Circumstances, Measure, shown
 from proxy.core.structured.chat import AssembledChat, Dialogue
+from proxy.core.structured.context import SymbolMap
 from proxy.core.structured.panels.board import Board
-from proxy.core.structured.session.uploads import filled
-from proxy.core.structured.symbols import SymbolMap
+from proxy.core.structured.session import filled
 from proxy.core.wire.json_body import MOST_ELEMENTS, TooMany, Unreadable
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import InvalidRequest, MissingContent
-from proxy.planning.arranger import Arrangement
 from proxy.planning.compactions import CompactionOutcome, Compactions
-from proxy.planning.context_assembler import ContextAssembler, Resolved, SentContext
-from proxy.planning.model_facts import ModelFacts
-from proxy.planning.session_store import SessionStore
-from proxy.planning.text_store import TextStore
+from proxy.planning.context_assembler import Arrangement, ContextAssembler, Resolved, SentContext
+from proxy.planning.context_sessions import SessionStore, TextStore
+from proxy.planning.tokenizers import ModelFacts
 from proxy.ports import Deployment, Principal
+from proxy.tasks import Aside, work_in
 from proxy.telemetry.metrics import Metrics
 
 _BYTES_PER_FILE = 2_000

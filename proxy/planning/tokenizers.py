@@ -1,14 +1,34 @@
-"""Finds a tiktoken encoding on this machine. Nothing is ever fetched."""
+"""Finds a tiktoken encoding on this machine. Nothing is ever fetched.
+
+The facts that are known about the models behind deployments.
+"""
 
 import binascii
 import hashlib
+from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
 
 import tiktoken
 
+from proxy.core.money.prices import Price
 from proxy.core.request.tokens import Encode, bytes_over_four
-from proxy.deployments.litellm_files import litellm_file
+from proxy.core.value import dataclass
+from proxy.deployments.price_map import litellm_file
+from proxy.ports import Deployment
+
+Limits = tuple[int | None, int | None]
+"""The most tokens that a model reads and writes, as far as they are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """The known facts about a deployment's model: its limits, and its price in USD per token. None: the price is
+    unknown."""
+
+    limits: Callable[[Deployment], Limits] = lambda deployment: (None, None)
+    price: Callable[[Deployment], Price | None] = lambda deployment: None
+
 
 # tiktoken names the file of an encoding by the SHA-1 of its download address. litellm's wheel contains such files.
 _O200K_ADDRESS = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"

@@ -3,7 +3,9 @@
 Tokens are counted with the model's tokenizer (o200k, if the proxy has it), each text once. A token has at least one
 byte, so a request with fewer bytes than the budget has tokens fits without a count. It is sent as it came, and the
 sizes that are logged for it are estimates. A model may count differently from the proxy: the counts that providers
-report, and their refusals, are compared with the proxy's count (``proxy.planning.token_factors``).
+report, and their refusals, are compared with the proxy's count (``proxy.planning.layout_state``).
+
+Reads the large and new parts of a request beside the event loop.
 """
 
 import math
@@ -12,9 +14,10 @@ from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 
-from proxy.aside import LARGE_BYTES, Aside
+from msgspec import Raw
+
 from proxy.core.digest import digest
-from proxy.core.prompts.composition import Inset
+from proxy.core.prompts.prompt import Inset
 from proxy.core.request.demand import demand_of
 from proxy.core.request.element import Element
 from proxy.core.request.insets import with_inset
@@ -25,22 +28,45 @@ from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Enc
 from proxy.core.request.transcript import Transcript
 from proxy.core.response.usage import Usage
 from proxy.core.value import dataclass, replace
-from proxy.core.window.completion import fitted_completion
-from proxy.core.window.exact_tokens import ExactTokens
-from proxy.core.window.fitting import Fitted, FittedMessages, Terms, fitted_messages
-from proxy.core.window.form import WindowParts
-from proxy.core.window.profile import Budget, CapabilityProfile, budget_of
+from proxy.core.window.fitting import Fitted, FittedMessages, Terms, fitted_completion, fitted_messages
+from proxy.core.window.profile import Budget, CapabilityProfile, WindowParts, budget_of
 from proxy.core.window.shortening import Count, WindowTexts
-from proxy.core.window.token_factor import MOST, TokenFactor
+from proxy.core.window.token_factor import MOST, ExactTokens, TokenFactor
 from proxy.core.wire.json_body import Unreadable, splice
 from proxy.core.wire.surrogates import utf8
 from proxy.engine.ports import ComposedRequest
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import ContextTooLong, InvalidRequest
-from proxy.planning.model_facts import ModelFacts
-from proxy.planning.reading_ahead import read_ahead
-from proxy.planning.token_factors import TokenFactors
+from proxy.planning.layout_state import TokenFactors
+from proxy.planning.tokenizers import ModelFacts
 from proxy.ports import Deployment
+from proxy.tasks import LARGE_BYTES, OBJECT_BYTES, Aside
+
+# About 5 ms of reading and tokenising. For less, a thread costs more time than it saves.
+_LARGE_BYTES = 400_000
+
+
+async def read_ahead(reader: RequestReader, aside: Aside, parsed: ParsedBody) -> None:
+    """Read large and new parts in another thread: to tokenise them here would hold up every other client."""
+    if "messages" not in parsed.members:
+        return
+    size = len(parsed.body)
+    if size < LARGE_BYTES:
+        try:
+            messages = parsed.unread()
+        except Unreadable:
+            return
+        if _size(messages) < _LARGE_BYTES or _size(reader.unread(messages)) < _LARGE_BYTES:
+            return
+    fork = reader.fork()
+    await aside.run(size, partial(fork.read_ahead, parsed))
+    reader.merge(fork)
+
+
+def _size(messages: Sequence[Raw]) -> int:
+    """How many bytes of long messages there are to read."""
+    return sum(map(len, messages)) + OBJECT_BYTES * len(messages)
+
 
 _OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens")
 _UNLIMITED = 1 << 50

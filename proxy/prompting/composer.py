@@ -2,42 +2,109 @@
 
 The configuration, and the choices that it leaves to clients, decide which prompts a request gets. A failure does what
 the configuration says: the request is refused, or sent without prompts.
+
+Finds the prompts and the context window of a request, and checks what its client chooses.
 """
 
 import json
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from proxy.aside import LARGE_BYTES, Aside
 from proxy.core.digest import digest
 from proxy.core.lru import Bounded, LastUsed
 from proxy.core.model_patterns import matches_any
-from proxy.core.prompts.assembler import PERSONA_PREFIX, assemble
-from proxy.core.prompts.composition import Composition, Inset
-from proxy.core.prompts.context import merged
-from proxy.core.prompts.form import checked_persona, read_wish
-from proxy.core.prompts.prompt import Prompt, PromptFailure
+from proxy.core.prompts.assembler import PERSONA_PREFIX, assemble, checked_persona, read_wish
+from proxy.core.prompts.prompt import Composition, Inset, Prompt, PromptFailure, merged
 from proxy.core.prompts.steadiness import VOLATILE_SHARE, Seen, Steadiness
-from proxy.core.prompts.terms import ClientWish, OnFailure, PromptTerms
+from proxy.core.prompts.terms import ClientWish, OnFailure, PromptRules, PromptTerms, client_terms
 from proxy.core.request.insets import check_spelling, takes_inset, with_system
 from proxy.core.request.parsed_body import ParsedBody
-from proxy.core.window.form import read_parts
-from proxy.core.window.profile import CapabilityProfile
+from proxy.core.value import dataclass, replace
+from proxy.core.window.profile import CapabilityProfile, WindowRules, read_parts
 from proxy.core.wire.json_body import Unreadable
 from proxy.core.wire.refusals import unknown_name
 from proxy.engine.ports import ComposedRequest, ComposeRequest
 from proxy.engine.suppress import place_of
 from proxy.errors import InvalidRequest, PromptInvalid, ProxyError
 from proxy.ports import Principal
-from proxy.prompting.rules import Rules, Whose
+from proxy.tasks import LARGE_BYTES, Aside
 from proxy.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from proxy.prompting.sources import Snapshot
+
+
+class Whose(NamedTuple):
+    """The subject of the rules: the model that a request names, and the team and the id of its key."""
+
+    model: str
+    team: str = ""
+    key_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules of a configuration for prompts and context windows. A reload makes new rules."""
+
+    prompts: PromptRules = PromptRules()
+    windows: WindowRules = WindowRules()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether they hold for no request."""
+        return self.prompts.is_empty and self.windows.is_empty
+
+    @property
+    def may_compose(self) -> bool:
+        """Whether any request may get a prompt of the registry."""
+        has_template = any(profile.template for profile in self.windows.profiles.values())
+        return not self.prompts.is_empty or (has_template and not self.windows.is_empty)
+
+    def terms_for(self, whose: Whose, wish: ClientWish | None = None) -> tuple[PromptTerms, CapabilityProfile | None]:
+        """The terms of the request, and the profile of its context window; None: it has none. If there is a capability
+        profile with the name that a client asks for, it is meant. Otherwise the name is a profile of the prompts alone.
+        Raises Forbidden for what the client may not choose."""
+        terms = self.prompts.terms_for(*whose)
+        if wish is None:
+            profile = self.windows.profile_for(*whose)
+            return _with_profile(terms, profile), profile
+        wanted = wish.profile or ""
+        is_prompts_own = wanted not in self.windows.profiles and (
+            wanted == terms.profile or matches_any(terms.allowed.profiles, wanted)
+        )
+        param = "x-stratiform-profile" if "profile" in wish.by_header else "stratiform.window.profile"
+        profile = self.windows.profile_for(*whose, "" if is_prompts_own else wanted, param)
+        asked = client_terms(terms, replace(wish, profile=wanted if is_prompts_own else None))
+        return _with_profile(asked, profile), profile
+
+    def window_for(self, whose: Whose, wished: str) -> CapabilityProfile | None:
+        """The budget of a request that is no chat. If the model is not known (""), it may be any. Raises Forbidden,
+        InvalidRequest."""
+        models = (whose.model,) if whose.model else ("", *self.windows.models)
+        param = "x-stratiform-profile"
+        found = (self.windows.profile_for(*whose._replace(model=model), wished, param) for model in models)
+        return next(filter(None, found), None)
+
+    def requires_prompts(self, whose: Whose) -> bool:
+        """Whether the request must not go without the operator's prompts. If the model is not known (""), it may be
+        any."""
+        if not self.may_compose:
+            return False
+        models = (whose.model,) if whose.model else ("", *self.prompts.models, *self.windows.models)
+        all_terms = (self.terms_for(whose._replace(model=model))[0] for model in models)
+        return any(not terms.is_empty and terms.on_failure is OnFailure.REFUSE for terms in all_terms)
+
+
+def _with_profile(terms: PromptTerms, profile: CapabilityProfile | None) -> PromptTerms:
+    """The terms for requests of a capability profile, which may have a prompt of its own."""
+    if profile is None:
+        return terms
+    use = (*terms.use, profile.template) if profile.template else terms.use
+    return replace(terms, use=use, profile=terms.profile or profile.name)
 
 
 _MOST_BYTES = 32 << 20

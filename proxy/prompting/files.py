@@ -17,7 +17,6 @@ from msgspec.structs import astuple
 
 import proxy
 from proxy.core.prompts.conditions import checked
-from proxy.core.prompts.context import is_json
 from proxy.core.prompts.prompt import (
     ID_PATTERN,
     ID_RULE,
@@ -28,6 +27,7 @@ from proxy.core.prompts.prompt import (
     Position,
     Prompt,
     Variable,
+    is_json,
 )
 from proxy.core.value import dataclass
 from proxy.core.wire.refusals import refused

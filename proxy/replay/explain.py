@@ -5,11 +5,11 @@ from types import MappingProxyType
 
 import orjson
 
-from proxy.core.caches.prompt import Bill, Life
-from proxy.core.diagnosis.breaks import Break
+from proxy.core.caches.cache import Bill, Life
+from proxy.core.diagnosis.record import Break
 from proxy.core.layout.layout import Layout
 from proxy.core.modes import Mode
-from proxy.core.planner.analysis import UNMARKED
+from proxy.core.planner.candidates import UNMARKED
 from proxy.core.planner.in_flight import InFlight
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.reasons import Reason
@@ -17,10 +17,9 @@ from proxy.core.recognition.fixed_texts import TAG_OPEN
 from proxy.core.recognition.pieces import ContextPiece, PieceKind
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import Message
-from proxy.core.shadow.shadow_caches import cost_of
+from proxy.core.shadow import cost_of
 from proxy.core.value import dataclass, replace
-from proxy.replay.runner import Ours, Setting, counted_once
-from proxy.replay.structured import ReplayedContexts
+from proxy.replay.runner import Ours, ReplayedContexts, Setting, counted_once
 from proxy.replay.trace import Trace
 
 _SHOWN_CHARS = 40

@@ -5,9 +5,8 @@ reload. Checked, frozen settings go out, or ``ConfigError``. This package never 
 """
 
 from proxy.settings.config_file import NO_SHARED_STORE, Settings, key_digest, load, load_section, places, read
-from proxy.settings.environment import Environment, export
 from proxy.settings.litellm_schema import ModelEntry, ModelInfo
-from proxy.settings.messages import ConfigError, Mistakes, nearest
+from proxy.settings.messages import ConfigError, Environment, Mistakes, export, nearest
 from proxy.settings.prompts import AllowedPrompts, PromptLevel
 from proxy.settings.routing import Routing, weights_of
 from proxy.settings.schema import MOST_WORKERS, Limits, Stratiform

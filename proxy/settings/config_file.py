@@ -18,18 +18,27 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
+from proxy.access.authentication import digest_of
 from proxy.access.validation import window_of
-from proxy.access.virtual_keys import digest_of
 from proxy.core.value import dataclass, field, replace
 from proxy.core.window.profile import BUILT_IN, CapabilityProfile
-from proxy.settings.environment import Environment, own_folder, state_folder
 from proxy.settings.litellm_schema import LiteLLMSettings, Loose, ModelEntry, http_url
-from proxy.settings.messages import ConfigError, Mistakes, Places, explain, nearest, without
+from proxy.settings.messages import (
+    ConfigError,
+    Environment,
+    Mistakes,
+    Places,
+    explain,
+    nearest,
+    own_folder,
+    state_folder,
+    without,
+)
+from proxy.settings.prompts import profiles_of
 from proxy.settings.routing import Routing, routing_of
 from proxy.settings.schema import ConfigFile, Stratiform
 from proxy.settings.teams import Budget, Key, Team
 from proxy.settings.unsupported import Unused, unused
-from proxy.settings.window import profiles_of
 from proxy.settings.yaml_file import read_yaml
 
 _MAX_INCLUDES = 100

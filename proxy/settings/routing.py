@@ -6,10 +6,8 @@ LiteLLM reads most of them from ``router_settings`` and from ``litellm_settings`
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from proxy.core.resilience.circuit_breaker import BreakerPolicy
-from proxy.core.resilience.retry import Kind, RetryPolicy
+from proxy.core.resilience import BreakerPolicy, Kind, RetryPolicy
 from proxy.core.value import dataclass, field
-from proxy.settings.environment import join
 from proxy.settings.litellm_schema import (
     FallbackList,
     FallbackTarget,
@@ -18,6 +16,7 @@ from proxy.settings.litellm_schema import (
     RetriesByError,
     RouterSettings,
 )
+from proxy.settings.messages import join
 
 # The defaults are LiteLLM's own: openai.DEFAULT_MAX_RETRIES, DEFAULT_ALLOWED_FAILS, DEFAULT_COOLDOWN_TIME_SECONDS.
 _RETRIES = RetryPolicy()

@@ -18,11 +18,10 @@ from proxy.settings.litellm_schema import (
     ModelEntry,
     RouterSettings,
     Usd,
+    filled,
 )
-from proxy.settings.prompts import Prompts
-from proxy.settings.section import filled
+from proxy.settings.prompts import Prompts, Window
 from proxy.settings.teams import Budgets, ClientKeys, ModeName, Strict, Team
-from proxy.settings.window import Window
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]

@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from proxy.access import validation
-from proxy.settings.section import Section, filled
+from proxy.settings.litellm_schema import Section, filled
 
 ModeName = Literal["passthrough", "observe", "mark", "tier"]
 ClientKeys = Literal["refuse", "forward"]

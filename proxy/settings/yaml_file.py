@@ -14,8 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from proxy.settings.environment import join
-from proxy.settings.messages import ConfigError
+from proxy.settings.messages import ConfigError, join
 
 MOST_BYTES = 1 << 20
 MOST_NODES = 100_000

@@ -1,20 +1,190 @@
-"""The limits that count an exchange: rules with their windows, counters and charges, and the headers about them."""
+"""The limits that count an exchange: rules with their windows, counters and charges, and the headers about them.
+
+Finds the budgets and rate limits that hold for a request, in the directory.
+
+The windows of budgets: the period that a counter counts, and when the counter begins again.
+
+Calendar windows begin at midnight in the rule's time zone, and weeks on Monday. This also holds if the time zone has
+daylight saving time. Minutes and hours begin on the full minute and hour. A rolling window is counted in parts, and
+each part has a counter of its own: the part in which the request arrives, and as many earlier parts as the window needs
+to reach back far enough. Usage within the window always counts, so that the limit holds for every period of that
+length. Usage that has left the window may count up to one part longer (a 24th of the window, at least a second).
+"""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from re import ASCII, compile
+from zoneinfo import ZoneInfo
 
+from proxy.access.authentication import Directory
+from proxy.core.model_patterns import matches
 from proxy.core.money.bound import InputBound
-from proxy.core.money.budget import Estimate, Rule
-from proxy.core.money.charges import unit_tokens
+from proxy.core.money.charges import Estimate, Rule, Unit, unit_tokens
 from proxy.core.value import dataclass, field, replace
 from proxy.engine.exchange import Exchange
-from proxy.ports import Deployment, Headers, Reservation
-from proxy.spend.rules import DEPLOYMENT_REQUESTS_ID, DEPLOYMENT_TOKENS_ID
-from proxy.spend.windows import Window, window_at
-from proxy.storage.port import Balance, Charge, LedgerEntry, Refused, Reserve
+from proxy.ports import Deployment, Headers, Principal, RateLimit, Reservation
+from proxy.storage.port import Balance, BudgetRecord, Charge, LedgerEntry, Refused, Reserve
+
+# No budget has such an id, because names have no slash.
+REQUESTS_ID = "rate/requests"
+TOKENS_ID = "rate/tokens"
+DEPLOYMENT_REQUESTS_ID = "rate/deployment/requests"
+DEPLOYMENT_TOKENS_ID = "rate/deployment/tokens"
+
+
+class LimitResolver:
+    """Finds the rules for each request in the directory's snapshot, without waiting. ``webhook`` is the default for
+    budgets without a webhook."""
+
+    def __init__(self, directory: Directory, webhook: str = "") -> None:
+        self._directory = directory
+        self._webhook = webhook
+
+    @property
+    def are_known(self) -> bool:
+        """Whether the store was read. Until then there may be more rules."""
+        return self._directory.is_loaded
+
+    def rules(self, principal: Principal, deployment: Deployment) -> Sequence[Rule]:
+        """The rate limits of key and team, then every budget that holds."""
+        budgets = self._directory.snapshot.budgets_of(principal.team)
+        found = (budget_rule(budget, principal, deployment.name, self._webhook) for budget in budgets)
+        return [*_rate_rules(principal), *(rule for rule in found if rule is not None)]
+
+
+def budget_rule(budget: BudgetRecord, principal: Principal, model: str, webhook: str = "") -> Rule | None:
+    """A budget as the rule for a request; None if the budget is for another key, user or model.
+
+    Under a budget for each user (or key), all requests that name no user (or key) share one counter, so that no request
+    escapes the budget by naming nobody.
+    """
+    named = {"team": "", "key": principal.key_id, "user": principal.user, "model": model}[budget.scope]
+    if budget.scope != "team" and not matches(budget.subject, named):
+        return None
+    # A pattern of models has one counter; "*" alone has a counter for each model.
+    whom = named if budget.subject == "*" or budget.scope != "model" else budget.subject
+    return rule_of(budget, whom, webhook)
+
+
+def rule_of(budget: BudgetRecord, whom: str, webhook: str = "") -> Rule:
+    """A budget as a rule, for the one key, user or model that ``whom`` names."""
+    return Rule(
+        id=_rule_id(budget),
+        title=_title(budget, whom),
+        unit=budget.unit,
+        hard=budget.hard,
+        soft=budget.soft,
+        window=budget.window,
+        timezone=budget.timezone,
+        whom=whom,
+        assumed_output_tokens=budget.assumed_output_tokens,
+        webhook=budget.webhook or webhook,
+    )
+
+
+def budget_name(budget: BudgetRecord) -> str:
+    """The name of a budget within its team. The id is ``team/name``."""
+    return budget.id.removeprefix(f"{budget.team}/")
+
+
+def _rule_id(budget: BudgetRecord) -> str:
+    """The budget's name, with its unit if the name does not show the unit. A budget that was deleted and created again
+    in another unit must not find the old counters."""
+    name = budget_name(budget)
+    return name if name.endswith("tokens") == (budget.unit == "tokens") else f"{name}/{budget.unit}"
+
+
+def _title(budget: BudgetRecord, whom: str) -> str:
+    whose = f" for {budget.scope} '{whom}'" if whom else f" for no {budget.scope}" if budget.scope != "team" else ""
+    return f"the budget '{budget_name(budget)}' of team '{budget.team}'{whose}"
+
+
+def deployment_rules(deployment: Deployment) -> Sequence[Rule]:
+    """The limits of a deployment itself, for the requests of all senders together."""
+    if deployment.rates is None:
+        return ()
+    ids = (DEPLOYMENT_REQUESTS_ID, DEPLOYMENT_TOKENS_ID)
+    holder = deployment.rates.holder or deployment.id
+    return list(_rules_of(deployment.rates, f"deployment '{holder}'", holder, ids))
+
+
+def _rate_rules(principal: Principal) -> Iterator[Rule]:
+    for rate in principal.rates:
+        whose = f"key '{rate.holder}'" if rate.holder else f"team '{principal.team}'"
+        yield from _rules_of(rate, whose, rate.holder, (REQUESTS_ID, TOKENS_ID))
+
+
+def _rules_of(rate: RateLimit, whose: str, whom: str, ids: tuple[str, str]) -> Iterator[Rule]:
+    limits: tuple[tuple[Unit, int | None], ...] = (("requests", rate.requests), ("tokens", rate.tokens))
+    for rule_id, (unit, hard) in zip(ids, limits, strict=True):
+        if hard is not None:
+            yield Rule(rule_id, f"the rate limit of {whose}", unit, hard, window="minute", whom=whom, is_rate=True)
+
+
+_PARTS = 24
+_DAY_S = 86400.0
+_FIXED_S = {"minute": 60, "hour": 3600}
+# Counters of a window that is over are kept this long, so that people can still look at them.
+_KEPT_S = {"minute": 60.0, "hour": 3600.0, "day": 7 * _DAY_S, "week": 14 * _DAY_S, "month": 62 * _DAY_S}
+_ROLLING = "rolling:"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """``name`` tells the counter of this window from the counters of other windows. ``within`` are the names of further
+    counters that count towards the same limit. ``resets_at`` is when money is free again, or may be free; None for
+    never. ``keep_s`` is how long the counter is needed after a change; None for ever."""
+
+    name: str
+    resets_at: float | None
+    keep_s: float | None
+    within: tuple[str, ...] = ()
+
+
+def window_at(text: str, timezone: str, now: float) -> Window:
+    """The window of that kind at a time. Windows and time zones have passed the checks of ``proxy.access.validation``.
+    Raises ValueError for a window of another name."""
+    if text == "total":
+        return Window("total", None, None)
+    if text.startswith(_ROLLING):
+        return _rolling(int(text.removeprefix(_ROLLING)), now)
+    if text in _FIXED_S:
+        length = _FIXED_S[text]
+        index = math.floor(now / length)
+        return Window(f"{text}:{index}", (index + 1.0) * length, length + _KEPT_S[text])
+    zone = UTC if timezone == "UTC" else ZoneInfo(timezone)  # UTC needs no time zone database
+    start, end = _calendar(text, datetime.fromtimestamp(now, zone))
+    resets_at = end.timestamp()
+    return Window(start.strftime("%Y-%m-%d"), resets_at, resets_at - now + _KEPT_S[text])
+
+
+def _calendar(text: str, now: datetime) -> tuple[datetime, datetime]:
+    """The local midnights between which the window lies. They follow the wall clock: a day may have 23 or 25 hours."""
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+    match text:
+        case "day":
+            return today, today + timedelta(days=1)
+        case "week":
+            monday = today - timedelta(days=today.weekday())
+            return monday, monday + timedelta(days=7)
+        case "month":
+            first = today.replace(day=1)
+            return first, (first + timedelta(days=32)).replace(day=1)
+        case _:
+            raise ValueError(f"there is no window of the name {text!r}")
+
+
+def _rolling(length_s: int, now: float) -> Window:
+    part_s = max(1.0, length_s / _PARTS)
+    index = math.floor(now / part_s)
+    back = math.ceil(length_s / part_s)
+    # The next part also counts, because another host's clock may be ahead.
+    within = tuple(f"r{length_s}:{i}" for i in (index + 1, *range(index - 1, index - back - 1, -1)))
+    return Window(f"r{length_s}:{index}", (index + 1) * part_s, length_s + 2 * part_s, within)
+
 
 NOTHING: Mapping[str, Estimate] = {unit: Estimate(0, 0) for unit in ("usd", "tokens", "requests")}
 ONE: Mapping[str, Estimate] = {unit: Estimate(1, 1) for unit in NOTHING}

@@ -3,6 +3,9 @@
 The known epoch is kept in memory and in a small file of the spool folder, one file for each address of a store. Every
 reservation brings the epoch of the store that granted it, so the first request after the loss notices an emptied Redis.
 In addition, the worker asks the store every few seconds. The caller of ``trusts`` decides what follows from the answer.
+
+Lists the parts that do not work as they should, and whether requests are refused because of them: for readiness
+probes.
 """
 
 import asyncio
@@ -11,10 +14,13 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
+from proxy.access.authentication import Directory
 from proxy.core import epoch
 from proxy.core.epoch import StoreEpoch
-from proxy.ports import StoreError
+from proxy.ports import Fault, StoreError
+from proxy.spend.store_client import StoreClient
 from proxy.storage.port import Store
 from proxy.storage.private_file import read_small, replace_small
 from proxy.tasks import within
@@ -125,3 +131,25 @@ class Epochs:
             )
         else:
             _log.warning("the store was accepted as it is")
+
+
+def faults(
+    store_client: StoreClient, epochs: Epochs, directory: Directory, on_store_error: Literal["allow", "deny"]
+) -> Sequence[Fault]:
+    """One fault for each part that does not work. Under ``deny``, a spool that cannot be written blocks every request.
+    A store that is away blocks the requests under a hard budget. Until the store has been read once, any request may be
+    under a hard budget."""
+    denies = on_store_error == "deny"
+    denies_some = denies and any(budget.hard is not None for budget in directory.snapshot.budgets.values())
+    found = []
+    for part, why in store_client.troubles.items():
+        if part == "store":
+            refuses = denies_some or (denies and not directory.is_loaded)
+            found.append(Fault("store", f"the store is away: {why}", refuses))
+        else:
+            found.append(Fault(part, f"what the store does not take cannot be kept: {why}", denies))
+    if epochs.trouble:
+        found.append(Fault("epoch", f"the store is not the one that was known: {epochs.trouble}", denies_some))
+    if directory.store_errors:
+        found.append(Fault("directory", "the store's teams and keys cannot be read: what was read last holds"))
+    return found

@@ -16,7 +16,7 @@ from math import inf
 from typing import Literal
 
 from proxy.core.money.bound import InputBound
-from proxy.core.money.budget import Rule, nanos_at_most, refusal
+from proxy.core.money.charges import Rule, nanos_at_most, refusal
 from proxy.core.request.demand import Kind
 from proxy.core.response.usage import Usage
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
@@ -24,12 +24,21 @@ from proxy.engine.headers import uses_operators_key
 from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
 from proxy.ports import Deployment, Headers, Principal, Transport
 from proxy.spend.alerts import BudgetAlerts, header_text, time_text
-from proxy.spend.bookings import NOTHING, ONE, Booking, BudgetReservation, booked, counter_of, rate_headers, refusing
+from proxy.spend.bookings import (
+    NOTHING,
+    ONE,
+    Booking,
+    BudgetReservation,
+    LimitResolver,
+    booked,
+    counter_of,
+    deployment_rules,
+    rate_headers,
+    refusing,
+)
 from proxy.spend.epochs import Epochs
 from proxy.spend.estimates import Amounts, Estimates
-from proxy.spend.ledger import DEFERRED, lost_entry, settled_entry
-from proxy.spend.rules import LimitResolver, deployment_rules
-from proxy.spend.store_client import StoreClient
+from proxy.spend.store_client import DEFERRED, StoreClient, lost_entry, settled_entry
 from proxy.storage.port import Balance, Charge, Granted, LedgerEntry, Refused, Reserve, Settle
 
 DEFERRED_S = 3600.0

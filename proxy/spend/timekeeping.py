@@ -5,7 +5,7 @@ import logging
 from contextlib import suppress
 
 from proxy.clock import SteadyClock
-from proxy.core.timing.steady_time import SETTLED_S, Departure
+from proxy.core.timing import SETTLED_S, Departure
 from proxy.ports import StoreError
 from proxy.storage.port import Store
 from proxy.telemetry.metrics import Metrics

@@ -12,6 +12,14 @@ system can undo the last commits (https://www.sqlite.org/pragma.html#pragma_sync
 
 A connection that has found damage, or that could not roll back, is closed. The next work opens the file again, so that
 a repaired or replaced file is used without a restart.
+
+Damage in a SQLite file: the errors that show it, and the search for it (``PRAGMA quick_check``).
+
+The search is bounded in time and runs outside the event loop. The tables are checked one after the other, the most
+important ones first. The search can be interrupted only between two tables, so the thread may go on for a while after
+its time is over. Nobody waits for it then.
+
+The schema of the SQLite files, version by version. ``PRAGMA user_version`` holds the version of a file.
 """
 
 import asyncio
@@ -19,8 +27,8 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -29,9 +37,218 @@ import msgspec
 
 from proxy.core.value import dataclass
 from proxy.ports import StoreError
-from proxy.storage.damage import DAMAGE, code_of, is_damage, store_error
-from proxy.storage.migrations import STORE, migrate
 from proxy.storage.private_file import make_private, tighten
+
+# Each entry migrates a file to the next version. Entries are never edited.
+STORE = (
+    """
+    CREATE TABLE spend (
+        exchange_id TEXT PRIMARY KEY,
+        team TEXT NOT NULL,
+        usd REAL NOT NULL,
+        at REAL NOT NULL
+    ) WITHOUT ROWID;
+    CREATE INDEX spend_at ON spend (at);
+    CREATE TABLE total (
+        team TEXT PRIMARY KEY,
+        usd REAL NOT NULL
+    ) WITHOUT ROWID;
+    """,
+    # Money in nano-dollars. A team's total becomes the counter of its budget over all time.
+    """
+    CREATE TABLE entry (
+        exchange_id TEXT PRIMARY KEY,
+        at REAL NOT NULL,
+        team TEXT NOT NULL,
+        key_id TEXT NOT NULL DEFAULT '',
+        user TEXT NOT NULL DEFAULT '',
+        model TEXT NOT NULL DEFAULT '',
+        mode TEXT NOT NULL DEFAULT '',
+        reason TEXT NOT NULL DEFAULT '',
+        status INTEGER NOT NULL DEFAULT 0,
+        ending TEXT NOT NULL DEFAULT '',
+        read_tokens INTEGER NOT NULL DEFAULT 0,
+        write_5m_tokens INTEGER NOT NULL DEFAULT 0,
+        write_1h_tokens INTEGER NOT NULL DEFAULT 0,
+        plain_tokens INTEGER NOT NULL DEFAULT 0,
+        output_tokens INTEGER NOT NULL DEFAULT 0,
+        cost INTEGER NOT NULL DEFAULT 0,
+        saved INTEGER NOT NULL DEFAULT 0,
+        latency_ms INTEGER NOT NULL DEFAULT 0,
+        estimated INTEGER NOT NULL DEFAULT 0
+    ) WITHOUT ROWID;
+    CREATE INDEX entry_at ON entry (at, exchange_id);
+    CREATE TABLE counter (
+        team TEXT NOT NULL,
+        account TEXT NOT NULL,
+        spent INTEGER NOT NULL DEFAULT 0,
+        reserved INTEGER NOT NULL DEFAULT 0,
+        expected INTEGER NOT NULL DEFAULT 0,
+        forget_at REAL,
+        PRIMARY KEY (team, account)
+    ) WITHOUT ROWID;
+    CREATE INDEX counter_forget_at ON counter (forget_at) WHERE forget_at IS NOT NULL;
+    CREATE TABLE hold (
+        exchange_id TEXT PRIMARY KEY,
+        state TEXT NOT NULL,
+        at REAL NOT NULL,
+        charges TEXT NOT NULL,
+        entry TEXT NOT NULL
+    ) WITHOUT ROWID;
+    CREATE INDEX hold_at ON hold (state, at);
+    CREATE TABLE claim (
+        team TEXT NOT NULL,
+        name TEXT NOT NULL,
+        forget_at REAL NOT NULL,
+        PRIMARY KEY (team, name)
+    ) WITHOUT ROWID;
+    CREATE TABLE directory (
+        kind TEXT NOT NULL,
+        name TEXT NOT NULL,
+        record TEXT NOT NULL,
+        PRIMARY KEY (kind, name)
+    ) WITHOUT ROWID;
+    CREATE TABLE directory_version (version INTEGER NOT NULL);
+    INSERT INTO directory_version VALUES (0);
+    CREATE TABLE blob (
+        scope TEXT NOT NULL,
+        name TEXT NOT NULL,
+        value BLOB NOT NULL,
+        forget_at REAL NOT NULL,
+        PRIMARY KEY (scope, name)
+    );
+    CREATE INDEX blob_forget_at ON blob (forget_at);
+    INSERT INTO counter (team, account, spent)
+        SELECT team, 'b:total:-:total', CAST(round(usd * 1000000000) AS INTEGER) FROM total;
+    INSERT INTO entry (exchange_id, at, team, status, cost)
+        SELECT exchange_id, at, team, 200, CAST(round(usd * 1000000000) AS INTEGER) FROM spend;
+    DROP TABLE spend;
+    DROP TABLE total;
+    """,
+    # The owners of objects in the provider's account.
+    """
+    CREATE TABLE object (
+        team TEXT NOT NULL,
+        name TEXT NOT NULL,
+        family TEXT NOT NULL,
+        server TEXT NOT NULL,
+        deployment TEXT NOT NULL,
+        forget_at REAL NOT NULL,
+        bill TEXT NOT NULL DEFAULT '',
+        PRIMARY KEY (team, name)
+    ) WITHOUT ROWID;
+    CREATE UNIQUE INDEX object_server ON object (server, name);
+    CREATE INDEX object_forget_at ON object (team, forget_at);
+    CREATE INDEX object_end ON object (forget_at);
+    """,
+    # Facts of the file about itself (proxy.core.epoch).
+    """
+    CREATE TABLE fact (
+        name TEXT PRIMARY KEY,
+        value TEXT NOT NULL
+    ) WITHOUT ROWID;
+    """,
+    # The cause of a cache break, and its cost.
+    """
+    ALTER TABLE entry ADD COLUMN break_kind TEXT NOT NULL DEFAULT '';
+    ALTER TABLE entry ADD COLUMN break_cost INTEGER NOT NULL DEFAULT 0;
+    """,
+    # The cause that the provider itself reports.
+    """
+    ALTER TABLE entry ADD COLUMN provider_cause TEXT NOT NULL DEFAULT '';
+    """,
+)
+
+SPOOL = (
+    """
+    CREATE TABLE pending (
+        number INTEGER PRIMARY KEY,
+        kind TEXT NOT NULL,
+        call TEXT NOT NULL
+    );
+    """,
+    # The exchange of the call: the end of an exchange replaces its intent.
+    """
+    ALTER TABLE pending ADD COLUMN exchange TEXT NOT NULL DEFAULT '';
+    CREATE INDEX pending_exchange ON pending (exchange);
+    """,
+)
+
+
+def migrate(connection: sqlite3.Connection, migrations: Sequence[str]) -> None:
+    """Migrate the file to the last version. If two processes try at once, the second finds it done."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        if version > len(migrations):
+            raise sqlite3.DatabaseError(f"the file has version {version}, this program knows {len(migrations)}")
+        for statements in migrations[version:]:
+            for statement in statements.split(";"):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {len(migrations)}")
+        connection.execute("COMMIT")
+    except sqlite3.Error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+_PRIMARY = 0xFF  # the low byte of a result code of SQLite; the other bytes give details
+DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+_MOST_CHARS = 200
+
+
+class DamagedFile(StoreError):
+    """The file holds content that this program did not write."""
+
+
+def code_of(error: BaseException | None) -> int | None:
+    """SQLite's primary result code, if the error has one."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code & _PRIMARY if isinstance(code, int) else None
+
+
+def is_damage(error: BaseException | None) -> bool:
+    """Whether the error says that the file is damaged."""
+    return code_of(error) in DAMAGE
+
+
+def store_error(error: Exception) -> StoreError:
+    """The error as a StoreError, which the callers of a store expect."""
+    is_damaged = isinstance(error, msgspec.MsgspecError) or is_damage(error)
+    return DamagedFile(str(error)) if is_damaged else StoreError(str(error))
+
+
+async def damage_of(path: Path, tables: Sequence[str], most_s: float) -> str | None:
+    """The damage of a file, in SQLite's words. Empty: nothing is wrong. None: the time was too short to know."""
+    found: Future[str | None] = Future()
+    ended = threading.Event()
+    threading.Thread(
+        target=lambda: found.set_result(_checked(path, tables, ended.is_set)), name=f"check {path.name}", daemon=True
+    ).start()
+    try:
+        async with asyncio.timeout(most_s):
+            return await asyncio.shield(asyncio.wrap_future(found))
+    except TimeoutError:
+        return None
+    finally:
+        ended.set()
+
+
+def _checked(path: Path, tables: Sequence[str], is_ended: Callable[[], bool]) -> str | None:
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            for table in tables:
+                if is_ended():
+                    return None
+                (said,) = connection.execute(f"PRAGMA quick_check('{table}')").fetchone()
+                if said != "ok":
+                    return " ".join(said.split())[:_MOST_CHARS]
+    except sqlite3.DatabaseError as error:
+        return str(error) if is_damage(error) else None
+    return ""
+
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from proxy.core.epoch import EPOCH
-from proxy.core.money.budget import MOST_AMOUNT
+from proxy.core.money.charges import MOST_AMOUNT
 from proxy.storage.port import (
     GROUP_FIELDS,
     REMEMBERED_S,

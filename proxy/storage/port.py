@@ -99,7 +99,7 @@ class LedgerEntry:
     public id, and ``user`` is the user that the key or the client named. ``saved`` is the difference to the cost of the
     client's own layout. ``break_kind`` says why less of the request was read from the cache than possible, and
     ``break_cost`` is the cost of that; they are empty and 0 if there was no cache break. ``provider_cause`` is the
-    cause that the provider itself reports (``proxy.core.response.miss_diagnostics``); empty if it reports none.
+    cause that the provider itself reports (``proxy.core.response.outcome``); empty if it reports none.
     """
 
     exchange_id: str

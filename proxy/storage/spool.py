@@ -24,9 +24,7 @@ import msgspec
 
 from proxy.core.value import dataclass, replace
 from proxy.ports import StoreError
-from proxy.storage.damage import DamagedFile
-from proxy.storage.database import Database, MemoryDatabase, T, Work
-from proxy.storage.migrations import SPOOL
+from proxy.storage.database import SPOOL, DamagedFile, Database, MemoryDatabase, T, Work
 from proxy.storage.port import PutOff, Release, Reserve, Settle
 
 PAGE = 250

@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from proxy.storage import directory_sql, layout_blobs, money
-from proxy.storage.damage import DamagedFile, damage_of
-from proxy.storage.database import SERVING_WAIT_S, Database, MemoryDatabase, Work
-from proxy.storage.migrations import STORE
+from proxy.storage.database import SERVING_WAIT_S, STORE, DamagedFile, Database, MemoryDatabase, Work, damage_of
 from proxy.storage.port import (
     Balance,
     ObjectRecord,

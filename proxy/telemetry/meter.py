@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import isfinite
 
-from proxy.core.caches.prompt import Bill
+from proxy.core.caches.cache import Bill
 from proxy.core.modes import Mode
-from proxy.core.money.charges import bill
+from proxy.core.money.charges import Heard, Speeds, bill, unanswered
 from proxy.core.money.prices import (
     Cost,
     Price,
@@ -20,12 +20,10 @@ from proxy.core.money.prices import (
     scaled,
     uncached_cost,
 )
-from proxy.core.money.unanswered import Heard, Speeds, unanswered
 from proxy.core.planner.plan import CONTROL, Plan
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import UNIT_KINDS, Kind
-from proxy.core.response.miss_diagnostics import CHANGES
-from proxy.core.response.outcome import Outcome
+from proxy.core.response.outcome import CHANGES, Outcome
 from proxy.core.response.usage import Usage, summed
 from proxy.deployments.price_map import price_for
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement

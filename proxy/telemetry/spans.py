@@ -28,7 +28,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from proxy import __version__
-from proxy.engine.access_log import Value, exchange_values, shown
+from proxy.engine.conclusion import Value, exchange_values, shown
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 
 _PATH = "/v1/traces"

@@ -1,19 +1,227 @@
-"""The content of each page, from the answers of the admin API."""
+"""The content of each page, from the answers of the admin API.
+
+A session as a picture: a row for each request, as wide as its prompt, in the client's own layout and in ours.
+
+Both layouts are drawn at one scale. A row consists of the tokens that were read from the cache, written to it, and paid
+in full. These parts differ by colour and by hatch, so that they can be told apart in print and by everybody. A notch
+shows where sent content broke the cache; the most expensive breaks have a name. The picture shows no text of a prompt.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from html import escape
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from markupsafe import Markup
 
 from proxy.admin import AdminService
-from proxy.admin.grouping import BILLED, grouped, with_ratio
+from proxy.admin.spend import BILLED, grouped, with_ratio
+from proxy.core.value import dataclass
 from proxy.errors import NotFound, NotReady
-from proxy.ui import picture, words
+from proxy.ui import words
 from proxy.ui.templates import Page, static
+from proxy.ui.words import cut, piece, short, usd
+
+
+def element(name: str, text: str = "", **attributes: object) -> str:
+    """One element. ``_`` in an attribute's name stands for ``-``; a trailing ``_`` is dropped."""
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_number(value))}"' for key, value in attributes.items()
+    )
+    return f"<{name}{written}>{escape(text, quote=False)}</{name}>" if text else f"<{name}{written}/>"
+
+
+def picture(width: float, height: float, title: str, style: str, body: Iterable[str]) -> str:
+    """A whole document. ``style`` is CSS; it is empty if the page that shows the picture has the style."""
+    size = f'viewBox="0 0 {_number(width)} {_number(height)}" width="{_number(width)}" height="{_number(height)}"'
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
+            f"<title>{escape(title, quote=False)}</title>",
+            *([f"<style>{style}</style>"] if style else []),
+            *body,
+            "</svg>\n",
+        ]
+    )
+
+
+def _number(value: object) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+Row = Mapping[str, Any]
+"""A request as the admin API shows it."""
+
+PARTS: Final = ("read", "write", "uncached")
+_NAMES: Final = {"read": "read from the cache", "write": "written to it", "uncached": "paid in full"}
+PLOT: Final = 330.0
+"""How wide the longest prompt is drawn."""
+_WIDTH, _TOP, _BOTTOM, _LEFT = 480.0, 40.0, 26.0, 34.0
+_LEGEND_HEIGHT = 34.0
+_MOST_NAMED = 12
+_LABEL_CHARS = 18
+_NAME_HEIGHT = 14.0
+_SUM_OF_ROWS, _THICKEST, _THINNEST = 420.0, 16.0, 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The scale of both halves: the most tokens of a prompt, and the height of a row."""
+
+    most: int
+    row: float
+    rows: int
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> "Scale":
+        """The scale at which these requests can be drawn."""
+        height = max(_THINNEST, min(_THICKEST, _SUM_OF_ROWS / max(1, len(rows))))
+        return cls(max((row["prompt_tokens"] for row in rows), default=0) or 1, height, len(rows))
+
+    @property
+    def height(self) -> float:
+        """The height of one half."""
+        return _TOP + max(self.rows * self.row, 3 * _NAME_HEIGHT) + _BOTTOM
+
+    def x(self, tokens: float) -> float:
+        """The position at which so many tokens end."""
+        return _LEFT + tokens / self.most * PLOT
+
+    def y(self, row: int) -> float:
+        """The position at which a row begins."""
+        return _TOP + row * self.row
+
+
+def halves(rows: Sequence[Row]) -> list[str]:
+    """Two pictures for a page that has the style: one of the client's own layout, and one of ours."""
+    scale = Scale.of(rows)
+    return [
+        picture(_WIDTH, scale.height, _title(rows, layout), "", _body(rows, layout, scale))
+        for layout in ("client_layout", "planned_layout")
+    ]
+
+
+def document(rows: Sequence[Row], sentence: str, style: str) -> str:
+    """One self-contained file with both pictures."""
+    scale, sentence = Scale.of(rows), cut(sentence, 300)
+    top = 40.0
+    body = [
+        *_patterns(),
+        element("rect", width="100%", height="100%", class_="back"),
+        element("text", sentence, x=16, y=26, class_="title"),
+        f'<g transform="translate(0 {top:.0f})">{_joined(_body(rows, "client_layout", scale))}</g>',
+        f'<g transform="translate({_WIDTH:.0f} {top:.0f})">{_joined(_body(rows, "planned_layout", scale))}</g>',
+        f'<g transform="translate(0 {top + scale.height:.0f})">{_joined(_legend())}</g>',
+    ]
+    return picture(2 * _WIDTH, top + scale.height + _LEGEND_HEIGHT, sentence, style, body)
+
+
+def legend() -> str:
+    """The legend of the colours, for a page. It also contains the patterns."""
+    return picture(_WIDTH, _LEGEND_HEIGHT, "Legend", "", [*_patterns(), *_legend()])
+
+
+def _title(rows: Sequence[Row], layout: str) -> str:
+    cost = usd(sum(row[layout]["cost_usd"] for row in rows))
+    is_estimate = any(row[layout]["by"] == "shadow" for row in rows)
+    name = "The client's own layout" if layout == "client_layout" else "Stratiform's layout"
+    return f"{name}: {cost}{' (estimated)' if is_estimate else ''}"
+
+
+def _body(rows: Sequence[Row], layout: str, scale: Scale) -> Iterator[str]:
+    yield element("text", _title(rows, layout), x=_LEFT, y=20, class_="half")
+    yield from _axis(scale)
+    for part in PARTS:
+        yield element("path", d=_areas(rows, layout, part, scale), fill=f"url(#k-{part})", class_=f"k {part}")
+    is_planned_sent = any(row["planned_layout"]["by"] == "provider" for row in rows)
+    if layout == ("planned_layout" if is_planned_sent else "client_layout"):
+        yield from _notches(rows, scale)
+
+
+def _areas(rows: Sequence[Row], layout: str, part: str, scale: Scale) -> str:
+    """The part of all rows, as one path: a picture of 500 requests is small, and is drawn at once."""
+    found, gap = [], 0.0 if scale.row < 4 else 1.0
+    for number, row in enumerate(rows):
+        one = row[layout]
+        before = sum(one[f"{name}_tokens"] for name in PARTS[: PARTS.index(part)])
+        x, end = scale.x(before), scale.x(before + one[f"{part}_tokens"])
+        if end > x:
+            found.append(f"M{x:.2f} {scale.y(number):.1f}h{end - x:.2f}v{scale.row - gap:.1f}h-{end - x:.2f}z")
+    return "".join(found)
+
+
+def _axis(scale: Scale) -> Iterator[str]:
+    bottom = scale.height - _BOTTOM + 4
+    step = _step(scale.most)
+    for number in range(scale.most // step + 1):
+        x = scale.x(number * step)
+        yield element("line", x1=x, x2=x, y1=_TOP - 4, y2=bottom, class_="grid")
+        yield element("text", short(number * step), x=x, y=bottom + 14, text_anchor="middle", class_="quiet")
+    for number in {0, scale.rows - 1} - {-1}:
+        y = scale.y(number) + min(scale.row, 9.0)
+        yield element("text", str(number + 1), x=_LEFT - 6, y=y, text_anchor="end", class_="quiet")
+
+
+def _step(most: int) -> int:
+    """A round number of tokens that fits into ``most`` a few times."""
+    size: int = 10 ** (len(str(most)) - 1)
+    return next(step for step in (size // 5, size // 2, size, 2 * size) if step and most // step <= 5)
+
+
+def _notches(rows: Sequence[Row], scale: Scale) -> Iterator[str]:
+    """The places where requests broke the cache. The most expensive breaks are named, as far as there is room."""
+    broken = [(number, row["break"]) for number, row in enumerate(rows) if row["break"] is not None]
+    for number, broke in broken:
+        x, y = scale.x(min(broke["before_tokens"], rows[number]["prompt_tokens"])), scale.y(number)
+        notch = f"M{x - 4:.1f} {y - 1:.1f}h8l-4 {max(5.0, scale.row):.1f}z"
+        label = f"{number + 1}: {_name(broke)} {broke['kind']}, {usd(broke['usd'])}"
+        yield f'<path d="{notch}" class="notch">{element("title", label)}</path>'
+    taken: list[float] = []
+    for number, broke in sorted(broken, key=lambda one: -one[1]["usd"]):
+        y = scale.y(number) + scale.row / 2
+        if len(taken) < _MOST_NAMED and broke["usd"] > 0 and all(abs(y - other) >= _NAME_HEIGHT for other in taken):
+            taken.append(y)
+            x, end = scale.x(rows[number]["prompt_tokens"]), scale.x(scale.most)
+            yield element("line", x1=x + 2, x2=end + 4, y1=y, y2=y, class_="leader")
+            cost = usd(broke["usd"])
+            label = f"{cut(_name(broke), _LABEL_CHARS - 1 - len(cost))} {cost}"
+            yield element("text", label, x=end + 6, y=y + 4, class_="culprit")
+
+
+def _name(broke: Mapping[str, Any]) -> str:
+    """The name of the culprit: the last part of a piece's key, or else the provider's action."""
+    return piece(broke["culprit"] or broke["kind"]).rpartition("/")[2]
+
+
+def _legend() -> Iterator[str]:
+    x = _LEFT
+    for part in PARTS:
+        yield element("rect", x=x, y=8.0, width=18.0, height=12.0, fill=f"url(#k-{part})", class_=f"k {part}")
+        yield element("text", _NAMES[part], x=x + 24, y=18, class_="quiet")
+        x += 40 + 6.0 * len(_NAMES[part])
+    yield element("path", d=f"M{x:.0f} 9h8l-4 9z", class_="notch")
+    yield element("text", "break", x=x + 12, y=18, class_="quiet")
+
+
+def _patterns() -> Iterator[str]:
+    """A solid area, one with oblique lines, and one with lines across both ways."""
+    strokes = {"read": "", "write": "M0 6L6 0M-1 1L1 -1M5 7L7 5", "uncached": "M0 0L6 6M0 6L6 0"}
+    yield "<defs>"
+    for part, lines in strokes.items():
+        yield f'<pattern id="k-{part}" width="6" height="6" patternUnits="userSpaceOnUse">'
+        yield element("rect", width=6, height=6, class_=f"f-{part}")
+        if lines:
+            yield element("path", d=lines, class_=f"s-{part}")
+        yield "</pattern>"
+    yield "</defs>"
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "\n".join(parts)
+
 
 Query = Mapping[str, str]
 Rows = Sequence[Mapping[str, Any]]
@@ -113,7 +321,7 @@ class Pages:
         session = await self._get(f"sessions/{name}")
         requests = (await self._get(f"sessions/{name}/requests"))["data"]
         return await asyncio.to_thread(
-            picture.document, requests, words.sentence(session, requests), static("picture.css").decode()
+            document, requests, words.sentence(session, requests), static("picture.css").decode()
         )
 
     async def teams(self, query: Query) -> Page:
@@ -150,8 +358,8 @@ def _drawing(session: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) 
         "requests": requests,
         "sentence": words.sentence(session, requests),
         "blamed": words.culprits(requests)[:_MOST_CULPRITS],
-        "halves": tuple(map(Markup, picture.halves(requests))),  # their texts are escaped
-        "legend": Markup(picture.legend()),
+        "halves": tuple(map(Markup, halves(requests))),  # their texts are escaped
+        "legend": Markup(legend()),
     }
 
 

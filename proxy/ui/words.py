@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from proxy.admin.grouping import grouped
+from proxy.admin.spend import grouped
 
 _MOST_CHARS = 64
 _TURN, _VOLATILE = "turn:", "volatile:"

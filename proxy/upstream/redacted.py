@@ -11,10 +11,8 @@ import zlib
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
-from proxy.core.response.error_body import ErrorBody
-from proxy.core.response.error_events import ErrorEvents, error_in
-from proxy.core.secrets.credentials import ACCOUNT_HEADERS, CREDENTIAL_HEADERS
-from proxy.core.secrets.redaction import MOST_BYTES, Redaction, excerpt
+from proxy.core.response.event_format import ErrorBody, ErrorEvents, error_in
+from proxy.core.secrets import ACCOUNT_HEADERS, CREDENTIAL_HEADERS, MOST_BYTES, Redaction, excerpt
 from proxy.engine.answers.upstream_answer import ReadAhead, WholeAnswer
 from proxy.engine.headers import content_length, content_type, get, is_coded
 from proxy.errors import UpstreamRejected, error_body

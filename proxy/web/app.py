@@ -1,28 +1,149 @@
-"""The application: the routes and the lifespan. Nothing here makes decisions."""
+"""The application: the routes and the lifespan. Nothing here makes decisions.
 
+Starlette's errors and unexpected exceptions, in the one form that clients know.
+
+Lets in only clients that connect from certain addresses (LiteLLM's ``general_settings.allowed_ips``).
+
+Only the address of the connection counts, because a client can write any address into a header. Probes are answered to
+everyone, as by LiteLLM, because they come from the machines that run the proxy.
+
+``/healthz`` (the process is alive), ``/readyz`` (it can take traffic) and ``/metrics``.
+
+A failed readiness probe takes a proxy out of service, and all replicas share their store. So a fault is reported in the
+answer's body, and the status is 503 only if requests are refused because of the fault.
+"""
+
+import hmac
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from proxy.access.authentication import digest_of
+from proxy.core.secrets import sent_keys
 from proxy.core.value import dataclass
 from proxy.deployments import ModelTable
 from proxy.engine import Engine
+from proxy.errors import (
+    Forbidden,
+    InternalError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    NotReady,
+    ProxyError,
+    Unauthorized,
+    error_body,
+)
 from proxy.ports import Deployment, Fault
-from proxy.telemetry.metrics import Metrics
-from proxy.web.admin import AdminEndpoint
-from proxy.web.allowed_addresses import AllowedAddresses, Networks
-from proxy.web.azure import AzureEndpoint
-from proxy.web.chat import ChatEndpoint
-from proxy.web.errors import on_http_exception, on_surprise
-from proxy.web.health import Health
-from proxy.web.litellm import LitellmAdmin, LitellmModels, front
-from proxy.web.models import ModelsEndpoint
-from proxy.web.passthrough import PassthroughEndpoint
+from proxy.telemetry.metrics import CONTENT_TYPE, Metrics
+from proxy.web.admin import AdminEndpoint, LitellmAdmin, LitellmModels, front
+from proxy.web.inference import AzureEndpoint, ChatEndpoint, ModelsEndpoint, PassthroughEndpoint
+
+_SHOWN_CHARS = 256
+
+
+def error_response(error: ProxyError) -> Response:
+    """An error as a complete answer."""
+    return Response(error_body(error), error.status, error.headers, media_type="application/json")
+
+
+async def on_http_exception(request: Request, error: Exception) -> Response:
+    """The answer if there is no such route, or if the route does not accept the method."""
+    assert isinstance(error, HTTPException)
+    # request.url is not used, because it decodes the query, which may not be UTF-8.
+    what = f"{request.method} {request.scope['path'][:_SHOWN_CHARS]}"
+    match error.status_code:
+        case 404:
+            return error_response(NotFound(f"Invalid URL ({what}): nothing is served there"))
+        case 405:
+            return error_response(MethodNotAllowed(f"Not allowed ({what})", headers=error.headers))
+        case _:
+            return error_response(InvalidRequest(error.detail))
+
+
+async def on_surprise(request: Request, error: Exception) -> Response:
+    """The answer to a bug outside the exchanges, which contain their own errors. The server logs the traceback, and the
+    client never sees it."""
+    return error_response(InternalError("an internal error of the proxy; its log has the details"))
+
+
+Networks = Sequence[IPv4Network | IPv6Network]
+PROBES = frozenset({"/healthz", "/readyz", "/health/liveliness", "/health/liveness", "/health/readiness"})
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedAddresses:
+    """Lets only clients from these networks reach the app."""
+
+    app: ASGIApp
+    networks: Networks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] != "http" or scope["path"] in PROBES or self._admits(scope.get("client")):
+            await self.app(scope, receive, send)
+        else:
+            refusal = error_response(Forbidden("This address may not use the proxy.", code="address_not_allowed"))
+            await refusal(scope, receive, send)
+
+    def _admits(self, client: Sequence[object] | None) -> bool:
+        try:
+            address = ip_address(str(client[0]).partition("%")[0]) if client else None
+        except ValueError:
+            return False
+        mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+        return any((mapped or address) in network for network in self.networks if address is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Answers probes. ``obstacle`` returns what keeps the proxy from serving at all (empty: nothing). ``faults``
+    returns the parts that do not work as they should. ``metrics_key`` is the key that ``/metrics`` requires (empty:
+    none)."""
+
+    registry: Metrics
+    obstacle: Callable[[], str]
+    faults: Callable[[], Sequence[Fault]] = tuple
+    metrics_key: str = ""
+
+    async def live(self, request: Request) -> Response:
+        """Answer that the process is alive. The answer shows that the event loop runs."""
+        return JSONResponse({"status": "ok"})
+
+    async def lives(self, request: Request) -> Response:
+        """The same in LiteLLM's words."""
+        return JSONResponse("I'm alive!")
+
+    async def ready(self, request: Request) -> Response:
+        """Whether requests can be served, and the faults that do not prevent that."""
+        obstacle = self.obstacle()
+        faults = [*([Fault("start", obstacle, refuses=True)] if obstacle else ()), *self.faults()]
+        told = {"faults": [{"part": fault.part, "message": fault.message} for fault in faults]} if faults else {}
+        refusing = next((fault for fault in faults if fault.refuses), None)
+        if refusing is None:
+            if request.scope.get("path") != "/health/readiness":
+                return JSONResponse({"status": "ready", **told})
+            # These are LiteLLM's words, which its tools look for.
+            is_away = any(fault.part == "store" for fault in faults)
+            return JSONResponse({"status": "healthy", "db": "disconnected" if is_away else "connected", **told})
+        error = NotReady(refusing.message)
+        return JSONResponse({"status": "unavailable", **told, **json.loads(error_body(error))}, error.status)
+
+    async def metrics(self, request: Request) -> Response:
+        """The metrics for Prometheus."""
+        right, keys = digest_of(self.metrics_key), sent_keys(request.headers.items())
+        if self.metrics_key and not any([hmac.compare_digest(digest_of(key), right) for key in keys]):
+            return error_response(Unauthorized("/metrics asks for the key of stratiform.metrics.key"))
+        return Response(await self.registry.rendered(), media_type=CONTENT_TYPE)
 
 
 @dataclass(frozen=True, slots=True)

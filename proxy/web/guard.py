@@ -22,7 +22,7 @@ from uvicorn.server import ServerState
 
 from proxy.core.value import dataclass
 from proxy.errors import HeadersTooLarge, InvalidRequest, ProxyError, RequestTimeout, error_body
-from proxy.web.half_closed import COMMENT, CONTINUE, EXTENSION, Answer, HalfClosed
+from proxy.web.connection import COMMENT, CONTINUE, EXTENSION, Answer, HalfClosed
 
 try:
     from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol

@@ -12,14 +12,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-from proxy.aside import Aside
 from proxy.core.prompts.assembler import assemble
-from proxy.core.prompts.context import merged
-from proxy.core.prompts.prompt import Condition, Json, Position, Prompt, PromptContext, Variable
+from proxy.core.prompts.prompt import Condition, Json, Position, Prompt, PromptContext, Variable, merged
 from proxy.core.prompts.terms import PromptTerms
-from proxy.prompting.composer import Composer
-from proxy.prompting.rules import Rules
+from proxy.prompting.composer import Composer, Rules
 from proxy.prompting.sources import Snapshot
+from proxy.tasks import Aside
 from proxy.telemetry.metrics import Metrics
 
 _REPEATS = 200

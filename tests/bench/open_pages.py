@@ -18,8 +18,7 @@ from pathlib import Path
 import orjson
 from starlette.types import ASGIApp, Message
 
-from proxy.cli.serve import settle_heap
-from proxy.cli.server import run_on_loop
+from proxy.cli.serve import run_on_loop, settle_heap
 from tests.browser.crowd import LONG, fill
 from tests.pages import CONFIG, MASTER, Browser, visited
 

@@ -10,7 +10,7 @@ from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import PROFILES
 from proxy.core.reasons import Reason
-from proxy.core.request.route import Route
+from proxy.core.request.reader import Route
 from proxy.core.request.tokens import quick
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers

@@ -17,12 +17,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from proxy.aside import Aside
 from proxy.core.money.bound import InputBound
 from proxy.core.request.parsed_body import parse_body
 from proxy.planning.tokenizers import local_encode
-from proxy.spend.estimates import Habits
-from proxy.spend.prompt_bounds import PromptBounds
+from proxy.spend.estimates import Habits, PromptBounds
+from proxy.tasks import Aside
 from tests.exchanges import make_exchange
 from tests.security.prompt_meter import billed_prompt, counts
 

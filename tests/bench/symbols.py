@@ -15,9 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from plugins.symbol_index.parsing import SUFFIXES
-from proxy.core.structured.context import ContextFile
-from proxy.core.structured.symbols import SymbolMap, legend_for
+from plugins.symbol_index.indexer import SUFFIXES
+from proxy.core.structured.context import ContextFile, SymbolMap, legend_for
 from tests.symbols import make_indexer, source
 
 _SUFFIXES = frozenset(f".{suffix}" for suffix in SUFFIXES)

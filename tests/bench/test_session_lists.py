@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from proxy.admin.sessions import sessions_answer
-from proxy.aside import Aside
 from proxy.core.sessions.session_record import SessionFacts, SessionRecord, SessionSums
-from proxy.planning.model_facts import ModelFacts
 from proxy.planning.session_book import SCOPE, SessionBook, packed
+from proxy.planning.tokenizers import ModelFacts
 from proxy.storage.port import Store
+from proxy.tasks import Aside
 from tests.contract.stores import ENGINES
 
 pytestmark = pytest.mark.slow

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from proxy.app.fixed_texts import load_context_texts
-from proxy.aside import Aside
+from proxy.app.factories import load_context_texts
 from proxy.core.modes import Mode
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import NONE, CacheProfile
@@ -22,6 +21,7 @@ from proxy.planning.planner_port import Planning
 from proxy.planning.structured import StructuredChats
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Deployment, PlanRequest, Principal, Transport
+from proxy.tasks import Aside
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream.litellm_.arguments import call_arguments
 from proxy.upstream.litellm_.library import Library

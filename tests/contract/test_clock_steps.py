@@ -8,18 +8,17 @@ from pathlib import Path
 import pytest
 
 from proxy.clock import Readings, SteadyClock
-from proxy.core.money.budget import NANOS_PER_USD, Rule
+from proxy.core.money.charges import NANOS_PER_USD, Rule
 from proxy.core.request.demand import Demand, Kind
 from proxy.core.response.usage import Usage
-from proxy.core.timing.steady_time import SETTLED_S
+from proxy.core.timing import SETTLED_S
 from proxy.engine.exchange import ExchangeOutcome, Settlement
 from proxy.errors import BudgetExceeded
-from proxy.spend.alerts import BudgetAlerts
+from proxy.spend.alerts import BudgetAlerts, WebhookSender
 from proxy.spend.estimates import Estimates
 from proxy.spend.reservations import BudgetReservations
 from proxy.spend.store_client import StoreClient
 from proxy.spend.timekeeping import ClockNews, ask_time
-from proxy.spend.webhooks import WebhookSender
 from proxy.storage.port import Charge, LedgerEntry, Reserve, Settle, Store
 from proxy.telemetry.metrics import Metrics
 from tests.contract.stores import ENGINES, redis, redis_store

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Literal
 
 from proxy.core.money.bound import InputBound
-from proxy.core.money.budget import NANOS_PER_USD
+from proxy.core.money.charges import NANOS_PER_USD
 from tests.drill.clients import Clients, statuses
 from tests.drill.drill import Drill, Findings
 from tests.drill.money import compare, read

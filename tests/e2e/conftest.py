@@ -10,13 +10,12 @@ import openai
 import pytest
 from starlette.types import ASGIApp
 
-from proxy.app.fixed_texts import load_context_texts
-from proxy.aside import Aside
+from proxy.app.factories import load_context_texts
 from proxy.clock import SystemClock
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.structured.symbols import SymbolIndexer
+from proxy.core.structured.context import SymbolIndexer
 from proxy.engine import Engine, Limits, Ports, RequestRules
 from proxy.engine.ports import Admission
 from proxy.planning.context_assembler import ContextAssembler
@@ -25,6 +24,7 @@ from proxy.planning.planner_port import Planning
 from proxy.planning.structured import StructuredChats
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Planner, Transport
+from proxy.tasks import Aside
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream.http import HttpUpstream
 from proxy.web.app import Parts, create_app

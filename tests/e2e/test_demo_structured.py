@@ -10,9 +10,7 @@ import pytest
 from proxy.cli import main
 from proxy.cli.demo import configure
 from proxy.cli.demo_structured import histories
-from proxy.demo.structured.forms import GOALS, Form
-from proxy.demo.structured.package import Commit, History
-from proxy.demo.structured.repository import GitError
+from proxy.demo.structured import GOALS, Commit, Form, GitError, History
 from tests.documents import Page
 from tests.git_repositories import needs_git, write_repository
 

@@ -7,7 +7,7 @@ import httpx2 as httpx
 import pytest
 from starlette.types import Receive, Send
 
-from proxy.engine.access_log import Line
+from proxy.engine.conclusion import Line
 from tests.doubles import serving
 from tests.receiver import Received, Receiver, send_whole
 from tests.whole import whole

@@ -13,7 +13,7 @@ import pytest
 from starlette.types import Receive, Send
 
 from proxy.app import factories
-from proxy.engine.access_log import Line
+from proxy.engine.conclusion import Line
 from proxy.settings import ConfigError
 from tests.doubles import serving
 from tests.receiver import Received, Receiver, send_whole

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.replay.trace import read_trace
-from proxy.ui.picture import PARTS, PLOT, Scale, halves
+from proxy.ui.pages import PARTS, PLOT, Scale, halves
 from proxy.ui.words import usd
 from tests.fidelity.recorded import trace_files
 from tests.pages import MASTER, WITH_MASTER, Browser, visited

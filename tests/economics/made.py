@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from random import Random
 
 from proxy.demo.editor_chat import shown
-from proxy.demo.panels.figures import Form, sendings
-from proxy.demo.panels.session import Pace, turns
+from proxy.demo.panels import Form, Pace, sendings, turns
 from proxy.demo.sample import BEGIN, Message, Request, Sample, assistant, chat, system, user
 from proxy.demo.source import NOUNS, SOURCE, SourceFile, function, source_file
 from proxy.demo.support_chat import document, prompt

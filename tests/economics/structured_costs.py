@@ -10,12 +10,12 @@ from proxy.core.modes import Mode
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import PROFILES, CacheProfile
 from proxy.core.recognition.pieces import Recogniser
-from proxy.core.request.route import Route
-from proxy.core.shadow.shadow_caches import most_regret
+from proxy.core.request.reader import Route
+from proxy.core.shadow import most_regret
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.plugins import build_plugin_manager, recognisers
-from proxy.replay.baselines import COMPARED
-from proxy.replay.structured import ReplayedContexts
+from proxy.replay.runner import ReplayedContexts
+from proxy.replay.totals import COMPARED
 from proxy.replay.trace import Step
 from tests.economics.billing import Provider, tokens
 from tests.economics.structured_sessions import Form, Spec, body_of, moments

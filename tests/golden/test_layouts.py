@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core.caches.prompt import Bill, Life
+from proxy.core.caches.cache import Bill, Life
 from proxy.core.layout.layout import Layout
-from proxy.core.planner.analysis import PlanAnalysis
+from proxy.core.planner.candidates import PlanAnalysis
 from proxy.core.planner.in_flight import InFlight
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import Family

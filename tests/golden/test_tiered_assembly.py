@@ -5,11 +5,11 @@ import orjson
 import pytest
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.prompts.composition import Inset
+from proxy.core.prompts.prompt import Inset
 from proxy.core.request.insets import with_inset
-from proxy.core.structured.blocks.breakdown import Circumstances, Measure
+from proxy.core.structured.blocks import Circumstances, Measure
 from proxy.core.structured.context import Page, Review, StructuredContext
-from proxy.core.structured.placement.placement import Placement, TierItems
+from proxy.core.structured.placement import Placement, TierItems
 from tests.contexts import a_file, breakdown, conversation_of, flat_assembly, items_of, placed, sent, tiered
 from tests.talk import Body, assistant, system, user
 

@@ -11,12 +11,20 @@ from proxy.core.reasons import Edit
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.window.form import VirtualFile, WindowParts
-from proxy.core.window.profile import BUILT_IN, Budget, Capability, CapabilityProfile, PartCaps, budget_of
+from proxy.core.window.profile import (
+    BUILT_IN,
+    Budget,
+    Capability,
+    CapabilityProfile,
+    PartCaps,
+    VirtualFile,
+    WindowParts,
+    budget_of,
+)
 from proxy.core.window.shortening import PartName, behind_conversation, beside_conversation
 from proxy.engine.ports import ComposedRequest
 from proxy.errors import ContextTooLong
-from proxy.planning.model_facts import ModelFacts
+from proxy.planning.tokenizers import ModelFacts
 from proxy.planning.windows import ContextWindows
 from proxy.ports import Deployment, Transport
 from tests.talk import assistant, system, user

@@ -17,7 +17,7 @@ from proxy.app import factories
 from proxy.cli import COMMANDS, module_of
 from proxy.cli.check_config import check
 from proxy.core.reasons import Edit, Reason
-from proxy.core.shadow.deviations import Deviation
+from proxy.core.shadow import Deviation
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.settings import Environment, load
 from tests.documents import ROOT, Block, Page, pages

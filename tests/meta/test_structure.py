@@ -16,8 +16,8 @@ UNIT = TESTS / "unit"
 # test at their own path, or belong to a package whose face has one (``engine/test_engine.py`` is of all of engine).
 NEIGHBOURS = {
     "admin": "unit/admin/test_operations.py",
-    "app": "unit/app/test_reload.py",
-    "aside.py": "security/test_event_loop.py",
+    "app": "unit/app/test_composition_reload.py",
+    "tasks.py": "security/test_event_loop.py",
     "cli/__init__.py": "unit/cli/test_main.py",
     "cli/budgets.py": "unit/cli/test_admin_client.py",
     "cli/demo.py": "e2e/test_demo.py",
@@ -30,7 +30,6 @@ NEIGHBOURS = {
     "cli/spend.py": "unit/cli/test_admin_client.py",
     "cli/teams.py": "unit/cli/test_admin_client.py",
     "cli/traces.py": "unit/cli/test_replay.py",
-    "core/access": "unit/core/access/test_reach.py",
     "core/account": "security/test_objects.py",
     "core/caches": "unit/core/caches/test_init.py",
     "core/diagnosis": "unit/core/diagnosis/test_diagnose.py",
@@ -38,20 +37,18 @@ NEIGHBOURS = {
     "core/providers": "unit/core/providers/test_init.py",
     "core/recognition": "unit/core/recognition/test_pieces.py",
     "core/renamed.py": "meta/test_names_users_hold.py",
-    "core/request": "unit/core/request/test_view.py",
-    "core/resilience": "unit/core/resilience/test_retry.py",
+    "core/request": "unit/core/request/test_transcript_view.py",
     "core/response": "unit/core/response/test_stream.py",
-    "core/secrets": "unit/core/secrets/test_redaction.py",
     "core/sessions": "unit/core/sessions/test_session.py",
-    "core/shadow": "unit/core/sessions/test_sharing.py",
+    "core/shadow.py": "unit/core/sessions/test_sharing.py",
     "demo": "unit/demo/test_samples.py",
     "inside": "unit/inside/test_callback.py",
-    "planning/arranger.py": "unit/planning/test_context_assembler.py",
+    "planning/context_assembler.py": "unit/planning/test_context_assembler.py",
     "planning/context_sessions.py": "unit/planning/test_context_assembler.py",
     "planning/planner_port.py": "security/test_event_loop.py",
-    "planning/shared_blobs.py": "unit/planning/test_layout_state.py",
-    "planning/session_rows.py": "unit/ui/test_endpoint.py",
-    "planning/tokenizers.py": "unit/core/request/test_token_estimate.py",
+    "planning/layout_state.py": "unit/planning/test_layout_state.py",
+    "planning/session_book.py": "unit/ui/test_endpoint.py",
+    "planning/tokenizers.py": "unit/core/request/test_tokens_token_estimate.py",
     "prompting/language.py": "security/test_prompt_templates.py",
     "replay": "unit/replay/test_comparison.py",
     "settings": "unit/settings/test_config_file.py",
@@ -83,7 +80,7 @@ def modules() -> Iterator[tuple[Path, Path]]:
 @cache
 def subjects() -> set[Path]:
     """What a test can be of: a module, or a package by its name or as ``init`` within it. An underscore at the end of a
-    name, which keeps it apart from a library's, does not count."""
+    name, which keeps it apart from a library's, does not count. Tests of a module may fill a folder of its name."""
     found = set()
     for _, path in modules():
         if path.name == "__init__.py":
@@ -114,14 +111,19 @@ def test_every_unit_test_stands_at_the_path_of_its_subject() -> None:
         str(path.relative_to(UNIT))
         for path in sorted(UNIT.rglob("test_*.py"))
         if not any(is_of(path.stem, name) for name in names.get(path.relative_to(UNIT).parent, ()))
+        and path.relative_to(UNIT).parent not in subjects()
     ]
-    assert elsewhere == [], "name it test_X.py or test_X_TOPIC.py, in the folder of module or package X"
+    assert elsewhere == [], (
+        "name it test_X.py or test_X_TOPIC.py, in the folder of module or package X, or X/test_TOPIC.py"
+    )
 
 
 def has_test(path: Path) -> bool:
-    """A test of its own, or of the face of a package around it, or an entry among ``NEIGHBOURS``."""
+    """A test of its own, a folder of them, one of the face of a package around it, or an entry among ``NEIGHBOURS``."""
     name = "init" if path.name == "__init__.py" else path.stem.strip("_")
     tests = [(UNIT / path.parent, name)]
+    if any((UNIT / path.with_suffix("")).glob("test_*.py")):
+        return True
     for package in path.parents[:-1]:
         tests += [(UNIT / package, package.name), (UNIT / package.parent, package.name.rstrip("_"))]
     return any(is_of(test.stem, subject) for folder, subject in tests for test in folder.glob("test_*.py")) or any(

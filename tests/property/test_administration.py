@@ -7,14 +7,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.access.authentication import Identity
-from proxy.access.directory import Declared, Directory
+from proxy.access.authentication import Declared, Directory, Identity
 from proxy.admin import AdminService
 from proxy.core.providers import NONE
 from proxy.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, Unauthorized
 from proxy.ports import Deployment, Principal, Transport
-from proxy.spend.rules import LimitResolver
-from proxy.spend.windows import window_at
+from proxy.spend.bookings import LimitResolver, window_at
 from proxy.storage.port import TeamRecord
 from proxy.storage.sqlite import MemoryStore
 from tests.doubles import ManualClock

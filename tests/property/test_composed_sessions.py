@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.core.prompts.composition import Inset
+from proxy.core.prompts.prompt import Inset
 from proxy.core.providers import PROFILES
 from proxy.core.reasons import Edit, Reason
 from proxy.core.request.insets import with_system
@@ -20,7 +20,7 @@ from proxy.core.window.profile import Capability, CapabilityProfile
 from proxy.demo.tool_agent import tool_agent
 from proxy.engine.ports import ComposedRequest
 from proxy.errors import ContextTooLong
-from proxy.planning.model_facts import ModelFacts
+from proxy.planning.tokenizers import ModelFacts
 from proxy.planning.windows import ContextWindows
 from proxy.ports import Deployment, Transport
 from proxy.replay.trace import Step, read_trace

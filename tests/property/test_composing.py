@@ -8,11 +8,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from proxy.core.prompts.assembler import assemble
-from proxy.core.prompts.composition import Composition
 from proxy.core.prompts.conditions import OPERATORS, checked, holds
-from proxy.core.prompts.context import merged, value_at
 from proxy.core.prompts.prompt import (
     ROOTS,
+    Composition,
     Condition,
     ConditionError,
     Json,
@@ -21,6 +20,8 @@ from proxy.core.prompts.prompt import (
     PromptContext,
     PromptFailure,
     RenderError,
+    merged,
+    value_at,
 )
 from proxy.core.prompts.terms import PromptTerms
 

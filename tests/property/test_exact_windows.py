@@ -7,17 +7,15 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.prompts.composition import Inset
+from proxy.core.prompts.prompt import Inset
 from proxy.core.providers import OPENAI
 from proxy.core.request.insets import inset_body
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS, quick
-from proxy.core.window.form import VirtualFile, WindowParts
-from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps
+from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts
 from proxy.engine.ports import ComposedRequest
 from proxy.errors import ContextTooLong
-from proxy.planning.model_facts import ModelFacts
-from proxy.planning.tokenizers import local_encode
+from proxy.planning.tokenizers import ModelFacts, local_encode
 from proxy.planning.windows import ContextWindows
 from proxy.ports import Deployment, Transport
 from tests.examples import examples

@@ -23,8 +23,7 @@ from proxy.core.money.charges import bill, most_cost
 from proxy.core.money.prices import Price
 from proxy.core.request.demand import demand_of
 from proxy.core.request.routing_fields import head_of
-from proxy.core.response.reported import NOTHING_REPORTED
-from proxy.core.response.usage import Usage
+from proxy.core.response.usage import NOTHING_REPORTED, Usage
 from proxy.storage.port import Charge, Granted, LedgerEntry, Release, Reserve, Settle, Store
 from proxy.storage.sqlite import MemoryStore, SqliteStore
 from tests.examples import examples

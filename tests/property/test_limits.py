@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.core.caches import Cache, make_cache, validate
-from proxy.core.caches.prompt import Bill, Life, Prompt
+from proxy.core.caches.cache import Bill, Life, Prompt
 from proxy.core.digest import chain, digest
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, OPENAI, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
-from proxy.replay.limits import fixed_limit, free_limit
-from proxy.replay.segments import Bagger
+from proxy.replay.limits import Bagger, fixed_limit, free_limit
 from proxy.replay.totals import Account
 from proxy.upstream.embedded import TAIL_TOKENS, PromptReader
 from tests.examples import examples

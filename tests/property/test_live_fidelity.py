@@ -11,17 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.app.fixed_texts import load_context_texts
+from proxy.app.factories import load_context_texts
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
 from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.chat import AssembledChat
-from proxy.core.structured.history.groups import cuts
-from proxy.core.structured.history.rules import ruled
-from proxy.planning.arranger import Arrangement
-from proxy.planning.context_assembler import ContextAssembler, Resolved
+from proxy.core.structured.history.rules import cuts, ruled
+from proxy.planning.context_assembler import Arrangement, ContextAssembler, Resolved
 from proxy.planning.context_sessions import AssemblyOptions
 from tests.compactions import compaction_of
 from tests.examples import examples

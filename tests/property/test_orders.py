@@ -8,10 +8,9 @@ from dataclasses import replace
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from proxy.core.caches.prompt import Life
+from proxy.core.caches.cache import Life
 from proxy.core.layout.layout import Layout
-from proxy.core.layout.orders import RequestElements, behind_prefix, by_tiers, valid_prefix
-from proxy.core.layout.relocation import moved_elements
+from proxy.core.layout.orders import RequestElements, behind_prefix, by_tiers, moved_elements, valid_prefix
 from proxy.core.layout.render import render_messages, render_tools
 from proxy.core.layout.tiers import Tier
 from proxy.core.providers import PROFILES

@@ -6,7 +6,7 @@ import pytest
 from proxy.core.modes import Mode
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import PROFILES, CacheProfile, Family
-from proxy.core.request.route import Route
+from proxy.core.request.reader import Route
 from proxy.core.request.tokens import bytes_over_four
 from proxy.upstream.embedded.provider import Provider
 from tests.examples import sampled

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.form.form import StructuredForm, read_form
-from proxy.core.structured.session.uploads import Uploads
+from proxy.core.structured.form import StructuredForm, read_form
+from proxy.core.structured.session import Uploads
 from proxy.errors import InvalidRequest, MissingContent, ProxyError, error_body
 from tests.structured_forms import forms
 

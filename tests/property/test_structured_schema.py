@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.prompts.form import read_wish
-from proxy.core.structured.form.form import read_form
-from proxy.core.structured.form.section import split
-from proxy.core.window.form import read_parts
+from proxy.core.prompts.assembler import read_wish
+from proxy.core.structured.context import split
+from proxy.core.structured.form import read_form
+from proxy.core.window.profile import read_parts
 from proxy.errors import InvalidRequest
 from tests.structured_forms import PROMPTS, WINDOWS, forms
 

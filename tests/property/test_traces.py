@@ -16,7 +16,7 @@ from proxy.replay.runner import replay
 from proxy.replay.trace import TraceError, read_trace
 from tests.examples import examples
 from tests.property.test_planner_any_json import PROFILE, QUIRKS, near_misses
-from tests.unit.replay.test_structured import wanted
+from tests.unit.replay.test_runner_structured import wanted
 
 TIMES = st.one_of(
     st.integers(0, 10_000), st.integers(), st.floats(), st.sampled_from([10**400, -1e18, 253_402_300_800, 1e11])

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 from proxy.core.providers import OPENAI
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import quick
-from proxy.core.window.form import WindowParts
-from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps
+from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps, WindowParts
 from proxy.core.window.shortening import PartName
 from proxy.engine.ports import ComposedRequest
-from proxy.planning.model_facts import ModelFacts
-from proxy.planning.tokenizers import local_encode
+from proxy.planning.tokenizers import ModelFacts, local_encode
 from proxy.planning.windows import ContextWindows
 from proxy.ports import Deployment, Transport
 from tests.examples import examples

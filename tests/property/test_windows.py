@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.window.form import VirtualFile, WindowParts
-from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps
+from proxy.core.window.fitting import Room, Steps, advance, cut_of, kept, steps_of
+from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts
 from proxy.core.window.shortening import head, tail
-from proxy.core.window.trimming import Room, Steps, advance, cut_of, kept, steps_of
 from tests.talk import assistant, calling, result, system, user
 from tests.windows import Body, fit, parts_in, sent, text_of, tokens_of, transcript_of, unpaired
 

@@ -15,10 +15,10 @@ import orjson
 import pytest
 
 from proxy.app import declared
-from proxy.app.reload import ConfigSource
+from proxy.app.composition import ConfigSource
 from proxy.cli import check_config, main, serve
 from proxy.cli.checks import not_honoured, provider_keys, refuse_exposed
-from proxy.cli.server import listen
+from proxy.cli.serve import listen
 from proxy.settings import ConfigError, Effect, Environment, Settings, load
 from proxy.settings.litellm_schema import GeneralSettings, LiteLLMParams, LiteLLMSettings, ModelInfo, RouterSettings
 from proxy.settings.unsupported import effect_of

@@ -12,18 +12,16 @@ import msgspec
 import orjson
 import pytest
 
-from proxy.aside import LARGE_BYTES, Aside
-from proxy.core.access.unambiguous import unambiguous
+from proxy.core import secrets as redaction
+from proxy.core.access import unambiguous
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import PROFILES
-from proxy.core.request.body_cache import BodyCache
 from proxy.core.request.demand import demand_of
-from proxy.core.request.route import Route
+from proxy.core.request.reader import BodyCache, Route
 from proxy.core.request.routing_fields import head_of, untouched
 from proxy.core.request.tokens import Encode, quick
-from proxy.core.secrets import redaction
 from proxy.core.wire.json_body import Unreadable, parse_members, value_spans
 from proxy.core.wire.surrogates import PIECE_BYTES, mended
 from proxy.errors import InvalidRequest
@@ -31,6 +29,7 @@ from proxy.planning.planner_port import Planning
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Deployment, PlanRequest, Principal, Transport
+from proxy.tasks import LARGE_BYTES, Aside
 from proxy.telemetry.metrics import Metrics
 from tests.examples import sampled
 from tests.growth import assert_linear
@@ -250,7 +249,7 @@ STEPS = (
     "proxy.engine.chat:head_of", "proxy.engine.chat:unambiguous", "proxy.engine.chat:untouched",
     "proxy.engine.intake:reach_of_request", "proxy.engine.intake:demand_of", "proxy.engine.intake:session_key",
     "proxy.engine.raw_requests:raw_call", "proxy.engine.raw_requests:unambiguous",
-    "proxy.engine.custody:references_in", "proxy.core.request.body_cache:parse_members",
+    "proxy.engine.custody:references_in", "proxy.core.request.reader:parse_members",
 )  # fmt: skip
 SPREAD = CONFIG.replace("model_name: dear", "model_name: cheap", 1)
 """Two deployments of one model: requests of a session go where the ones before them went."""

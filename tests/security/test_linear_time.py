@@ -28,13 +28,12 @@ from proxy.core.recognition.lines import Lines
 from proxy.core.recognition.pieces import Recogniser, TooMuch
 from proxy.core.recognition.text_blocks import block_of, closes_fences
 from proxy.core.request.message import Message, MessageReader
-from proxy.core.request.token_estimate import estimate
-from proxy.core.request.tokens import Encode, TokenCounter, quick
+from proxy.core.request.tokens import Encode, TokenCounter, estimate, quick
 from proxy.core.response.stream import StreamFold
-from proxy.core.secrets.redaction import without_keys
+from proxy.core.secrets import without_keys
 from proxy.core.sessions.volatile_lines import VolatileRegions, learnt_lines, with_evidence
 from proxy.core.stability.edit_signals import stands
-from proxy.engine.bodies.form import FormScan, boundary_of
+from proxy.engine.bodies import FormScan, boundary_of
 from proxy.errors import ProxyError
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers

@@ -12,7 +12,7 @@ import openai
 import orjson
 import pytest
 
-from proxy.app.fixed_texts import load_context_texts
+from proxy.app.factories import load_context_texts
 from proxy.client import Context, chat
 from proxy.core.providers import PROFILES
 from proxy.core.request.parsed_body import parse_body
@@ -295,7 +295,7 @@ def test_long_texts_that_a_short_body_names_are_not_read_on_the_event_loop(
 ) -> None:
     text = "value = compute(a, b)\n" * 35_000
     assert ask(world, {"files": [{"path": "a.txt", "content": text}]}).status == 200
-    places = ("placement.tracking:block_digest", "assembly.sections:file_block", "placement.tracking:file_block")
+    places = ("placement:block_digest", "assembly:file_block", "placement:file_block")
     seen = watched(monkeypatch, *(f"proxy.core.structured.{place}" for place in places))
     assert ask(world, {"session": "another", "files": [named(text, "b.txt")]}).status == 200
     assert seen

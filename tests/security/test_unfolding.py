@@ -10,25 +10,24 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from plugins.symbol_index import parsing
+from plugins.symbol_index import indexer as parsing
 from plugins.symbol_index.indexer import TreeSitterIndexer
-from proxy.app.fixed_texts import load_context_texts
-from proxy.aside import LARGE_BYTES, work_in
+from proxy.app.factories import load_context_texts
 from proxy.core.modes import Mode
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import PROFILES
 from proxy.core.request.parsed_body import parse_body
-from proxy.core.request.route import Route
+from proxy.core.request.reader import Route
 from proxy.core.request.tokens import Encode, quick
-from proxy.core.response.outline import LongEvent
-from proxy.core.response.stream import StreamFold
+from proxy.core.response.stream import LongEvent, StreamFold
 from proxy.core.structured.context import ContextFile
-from proxy.core.structured.form.form import text_digest
+from proxy.core.structured.form import text_digest
 from proxy.errors import PayloadTooLarge
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.context_sessions import MOST_UNFOLDED_CHARS, AssemblyOptions
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
+from proxy.tasks import LARGE_BYTES, work_in
 from tests.examples import examples
 from tests.security.provider import Answer
 from tests.security.unfolding import Unfolding, body, hard_text, unfolding

@@ -29,8 +29,8 @@ from typing import Any, TypeVar
 import uvicorn
 
 from proxy.app import composition
-from proxy.cli.server import address, listen, run_on_loop, server
-from proxy.core.money.budget import NANOS_PER_USD
+from proxy.cli.serve import address, listen, run_on_loop, server
+from proxy.core.money.charges import NANOS_PER_USD
 from proxy.core.request.tokens import Encode, bytes_over_four
 from proxy.settings import Environment, load
 from proxy.storage.port import LedgerEntry, Store

@@ -11,16 +11,32 @@ from rich.text import Text
 from proxy.app.prompting import named_prompts
 from proxy.cli.output import Output, print_result
 from proxy.cli.prompts.listing import condition_text
-from proxy.cli.prompts.setup import GivenContext, PromptSetup, add_contexts, add_setup, read_context, setup_of
-from proxy.cli.prompts.variants import Reach, reach
+from proxy.cli.prompts.variants import (
+    GivenContext,
+    PromptSetup,
+    Reach,
+    add_contexts,
+    add_setup,
+    reach,
+    read_context,
+    setup_of,
+)
 from proxy.core.model_patterns import matches
 from proxy.core.prompts.assembler import chosen
-from proxy.core.prompts.conditions import holds
-from proxy.core.prompts.context import merged, resolved, value_at
-from proxy.core.prompts.contradiction import contradiction
-from proxy.core.prompts.prompt import ROOTS, Condition, ConditionError, Prompt, PromptContext, RenderError
+from proxy.core.prompts.conditions import contradiction, holds
+from proxy.core.prompts.prompt import (
+    ROOTS,
+    Condition,
+    ConditionError,
+    Prompt,
+    PromptContext,
+    RenderError,
+    merged,
+    resolved,
+    value_at,
+)
+from proxy.core.prompts.steadiness import Volatile, volatile_in, volatile_name, volatile_values
 from proxy.core.prompts.terms import PromptTerms
-from proxy.core.prompts.volatile_content import Volatile, volatile_in, volatile_name, volatile_values
 from proxy.core.value import dataclass
 from proxy.prompting.files import SHIPPED
 from proxy.prompting.templates import Templates, Uses, compiled, in_file, unknown_names

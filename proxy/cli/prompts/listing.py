@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from proxy.cli.output import Output, plain_table, print_result
-from proxy.cli.prompts.setup import add_setup, setup_of
-from proxy.cli.prompts.variants import Reach, reach
+from proxy.cli.prompts.variants import Reach, add_setup, reach, setup_of
 from proxy.core.prompts.assembler import in_order
 from proxy.core.prompts.prompt import Condition, Prompt
 from proxy.core.request.tokens import Encode

@@ -7,11 +7,20 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from proxy.cli.output import Output, fail, plain_table, print_result, visible
-from proxy.cli.prompts.setup import ANY, add_contexts, add_setup, read_context, setup_of
-from proxy.cli.prompts.variants import WHY, PromptVersion, Sizes, Variant, mistakes, terms_of
-from proxy.core.prompts.composition import Composition
-from proxy.core.prompts.context import merged
-from proxy.core.prompts.prompt import PromptFailure
+from proxy.cli.prompts.variants import (
+    ANY,
+    WHY,
+    PromptVersion,
+    Sizes,
+    Variant,
+    add_contexts,
+    add_setup,
+    mistakes,
+    read_context,
+    setup_of,
+    terms_of,
+)
+from proxy.core.prompts.prompt import Composition, PromptFailure, merged
 from proxy.errors import ProxyError
 from proxy.planning.tokenizers import local_encode
 

@@ -17,8 +17,7 @@ which may be virtual. All facts are in the profile (``proxy.core.providers``), a
 from typing import assert_never
 
 from proxy.core.caches.cache import DEFAULT_CAPACITY, Cache
-from proxy.core.caches.grid import GridCache, UnitCache
-from proxy.core.caches.marker import BoundaryCache, MarkerCache, validate
+from proxy.core.caches.kinds import BoundaryCache, GridCache, MarkerCache, UnitCache, validate
 from proxy.core.providers import CacheProfile, Dialect, Family
 
 __all__ = ["Cache", "make_cache", "validate"]

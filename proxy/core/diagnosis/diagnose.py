@@ -1,24 +1,218 @@
 """The diagnosis of one request: whether its prompt broke the cache, which piece did, and what that cost.
 
 Only requests are compared, as in the providers' own diagnostics. A miss that no difference explains is the provider's
-side; its kinds are those of ``proxy.core.shadow.deviations``.
+side; its kinds are those of ``proxy.core.shadow``.
+
+Compares two prompts: where they first differ, how, and which pieces they have in common behind that place.
+
+Finds the conversation that a request continues by its prompt alone. This is for paths where the planner sees no
+requests and keeps no sessions.
+
+A conversation is identified by its turns. Each turn counts together with the turn in front of it, because the turn
+"yes" occurs in many conversations. The newest known turn decides, because many conversations begin alike.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 from msgspec import Struct
 
-from proxy.core.caches.prompt import Bill
-from proxy.core.diagnosis.breaks import Break, BreakKind
-from proxy.core.diagnosis.comparison import Cuts, Difference, difference, likeness
-from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, PromptPiece, PromptRecord, shared_front
+from proxy.core.caches.cache import Bill
+from proxy.core.diagnosis.record import (
+    SYSTEM,
+    TOOL,
+    TURN,
+    Break,
+    BreakKind,
+    PromptPiece,
+    PromptRecord,
+    shared_front,
+    spread,
+)
+from proxy.core.digest import digest
+from proxy.core.lru import Bounded, LastUsed
 from proxy.core.money.prices import Price, input_cost
 from proxy.core.providers import CacheProfile, Family
+from proxy.core.recognition.lines import in_order
 from proxy.core.recognition.pieces import PieceKind
 from proxy.core.response.usage import Usage
-from proxy.core.shadow.deviations import LOST, Deviation, Observation, lost_kind, tolerance
+from proxy.core.shadow import LOST, Deviation, Observation, lost_kind, tolerance
+from proxy.core.value import dataclass, replace
+
+# The pieces that both have behind the first difference must be at least this share of what either has there. Otherwise
+# the two are different conversations in which the same words occur.
+_CONTINUED_SHARE = 0.1
+# If they have no answer in common, at least this share of the instructions of either must be the same.
+_SAME_HEAD_SHARE = 0.5
+# If turns were replaced by less than this share of their tokens, they were summarised or cleared.
+_SHRUNK_SHARE = 0.5
+_ANSWER = "assistant"
+
+_Pairs = Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The pieces between two neighbouring pieces that both prompts have: ``old`` in the earlier prompt, ``new`` in the
+    later one. ``following`` is the piece behind the gap."""
+
+    old: tuple[PromptPiece, ...]
+    new: tuple[PromptPiece, ...]
+    following: PromptPiece
+
+    def versions(self) -> Iterator[tuple[PromptPiece, PromptPiece]]:
+        """The pieces that have another text now, each with its new version. Turns have no names: a turn is a version of
+        another one only if it is in the same place."""
+        if [piece.key for piece in self.old] == [piece.key for piece in self.new]:
+            yield from zip(self.old, self.new, strict=True)
+            return
+        newer = {(piece.kind, piece.key): piece for piece in reversed(self.new) if piece.kind != TURN}
+        for piece in self.old:
+            found = newer.pop((piece.kind, piece.key), None)
+            if found is not None:
+                yield piece, found
+
+    @property
+    def is_shorter(self) -> bool:
+        """Whether turns were replaced by a much shorter text: a summary, or a note that they were cleared."""
+        turns = bool(self.old) and all(piece.kind == TURN for piece in self.old)
+        return turns and bool(self.new) and tokens_of(self.new) < _SHRUNK_SHARE * tokens_of(self.old)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The difference between a later prompt and an earlier one. ``gaps`` are the places, from the front, where they
+    differ and behind which they have something in common. Each line of the first text that differs counts as a piece.
+    ``line`` is the first line that differs (0: the text has not several lines). ``common`` is the number of equal
+    tokens in front. ``end`` is the end of the last equal piece in the earlier prompt, in tokens. ``grown`` is the
+    number of tokens by which pieces are longer now. ``gone`` are the tokens of pieces of which the later prompt has
+    nothing. ``moved`` are the digests of pieces that both have in another order."""
+
+    gaps: tuple[Gap, ...]
+    line: int
+    common: int
+    end: int
+    grown: int
+    gone: int
+    moved: frozenset[bytes]
+
+    def cut_by(self, cuts: "Cuts") -> "Difference":
+        """The same difference, with the first differing pieces divided into their parts: a message of files into its
+        files. Equal parts in front of the first differing part count as ``common``."""
+        first = self.gaps[0]
+        old, new, (following, *_) = (_parts(some, cuts) for some in (first.old, first.new, (first.following,)))
+        pairs = _pairs(old, new)
+        gaps = (*_gaps(old, [*new, following], [*pairs, (len(old), len(new))]), *self.gaps[1:])
+        if len(gaps) < len(self.gaps):
+            return self
+        same = next((i for i, pair in enumerate(pairs) if pair != (i, i)), len(pairs))
+        earlier = {piece.digest for gap in gaps for piece in gap.old}
+        later = {piece.digest for gap in gaps for piece in gap.new}
+        return replace(
+            self, gaps=gaps, common=self.common + tokens_of(new[:same]), moved=self.moved | (earlier & later)
+        )
+
+
+Cuts = Mapping[bytes, Sequence[PromptPiece]]
+"""The parts of some pieces, by the digests of the pieces."""
+
+
+def tokens_of(pieces: Sequence[PromptPiece]) -> int:
+    """The tokens of some pieces."""
+    return sum([piece.tokens for piece in pieces])
+
+
+def _parts(pieces: Sequence[PromptPiece], cuts: Cuts) -> list[PromptPiece]:
+    return [part for piece in pieces for part in cuts.get(piece.digest) or (piece,)]
+
+
+def likeness(old: PromptRecord, new: PromptRecord) -> int:
+    """How many tokens of the later prompt are in pieces that the earlier one has, too, in any place."""
+    known, ends = set(old.each()), [0, *new.ends]
+    return sum([ends[i + 1] - ends[i] for i, digest in enumerate(new.each()) if digest in known])
+
+
+def difference(old: PromptRecord, new: PromptRecord, first: int) -> Difference | None:
+    """The difference of two prompts behind the ``first`` pieces that they share. None if the later one does not
+    continue the earlier one, or has nothing in common with it behind that place."""
+    before, after = old.pieces(first), new.pieces(first)
+    is_opened = bool(before and after and before[0].lines and after[0].lines and before[0].key == after[0].key)
+    if is_opened:
+        before, after = [*_by_line(before[0]), *before[1:]], [*_by_line(after[0]), *after[1:]]
+    pairs = _pairs(before, after)
+    front = next((i for i, pair in enumerate(pairs) if pair != (i, i)), len(pairs))
+    behind = pairs[front:]
+    if not _is_continued(before, after, behind, has_answer=(TURN, _ANSWER) in islice(new.named(), first)):
+        return None
+    start, (old_end, new_end) = new.end(first), behind[-1]
+    gaps = tuple(_gaps(before, after, pairs))
+    versions = [pair for gap in gaps for pair in gap.versions()]
+    replaced = {id(old) for old, _ in versions}
+    earlier = {piece.digest for some in (*(gap.old for gap in gaps), before[old_end + 1 :]) for piece in some}
+    later = {piece.digest for some in (*(gap.new for gap in gaps), after[new_end + 1 :]) for piece in some}
+    moved = frozenset(earlier & later)
+    missing = [piece for gap in gaps for piece in gap.old if id(piece) not in replaced and piece.digest not in moved]
+    return Difference(
+        gaps=gaps,
+        line=front + 1 if is_opened else 0,
+        common=start + tokens_of(after[:front]),
+        end=start + tokens_of(before[: old_end + 1]),
+        grown=sum(new.tokens - old.tokens for old, new in versions),
+        gone=tokens_of(missing),
+        moved=moved,
+    )
+
+
+def _by_line(piece: PromptPiece) -> list[PromptPiece]:
+    """The lines of a text as pieces. The tokens of the text are divided by the lengths of the lines."""
+    sizes = zip(piece.lines, spread(piece.tokens, (length + 1 for _, length in piece.lines)), strict=True)
+    return [PromptPiece(piece.key, piece.kind, line.to_bytes(4), tokens, piece.place) for (line, _), tokens in sizes]
+
+
+def _pairs(before: Sequence[PromptPiece], after: Sequence[PromptPiece]) -> list[tuple[int, int]]:
+    """The longest list of pieces that both have in the same order, as pairs of indexes. Of equal pieces, the first one
+    matches the first one, and so on. The time is n log n."""
+    places = {name: index for index, name in enumerate(_numbered(before))}
+    both = ((index, places[name]) for index, name in enumerate(_numbered(after)) if name in places)
+    return [(place, index) for index, place in in_order(both)]
+
+
+def _numbered(pieces: Sequence[PromptPiece]) -> Iterator[tuple[bytes, int]]:
+    """The digest of each piece, with the number of equal pieces in front of it."""
+    seen: Counter[bytes] = Counter()
+    for piece in pieces:
+        yield piece.digest, seen[piece.digest]
+        seen[piece.digest] += 1
+
+
+def _is_continued(
+    before: Sequence[PromptPiece], after: Sequence[PromptPiece], behind: _Pairs, *, has_answer: bool
+) -> bool:
+    """Whether the later request continues the earlier one. They must share enough of what either has behind the first
+    difference. They must also share an answer, or most of their instructions."""
+    shared = [after[j] for _, j in behind if after[j].tokens]
+    if not shared:
+        return False
+    first, second = behind[0]
+    rest = min(tokens_of(before[first:]), tokens_of(after[second:]))
+    if tokens_of(shared) < _CONTINUED_SHARE * rest:
+        return False
+    if has_answer or any(piece.key == _ANSWER for piece in shared) or shared[0].kind == SYSTEM:
+        return True
+    # There is no common answer yet. They must share more than a question, because a side call asks the same question.
+    heads = [tokens_of([piece for piece in some if piece.kind == SYSTEM]) for some in (before, after, shared)]
+    return shared[-1].kind not in (TOOL, SYSTEM) and heads[2] >= _SAME_HEAD_SHARE * min(heads[:2])
+
+
+def _gaps(before: Sequence[PromptPiece], after: Sequence[PromptPiece], pairs: _Pairs) -> Iterator[Gap]:
+    old = new = 0
+    for one, other in pairs:
+        if one > old or other > new:
+            yield Gap(tuple(before[old:one]), tuple(after[new:other]), after[other])
+        old, new = one + 1, other + 1
+
 
 PARAMETER = "parameter"
 MODEL = "model"
@@ -269,3 +463,77 @@ class _Accounts:
         end = max(now.stops, default=0) if self._profile.family is Family.MARKER else 0
         write = max(0, end - read) if end >= self._profile.min_tokens else 0
         return Bill(read, write, 0, now.total - read - write)
+
+
+_MOST_RECORDS = 3
+_MOST_TURNS = 64
+_NAME_BYTES = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """An earlier request: its prompt, the id of its answer, and the account that gave the answer."""
+
+    record: PromptRecord
+    answer: str
+    account: str
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """A request with its conversation. ``names`` are the names by which the conversation is found. ``before`` are its
+    earlier requests, the newest last. ``comparison`` compares the request with the earlier one that it continues (None:
+    it continues none)."""
+
+    record: PromptRecord
+    names: Sequence[bytes]
+    before: Sequence[Exchanged]
+    comparison: Comparison | None
+
+    def previous(self, account: str) -> str:
+        """The id of the answer to the request that this one continues; if it continues none, to the conversation's last
+        request. Empty if there is no such answer, or if another account gave it."""
+        old = self.comparison.old if self.comparison is not None else self.before[-1].record if self.before else None
+        return next((one.answer for one in self.before if one.record is old and one.account == account), "")
+
+
+class Conversations:
+    """The last requests of conversations, in memory only, in about ``capacity_bytes``."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self._held: Bounded[int, Sequence[Exchanged]] = Bounded(capacity_bytes // 2, _weight)
+        self._last: LastUsed[bytes, int] = LastUsed(capacity_bytes // 2 // _NAME_BYTES)
+        self._count = 0
+
+    def find(self, scope: str, record: PromptRecord, parent: str = "") -> Continued:
+        """A request with its conversation. Nothing is changed. ``scope`` keeps the conversations of different clients
+        apart. ``parent`` is the id of the answer that the request continues, if the provider keeps the conversation up
+        to there."""
+        names = [_conversation_name(scope, parent)] if parent else list(_turns(scope, record))
+        before = next((some for name in names if (some := self._held.get(self._last.get(name, 0)))), ())
+        kept = next((one.record for one in reversed(before) if parent and one.answer == parent), None)
+        if kept is not None:
+            record = record.continuing(kept)
+        return Continued(record, names, before, compared([one.record for one in before], record))
+
+    def add(self, scope: str, found: Continued, exchanged: Exchanged) -> None:
+        """Record that the request was answered."""
+        self._count += 1
+        self._held.put(self._count, [*found.before, exchanged][-_MOST_RECORDS:])
+        for name in (*found.names, *([_conversation_name(scope, exchanged.answer)] if exchanged.answer else [])):
+            self._last.put(name, self._count)
+
+
+def _turns(scope: str, record: PromptRecord) -> Iterator[bytes]:
+    """The names of a conversation, the newest first: its last turns, each with the one in front of it."""
+    turns = [one for one, (kind, _) in zip(record.each(), record.named(), strict=True) if kind == TURN]
+    for number in range(len(turns) - 1, max(-1, len(turns) - 1 - _MOST_TURNS), -1):
+        yield digest(scope.encode(), turns[number - 1] if number else b"", turns[number])
+
+
+def _conversation_name(scope: str, answer: str) -> bytes:
+    return digest(scope.encode(), answer.encode("utf-8", "surrogatepass"))
+
+
+def _weight(some: Sequence[Exchanged]) -> int:
+    return sum(one.record.about_bytes for one in some)

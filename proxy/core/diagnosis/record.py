@@ -1,24 +1,37 @@
 """A prompt in the form that diagnosis compares: pieces in the order in which a provider renders them, as digests and
 sizes.
 
-No text is kept. A record is made from pieces of any wire format (``proxy.core.diagnosis.wire``), from the planner's
-layout (``proxy.core.planner.diagnosing``), or read from a file of fingerprints.
+No text is kept. A record is made from pieces of any wire format (``proxy.core.diagnosis.sent``), from the planner's
+layout (``proxy.core.planner.in_flight``), or read from a file of fingerprints.
+
+Breaks of the cache: the kinds of causes, and a break with its culprit and its price.
+
+Requests as lines of a file: keyed digests and sizes, the provider's report, and no text.
+
+A line is one JSON object. ``record`` is a ``PromptRecord`` as an array in the order of its fields, bytes in base64. All
+digests and the hashes of lines are keyed. So nobody without the key can find out whether a guessed text was sent.
+Digests with the same key can be compared. The keys of pieces (names of tools and files) are not hashed.
 """
 
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from hashlib import blake2b
 from itertools import accumulate, pairwise
 from typing import Final
 from zlib import crc32
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct, json, structs
 from msgspec.structs import replace
 
-from proxy.core.caches.prompt import Life
+from proxy.core.caches.cache import Life
 from proxy.core.digest import DIGEST_BYTES
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.response.usage import Usage
+from proxy.core.shadow import LOST, Deviation
+from proxy.core.value import dataclass
+from proxy.core.wire.json_body import Unreadable
 
 TOOL: Final = "tool"
 SYSTEM: Final = "system"
@@ -209,3 +222,123 @@ def lines_of(text: str) -> LineSizes:
     if not 0 < text.count("\n") < _MOST_LINES:
         return ()
     return tuple((crc32(line.encode("utf-8", "surrogatepass")), len(line)) for line in text.split("\n"))
+
+
+class BreakKind(StrEnum):
+    """How the request differs from the one that it continues. A cache miss without such a difference is a ``Deviation``
+    of the provider: expired, evicted, partitioned, out of reach and others."""
+
+    CHANGED = "changed"
+    APPEARED = "appeared"
+    DISAPPEARED = "disappeared"
+    REORDERED = "reordered"
+    TOOLS = "tools"
+    PARAMETERS = "parameters"
+    MODEL_SWITCHED = "model-switched"
+    ROUTE_SWITCHED = "route-switched"
+    COMPACTED = "compacted"
+    """Turns were replaced by a shorter text: a summary, or a note that they were cleared."""
+    BELOW_MINIMUM = "below-minimum"
+    """Nothing is stored, because the prompt is shorter than the shortest one that the provider stores."""
+
+
+KINDS: tuple[str, ...] = (*BreakKind, *sorted(LOST))
+"""All kinds that a break can have."""
+
+_CAUSES: Mapping[str, str] = {TOOL: "tools-changed", SYSTEM: "system-changed"}
+"""The names that providers give to a difference in a piece of this kind (``proxy.core.response.outcome``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """One request whose prompt was read less than it could have been.
+
+    ``culprit`` is the key of the first piece that differs and ``culprit_kind`` its kind; both are empty if no piece
+    differs. ``place`` is its index on the wire (-1: none), and ``line`` the number of the first line that differs,
+    counted from 1 (0: not known). ``before``, ``tokens`` and ``behind`` are the tokens of this request in front of the
+    culprit, in it, and behind it. ``lost`` are the tokens that would have been read in addition if nothing had
+    differed, and ``usd`` is the cost of that. The whole loss of a request belongs to its first culprit. ``is_waste``:
+    the client could have sent the same content without the loss.
+    """
+
+    kind: BreakKind | Deviation
+    culprit: str = ""
+    culprit_kind: str = ""
+    place: int = -1
+    line: int = 0
+    before: int = 0
+    tokens: int = 0
+    behind: int = 0
+    lost: int = 0
+    usd: float = 0.0
+    is_waste: bool = False
+
+    @property
+    def expected_cause(self) -> str:
+        """The cause that a provider which compares requests would report; empty if it would report none."""
+        if self.kind is BreakKind.MODEL_SWITCHED:
+            return "model-changed"
+        if not self.culprit_kind:
+            return ""
+        return _CAUSES.get(self.culprit_kind, "messages-changed")
+
+
+VERSION: Final = 1
+_HASH_BYTES: Final = 4
+
+
+class Fingerprint(Struct, frozen=True, omit_defaults=True):
+    """One request. ``session`` is the conversation's name at the proxy, ``client`` the recogniser that knows its
+    client, and ``profile`` the name of the cache's rules. ``tokens`` are the reported ones: prompt, output, cache read,
+    and cache write at the shorter and at the longer life; None if the provider reported nothing. ``cost_usd`` is the
+    cost of prompt and answer, None if the price is not known."""
+
+    v: int
+    session: str
+    model: str
+    record: PromptRecord
+    client: str = ""
+    profile: str = ""
+    tokens: tuple[int, int, int, int, int] | None = None
+    cost_usd: float | None = None
+
+    @property
+    def usage(self) -> Usage | None:
+        """The provider's report."""
+        return None if self.tokens is None else Usage(*self.tokens)
+
+
+_decoder: Final = json.Decoder(Fingerprint)
+
+
+def line_of(fingerprint: Fingerprint, key: bytes) -> bytes:
+    """The line of a request whose record is not keyed yet. ``key`` has at most 64 bytes."""
+    return json.encode(structs.replace(fingerprint, record=_keyed(fingerprint.record, key))) + b"\n"
+
+
+def read_line(line: bytes) -> Fingerprint:
+    """The request of a line. Raises Unreadable if the line is no fingerprint of this version."""
+    try:
+        found = _decoder.decode(line)
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable("no fingerprint") from error
+    if found.v != VERSION or not found.record.is_sound:
+        raise Unreadable("a fingerprint of another version, or a damaged one")
+    return found
+
+
+def _keyed(record: PromptRecord, key: bytes) -> PromptRecord:
+    digests = [_hash(digest, key) for digest in record.each()]
+    lines = {
+        index: tuple((_hashed(number, key), size) for number, size in text) for index, text in record.lines.items()
+    }
+    parameters = {name: _hash(value, key) for name, value in record.parameters.items()}
+    return structs.replace(record, digests=b"".join(digests), lines=lines, parameters=parameters)
+
+
+def _hashed(number: int, key: bytes) -> int:
+    return int.from_bytes(_hash(number.to_bytes(_HASH_BYTES), key, _HASH_BYTES))
+
+
+def _hash(value: bytes, key: bytes, size: int = DIGEST_BYTES) -> bytes:
+    return blake2b(value, key=key, digest_size=size).digest()

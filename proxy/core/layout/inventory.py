@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.secrets.redaction import without_keys
+from proxy.core.secrets import without_keys
 
 MOST_ITEMS: Final = 256
 _KEY_CHARS = 200

@@ -3,18 +3,25 @@
 The fidelity rules bind every order. The head stands first. Turns keep their order. Everything from the last user
 message on stays last, and context stands before it. The opening and the acknowledgement of a context message are sent
 once, with its last part.
+
+Two ways to handle a system text that changes: relocate the parts that change, or split the text in front of the
+first change.
+
+When relocated, volatile lines stand in a tag, and documents stand behind the fixed text. When the text is split,
+nothing moves: the two parts together are the client's text, and the part in front of the first change can be marked.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from proxy.core.digest import digest
-from proxy.core.layout.layout import NOTICE
+from proxy.core.layout.layout import NOTICE, Layout
 from proxy.core.layout.tiers import Tier
-from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, PART_ACKNOWLEDGEMENT
+from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, PART_ACKNOWLEDGEMENT, TAG_CLOSE, TAG_OPEN
 from proxy.core.recognition.pieces import ContextPiece, PieceKind
 from proxy.core.request.element import (
     Element,
@@ -23,12 +30,29 @@ from proxy.core.request.element import (
     composed_digest,
     message_element,
     part_element,
+    text_element,
     whole_element,
 )
-from proxy.core.request.message import ANSWER_ROLES, SYSTEM_ROLES, Message, Part, PartKind, piece_digest, text_digest
-from proxy.core.request.spans import span_ends
+from proxy.core.request.message import (
+    ANSWER_ROLES,
+    SYSTEM_ROLES,
+    Message,
+    Part,
+    PartKind,
+    beside,
+    piece_digest,
+    text_digest,
+)
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS, TokenCounter
-from proxy.core.request.view import ContextMessage, RecognisedRequest
+from proxy.core.request.transcript import (
+    ContextMessage,
+    RecognisedRequest,
+    SystemText,
+    kept_parts,
+    part_at,
+    span_ends,
+    texts_of,
+)
 from proxy.core.value import dataclass, field
 
 Weight = Callable[[ContextPiece], float]
@@ -135,7 +159,7 @@ def _forms(
         whole = whole_element(key, messages[group.message], messages[group.ack], places)
         if has_spans:
             spans = _spans_of(messages[group.message])
-            whole = replace(whole, parts=(*spans, *whole.parts[len(messages[group.message].parts) :]))
+            whole = structs.replace(whole, parts=(*spans, *whole.parts[len(messages[group.message].parts) :]))
         wholes[group.message] = whole
         if len(group.items) > 1:
             writer = _PieceWriter(recognised, group, counter, has_spans)
@@ -155,7 +179,7 @@ def _spans_of(message: Message) -> tuple[Part, ...]:
     if not isinstance(found, tuple):
         whole, ends = message.parts[0], [c.start + end for c in known.cuts for end in span_ends(text[c.start : c.end])]
         spans = _spans(text, whole.tokens, ends)
-        found = tuple([replace(whole, digest=digest(b"span", key), tokens=own) for key, own in spans])
+        found = tuple([structs.replace(whole, digest=digest(b"span", key), tokens=own) for key, own in spans])
         message.memo["spans"] = found
     return found
 
@@ -180,7 +204,7 @@ class _PieceWriter:
         self._source = (group.message, group.ack)
         self._header = _lead(CLAIM_HEADERS[group.claim], counter)
         self._opening = _lead(group.opening, counter)
-        self._client_ack = replace(recognised.messages[group.ack].parts[0], markable=False)
+        self._client_ack = structs.replace(recognised.messages[group.ack].parts[0], markable=False)
         self._ack = Part(
             PartKind.TEXT, text_digest("assistant", PART_ACKNOWLEDGEMENT), 2 + MESSAGE_OVERHEAD_TOKENS, -1, False
         )
@@ -377,7 +401,7 @@ def by_tiers(
 
 
 def _unmarkable(element: Element) -> Element:
-    return replace(element, parts=tuple(replace(part, markable=False) for part in element.parts))
+    return structs.replace(element, parts=tuple(structs.replace(part, markable=False) for part in element.parts))
 
 
 def _tiered_form(elements: RequestElements, item: ContextPiece, placed: Sequence[ContextPiece]) -> Element:
@@ -389,3 +413,141 @@ def _tiered_form(elements: RequestElements, item: ContextPiece, placed: Sequence
     done = {i.key for i in placed}
     is_last = all(i.key in done for i in group.items)
     return (elements.forms.lasts if is_last else elements.forms.parts)[item.key]
+
+
+def moved_elements(
+    recognised: RecognisedRequest, elements: RequestElements, counter: TokenCounter
+) -> RequestElements | None:
+    """The elements with every volatile line relocated; None if nothing in the system prompt moves."""
+    if not any(text.is_moving for text in recognised.system):
+        return None
+    texts = {text.message: text for text in recognised.system}
+    preamble: list[Element] = []
+    for index, element in enumerate(elements.preamble):
+        text = texts.get(index)
+        if text is None:
+            preamble.append(element)
+        elif text.fixed.strip() or text.documents:
+            preamble.append(_fixed(recognised, text, counter))
+    documents = {
+        item.key: text_element(
+            item.key,
+            ElementKind.DOCUMENT,
+            "system",
+            [Part(PartKind.TEXT, text_digest("system", item.text), counter.count(item.digest, item.text), 0, True)],
+            message=text.message,
+            item=item,
+        )
+        for text in recognised.system
+        for item in text.documents
+    }
+    sizes = dict(elements.sizes)
+    sizes.update((key, element.tokens) for key, element in documents.items())
+    return replace(
+        elements,
+        preamble=tuple(preamble),
+        tail=_with_tag(
+            recognised, elements.tail, [line for text in recognised.system for line in text.volatile], counter
+        ),
+        documents=documents,
+        items={**elements.items, **{e.key: e.item for e in documents.values() if e.item is not None}},
+        sizes=sizes,
+    )
+
+
+def _fixed(recognised: RecognisedRequest, text: SystemText, counter: TokenCounter) -> Element:
+    message = recognised.messages[text.message]
+    if len(message.parts) > 1:
+        return _fixed_parts(message, text.message, counter)
+    role = message.role
+    key = text_digest(role, text.fixed)
+    own = Part(PartKind.TEXT, key, counter.count(key, text.fixed) + MESSAGE_OVERHEAD_TOKENS, -1, True)
+    own = beside(message, own)
+    return text_element("system", ElementKind.SYSTEM, role, [own], message=text.message, lead=text.fixed)
+
+
+def _fixed_parts(message: Message, index: int, counter: TokenCounter) -> Element:
+    """The texts of a list that stay. Each is as it came, except for its volatile lines."""
+    parts: list[Part] = []
+    for kept in kept_parts(message):
+        own = message.parts[kept.index]
+        if not kept.is_whole:
+            key = text_digest(message.role, kept.text)
+            own = Part(PartKind.TEXT, key, counter.count(key, kept.text), kept.index, bool(kept.text.strip()))
+            own = own if parts else beside(message, own)
+        if not parts and not (kept.is_whole and kept.index == 0):
+            own = structs.replace(own, tokens=own.tokens + MESSAGE_OVERHEAD_TOKENS)
+        parts.append(own)
+    return text_element("system", ElementKind.SYSTEM, message.role, parts, message=index)
+
+
+def _with_tag(
+    recognised: RecognisedRequest, tail: tuple[Element, ...], lines: list[str], counter: TokenCounter
+) -> tuple[Element, ...]:
+    """Put the tag directly before the last user message. Inside a tool loop the tag stands behind the newest results,
+    because otherwise it would break the loop's own prefix with every step. The tag is a user message, because some
+    upstreams hoist system messages to the front."""
+    if not lines:
+        return tail
+    inner = "\n".join(line.removesuffix("\n") for line in lines)
+    body = TAG_OPEN + inner + TAG_CLOSE
+    tokens = counter.count(piece_digest(body), body) + MESSAGE_OVERHEAD_TOKENS
+    tag = text_element(
+        "tag",
+        ElementKind.TAG,
+        "user",
+        # No marker: the text in the tag is never read again.
+        [Part(PartKind.TEXT, digest(b"tag", body.encode("utf-8", "surrogatepass")), tokens, -1, False)],
+        lead=body,
+    )
+    in_loop = recognised.messages[-1].has_results
+    return (*tail, tag) if in_loop else (tag, *tail)
+
+
+def split_layout(recognised: RecognisedRequest, natural: Layout, counter: TokenCounter) -> Layout | None:
+    """The client's own order with every changing system text in two parts; None if there is none to split."""
+    cuts = {t.message: at for t in recognised.system if (at := _place(t, recognised.messages[t.message])) > 0}
+    if not cuts:
+        return None
+    elements: list[Element] = []
+    for element in natural.elements:
+        if element.kind is ElementKind.MESSAGE and element.key == "system" and element.message in cuts:
+            elements += _parts(recognised.messages[element.message], element.message, cuts[element.message], counter)
+        else:
+            elements.append(element)
+    return Layout(natural.seed, elements, natural)
+
+
+def _place(system: SystemText, message: Message) -> int:
+    """Where the first volatile line or movable document begins; 0 if one of the two parts would have no text."""
+    known, text = message.recognition, message.text
+    if known is None or text is None:
+        return 0
+    kinds = (PieceKind.VOLATILE, *(item.kind for item in system.documents))
+    at = next((cut.start for cut in known.cuts if cut.kind in kinds), 0)
+    if len(message.parts) > 1:
+        # Split between two parts that already exist.
+        at = sum(map(len, (texts_of(message) or ())[: part_at(message, at)]))
+    return at if text[:at].strip() and text[at:].strip() else 0
+
+
+def _parts(message: Message, index: int, at: int, counter: TokenCounter) -> tuple[Element, Element]:
+    assert message.text is not None
+    if len(message.parts) > 1:
+        border = part_at(message, at)
+        return (
+            text_element("system", ElementKind.SYSTEM, message.role, message.parts[:border], message=index),
+            text_element("system", ElementKind.REST, message.role, message.parts[border:], message=index),
+        )
+    before, rest = message.text[:at], message.text[at:]
+    first = beside(message, _part(message.role, before, counter, MESSAGE_OVERHEAD_TOKENS))
+    second = _part(message.role, rest, counter)
+    return (
+        text_element("system", ElementKind.SYSTEM, message.role, [first], message=index, lead=before),
+        text_element("system", ElementKind.REST, message.role, [second], message=index, lead=rest),
+    )
+
+
+def _part(role: str, text: str, counter: TokenCounter, extra_tokens: int = 0) -> Part:
+    key = text_digest(role, text)
+    return Part(PartKind.TEXT, key, counter.count(key, text) + extra_tokens, -1, True)

@@ -3,25 +3,135 @@
 A marker is put where every provider that litellm supports honours it: on a content part of system and user messages
 (for Claude also of assistant messages), on the message for role tool, and on the last tool. It is never put on thinking
 or empty text.
+
+Notices: system messages behind the leading ones.
+
+Some upstreams move every system message to the front; newer ones keep its place. A layout here has the order in which
+the provider reads it. If that is not the order of the messages (``CacheProfile.hoists_system``), the notices stand
+behind the head with the key ``NOTICE``, and ``wire_order`` puts them back where the client has them.
+
+A notice may carry a marker in either case. If it keeps its place, everything in front of it is read again. If it is
+moved to the front, all notices up to it are read again. The text behind hoisted notices becomes another prompt as soon
+as there is one more notice.
+
+The beginning of a request as it was laid out before: everything in front of signed thinking stays as it was sent.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import compress
+from math import inf
 
 import orjson
 from msgspec import Raw
+from msgspec.structs import replace as with_members
 
-from proxy.core.caches.prompt import Life
-from proxy.core.layout.layout import Layout
-from proxy.core.layout.notices import wire_order
+from proxy.core.caches.cache import Life, Prompt
+from proxy.core.layout.layout import NOTICE, Layout, PrefixSettings, is_message
+from proxy.core.layout.orders import RequestElements, moved_elements, request_elements, split_layout
 from proxy.core.providers import Dialect
 from proxy.core.recognition.fixed_texts import PART_ACKNOWLEDGEMENT
-from proxy.core.request.element import Element, ElementKind
-from proxy.core.request.message import MARK_KEYS, Message
-from proxy.core.request.texts import kept_parts
-from proxy.core.request.tools import bare_tool
+from proxy.core.request.element import Element, ElementKind, bare_tool
+from proxy.core.request.message import MARK_KEYS, SYSTEM_ROLES, Message
+from proxy.core.request.tokens import TokenCounter
+from proxy.core.request.transcript import Transcript, kept_parts, recognise_request
+from proxy.core.stability.change_rates import DecayedRate
 from proxy.core.wire.json_body import Members, elements, join_members, members_of
 from proxy.core.wire.surrogates import text_json
+
+# The conversation itself shows how often a notice joins it. That record weighs as much as so many requests.
+_SHOWN_WEIGHT = 2.0
+
+
+def wire_order(elements: Sequence[Element]) -> Sequence[int]:
+    """The indices of a layout's elements in the order of the messages. Each notice stands behind the last element that
+    the client has in front of it, and in front of the turn that follows it."""
+    notices = [index for index, element in enumerate(elements) if element.key == NOTICE]
+    if not notices:
+        return range(len(elements))
+    others = [index for index, element in enumerate(elements) if element.key != NOTICE]
+    turns = [place for place, index in enumerate(others) if elements[index].key == "turn"]
+    messages = [elements[others[place]].message for place in turns]
+    starts, ends = [0, *turns], [*turns, len(others)]
+    least = _least_behind([elements[index] for index in others], starts, ends)
+    is_tools = int(elements[0].kind is ElementKind.TOOLS)
+    slots: dict[int, list[int]] = {}
+    for index in notices:
+        message = elements[index].message
+        stretch = bisect_right(messages, message)
+        slot = bisect_left(least, message, starts[stretch], ends[stretch])
+        slots.setdefault(max(slot, is_tools), []).append(index)
+    found: list[int] = []
+    for place, index in enumerate(others):
+        found += slots.get(place, ())
+        found.append(index)
+    return found + slots.get(len(others), [])
+
+
+def _least_behind(elements: Sequence[Element], starts: Sequence[int], ends: Sequence[int]) -> list[float]:
+    """For each element, the least message index from this element to the end of its stretch between two turns."""
+    found = [inf] * len(elements)
+    for start, end in zip(starts, ends, strict=True):
+        least = inf
+        for place in range(end - 1, start - 1, -1):
+            message = elements[place].message
+            least = found[place] = min(least, message) if message >= 0 else least
+    return found
+
+
+def elsewhere(layout: Layout, marks: Mapping[int, Life]) -> Prompt | None:
+    """The same request as it is read if its notices are put elsewhere than in the layout: at the front, or where the
+    client has them. None if the prompt stays the same."""
+    elements = layout.elements
+    order: Sequence[int]
+    if any(element.key == NOTICE for element in elements):
+        order = wire_order(elements)
+    else:
+        behind = [is_message(element) for element in elements]
+        order = [*(i for i, is_behind in enumerate(behind) if not is_behind), *compress(range(len(behind)), behind)]
+    if list(order) == list(range(len(elements))):
+        return None
+    other = Layout(layout.seed, [elements[index] for index in order], layout)
+    starts = {index: other.starts[number] for number, index in enumerate(order)}
+    moved: dict[int, Life] = {}
+    for position, life in marks.items():
+        index = bisect_right(layout.starts, position) - 1
+        moved[starts[index] + position - layout.starts[index]] = life
+    return other.prompt(moved)
+
+
+def are_ordered(layout: Layout, marks: Mapping[int, Life]) -> bool:
+    """Whether no one-hour marker stands behind a five-minute marker, wherever the notices are put. A provider refuses
+    such an order."""
+    if len(set(marks.values())) < 2:
+        return True
+    other = elsewhere(layout, marks)
+    readings = (marks,) if other is None else (marks, other.marks)
+    return all(lives == sorted(lives) for lives in ([one[p] for p in sorted(one)] for one in readings))
+
+
+def off_notices(layout: Layout, marks: Mapping[int, Life]) -> dict[int, Life]:
+    """The markers that do not stand on a notice."""
+    owners = {position: layout.owner(position) for position in marks}
+    return {p: marks[p] for p, owner in owners.items() if owner.role not in SYSTEM_ROLES or owner.key == "system"}
+
+
+def stays(messages: Sequence[Message], notices: Sequence[int], seen: float, changed: float) -> float:
+    """P(the next request has the same notices). It follows from how many requests of the session had notices
+    (``seen``), and how many of these had a new one (``changed``). Before there are any, it follows from the
+    conversation itself, in which each answer stands for one request."""
+    at = set(notices)
+    requests, shown, has_shown = 1, 0, False
+    for index, message in enumerate(messages):
+        if message.role == "assistant":
+            requests, has_shown = requests + 1, False
+        elif index in at and not has_shown:
+            shown, has_shown = shown + 1, True
+    joins = DecayedRate(shown / requests, _SHOWN_WEIGHT).share(changed, seen)
+    return max(0.0, 1.0 - joins)
+
 
 _MESSAGE = ElementKind.MESSAGE
 # These elements are further parts of the system message in front of them.
@@ -243,3 +353,67 @@ def _without_mark(raw: Raw | bytes) -> bytes:
     if not _has_mark(members):
         return bytes(raw)
     return join_members(members, {key: None for key in MARK_KEYS if key in members})
+
+
+_SEED = PrefixSettings(b"", b"")
+_MOVED = frozenset({ElementKind.WHOLE, ElementKind.PART, ElementKind.LAST_PART, ElementKind.TAG})
+
+
+def digests_on_wire(layout: Layout) -> tuple[bytes, ...]:
+    """The digests of a layout's elements in the order of its messages."""
+    return tuple(map(layout.digests.__getitem__, wire_order(layout.elements)))
+
+
+def laid_out_again(
+    messages: Sequence[Message],
+    tools: Iterable[Element],
+    digests: Sequence[bytes],
+    counter: TokenCounter,
+) -> tuple[Element, ...] | None:
+    """The elements with these ``digests``, made from the ``messages`` and from one of the ``tools``; None if they
+    cannot be made. For each message, every form that a layout may have given it is tried."""
+    recognised = recognise_request(Transcript(messages), lambda *_: True, has_moved=True)
+    elements = request_elements(recognised, (), counter)
+    natural = Layout(_SEED, elements.natural)
+    moved, split = moved_elements(recognised, elements, counter), split_layout(recognised, natural, counter)
+    forms = [*tools, *recognised.transcript.elements, *elements.forms.by_digest.values()]
+    forms += (*moved.preamble, *moved.documents.values(), *moved.tail) if moved is not None else ()
+    by_digest: defaultdict[bytes, deque[Element]] = defaultdict(deque)
+    for form in (*forms, *(split.elements if split is not None else ())):
+        by_digest[form.digest].append(form)
+    if not by_digest.keys() >= set(digests):
+        return None
+    # A text that was sent twice may be known only once, because equal digests mean equal bytes.
+    return tuple(by_digest[one].popleft() if len(by_digest[one]) > 1 else by_digest[one][0] for one in digests)
+
+
+def begun_with(elements: RequestElements, front: Sequence[Element], count: int, still: int) -> RequestElements:
+    """The request with its first ``count`` messages laid out as the elements ``front``, which include the tools.
+    Nothing moves in the first ``still`` messages."""
+    tools = tuple(element for element in front if element.kind is ElementKind.TOOLS)
+    # From now on a moved element counts as a turn like any other: it keeps its place as long as the conversation
+    # continues.
+    front = [
+        with_members(e, key="turn", message=e.message if e.message >= 0 else count - 1) if e.kind in _MOVED else e
+        for e in front
+    ]
+    turns, tail, natural, notices = (
+        tuple(element for element in some if element.message >= count)
+        for some in (elements.turns, elements.tail, elements.natural, elements.notices)
+    )
+    return replace(
+        elements,
+        tools=tools,
+        preamble=tuple(front[len(tools) :]),
+        turns=turns,
+        tail=tail,
+        natural=(*front, *natural),
+        notices=notices,
+        still=sum(turn.message < still for turn in turns),
+    )
+
+
+def written_front(front: Sequence[Element], messages: Sequence[Message]) -> list[bytes]:
+    """These elements as messages. A message that is as it came keeps the client's own markers."""
+    # Each message counts as unmarked here, so that its markers are not removed.
+    return render_messages(Layout(_SEED, front), [with_members(m, has_marks=False) for m in messages], {}, Dialect.NONE)

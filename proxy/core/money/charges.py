@@ -5,17 +5,141 @@ The highest cost is reserved before a request is sent. It has the whole prompt a
 longest, and every tool called as often as is allowed. Each tool call reads the prompt again, with all that was found
 before. If a provider may first make a summary of the prompt, that is one more reading and one more answer. A discount
 that a provider may not give (``flex``) does not lower the cost. None stands for an unknown cost.
+
+Limits on spend and traffic: a request's highest cost, its probable cost, and the text of a refusal.
+
+A hard limit holds because a request is sent only if its *worst case* fits: the whole prompt at the dearest rate that
+its markers can cause, and all the output that it may have. The estimate is never below the bill on two conditions. The
+provider counts no more tokens than the prompt's bound allows for (``proxy.core.money.bound``), and it answers within
+the request's own limit (or, if the request sets none, within the model's limit or ``Rule.assumed_output_tokens``). Soft
+limits and forecasts use the *expected* cost: the prompt as the shadow cache bills it, and an answer of the usual
+length. Pure.
+
+Computes what is booked for a call that was sent to an upstream and that has no usage, or only a part of it. Pure.
+
+The same rules hold for every such call, whatever ended it early (the client left, the upstream was silent for too long,
+the connection broke) and whoever made it:
+
+- The prompt is booked in full, as it was reserved: no part of it counts as read from a cache.
+- The received part of the answer is booked by the proxy's own count.
+- The time in which nothing came is booked as thinking, at the fastest rate that is known of the model, for each of the
+  answers. If the provider goes on with a call that the proxy has given up, it is booked as if it went on to its limit.
+- A tool that the provider runs counts as called once a second, but not more often than the request allows.
+- A summary of the prompt that the provider was allowed to make counts as made, and as long as the model's longest
+  answer.
+- The output is never more than the limit that was sent upstream, unless the model was seen to pass its limits, or this
+  answer passes it. Then it may be longer by the model's longest answer, as it was reserved.
+
+When the client of a call has left, some providers stop, and others go on to the end and bill all of it. The list comes
+from OpenRouter, which calls all of them: https://openrouter.ai/docs/api-reference/streaming ("Stream Cancellation").
+The same page says that a call without a stream always runs on. The names of providers are those of
+``proxy.core.providers.hosted``. OpenRouter itself does what the provider behind it does, and it is not visible which
+provider that is.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
-from proxy.core.money.budget import UNKNOWN_OUTPUT_TOKENS, nanos_at_most, worst_case
-from proxy.core.money.prices import CODE_USD, FILE_SEARCH_USD, SERVICE_FACTORS, Cost, Extras, Price, cost
-from proxy.core.request.demand import Demand, Kind
-from proxy.core.request.wants import Tool, Wants
-from proxy.core.response.reported import Reported
-from proxy.core.response.usage import Usage
+from proxy.core.caches.cache import Bill
+from proxy.core.lru import LastUsed
+from proxy.core.money.prices import CODE_USD, FILE_SEARCH_USD, SERVICE_FACTORS, Cost, Extras, Price, cost, input_cost
+from proxy.core.request.demand import Demand, Kind, Tool, Wants
+from proxy.core.response.usage import Reported, Usage
+from proxy.core.value import dataclass, field
+
+Unit = Literal["usd", "tokens", "requests"]
+
+NANOS_PER_USD = 1_000_000_000
+
+MOST_AMOUNT = (1 << 53) - 1
+"""The largest amount that a store counts exactly. It is more than any hard limit, and larger amounts count as this
+one."""
+
+UNKNOWN_OUTPUT_TOKENS = 8192
+"""The longest answer that is assumed for a model without a known limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A limit that holds for one request: a budget, or a rate limit.
+
+    ``whom`` says what the rule counts separately (a key's id, a user, a model); empty: the whole team together.
+    ``hard`` and ``soft`` are in the counter's unit: nano-dollars, tokens (prompt and output), requests. ``window`` is
+    "total", "minute", "hour", "day", "week" (from Monday), "month" (calendar, in ``timezone``) or "rolling:SECONDS".
+    ``assumed_output_tokens`` are used for a request that sets no limit of its own (None: the most that the model can
+    answer). ``is_rate``: exceeding the limit is a 429 ``rate_limit_exceeded`` with a time to retry after, and not a
+    spent budget.
+    """
+
+    id: str
+    title: str
+    """The rule's name in an error: "the monthly budget of team 'red'"."""
+    unit: Unit = "usd"
+    hard: int | None = None
+    soft: int | None = None
+    window: str = "total"
+    timezone: str = "UTC"
+    whom: str = ""
+    assumed_output_tokens: int | None = None
+    is_rate: bool = False
+    webhook: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The amount of a unit that one request takes: at most, and probably."""
+
+    most: int
+    expected: int
+
+
+def worst_case(price: Price, prompt_tokens: int, output_tokens: int, *, long_life: bool) -> int:
+    """Nano-dollars for a prompt that is all written to the cache, with the longer TTL if it is asked for."""
+    rate = price.at(prompt_tokens)
+    dearest = max(rate.input, rate.read, rate.write_5m, rate.write_1h if long_life else 0.0)
+    return nanos_at_most(prompt_tokens * dearest + output_tokens * rate.output)
+
+
+def expected_cost(price: Price, bill: Bill | None, prompt_tokens: int, output_tokens: int) -> int:
+    """Nano-dollars for a prompt as the shadow cache bills it. Without a bill from the shadow cache, the prompt counts
+    as plain input."""
+    prompt = bill if bill is not None else Bill(0, 0, 0, prompt_tokens)
+    return nanos(input_cost(prompt, price) + output_tokens * price.at(prompt.total).output)
+
+
+def nanos(usd: float) -> int:
+    """An amount in nano-dollars, rounded."""
+    return round(min(usd * NANOS_PER_USD, MOST_AMOUNT))
+
+
+def nanos_at_most(usd: float) -> int:
+    """An amount in nano-dollars, rounded up."""
+    # The rounding errors of float products are smaller than the digits that are cut.
+    return math.ceil(round(min(usd * NANOS_PER_USD, MOST_AMOUNT), 3))
+
+
+def refusal(rule: Rule, spent: int, reserved: int, amount: int, again: str, why: str = "") -> str:
+    """The reason for a refusal, as a text for the client. ``again`` says when the window ends ("" for never), and
+    ``why`` says what the request's bound was made from."""
+    limit = rule.hard or 0
+    running = f", {amount_text(rule.unit, reserved)} reserved by running requests" if reserved > 0 else ""
+    state = f"{amount_text(rule.unit, spent)} of {amount_text(rule.unit, limit)} spent{running}"
+    if spent + reserved < limit and rule.unit != "requests":
+        verb = "cost" if rule.unit == "usd" else "take"
+        need = amount_text(rule.unit, amount)
+        state += f", and this request may {verb} up to {need}{why and f' ({why})'}"
+    text = f"{rule.title[:1].upper()}{rule.title[1:]} does not allow this request: {state}."
+    return f"{text} It begins anew at {again}." if again else text
+
+
+def amount_text(unit: Unit, amount: int) -> str:
+    """An amount for people: "$1.25", "1200 tokens", "3 requests"."""
+    if unit != "usd":
+        return f"{amount} {unit}"
+    usd = amount / NANOS_PER_USD
+    return f"${usd:.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.2g}" if usd >= 1e-4 else f"${usd:.1e}"
+
 
 UNKNOWN_PROMPT_TOKENS = 200_000
 """The longest prompt that is assumed if a part of it is not in the body and the model's limit is unknown."""
@@ -232,3 +356,91 @@ def _image_usd(price: Price) -> float | None:
 
 def _searches(model: str) -> bool:
     return any(part in model.lower() for part in _SEARCHING)
+
+
+_RUN_ON = frozenset({"gemini", "groq", "mistral", "minimax", "dashscope", "openrouter"})
+
+_MOST_DEPLOYMENTS = 1000
+_TOKENS_PER_S: Mapping[str, float] = {"cerebras": 3000.0, "groq": 1200.0}
+"""Output tokens a second of the fastest models: https://inference-docs.cerebras.ai/models/overview,
+https://console.groq.com/docs/models."""
+_USUAL_TOKENS_PER_S = 300.0
+"""The highest published speed of models at other providers: https://artificialanalysis.ai/models#speed."""
+_LEAST_TOKENS_PER_S = 100.0
+"""No model is assumed to be slower than this: a client that reads slowly makes its own answers slow."""
+_MARGIN = 1.5
+SPARE_TOKENS = 16
+"""Marks of the end of an answer that a provider may count beyond the limit."""
+_SEEN = 20
+# For a shorter answer, most of the time was spent on reading the prompt.
+_LEAST_OUTPUT_TOKENS = 200
+
+
+def runs_on(server: str, *, is_stream: bool, is_background: bool = False) -> bool:
+    """Whether the provider finishes and bills a call although its client has left. Unknown servers are assumed to stop
+    a stream, as vLLM, SGLang and llama.cpp do, unless the answer is written in the background."""
+    return not is_stream or is_background or server in _RUN_ON
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The received part of an answer: ``tokens`` of text by the proxy's own count, in the ``total_s`` seconds since the
+    call was sent. In ``silent_s`` of these seconds nothing came. ``runs_on``: the call goes on at the provider."""
+
+    tokens: int
+    silent_s: float
+    total_s: float
+    runs_on: bool = False
+
+
+class Speeds:
+    """The highest known speed of models, by deployment. It is the observed speed, or the published one before an answer
+    was observed."""
+
+    def __init__(self) -> None:
+        self._known: LastUsed[str, tuple[float, int]] = LastUsed(_MOST_DEPLOYMENTS)
+
+    def tokens_per_s(self, deployment: str, server: str) -> float:
+        """The fastest rate that is known of a model."""
+        fastest, answers = self._known.get(deployment, (0.0, 0))
+        seen = max(fastest * _MARGIN, _LEAST_TOKENS_PER_S)
+        return seen if answers >= _SEEN else max(seen, _TOKENS_PER_S.get(server, _USUAL_TOKENS_PER_S))
+
+    def learn(self, deployment: str, output_tokens: float, seconds: float) -> None:
+        """Learn from one answer: its tokens, and the seconds that it took."""
+        if output_tokens >= _LEAST_OUTPUT_TOKENS and seconds > 0:
+            fastest, answers = self._known.get(deployment, (0.0, 0))
+            self._known.put(deployment, (max(fastest, output_tokens / seconds), answers + 1))
+
+
+def unanswered(
+    demand: Demand,
+    prompt_tokens: int,
+    heard: Heard,
+    tokens_per_s: float,
+    price: Price | None,
+    *,
+    passes_limits: bool = False,
+) -> tuple[Usage, Reported]:
+    """The usage and the report with which the call is booked. ``price`` is the model's price; None: it has none.
+    ``passes_limits``: the model has written answers that were longer than their requests allowed."""
+    longest, limit = longest_output(None, price), demand.max_output_tokens
+    most = longest_output(limit, price)
+    if limit is not None and (passes_limits or heard.tokens > demand.answers * (limit + SPARE_TOKENS)):
+        most += longest
+    # No answer is longer than all that a model can hold.
+    most = min(most, max(longest, window_of(price))) * demand.answers
+    output = heard.tokens + int(heard.silent_s * tokens_per_s * demand.answers)
+    if demand.kind is Kind.PROMPT:
+        output = 0
+    elif heard.runs_on or output > most:
+        output = most
+    output += demand.predicted_tokens * demand.answers
+    made = {tool: min(count, 1 + int(heard.total_s)) for tool, count in demand.wants.calls}
+    prompt = most_read(price, tuple(made.items()), prompt_tokens)
+    if demand.wants.is_summarised:
+        prompt, output = 2 * prompt, output + longest
+    ran = Reported(
+        searches=made.get(Tool.SEARCH, 0), files=made.get(Tool.FILES, 0), codes=min(1, made.get(Tool.CODE, 0))
+    )
+    return Usage(min(prompt, MOST_AMOUNT), min(output, MOST_AMOUNT), estimated=True), ran

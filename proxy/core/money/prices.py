@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
 
-from proxy.core.caches.prompt import Bill, Parts
+from proxy.core.caches.cache import Bill, Parts
 from proxy.core.response.usage import Usage
 from proxy.core.value import dataclass, field, replace
 

@@ -1,28 +1,127 @@
-"""The candidates for one request, priced on the shadow cache, and the choice of the cheapest one."""
+"""The candidates for one request, priced on the shadow cache, and the choice of the cheapest one.
+
+The decision about one request and its reasons, and the values that follow from the decision alone.
+
+A request to be planned: the request as it was read, the operator's texts in it, and the client's own layout.
+"""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice, takewhile
 from operator import eq, mul, neg, sub, truth
 
 from proxy.core.caches import Cache
-from proxy.core.caches.prompt import Bill, Life
-from proxy.core.forecast.forecast import Candidate, Forecast
-from proxy.core.forecast.pauses import PauseForecast, outlook
-from proxy.core.layout.breakpoints import Placement, drops, place, place_given, read_gain
-from proxy.core.layout.layout import Layout, PrefixSettings, slots_of
-from proxy.core.layout.notices import are_ordered, off_notices
+from proxy.core.caches.cache import Bill, Life, Prompt
+from proxy.core.forecast import Candidate, Forecast, PauseForecast, outlook
+from proxy.core.layout.layout import (
+    Layout,
+    Placement,
+    PrefixSettings,
+    drops,
+    honoured,
+    place,
+    place_given,
+    read_gain,
+    slots_of,
+)
 from proxy.core.layout.orders import RequestElements, behind_prefix, by_tiers, valid_prefix, whole_groups
-from proxy.core.planner.incoming_chat import IncomingChat, OwnRequest
-from proxy.core.providers import CacheProfile, Family
+from proxy.core.layout.render import are_ordered, off_notices
+from proxy.core.modes import Mode
+from proxy.core.prompts.prompt import Inset
+from proxy.core.prompts.turn_texts import AppliedTexts
+from proxy.core.providers import ASSUMED, CacheProfile, Dialect, Family
+from proxy.core.providers.affinity_key import RoutingKey
 from proxy.core.reasons import Reason
 from proxy.core.request.element import Element, form_digest
-from proxy.core.request.message import piece_digest
+from proxy.core.request.message import MARK_KEYS, piece_digest
+from proxy.core.request.parsed_body import BodyChanges, ParsedBody
+from proxy.core.request.reader import Route
+from proxy.core.request.transcript import RecognisedRequest, Transcript
 from proxy.core.sessions.observation import RequestObservation
-from proxy.core.sessions.session import Session
-from proxy.core.shadow.shadow_caches import ShadowCaches, cost_of
-from proxy.core.value import dataclass, replace
+from proxy.core.sessions.session import Session, SessionKeys
+from proxy.core.shadow import ShadowCaches, cost_of
+from proxy.core.value import dataclass, field, replace
+from proxy.core.wire.json_body import Members
+
+
+@dataclass(frozen=True, slots=True)
+class TextsInFlight:
+    """The operator's texts in a request. ``inset`` stands around the newest user message and adds ``tokens``.
+    ``applied`` are the texts around earlier user messages."""
+
+    applied: AppliedTexts
+    inset: Inset = field(repr=False)
+    tokens: int
+
+
+def priced(profile: CacheProfile) -> CacheProfile:
+    """The cache rules by which texts are priced. If nothing is known about the upstream's cache, these are assumed
+    rules."""
+    return ASSUMED if profile.family is Family.NONE else profile
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingChat:
+    """A chat request that has been read and is to be planned. ``original`` is the client's request with the edits that
+    every mode allows. ``account`` names the cache scope that the provider keeps separate. ``texts`` are the operator's
+    texts in it, None if there are none. Signed thinking fixes the first ``still`` messages in their places for good.
+    The first ``laid_out`` of them were sent before as the elements ``front``, and the tools as ``tools`` if they were
+    sent in another form than they come now. ``original`` has both, and ``bound`` are the changes that lead to it.
+    ``place`` names the session of the request, if it was looked up before."""
+
+    parsed: ParsedBody
+    transcript: Transcript
+    original: bytes
+    route: Route
+    account: bytes
+    mode: Mode
+    now: float
+    texts: TextsInFlight | None = None
+    still: int = 0
+    laid_out: int = 0
+    front: tuple[Element, ...] = ()
+    tools: bytes | None = None
+    bound: BodyChanges | None = None
+    place: SessionKeys | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRequest:
+    """The client's own request. ``natural`` is its order, with the tools as this client first sent them. ``arrived`` is
+    the same order with the tools as they came in this request. ``marks`` are the client's markers that the provider
+    honours. ``mark_count`` is the number of all markers that the client wrote. ``has_foreign_marks`` says whether the
+    provider refuses some of them. ``bill`` is what ``prompt`` would cost now if the client's own requests had always
+    been sent."""
+
+    natural: Layout
+    arrived: Layout
+    marks: dict[int, Life]
+    mark_count: int
+    has_foreign_marks: bool
+    prompt: Prompt
+    bill: Bill
+
+
+def own_request(incoming: IncomingChat, natural: Layout, arrived: Layout, cache: Cache) -> OwnRequest:
+    """Find the client's markers, and price the request on ``cache``, the shadow cache of the client's own requests."""
+    profile = incoming.route.profile
+    count, has_foreign = written_marks(incoming.parsed.members, incoming.transcript, profile.dialect)
+    is_honoured = count > 0 and not has_foreign and profile.family is Family.MARKER
+    marks = honoured(natural, profile) if is_honoured else {}
+    prompt = arrived.prompt(marks)
+    return OwnRequest(natural, arrived, marks, count, has_foreign, prompt, cache.bill(prompt, incoming.now))
+
+
+def written_marks(members: Members, transcript: Transcript, dialect: Dialect) -> tuple[int, bool]:
+    """The number of markers that the client wrote, honoured or not, and whether some are in a dialect that this
+    provider refuses. Text within a JSON string is not counted, because the quotes of the key would be escaped there."""
+    raw = [transcript.messages[index].raw for index in transcript.marked]
+    if "tools" in members:
+        raw.append(bytes(members["tools"]))
+    counts = {key: sum(text.count(b'"%s"' % key.encode()) for text in raw) for key in MARK_KEYS}
+    return sum(counts.values()), any(count > 0 and key != dialect.key for key, count in counts.items())
+
 
 _MAX_PREFIXES = 4
 # This share of what an order loses in each request after the next one counts, because later requests are laid out anew.
@@ -385,3 +484,91 @@ def _cuts(base: Layout, fixed: int, pricing: Pricing) -> list[int]:
     held = pricing.cache.held(base.prompt({}), pricing.now)
     ends = {bisect_right(base.starts, position) for position in held}
     return sorted({len(base.elements), *(e for e in ends if e > fixed)}, reverse=True)
+
+
+UNMARKED = "unmarked"
+"""The segment behind the last marker."""
+
+_IN_ORDER = frozenset({Reason.MARKED, Reason.SPLIT, Reason.CLIENT_OPTIMAL})
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAnalysis:
+    """One request as the planner saw it at the time ``at``, and the candidate that it chose. ``pricing`` is what the
+    candidates were judged by. ``explain`` shows the analysis.
+
+    ``route`` has the cache profile, corrected by what the provider's reports have shown. ``members`` are those of the
+    client's body. ``steady_tools`` are the tools as this client first sent them, if they are sent in that form.
+    ``turns_before`` are the turns of the session's newest request when this request was planned. ``came`` are the
+    messages as they came and the digest of the tools as they came. ``key`` is the routing key that is added to the
+    request. ``natural`` is the client's order as it was judged, if that was needed.
+    """
+
+    session: Session
+    observation: RequestObservation
+    recognised: RecognisedRequest
+    elements: RequestElements
+    forecast: Forecast
+    own: OwnRequest
+    choice: Choice
+    pricing: Pricing
+    route: Route
+    members: Members
+    at: float
+    turns_before: tuple[bytes, ...]
+    came: tuple[Transcript, bytes]
+    steady_tools: bytes | None = None
+    key: RoutingKey = field(default_factory=RoutingKey)
+    natural: Candidate | None = None
+
+    @property
+    def profile(self) -> CacheProfile:
+        """The rules of the provider's cache."""
+        return self.route.profile
+
+    @property
+    def account(self) -> bytes:
+        """The name of the cache that the provider keeps this request in."""
+        return self.choice.layout.seed.scope
+
+    def reason(self) -> str:
+        """Why the chosen candidate is sent. If nothing is changed, the reason says why."""
+        choice, profile = self.choice, self.profile
+        if self.steady_tools is not None and choice.reason is Reason.CLIENT_OPTIMAL:
+            return Reason.STEADY_TOOLS
+        if profile.hoists_system and self.observation.has_new_notice and choice.reason in _IN_ORDER:
+            return Reason.HOISTED_NOTICE
+        is_marked = bool(self.own.prompt.marks or self.recognised.transcript.marked)
+        if choice.reason is not Reason.CLIENT_OPTIMAL or is_marked:
+            return choice.reason
+        if profile.family is not Family.MARKER or choice.layout.implicit:
+            return Reason.NATURAL_ORDER
+        return Reason.ONE_SHOT if self.session.cohort.is_one_shot else Reason.NOTHING_STABLE
+
+    def passthrough_reason(self, *, ignores_markers: bool) -> Reason | None:
+        """Why the client's own request is sent although a candidate was chosen; None if the candidate is sent."""
+        if self.session.is_barred:
+            return Reason.BARRED
+        if self.profile.family is not Family.NONE and self.choice.layout.total < self.profile.least_marked:
+            return Reason.BELOW_MINIMUM
+        return Reason.MARKERS_IGNORED if ignores_markers else None
+
+    def tier_tokens(self) -> Mapping[str, int]:
+        """The tokens of the context pieces, by the tier that the tracker gives each piece."""
+        result: dict[str, int] = {}
+        for item in self.recognised.items():
+            tier = self.session.tracker.tier(item.key).label
+            result[tier] = result.get(tier, 0) + self.elements.sizes.get(item.key, 0)
+        return result
+
+
+def segment_tokens(choice: Choice) -> Mapping[str, int]:
+    """Tokens by segment. A segment ends at each marker; the text behind the last marker is ``unmarked``."""
+    result: dict[str, int] = {}
+    before = 0
+    for number, position in enumerate(sorted(choice.marks), 1):
+        end = choice.layout.ends[position]
+        result[str(number)] = end - before
+        before = end
+    result[UNMARKED] = choice.layout.total - before
+    return result

@@ -1,27 +1,40 @@
-"""A request between its plan and the end of its answer: what the provider has accepted, and what was learnt from it."""
+"""A request between its plan and the end of its answer: what the provider has accepted, and what was learnt from it.
+
+The diagnosis of requests as they were sent: each is compared with the earlier ones of its conversation.
+
+The contents of a chat request without structured context: its pieces, each in the tier that the tracker gives it.
+
+Tools and system texts stand in L0, in front of everything. The conversation is in the active tier. The planner's
+breakpoints belong to no tier, because a marker may stand within the conversation: they are reported separately.
+"""
 
 from collections.abc import Callable, Sequence
+from itertools import chain
+from operator import attrgetter
+
+from msgspec import structs
 
 from proxy.core.caches import Cache
-from proxy.core.caches.prompt import Bill, Prompt
-from proxy.core.diagnosis.breaks import Break
-from proxy.core.diagnosis.diagnose import Comparison
-from proxy.core.diagnosis.sent import SentPrompt
-from proxy.core.layout.layout import Layout
-from proxy.core.layout.notices import elsewhere
-from proxy.core.layout.tiers import Change, Tracked
+from proxy.core.caches.cache import Bill, Prompt
+from proxy.core.diagnosis.diagnose import Comparison, compared
+from proxy.core.diagnosis.record import Break, BreakKind, PromptRecord
+from proxy.core.diagnosis.sent import SentPrompt, sent_prompt
+from proxy.core.digest import digest
+from proxy.core.layout.inventory import Inventory, ListedItem, ListedSection
+from proxy.core.layout.layout import Layout, given_members
+from proxy.core.layout.render import elsewhere
+from proxy.core.layout.tiers import CACHED, Change, Tier, Tracked
+from proxy.core.lru import Bounded, LastUsed
 from proxy.core.money.prices import Price
-from proxy.core.planner.analysis import PlanAnalysis
-from proxy.core.planner.candidates import Choice
+from proxy.core.planner.candidates import Choice, PlanAnalysis
 from proxy.core.prompts.turn_texts import StoredPrompt
 from proxy.core.providers import Family
+from proxy.core.recognition.pieces import PieceKind
 from proxy.core.response.usage import Usage
-from proxy.core.sessions.cohort import remember
 from proxy.core.sessions.observation import commit_preamble, commit_reading
-from proxy.core.sessions.sent_fronts import SentForm
-from proxy.core.sessions.session import Session
-from proxy.core.shadow.deviations import Deviation
-from proxy.core.shadow.shadow_caches import ShadowCaches, cost_of, unpredicted_cost
+from proxy.core.sessions.session import MAX_PROMPTS, Session, SessionTable, remember
+from proxy.core.sessions.sharing import SentForm
+from proxy.core.shadow import Deviation, ShadowCaches, cost_of, unpredicted_cost
 from proxy.core.value import dataclass, field, replace
 
 _REMEMBERED_LAYOUTS = 3
@@ -30,7 +43,7 @@ _REMEMBERED_LAYOUTS = 3
 @dataclass(frozen=True, slots=True)
 class PlanResult:
     """What the end of an exchange has shown. ``moves`` are the pieces that changed their tier. ``deviation`` says how
-    the provider's report differs from what was expected (``proxy.core.shadow.deviations``; empty if there is nothing to
+    the provider's report differs from what was expected (``proxy.core.shadow``; empty if there is nothing to
     compare). ``broke`` says why the request was not read from the cache as far as it could have been, and what that
     cost; None: it was read that far. ``marked`` is the shadow cache's bill in mode mark; None if that bill is not asked
     for, or if it would be the same mode."""
@@ -215,3 +228,138 @@ def _advance_tiers(analysis: PlanAnalysis) -> list[Change]:
     sizes, tracker = analysis.elements.sizes, analysis.session.tracker
     items = [Tracked(item.key, item.digest, sizes.get(item.key, 0)) for item in analysis.recognised.items()]
     return tracker.update(items) if items or tracker.items else []
+
+
+_MOST_LAST = 256
+_MOST_TALKS = 8192
+_TALK_BYTES = 400
+_NOTHING = SentPrompt()
+
+
+class Diagnosing:
+    """Says for each request why it was not read from the cache.
+
+    The records of a session belong to the session, and are shared together with it. Two more things are kept here: the
+    last layout of each session, which saves work, and the names by which a conversation is found when it continues with
+    another model. Both are in memory only, each in about ``capacity_bytes``.
+    """
+
+    def __init__(self, sessions: SessionTable, capacity_bytes: int) -> None:
+        self._sessions = sessions
+        self._last: Bounded[str, SentPrompt] = Bounded(capacity_bytes, _sent_bytes, _MOST_LAST)
+        self._talks: LastUsed[tuple[str, bytes], str] = LastUsed(min(_MOST_TALKS, capacity_bytes // _TALK_BYTES))
+
+    def compare(self, in_flight: InFlight, *, is_own: bool) -> None:
+        """Compare what is sent with what the conversation has sent before. ``is_own``: the client's own layout is sent.
+        This is called again if it turns out later that the client's own layout is sent."""
+        analysis = in_flight.analysis
+        session, route = analysis.session, analysis.route
+        layout = analysis.own.arrived if is_own else analysis.choice.layout
+        marks = analysis.own.prompt.marks if is_own else analysis.choice.marks
+        last = self._last.get(session.id, _NOTHING)
+        head = PromptRecord(
+            at=analysis.at,
+            model=route.model,
+            route=route.upstream,
+            parameters=last.record.parameters if layout.seed == last.seed else _parameters(analysis),
+            stops=sorted([layout.ends[position] for position in marks]),
+            is_long="1h" in marks.values(),
+        )
+        in_flight.shows_own = is_own
+        in_flight.sent = sent_prompt(layout, analysis.recognised.messages, head, last)
+        in_flight.comparison = compared(self._before(analysis), in_flight.sent.record)
+
+    def complete(self, in_flight: InFlight, usage: Usage | None, deviation: str, price: Price | None) -> Break | None:
+        """The exchange counts, and the session remembers its record. Returns why the request was not read from the
+        cache (None: it was). ``usage`` is the provider's report, and ``deviation`` says how it differs from what was
+        expected. ``price`` is the model's price, None if it is not known."""
+        analysis, sent, comparison = in_flight.analysis, in_flight.sent, in_flight.comparison
+        if sent is None:
+            return None
+        session, profile = analysis.session, analysis.profile
+        record = sent.record.answered(usage, profile)
+        found = comparison.diagnosed(usage, profile, price, deviation) if comparison is not None else None
+        if found is not None and not found.lost:
+            found = None
+        elif found is not None and found.kind is BreakKind.REORDERED and not in_flight.shows_own:
+            found = replace(found, is_waste=False)  # the planner has weighed what it costs
+        session.prompts = [*session.prompts, record][-MAX_PROMPTS:]
+        self._last.put(session.id, sent)
+        return found
+
+    def _before(self, analysis: PlanAnalysis) -> list[PromptRecord]:
+        """The records of the conversation. At its first request to a model, these are its records at another model."""
+        session, scope = analysis.session, analysis.route.scope
+        pairs, before = analysis.recognised.transcript.pairs, session.prompts
+        if not before:
+            names = (self._talks.get((scope, pair), "") for _, pair in reversed(pairs[1:]))
+            found = (self._sessions.get(name) for name in names)
+            other = next((one for one in found if one is not None and one is not session), None)
+            before = other.prompts if other is not None else before
+        if len(pairs) > 1:
+            self._talks.put((scope, pairs[-1][1]), session.id)
+        return before
+
+
+def _parameters(analysis: PlanAnalysis) -> dict[str, bytes]:
+    breaking = analysis.profile.breaking
+    names = (*breaking.before_tools, *breaking.before_system, *breaking.before_messages)
+    members = given_members(analysis.members, names)
+    return {name: digest(raw) for name, raw in members.items()}
+
+
+def _sent_bytes(sent: SentPrompt) -> int:
+    return sent.record.about_bytes + 80 * len(sent.digests)
+
+
+def inventory_of(in_flight: InFlight) -> Inventory:
+    """The items of a request, each with its current N. Words around the context count as part of the files."""
+    analysis, recognised = in_flight.analysis, in_flight.analysis.recognised
+    elements, tracker = analysis.elements, analysis.session.tracker
+    # A document's share of the message's tokens is its share of the message's characters.
+    documents = {
+        one.key: message.tokens * len(one.text) // max(1, len(message.text or ""))
+        for system in recognised.system
+        for message in (recognised.messages[system.message],)
+        for one in system.documents
+    }
+    sizes = {**elements.sizes, **documents}
+    head = [ListedItem("system:tools", sum(one.tokens for one in elements.tools))] if elements.tools else []
+    head += [ListedItem(f"system:{place}", one.tokens) for place, one in enumerate(elements.preamble)]
+    if documents:
+        # The documents stand in the last system text, and are listed as items of their own.
+        head[-1] = structs.replace(head[-1], tokens=head[-1].tokens - sum(documents.values()))
+    sections = [ListedSection(Tier.L0, "system", 0, tuple(head))]
+    pieces: dict[tuple[Tier, str], list[ListedItem]] = {}
+    for piece in recognised.items():
+        place = (tracker.tier(piece.key), "symbols" if piece.kind is PieceKind.SYMBOL else "files")
+        pieces.setdefault(place, []).append(ListedItem(piece.key, sizes.get(piece.key, 0), tracker.n(piece.key)))
+    sections += [ListedSection(*place, 0, tuple(items)) for place, items in sorted(pieces.items())]
+    turns = sum(turn.tokens for turn in chain(elements.turns, elements.notices))
+    last = ListedItem("prompt", sum(turn.tokens for turn in elements.tail))
+    around = analysis.own.natural.total - turns - last.tokens - sum(section.tokens for section in sections)
+    if pieces and around > 0:
+        sections.append(ListedSection(Tier.ACTIVE, "files", around))
+    sections.append(ListedSection(Tier.ACTIVE, "history", 0, (ListedItem("history", turns),) if turns else ()))
+    sections.append(ListedSection(Tier.ACTIVE, "prompt", 0, (last,)))
+    standing = tuple(sorted((one for one in sections if one.items or one.words), key=attrgetter("tier")))
+    filled = {section.tier for section in standing}
+    return Inventory(standing, empty_tiers=sum(tier not in filled for tier in CACHED))
+
+
+def breakpoints(in_flight: InFlight, *, is_planned: bool) -> list[tuple[int, float]]:
+    """The places up to which the prompt that was sent may be read next time, in tokens, and for how many seconds each.
+    They are its markers, or the boundary that the provider sets itself. ``is_planned``: the plan was sent, and not the
+    client's own request."""
+    accepted, analysis = in_flight.accepted, in_flight.analysis
+    if accepted is None:
+        return []
+    prompt, profile = accepted.prompt if is_planned else analysis.own.prompt, analysis.profile
+    if prompt.total < profile.min_tokens or profile.family is Family.NONE:
+        return []
+    if prompt.marks:
+        lives = {"5m": profile.life_s, "1h": profile.long_life_s or profile.life_s}
+        return [(prompt.ends[place], lives[life]) for place, life in sorted(prompt.marks.items())]
+    if profile.family is Family.MARKER and not prompt.endings:
+        return []
+    return [(prompt.ends[prompt.endings[-1]] if prompt.endings else prompt.total, profile.life_s)]

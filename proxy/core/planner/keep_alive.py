@@ -17,13 +17,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from proxy.core.caches import Cache
-from proxy.core.caches.prompt import Bill, Prompt
-from proxy.core.layout.breakpoints import read_gain
-from proxy.core.layout.layout import Layout
-from proxy.core.planner.analysis import PlanAnalysis
+from proxy.core.caches.cache import Bill, Prompt
+from proxy.core.layout.layout import Layout, read_gain
+from proxy.core.planner.candidates import PlanAnalysis
 from proxy.core.providers import CacheProfile, Dialect, Family
 from proxy.core.request.message import SYSTEM_ROLES
-from proxy.core.shadow.shadow_caches import cost_of
+from proxy.core.shadow import cost_of
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Members, Unreadable, elements, members_of, parse_members, splice, value
 

@@ -8,46 +8,57 @@ from typing import Final, Literal
 
 from proxy.core.caches import Cache
 from proxy.core.digest import digest
-from proxy.core.forecast.forecast import Candidate, Forecast, forecast
+from proxy.core.forecast import Candidate, Forecast, forecast
 from proxy.core.layout.layout import Layout, seed_of
-from proxy.core.layout.orders import RequestElements, request_elements
-from proxy.core.layout.relocation import moved_elements, split_layout
-from proxy.core.layout.sent_front import begun_with, digests_on_wire, laid_out_again
+from proxy.core.layout.orders import RequestElements, moved_elements, request_elements, split_layout
+from proxy.core.layout.render import begun_with, digests_on_wire, laid_out_again
 from proxy.core.layout.tiers import with_target
 from proxy.core.lru import Bounded
 from proxy.core.modes import Mode
-from proxy.core.planner.analysis import PlanAnalysis, segment_tokens
-from proxy.core.planner.body import changes_as_read, planned_changes, written_reason
-from proxy.core.planner.candidates import CandidateInputs, Choice, Pricing, choose, pricing_of
-from proxy.core.planner.diagnosing import Diagnosing
-from proxy.core.planner.in_flight import InFlight, PlanResult
-from proxy.core.planner.incoming_chat import IncomingChat, OwnRequest, TextsInFlight, own_request, priced, written_marks
+from proxy.core.planner.candidates import (
+    CandidateInputs,
+    Choice,
+    IncomingChat,
+    OwnRequest,
+    PlanAnalysis,
+    Pricing,
+    TextsInFlight,
+    choose,
+    own_request,
+    priced,
+    pricing_of,
+    segment_tokens,
+    written_marks,
+)
+from proxy.core.planner.in_flight import Diagnosing, InFlight, PlanResult
 from proxy.core.planner.keep_alive import RefreshPlan, refresh_plan
-from proxy.core.planner.plan import CONTROL, TREATED, Plan, PlannerOptions, as_it_came
+from proxy.core.planner.plan import (
+    CONTROL,
+    TREATED,
+    Plan,
+    PlannerOptions,
+    as_it_came,
+    changes_as_read,
+    planned_changes,
+    written_reason,
+)
 from proxy.core.prompts.turn_texts import StoredPrompt, TextPrices, TurnTexts
 from proxy.core.providers import ASSUMED, CacheProfile, Family
 from proxy.core.providers.affinity_key import RoutingKey, may_add, may_tell_explicit, routing_key, written
 from proxy.core.reasons import Reason
 from proxy.core.recognition.pieces import Recogniser
-from proxy.core.request.element import Element
-from proxy.core.request.insets import inset_body
+from proxy.core.request.element import Element, ToolOrders, in_order
+from proxy.core.request.insets import head_digest, inset_body, tokens_from, user_turns
 from proxy.core.request.message import may_be_signed
 from proxy.core.request.parsed_body import ParsedBody
-from proxy.core.request.reader import RequestReader
-from proxy.core.request.route import Route
+from proxy.core.request.reader import RequestReader, Route
 from proxy.core.request.tokens import Encode
-from proxy.core.request.tool_order import ToolOrders
-from proxy.core.request.tools import in_order
-from proxy.core.request.transcript import Transcript
-from proxy.core.request.user_turns import head_digest, tokens_from, user_turns
-from proxy.core.request.view import RecognisedRequest, recognise_request
+from proxy.core.request.transcript import RecognisedRequest, Transcript, recognise_request
 from proxy.core.response.usage import Usage
 from proxy.core.sessions.observation import read_request
-from proxy.core.sessions.sent_fronts import FrontTable, SentForm, key_of
 from proxy.core.sessions.session import Session, SessionKeys, SessionTable, seen_volatile
-from proxy.core.sessions.sharing import StateLookup, costs_name, snapshot
-from proxy.core.shadow.deviations import ProviderObservations
-from proxy.core.shadow.shadow_caches import ShadowCaches, cost_of
+from proxy.core.sessions.sharing import FrontTable, SentForm, StateLookup, costs_name, key_of, snapshot
+from proxy.core.shadow import ProviderObservations, ShadowCaches, cost_of
 from proxy.core.stability.edit_signals import FileWords
 from proxy.core.wire.json_body import Unreadable
 

@@ -7,8 +7,7 @@ from enum import StrEnum
 from typing import Generic, TypeVar
 
 from proxy.core.model_patterns import fitting, matches_any
-from proxy.core.prompts.context import added
-from proxy.core.prompts.prompt import Json, Prompt
+from proxy.core.prompts.prompt import Json, Prompt, added
 from proxy.core.value import dataclass, field, replace
 from proxy.errors import Forbidden
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
 from proxy.core.lru import Bounded
-from proxy.core.prompts.composition import Inset
+from proxy.core.prompts.prompt import Inset
 from proxy.core.value import dataclass, field, replace
 
 # P(the prefix is still stored) within its TTL and after its TTL: some providers keep it longer.

@@ -6,7 +6,7 @@ profile into a model that bills and stores. The planner's shadow cache and the e
 
 A fact that no source states is a parameter with a default. ``unknowns`` holds a bad and a good value for it
 (``pessimistic``, ``optimistic``) and the reason. Facts about single models are in ``models``.
-``proxy.deployments.choice`` says which profile a deployment has. Multipliers are relative to the model's input price;
+``proxy.deployments.table`` says which profile a deployment has. Multipliers are relative to the model's input price;
 the price map's own prices take precedence (``proxy.deployments.table``). Facts carry their source and its date; all
 were compiled in November 2026.
 """
@@ -23,19 +23,22 @@ from proxy.core.providers.hosted import (
     GLM,
     GROQ,
     KIMI,
+    LLAMACPP,
     MINIMAX,
     MINIMAX_PASSIVE,
     MISTRAL,
+    OLLAMA,
     OPENROUTER_DEEPSEEK,
     OPENROUTER_GEMINI,
     OPENROUTER_XAI,
     QWEN,
     QWEN_IMPLICIT,
+    SGLANG,
     TOGETHER,
     VERTEX_GEMINI,
+    VLLM,
     XAI,
 )
-from proxy.core.providers.models import PRICES, fitted, sources_of
 from proxy.core.providers.openai import (
     AZURE,
     AZURE_EXPLICIT,
@@ -46,6 +49,7 @@ from proxy.core.providers.openai import (
 )
 from proxy.core.providers.profile import (
     DEFAULTS,
+    PRICES,
     Breaking,
     CacheProfile,
     Dialect,
@@ -54,10 +58,11 @@ from proxy.core.providers.profile import (
     Routing,
     Unknown,
     UsageForm,
+    fitted,
     optimistic,
     pessimistic,
+    sources_of,
 )
-from proxy.core.providers.self_hosted import LLAMACPP, OLLAMA, SGLANG, VLLM
 
 __all__ = [
     "ANTHROPIC",

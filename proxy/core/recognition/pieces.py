@@ -1,7 +1,7 @@
 """The result of a recogniser for a text: the pieces that the text consists of.
 
 A recogniser is a pure function of one message's role and text. Its cuts cover the text exactly once.
-``proxy.core.request.view``, which sees the whole request, decides what the cuts mean for the layout (whether an
+``proxy.core.request.transcript``, which sees the whole request, decides what the cuts mean for the layout (whether an
 acknowledgement follows, whether the message stands before the last user message).
 """
 

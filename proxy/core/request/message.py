@@ -10,7 +10,7 @@ import orjson
 from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
-from proxy.core.caches.prompt import Life
+from proxy.core.caches.cache import Life
 from proxy.core.digest import digest
 from proxy.core.lru import Bounded
 from proxy.core.recognition.pieces import Cut, MessageKind, PieceKind, Recogniser, Recognition, recognise_text

@@ -1,4 +1,7 @@
-"""A parsed request body: its members and, for a chat, its messages."""
+"""A parsed request body: its members and, for a chat, its messages.
+
+The difference between a client's chat request and what is sent in its place.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -7,7 +10,7 @@ from msgspec import Raw
 
 from proxy.core.request.message import Message
 from proxy.core.request.transcript import Transcript
-from proxy.core.wire.edits import transport_edits
+from proxy.core.value import dataclass, field
 from proxy.core.wire.json_body import (
     MOST_ELEMENTS,
     Members,
@@ -18,6 +21,7 @@ from proxy.core.wire.json_body import (
     elements,
     parse_members,
     splice,
+    transport_edits,
     value,
     value_spans,
 )
@@ -109,8 +113,8 @@ class ParsedBody:
         self.model = model
 
     def edits(self, model: str) -> Mapping[str, bytes | None]:
-        """The edits that every mode makes in a chat request (``proxy.core.wire.edits``). ``model`` is the model's name
-        at the upstream."""
+        """The edits that every mode makes in a chat request (``proxy.core.wire.json_body``). ``model`` is the model's
+        name at the upstream."""
         return transport_edits(self.members, self.model, model, asks_usage=self.lacks_usage)
 
     def edited(self, changes: Mapping[str, bytes | None], within: Sequence[Patch] = ()) -> bytes:
@@ -174,3 +178,39 @@ class ParsedBody:
 def parse_body(body: bytes) -> ParsedBody:
     """The body's members. Raises InvalidRequest for a body that is no JSON object, and Unreadable for odd Unicode."""
     return ParsedBody(body, parse_members(body))
+
+
+@dataclass(frozen=True, slots=True)
+class BodyChanges:
+    """The changes of a body whose messages have been read. ``members`` are top-level members with their new values;
+    None leaves a member out. ``messages`` are all messages that are sent, in their order; those that are sent as they
+    came are the same objects as in ``came``. None: the client's messages are sent in the client's order, and
+    ``changed`` are those that are written anew, by their index."""
+
+    parsed: ParsedBody
+    members: Mapping[str, bytes | None]
+    changed: Mapping[int, bytes] = field(default_factory=dict)
+    messages: Sequence[bytes] | None = None
+
+    @property
+    def came(self) -> Sequence[Message]:
+        """The messages as the client sent them."""
+        assert self.parsed.read_messages is not None
+        return self.parsed.read_messages
+
+    def body(self) -> bytes:
+        """The body with these changes. Everything else stays as the client sent it."""
+        parsed, messages = self.parsed, self.messages
+        if messages is None and (not self.changed or parsed.span is not None):
+            return parsed.edited(self.members, self._patches())
+        if messages is None:
+            messages = [self.changed.get(index, message.raw) for index, message in enumerate(self.came)]
+        return parsed.edited({**self.members, "messages": b"[" + b",".join(messages) + b"]"})
+
+    def _patches(self) -> list[Patch]:
+        """The changed messages, each with its start and end in the client's body."""
+        if not self.changed:
+            return []
+        raws = [message.raw for message in self.came]
+        starts = self.parsed.starts(raws)
+        return [(starts[i], starts[i] + len(raws[i]), new) for i, new in sorted(self.changed.items())]

@@ -2,24 +2,316 @@
 
 A large request is read by a fork of the reader in another thread. The fork knows everything that the reader knows, and
 does not change the reader. Back in the reader's own thread, ``merge`` hands the results of the fork to the reader.
+
+The destination of a request and the texts that are written into it on the way, as far as its layout depends on
+them.
+
+Remembers the bodies of conversations. If a body continues one of them, only its new part is parsed.
+
+Clients send the whole conversation each time. If a body begins with the same messages as an earlier one, byte by byte,
+the parsed messages of the earlier body are used again and only the rest is parsed. JSON is read from left to right, so
+equal bytes mean the same if equal bytes stand in front of them. A body that does not clearly begin like an earlier one
+is parsed as if nothing were known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from operator import is_
+from typing import NamedTuple
 
 from msgspec import Raw
 
+from proxy.core.lru import Bounded
+from proxy.core.prompts.prompt import Inset
+from proxy.core.providers import CacheProfile
 from proxy.core.recognition.pieces import Recogniser
-from proxy.core.request.body_cache import BodyCache
-from proxy.core.request.element import Element
+from proxy.core.request.element import Element, ToolReader
 from proxy.core.request.insets import placed, with_inset
-from proxy.core.request.message import MessageReader
-from proxy.core.request.parsed_body import ParsedBody
-from proxy.core.request.route import Route
+from proxy.core.request.message import Message, MessageReader
+from proxy.core.request.parsed_body import Continuation, ParsedBody, parse_body
 from proxy.core.request.tokens import Encode, TokenCounter
-from proxy.core.request.tools import ToolReader
 from proxy.core.request.transcript import Transcript
-from proxy.core.value import dataclass
-from proxy.core.wire.json_body import Unreadable
+from proxy.core.value import dataclass, field
+from proxy.core.wire.json_body import Members, Span, Unreadable, behind_space, elements, parse_members
+from proxy.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The destination and the owner of a request, as far as planning needs them.
+
+    ``scope`` keeps teams and keys apart; ``hint`` is a session id that the client gave ("" for none); ``name`` is the
+    model's name at the proxy, ``model`` its name at the upstream. ``inset`` are the operator's texts around the newest
+    user message; ``earlier`` are the texts that are applied again to user messages in front of it, by the index of the
+    message. ``upstream`` tells the deployments of one name apart: each has a cache of its own. ``server`` is the
+    provider that is called, as far as it is known. ``moving`` are messages that the proxy has inserted itself and puts
+    at another place when their content changes. It maps the index of each to its hazard: -ln P(the message still stands
+    there in the next request).
+    """
+
+    scope: str
+    name: str
+    model: str
+    profile: CacheProfile
+    hint: str = ""
+    inset: Inset = Inset()
+    upstream: str = ""
+    server: str = ""
+    earlier: Mapping[int, Inset] = field(default_factory=dict, hash=False)
+    moving: Mapping[int, float] = field(default_factory=dict, hash=False)
+    repeats: bool = True
+    """The texts of earlier turns may be applied again. They may not if the request was fitted to a greatest length
+    without them."""
+
+    @property
+    def named(self) -> str:
+        """The model by both of its names. Facts learnt about one combination say nothing about another."""
+        return f"{self.name}/{self.model}"
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether any of the operator's texts is written into user messages."""
+        return bool(self.inset or self.earlier)
+
+
+_NAME = b'"messages"'
+_COMMA, _COLON, _OPEN, _CLOSE = b",:[]"
+# At most this many places are tried that may be the member's name: tools have parameters of that name, too.
+_MAX_PLACES = 4
+# The number of bytes behind the first message that tell conversations with the same instructions apart.
+_WINDOW = 160
+_MAX_FIRSTS = 8
+_MAX_ENDS = 4
+_EMPTY = Raw(b"[]")
+_MAX_BRANCHES = 8
+_OPENINGS_PART = 4
+_FRAME_BYTES = 1024
+_MESSAGE_BYTES = 1500
+
+
+@dataclass(slots=True)
+class _Trunk:
+    """One conversation as it was last seen. Its last message ends at ``end`` of the body."""
+
+    transcript: Transcript
+    body: bytes
+    end: int
+    starts: Sequence[int]
+
+    @property
+    def front(self) -> memoryview:
+        """The body up to the end of its last message."""
+        return memoryview(self.body)[: self.end]
+
+    @property
+    def size(self) -> int:
+        return len(self.body) + self.end + _FRAME_BYTES + _MESSAGE_BYTES * len(self.transcript.messages)
+
+
+@dataclass(slots=True)
+class _Opening:
+    """The bytes in front of the first message: they are the same in every request of a client with the same settings.
+    ``firsts`` are first messages. ``ends`` are the bytes behind the last message, each with the members that a body
+    with this opening and this end has (all but the messages)."""
+
+    preamble: bytes
+    firsts: list[bytes] = field(default_factory=list)
+    ends: list[tuple[bytes, Members]] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        ends = sum(len(self.preamble) + len(end) for end, _ in self.ends)
+        return len(self.preamble) + sum(map(len, self.firsts)) + ends + _FRAME_BYTES
+
+    def note(self, first: bytes, body: bytes, span: Span, members: Members) -> None:
+        """Remember a body's first message, and its end behind the last message."""
+        if first not in self.firsts:
+            self.firsts = [first, *self.firsts[: _MAX_FIRSTS - 1]]
+        end = body[span[1] :]
+        if all(end != known for known, _ in self.ends):
+            copied = {name: _EMPTY if name == "messages" else Raw(bytes(raw)) for name, raw in members.items()}
+            self.ends = [(end, copied), *self.ends[: _MAX_ENDS - 1]]
+
+
+_Key = tuple[bytes, int, bytes]
+
+
+class BodyCache:
+    """Conversations that were parsed before. Their memory is bounded; the least recently used one is dropped first."""
+
+    def __init__(self, *, capacity_bytes: int = 128 * 2**20) -> None:
+        """Openings, the bytes in front of the conversations, take a part of ``capacity_bytes``."""
+        self._openings: Bounded[_Key, _Opening] = Bounded(capacity_bytes // _OPENINGS_PART, lambda one: one.size)
+        self._branches: Bounded[tuple[bytes, bytes], list[_Trunk]] = Bounded(
+            capacity_bytes - capacity_bytes // _OPENINGS_PART, lambda trunks: sum(trunk.size for trunk in trunks)
+        )
+
+    def parse(self, body: bytes) -> ParsedBody:
+        """The body's members, and what is known about its messages. Raises InvalidRequest for a body that is no JSON
+        object, and Unreadable for odd Unicode. The method changes nothing, and another thread may call it: it asks each
+        table once, and compares what it finds there with the body."""
+        place = 0
+        for _ in range(_MAX_PLACES if self._openings else 0):
+            place = body.find(_NAME, place)
+            if place < 0:
+                break
+            place += len(_NAME)
+            start = _list_behind(body, place)
+            opening = self._openings.get(_key(body, start)) if start > 0 else None
+            if opening is not None and body.startswith(opening.preamble):
+                found = self._continued(body, start, opening)
+                if found is not None:
+                    return found
+                break
+        return parse_body(body)
+
+    def keep(self, parsed: ParsedBody, transcript: Transcript) -> None:
+        """Remember a conversation, all of whose messages have been read."""
+        messages, span, body = transcript.messages, parsed.span, parsed.body
+        if not messages or span is None:
+            return
+        starts = parsed.starts([message.raw for message in messages])
+        first = messages[0].raw
+        opening_key = _key(body, span[0])
+        opening = self._openings.get(opening_key)
+        if opening is None or not body.startswith(opening.preamble):
+            opening = _Opening(body[: span[0] + 1])
+        opening.note(first, body, span, parsed.members)
+        self._openings.put(opening_key, opening)
+        key = (first, _window(body, starts[0] + len(first)))
+        self._branch(key, _Trunk(transcript, body, starts[-1] + len(messages[-1].raw), starts))
+
+    def _branch(self, key: tuple[bytes, bytes], new: _Trunk) -> None:
+        messages = new.transcript.messages
+        trunks = self._branches.get(key, [])
+        old = next((t for t in trunks if _is_continued(t.transcript.messages, messages)), None)
+        others = [trunk for trunk in trunks if trunk is not old]
+        self._branches.put(key, [new, *others[: _MAX_BRANCHES - 1]])
+
+    def _continued(self, body: bytes, start: int, opening: _Opening) -> ParsedBody | None:
+        at = behind_space(body, start + 1)
+        first = next((raw for raw in opening.firsts if body.startswith(raw, at)), None)
+        if first is None:
+            return None
+        best, base = _Common(0, at, ()), None
+        for trunk in tuple(self._branches.get((first, _window(body, at + len(first))), ())):
+            messages = trunk.transcript.messages
+            if len(messages) <= best.size or not body.startswith(messages[best.size].raw, best.end):
+                continue  # the body repeats no more of this conversation than of the best one so far
+            found = _in_common(body, at, trunk)
+            if found.size > best.size:
+                best, base = found, trunk.transcript
+            if found.size == len(messages):
+                break
+        if base is None:
+            return None
+        return _between(body, start, best, base, opening) or _rest(body, start, best, base)
+
+
+class _Common(NamedTuple):
+    """How many messages a body repeats, where the next element or the array's end begins, and where each repeated
+    message begins."""
+
+    size: int
+    end: int
+    starts: Sequence[int]
+
+
+def _between(body: bytes, start: int, common: _Common, base: Transcript, opening: _Opening) -> ParsedBody | None:
+    """The body, if both its first messages and its end are known: the bytes between them are parsed as the rest of the
+    array, and the other members are those of the known end. None if the end is unknown, or the bytes are not the rest
+    of an array."""
+    known = next((pair for pair in opening.ends if body.endswith(pair[0])), None)
+    if known is None:
+        return None
+    end = len(body) - len(known[0])
+    try:
+        rest = elements(b"[" + body[common.end : end])
+    except Unreadable:
+        return None
+    whole = Raw(memoryview(body)[start:end])
+    continues = Continuation(base, common.size, rest, common.starts)
+    return ParsedBody(body, {**known[1], "messages": whole}, (start, end), continues)
+
+
+def _rest(body: bytes, start: int, common: _Common, base: Transcript) -> ParsedBody | None:
+    """The body, whose part behind the known messages is parsed as if the array began there; None if that is not clearly
+    right."""
+    short = body[: start + 1] + body[common.end :]
+    try:
+        members = parse_members(short)
+        tail = members.get("messages")
+        if tail is None:
+            return None
+        length = len(bytes(tail))
+        # If there were a second member of that name, that one would count.
+        if not short.startswith(bytes(tail), start) or short.find(_NAME, start + length) >= 0:
+            return None
+        rest = elements(tail)
+    except (InvalidRequest, Unreadable):
+        return None
+    span = (start, start + length + len(body) - len(short))
+    whole = Raw(memoryview(body)[span[0] : span[1]])
+    return ParsedBody(body, {**members, "messages": whole}, span, Continuation(base, common.size, rest, common.starts))
+
+
+def _in_common(body: bytes, at: int, trunk: _Trunk) -> _Common:
+    """The messages that a body has in common with a conversation, from ``at`` on."""
+    messages = trunk.transcript.messages
+    if body.startswith(trunk.front):
+        end = _next_element(body, trunk.end)
+        return _Common(len(messages), end, trunk.starts) if end >= 0 else _Common(0, at, ())
+    starts: list[int] = []
+    for message in messages:
+        if not body.startswith(message.raw, at):
+            break
+        end = _next_element(body, at + len(message.raw))
+        if end < 0:
+            break
+        starts.append(at)
+        at = end
+        if body[end] == _CLOSE:
+            break
+    return _Common(len(starts), at, starts)
+
+
+def _next_element(body: bytes, end: int) -> int:
+    """The place where the next element begins, or where the array ends, behind an element that ends at ``end``; -1 if
+    neither follows."""
+    if body.startswith(b",{", end):
+        return end + 1  # as most clients write it
+    end = behind_space(body, end)
+    follows = body[end] if end < len(body) else 0
+    if follows == _CLOSE:
+        return end
+    if follows != _COMMA:
+        return -1
+    end = behind_space(body, end + 1)
+    # A comma in front of the array's end is no JSON: the ordinary parser will report it.
+    return -1 if end >= len(body) or body[end] == _CLOSE else end
+
+
+def _is_continued(before: Sequence[Message], after: Sequence[Message]) -> bool:
+    """Whether a conversation continues an earlier one. The newest exchange of the earlier one may be missing."""
+    kept = max(1, len(before) - 2)
+    return len(after) >= kept and all(map(is_, before[:kept], after))
+
+
+def _key(body: bytes, start: int) -> _Key:
+    return body[:32], start, body[max(0, start - 32) : start]
+
+
+def _window(body: bytes, at: int) -> bytes:
+    return body[at : at + _WINDOW]
+
+
+def _list_behind(body: bytes, place: int) -> int:
+    """The place where the array behind a member's name begins; -1 if no array follows."""
+    place = behind_space(body, place)
+    if place >= len(body) or body[place] != _COLON:
+        return -1
+    place = behind_space(body, place + 1)
+    return place if place < len(body) and body[place] == _OPEN else -1
+
 
 _MOST_COUNTS = 200_000
 

@@ -10,8 +10,7 @@ from msgspec import Raw
 from proxy.core.request.demand import MEMBERS
 from proxy.core.request.parsed_body import ParsedBody, parse_body
 from proxy.core.value import dataclass
-from proxy.core.wire.edits import transport_edits, usage_asked
-from proxy.core.wire.json_body import Members, Unreadable, splice, value
+from proxy.core.wire.json_body import Members, Unreadable, splice, transport_edits, usage_asked, value
 from proxy.core.wire.scan import replaced
 from proxy.core.wire.surrogates import read_or_mended
 from proxy.errors import InvalidRequest

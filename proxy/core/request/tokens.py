@@ -1,9 +1,86 @@
-"""Token counts, counted once per digest."""
+"""Token counts, counted once per digest.
+
+Tokens of ordinary text, estimated from the kinds of its characters.
+
+A tokeniser looks up every word in a table of tens of megabytes, which does not fit into the processor's caches: this
+took a sixth of the layout's time. The estimate deletes one kind of characters after another and compares the lengths,
+which needs no table. The weights are a least-squares fit to o200k_base's counts on recorded prompts, source code,
+markup and prose, plain and in JSON, 8,000 texts of 30 to 60,000 characters. The error is 4 % at the median and 15 % at
+the 95th percentile of texts above 100 tokens, and 1 % over all texts. Providers' own tokenisers differ by more.
+"""
 
 from collections.abc import Callable
+from string import ascii_lowercase, ascii_uppercase, digits, punctuation
 
 from proxy.core.lru import LastUsed
-from proxy.core.request.token_estimate import estimate, even_slices
+
+_LOWER, _UPPER = ascii_lowercase.encode(), ascii_uppercase.encode()
+_DIGITS, _PUNCTUATION = digits.encode(), punctuation.encode()
+# Pairs of characters that mostly are one token.
+_PAIRS = (b'("', b'",', b"):", b"()", b"--", b"==", b'":')
+
+# Beyond these shares, a text is unlike the texts to which the weights were fitted: keys, hashes, tables of numbers,
+# drawings, other scripts.
+_MOST_UPPER = 0.4
+_MOST_DIGITS = 0.2
+_MOST_WIDE = 0.02
+_MOST_PUNCTUATION = 0.42
+
+# A text longer than this is judged by slices of it.
+_WHOLLY_SEEN_CHARS = 1_200
+_SEEN_SLICE_CHARS = 300
+_SAMPLE_SHARE = 16
+_MIN_SLICES = 4
+
+
+def estimate(text: str) -> int | None:
+    """About how many tokens a text has; None for a text that is not ordinary."""
+    length = len(text)
+    if length <= _WHOLLY_SEEN_CHARS:
+        tokens = _weighed(text)
+        return None if tokens is None else max(1, round(tokens))
+    slices = even_slices(text, _SEEN_SLICE_CHARS)
+    tokens = _weighed("".join(slices))
+    return None if tokens is None else max(1, round(tokens * length / (len(slices) * _SEEN_SLICE_CHARS)))
+
+
+def even_slices(text: str, chars: int) -> list[str]:
+    """Evenly spaced slices of ``chars`` characters each: a sixteenth of a long text in all, and at least four
+    slices."""
+    count = max(_MIN_SLICES, len(text) // (chars * _SAMPLE_SHARE))
+    step = len(text) / count
+    margin = (step - chars) / 2
+    return [text[start : start + chars] for start in [int(i * step + margin) for i in range(count)]]
+
+
+def _weighed(text: str) -> float | None:
+    data = text.encode("utf-8", "surrogatepass")
+    size = len(data)
+    wide = size - len(text)
+    lower = size - len(data.translate(None, _LOWER))
+    upper = size - len(data.translate(None, _UPPER))
+    numbers = size - len(data.translate(None, _DIGITS))
+    marks = size - len(data.translate(None, _PUNCTUATION))
+    is_dense = numbers > _MOST_DIGITS * size or wide > _MOST_WIDE * size or marks > _MOST_PUNCTUATION * size
+    if is_dense or upper > _MOST_UPPER * lower:
+        return None
+    count = data.count
+    return (
+        0.751
+        + 0.137 * lower
+        + 0.232 * upper
+        + 0.844 * numbers
+        + 0.682 * marks
+        + 0.429 * count(b" ")
+        - 0.849 * count(b"  ")
+        + 0.363 * count(b"\n")
+        + 1.232 * count(b"\n ")
+        + 0.443 * wide
+        - 0.190 * count(b"\\")
+        + 1.949 * count(b"\\n ")
+        - 1.079 * sum([count(pair) for pair in _PAIRS])
+    )
+
 
 Encode = Callable[[str], int]
 

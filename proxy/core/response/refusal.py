@@ -4,10 +4,18 @@ OpenAI, and most servers that follow it, name the member in ``param``
 (https://github.com/openai/openai-openapi, schema ``Error``); servers built with FastAPI list places
 (https://fastapi.tiangolo.com/tutorial/handling-errors/); others begin their message with the member
 (``max_tokens: must be positive``), or quote it there.
+
+Recognises the refusals that say that a request is too large for the model's context window. Pure.
+
+A provider says this by a name (``code`` or ``type``) or by the beginning of its message. Only the beginning counts: the
+later text may be a client's own words, which a server quotes when it refuses a request for another reason. A limit of
+tokens in a time (a 429, or a 413 with ``rate_limit_exceeded``), a limit of a single member and a limit of the answer
+alone are other refusals, because a smaller prompt would not help.
 """
 
 import re
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 
 import orjson
 
@@ -120,3 +128,269 @@ def _places(detail: object) -> Iterator[str]:
         place = one.get("loc") if isinstance(one, dict) else None
         if isinstance(place, list) and len(place) > 1 and isinstance(place[1], str):
             yield place[1]
+
+
+class ContextRefusalOutcome(StrEnum):
+    """The end of a request that an upstream refused as too large."""
+
+    EMPTY = "empty"
+    """The client got an empty completion."""
+    ERROR = "error"
+    """The client got ``context_length_exceeded``."""
+    RETRIED = "retried"
+    """A smaller request was sent next."""
+    WIDER = "wider_model"
+    """A model of ``context_window_fallbacks`` was asked next."""
+    PASSED = "passed"
+    """The upstream's answer was passed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalForm:
+    """The beginning of a provider's message, and the source where it was seen."""
+
+    provider: str
+    opening: re.Pattern[str]
+    source: str
+
+
+# Lists of such messages that other projects have collected.
+_OVERFLOW_LIST = "https://github.com/earendil-works/pi/blob/main/packages/ai/src/utils/overflow.ts"
+_LITELLM_LIST = "https://github.com/BerriAI/litellm/blob/main/litellm/litellm_core_utils/exception_mapping_utils.py"
+
+_STATUSES = frozenset({400, 413, 422, 500})
+"""The status 500 is used by llama.cpp (https://github.com/ggml-org/llama.cpp/pull/15780)."""
+_NAMES: Mapping[str, str] = {
+    "context_length_exceeded": "https://github.com/OpenHands/OpenHands/issues/1902",
+    "exceed_context_size_error": "https://github.com/ggml-org/llama.cpp/pull/15780",
+    "model_max_prompt_tokens_exceeded": "https://github.com/microsoft/vscode/issues/289219",
+    "contextwindowexceedederror": "https://docs.litellm.ai/docs/exception_mapping",
+}
+"""Codes and types, in small letters, each with its source."""
+_OTHER_NAMES = frozenset(
+    {
+        "rate_limit_exceeded", "rate_limit_error", "string_above_max_length", "array_above_max_length",
+        "insufficient_quota", "content_filter", "content_policy_violation", "invalid_api_key",
+    }
+)  # fmt: skip
+"""Names of other refusals, whatever the message says."""
+_MOST_NAME_CHARS = 64
+_CONTEXT_CHARS = 2_000
+
+# Prefixes that servers and libraries write in front of a provider's message. Each is removed once, in this order.
+_PREFIXES = tuple(
+    re.compile(rf"\A{text}", re.IGNORECASE)
+    for text in (
+        r"Error code: \d{3} - ",
+        r"(?:litellm\.)?(?:BadRequestError|APIError): ",
+        r"[A-Z][a-z]{1,32}Exception - ",
+        r"ValidationException: ",
+        r"(?:The model returned the following errors|Invalid request|Bad request|Value error|invalid params)[:,] ",
+        r"<\d{3}> ",
+        r"InternalError\.Algo\.InvalidParameter: ",
+        r"\d{3} Bad Request: ",
+    )
+)
+
+FORMS = (
+    RefusalForm(
+        "OpenAI, Azure, DeepSeek, vLLM, OpenRouter, Perplexity, llama-cpp-python",
+        re.compile(r"(?i)(?:This|The) (?:model|endpoint)(?:'s|’s)? maximum context (?:length|limit) (?:is|of) \d"),
+        "https://github.com/evalstate/fast-agent/issues/621, https://github.com/vllm-project/vllm/issues/20409",
+    ),
+    RefusalForm(
+        "OpenAI (Responses)",
+        re.compile(r"(?i)Your input exceeds the context window of this model"),
+        _OVERFLOW_LIST,
+    ),
+    RefusalForm(
+        "OpenAI",
+        re.compile(r"(?i)Input tokens exceed the configured limit of \d"),
+        _LITELLM_LIST,
+    ),
+    RefusalForm(
+        "vLLM",
+        re.compile(
+            r"(?i)'?max_(?:completion_)?tokens'?(?: or '?max_(?:completion_)?tokens'?)? is too large: \d{1,12}\. "
+            r"This model's maximum context length is \d"
+        ),
+        "https://github.com/vllm-project/vllm/issues/33418",
+    ),
+    RefusalForm(
+        "vLLM",
+        re.compile(
+            r"(?i)The (?:decoder |encoder )?prompt \((?:total )?length \d{1,12}\) is "
+            r"(?:longer than the maximum model length|too long to fit into the model)"
+        ),
+        "https://github.com/vllm-project/vllm/issues/12165",
+    ),
+    RefusalForm(
+        "Groq, Cerebras",
+        re.compile(r"(?i)Please reduce the length of the messages or completion"),
+        "https://github.com/OpenHands/OpenHands/issues/1902, https://github.com/cline/cline/issues/5140",
+    ),
+    RefusalForm(
+        "Anthropic, Vertex AI, Bedrock",
+        re.compile(r"(?i)prompt is too long(?:: \d{1,12} tokens > \d|$)"),
+        "https://github.com/earendil-works/pi/issues/102, https://github.com/aaif-goose/goose/pull/7504",
+    ),
+    RefusalForm(
+        "Anthropic",
+        re.compile(r"(?i)input length and `max_tokens` exceed context limit: \d"),
+        "https://github.com/strands-agents/sdk-python/pull/1078",
+    ),
+    RefusalForm(
+        "Gemini, Vertex AI",
+        re.compile(
+            r"(?i)(?:Unable to submit request because )?the input token count (?:\(\d{1,12}\) |is \d{1,12} but )"
+            r"(?:exceeds the maximum number of tokens allowed|model only supports up to \d)"
+        ),
+        "https://github.com/google-gemini/gemini-cli/issues/6678",
+    ),
+    RefusalForm(
+        "Bedrock",
+        re.compile(r"(?i)Input is too long for (?:the )?requested model"),
+        "https://github.com/aws-samples/bedrock-chat/issues/95",
+    ),
+    RefusalForm(
+        "Bedrock (Titan, Mistral)",
+        re.compile(r"(?i)Too many input tokens\. Max input tokens: \d"),
+        _LITELLM_LIST,
+    ),
+    RefusalForm(
+        "Mistral",
+        re.compile(r"(?i)Prompt contains \d{1,12} tokens(?: and \d{1,12} draft tokens)?, too large for model with \d"),
+        "https://docs.mistral.ai/resources/known-limitations",
+    ),
+    RefusalForm(
+        "llama.cpp",
+        re.compile(
+            r"(?i)(?:the )?request (?:\(\d{1,12} tokens\) )?exceeds the available context size"
+            r"|Context size has been exceeded"
+        ),
+        "https://github.com/ggml-org/llama.cpp/pull/15780, https://github.com/ggml-org/llama.cpp/issues/19774",
+    ),
+    RefusalForm(
+        "llama-cpp-python",
+        re.compile(r"(?i)Requested tokens (?:\(\d{1,12}\) )?exceed context window of \d"),
+        "https://github.com/abetlen/llama-cpp-python/issues/416",
+    ),
+    RefusalForm(
+        "SGLang, Together AI",
+        re.compile(r"(?i)The input \(\d{1,12} tokens\) is longer than the model's context length"),
+        "https://github.com/QwenLM/Qwen3/issues/1321",
+    ),
+    RefusalForm(
+        "SGLang",
+        re.compile(r"(?i)Input length \(\d{1,12} tokens\) exceeds the maximum allowed length"),
+        "https://github.com/sgl-project/sglang/issues/4048",
+    ),
+    RefusalForm(
+        "SGLang, LiteLLM",
+        re.compile(r"(?i)Requested token count exceeds the model's maximum context length"),
+        _LITELLM_LIST,
+    ),
+    RefusalForm(
+        "Text Generation Inference, Together AI, SageMaker",
+        re.compile(
+            r"(?i)Input validation error: `inputs` (?:tokens \+ `max_new_tokens` must be <= \d|must have less than \d)"
+        ),
+        "https://github.com/huggingface/text-generation-inference/issues/628",
+    ),
+    RefusalForm(
+        "xAI",
+        re.compile(r"(?i)This model's maximum prompt length is \d"),
+        "https://github.com/cline/cline/issues/3120",
+    ),
+    RefusalForm(
+        "Cohere",
+        re.compile(
+            r"(?i)too many tokens: total number of tokens (?:in the prompt|\(prompt and prediction\)) "
+            r"(?:cannot |)exceed"
+        ),
+        "https://docs.cohere.com/reference/errors, https://github.com/cohere-ai/sandbox-topically/issues/4",
+    ),
+    RefusalForm(
+        "Fireworks, Ollama",
+        re.compile(r"(?i)The prompt is too long: \d{1,12}, model maximum context length: \d"),
+        "reports of users that quote it; no document of the providers has it",
+    ),
+    RefusalForm(
+        "Ollama",
+        re.compile(
+            r"(?i)prompt too long; exceeded (?:max )?context length|the input length exceeds the context length"
+        ),
+        "https://github.com/dyad-sh/dyad/issues/3498",
+    ),
+    RefusalForm(
+        "LM Studio",
+        re.compile(r"(?i)The number of tokens to keep from the initial prompt is greater than the context length"),
+        _OVERFLOW_LIST,
+    ),
+    RefusalForm(
+        "DashScope (Qwen)",
+        re.compile(r"(?i)Range of input length should be \["),
+        "https://github.com/QwenLM/qwen-code/issues/98",
+    ),
+    RefusalForm(
+        "Moonshot (Kimi)",
+        re.compile(r"(?i)Your request exceeded model token limit"),
+        _OVERFLOW_LIST,
+    ),
+    RefusalForm(
+        "MiniMax",
+        re.compile(r"(?i)context window exceeds limit"),
+        "https://github.com/MiniMax-AI/MiniMax-M2/issues/119",
+    ),
+    RefusalForm(
+        "GitHub Copilot",
+        re.compile(r"(?i)prompt token count of \d{1,12} exceeds the limit of \d"),
+        "https://github.com/microsoft/vscode/issues/289219",
+    ),
+    RefusalForm(
+        "litellm",
+        re.compile(r"(?i)(?:litellm\.)?ContextWindowExceededError: "),
+        "https://docs.litellm.ai/docs/exception_mapping",
+    ),
+)
+
+
+# The forms in which the messages above name the tokens of the prompt alone. A server that says "at least" has stopped
+# counting. If a server names the sum with the answer's tokens, the prompt's tokens are not known.
+_PROMPT_TOKENS = re.compile(
+    r"(?i)\b(?:(\d{1,12}) (?:in|of) (?:the |your )?(?:messages|prompt|text input)"
+    r"|(?:messages resulted in|prompt contains|request (?:has|contains)|prompt is too long:|context limit:) (\d{1,12})"
+    r"|token count(?: of| is|:)? \(?(\d{1,12})"
+    r"|(?:request|input|input length|prompt|requested tokens) \((?:total )?(?:length )?(\d{1,12})"
+    r"|given: (\d{1,12}))"
+)
+_MOST_NAMING_CHARS = 500
+
+
+def named_tokens(said: Refusal) -> int | None:
+    """The tokens of the prompt that its refusal names, or a refusal that a gateway quotes. None: no refusal names
+    them."""
+    found = (_PROMPT_TOKENS.search(text[:_MOST_NAMING_CHARS]) for text in (said.message, *said.causes))
+    return next((int(one[one.lastindex or 0]) for one in found if one is not None), None)
+
+
+def is_context_refusal(status: int, said: Refusal) -> bool:
+    """Whether an upstream that answers with this status and this refusal says that the request is too large for the
+    model's context window."""
+    if status not in _STATUSES:
+        return False
+    names = {name for name in (_name(said.code), _name(said.type)) if name}
+    if not _OTHER_NAMES.isdisjoint(names):
+        return False
+    return not names.isdisjoint(_NAMES) or any(_opens(text) for text in (said.message, *said.causes))
+
+
+def _name(value: object) -> str:
+    return value.lower() if isinstance(value, str) and len(value) <= _MOST_NAME_CHARS else ""
+
+
+def _opens(message: str) -> bool:
+    text = bare = message[:_CONTEXT_CHARS].strip()
+    for prefix in _PREFIXES:
+        bare = prefix.sub("", bare)
+    return any(form.opening.match(one) for one in (text, bare) for form in FORMS)

@@ -11,16 +11,347 @@ that, and the chunk passes without being parsed.
 
 The format: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream; the usage event:
 https://platform.openai.com/docs/api-reference/chat/create#chat-create-stream_options.
+
+The outline of a JSON text that is too long to be kept: the facts that an answer states about itself, without its
+content.
+
+An answer may be an image, an hour of sound or a million numbers, and its cost is in a few bytes somewhere in it. The
+text is fed piece by piece as it passes. The outline is JSON of the same form: long strings are empty, long lists of
+numbers have one number, and values that are nested too deeply, or are too large for one member, are null. A text inside
+a string is never read as a member, whatever it quotes. Pure.
+
+``MOST_BYTES`` bounds the memory, and also the work that is done token by token. The rest is skipped by patterns.
+
+``LongEvent`` reads the data of a server-sent event in the same way.
+
+Folds of answers that are no streams: a JSON body, which is read when it has ended, and bytes that are not read.
+
+A body that is too long to be kept is passed on as it comes, and only its outline is read
+(``proxy.core.response.stream``).
+Sans-IO.
 """
 
 import re
 from collections.abc import Mapping
 
-from proxy.core.response.body_fold import RawFold
-from proxy.core.response.event_format import MAX_EVENT_BYTES, EventCutter, Part, event_data, payload_of
-from proxy.core.response.outcome import AnswerFacts, Outcome
-from proxy.core.response.outline import LongEvent
-from proxy.core.response.received import Received
+import msgspec
+from msgspec import Raw
+
+from proxy.core.account.references import known_items
+from proxy.core.response.event_format import BOM, MAX_EVENT_BYTES, EventCutter, Part, event_data, payload_of
+from proxy.core.response.outcome import AnswerFacts, Outcome, Received
+from proxy.core.value import replace
+from proxy.core.wire.scan import INSIDE, PIECE_BYTES, RUN, SHALLOW
+from proxy.core.wire.surrogates import read_or_mended
+
+MOST_BYTES = 256 << 10
+"""The most bytes of an outline."""
+_MOST_STRING_BYTES = 1024
+_MOST_RUN_BYTES = 256
+_MOST_DEPTH = 10
+# Short strings and short lists of numbers, and the text between them. They are kept as they are.
+_SHORT = re.compile(rb'(?:[^"\[\]{}]{0,128}+(?:"[^"\\]{0,256}+"|\[[^"\[\]{}]{0,64}+\]|\{\}))++')
+_SPACE = b" \t\r\n"
+_KEPT = -1
+
+
+class Outline:
+    """Takes a text in pieces of any size."""
+
+    def __init__(self) -> None:
+        self._out = bytearray()
+        self._depth = 0
+        self._starts: list[int] = []  # the places in the outline where the open containers that are kept begin
+        self._skip_to = _KEPT  # the depth of the text at which the part that is skipped now will have ended
+        self._run = bytearray()  # the text between two brackets or strings: numbers, words, commas and colons
+        self._last = b""  # the last byte of a run that is too long to be kept
+        self._is_in_string = self._is_escaped = False
+        self._string_at = _KEPT  # the place in the outline where the current string begins
+        self._is_long = False
+        self._is_lost = False
+
+    def feed(self, text: bytes) -> None:
+        """Take the next piece of the text."""
+        for begin in range(0, len(text), PIECE_BYTES):
+            piece, at = text[begin : begin + PIECE_BYTES], 0
+            while at < len(piece) and not self._is_lost:
+                if self._is_in_string:
+                    at = self._in_string(piece, at)
+                elif self._skip_to != _KEPT:
+                    at = self._skip(piece, at)
+                else:
+                    at = self._keep(piece, at)
+
+    def text(self) -> bytes:
+        """The outline of a text that has ended. Empty if the text has too many members."""
+        self._end_run()
+        return b"" if self._is_lost else bytes(self._out)
+
+    def _in_string(self, piece: bytes, at: int) -> int:
+        if self._is_escaped:
+            self._is_escaped = False
+            self._add(piece[at : at + 1])
+            return at + 1
+        found = INSIDE.match(piece, at)
+        assert found is not None
+        end = found.end()
+        self._add(piece[at:end])
+        if end == len(piece):
+            return end
+        self._is_in_string = piece[end] != ord('"')
+        self._is_escaped = self._is_in_string  # by a backslash that is the last byte of the piece
+        self._add(piece[end : end + 1], is_end=not self._is_in_string)
+        return end + 1
+
+    def _add(self, part: bytes, *, is_end: bool = False) -> None:
+        """Add a part of a string. A long string is kept without its content."""
+        if self._skip_to != _KEPT:
+            return
+        if not self._is_long and len(self._out) + len(part) - self._string_at > _MOST_STRING_BYTES:
+            self._is_long = True
+            del self._out[self._string_at + 1 :]
+        if is_end or not self._is_long:
+            self._out += part
+
+    def _skip(self, piece: bytes, at: int) -> int:
+        found = SHALLOW.match(piece, at)
+        assert found is not None
+        at = found.end()
+        if at == len(piece):
+            return at
+        if piece[at] == ord('"'):
+            self._is_in_string = True
+        else:
+            self._depth += 1 if piece[at] in b"[{" else -1
+            if self._depth <= self._skip_to:
+                self._skip_to = _KEPT
+        return at + 1
+
+    def _keep(self, piece: bytes, at: int) -> int:
+        if self._starts and not self._last and (short := _SHORT.match(piece, at)) is not None:
+            self._end_run()
+            self._out += short[0]
+            if len(self._out) > MOST_BYTES:
+                self._shorten()
+            return short.end()
+        found = RUN.match(piece, at)
+        assert found is not None
+        if found.end() > at:
+            self._add_run(found[0].translate(None, _SPACE))
+            at = found.end()
+        if at == len(piece):
+            return at
+        self._end_run()
+        mark = piece[at : at + 1]
+        if mark == b'"':
+            self._is_in_string, self._is_long, self._string_at = True, False, len(self._out)
+            self._out += mark
+        elif mark in b"[{":
+            self._open(mark)
+        elif not self._starts:
+            self._is_lost = True
+        else:
+            self._depth -= 1
+            self._starts.pop()
+            self._out += mark
+        if len(self._out) > MOST_BYTES:
+            self._shorten()
+        return at + 1
+
+    def _open(self, mark: bytes) -> None:
+        if self._depth >= _MOST_DEPTH:
+            self._skip_to = self._depth
+            self._out += b"null"
+        else:
+            self._starts.append(len(self._out))
+            self._out += mark
+        self._depth += 1
+
+    def _add_run(self, run: bytes) -> None:
+        if len(self._run) + len(run) <= _MOST_RUN_BYTES and not self._last:
+            self._run += run
+        elif run:
+            self._run[1:] = b""
+            self._run += b"" if self._run else run[:1]
+            self._last = run[-1:]
+
+    def _end_run(self) -> None:
+        """End a run. A long run is a list of numbers, or one number that is too long; one number replaces it."""
+        if self._last:
+            before = self._run if self._run[:1] in b",:" else b""
+            self._out += before + b"0" + (b"," if self._last == b"," else b"")
+        else:
+            self._out += self._run
+        self._run.clear()
+        self._last = b""
+
+    def _shorten(self) -> None:
+        """Replace a member that is too large by null. It is a member of the whole text or, if the text is an object
+        around another one (an event around its response), of the inner object."""
+        level = 2 if len(self._starts) > 2 and self._out[self._starts[1]] == ord("{") else 1
+        if len(self._starts) <= level:
+            self._is_lost = True
+            return
+        del self._out[self._starts[level] :]
+        self._out += b"null"
+        del self._starts[level:]
+        self._skip_to = level
+
+
+_LINE_END = re.compile(rb"[\r\n]")
+# All lines but the last one, which may go on. An event may have a line in every second byte.
+_LINES = re.compile(rb"[\r\n]data:([^\r\n]*+)(?=[\r\n])")
+_DATA = b"data:"
+_HEAD_BYTES = len(BOM + _DATA)
+
+
+class LongEvent:
+    """Takes the bytes of one event in parts of any size."""
+
+    def __init__(self) -> None:
+        self._outline = Outline()
+        self._head: bytes | None = b""  # the beginning of a line, until it is long enough to show its field
+        self._is_data = False
+
+    def feed(self, part: bytes) -> None:
+        """Take a part of the event."""
+        if (found := _LINE_END.search(part)) is None:
+            self._take(part, is_whole=False)
+            return
+        self._take(part[: found.start()], is_whole=True)
+        last = max(part.rfind(b"\r"), part.rfind(b"\n"))
+        self._outline.feed(b"".join(_LINES.findall(part, found.start(), last + 1)))
+        self._head, self._is_data = b"", False
+        self._take(part[last + 1 :], is_whole=False)
+
+    def outline(self) -> bytes:
+        """The outline of the data of an event that has ended."""
+        return self._outline.text()
+
+    def _take(self, piece: bytes, *, is_whole: bool) -> None:
+        """Take a piece of a line, or the rest of the line."""
+        if self._head is not None:
+            piece, self._head = self._head + piece, None
+            if len(piece) < _HEAD_BYTES and not is_whole:
+                self._head = piece
+                return
+            field = piece.removeprefix(BOM)
+            self._is_data = field.startswith(_DATA)
+            piece = field.removeprefix(_DATA)
+        if self._is_data:
+            self._outline.feed(piece)
+
+
+MAX_BODY_BYTES = 1 << 20
+"""If a JSON body is longer than this, only its outline is kept."""
+_BYTES_PER_TOKEN = 4
+_MOST_ANSWERS = 1000
+"""Of a longer list of answers, the last ones are read: their counters are cumulative."""
+_READ = (
+    "usage", "usageMetadata", "timings", "choices", "candidates", "diagnostics", "prompt_cache_diagnostics",
+    "service_tier", "duration", "id", "status", "model", "store", "background", "conversation", "container", "file",
+    "output_file_id", "error_file_id",
+)  # fmt: skip
+"""The small members of an answer. The others are skipped without being built. In texts, each half of a surrogate pair
+is replaced by another character."""
+_ITEM_LISTS = ("output", "data")
+_Body = msgspec.defstruct("_Body", [(name, Raw, Raw()) for name in (*_READ, *_ITEM_LISTS)])
+# Gemini streams a list of answers if it is not asked for events:
+# https://ai.google.dev/api/generate-content#method:-models.streamgeneratecontent.
+_BODY = msgspec.json.Decoder(_Body | list[_Body])  # type: ignore[valid-type]
+
+
+class RawFold:
+    """An answer that is not read: audio, files, compressed bytes. If it states its ``length`` in bytes, the chunk that
+    completes it is held back until ``end``. A byte that ``is_compressed`` counts as a token of text."""
+
+    keeps_end = False
+    """The end of a body is no event after which nothing follows."""
+    is_between = True
+
+    def __init__(self, length: int | None = None, *, is_compressed: bool = False) -> None:
+        self._left = length
+        self._bytes_per_token = 1 if is_compressed else _BYTES_PER_TOKEN
+        self._end = b""
+        self._is_open = True
+        self.saw_content = False
+        self.written = 0
+        """How many bytes have been received."""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Take a chunk; it passes as it is, unless it is the end."""
+        self.saw_content = True
+        self.written += len(chunk)
+        if self._left is None:
+            return chunk
+        self._left -= len(chunk)
+        if self._left > 0:
+            return chunk
+        self._end += chunk
+        return b""
+
+    def end(self) -> bytes:
+        """The end of the answer, if it was held back."""
+        end, self._end = self._end, b""
+        return end
+
+    def close(self) -> bytes:
+        """Returns nothing, because nothing else is left."""
+        self._is_open = False
+        return b""
+
+    def outcome(self) -> Outcome:
+        """The outcome, of which only the size is known."""
+        tokens = self.written // self._bytes_per_token
+        return Outcome(saw_content=self.saw_content, tokens=tokens, is_open=self._is_open)
+
+
+class BodyFold(RawFold):
+    """An answer that is one JSON body. It is passed on as it comes, and a copy of it is read at the end."""
+
+    def __init__(self, length: int | None = None) -> None:
+        super().__init__(length)
+        self._length = length or 0
+        self._chunks: list[bytes] = []
+        self._outline: Outline | None = None
+        self._outcome: Outcome | None = None
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Take a chunk; it passes as it is, unless it is the end."""
+        passed = super().feed(chunk)
+        self._chunks.append(chunk)
+        if self.written > MAX_BODY_BYTES:
+            self._outline = self._outline or Outline()
+            for kept in self._chunks:
+                self._outline.feed(kept)
+            self._chunks.clear()
+        return passed
+
+    def close(self) -> bytes:
+        """The body has ended: read it."""
+        super().close()
+        body = b"".join(self._chunks) if self._outline is None else self._outline.text()
+        self._chunks.clear()
+        facts, read = AnswerFacts(), read_or_mended(_BODY.decode, body.removeprefix(BOM))
+        self._outcome = super().outcome()
+        if read is not None:
+            for one in read[-_MOST_ANSWERS:] if isinstance(read, list) else [read]:
+                found = {name: bytes(raw) for name in (*_READ, *_ITEM_LISTS) if (raw := getattr(one, name))}
+                lists = {name: known_items(found.pop(name)) for name in _ITEM_LISTS if name in found}
+                facts.learn({name: payload_of(raw) for name, raw in found.items()} | lists)
+            told = facts.outcome(saw_content=self.saw_content)
+            is_whole = told.usage is not None and told.usage.is_whole
+            self._outcome = told if is_whole else replace(told, tokens=self._outcome.tokens)
+        return b""
+
+    def outcome(self) -> Outcome:
+        """The outcome of the body. Before ``close``, it says only how long the whole body is, because its model has
+        already written it."""
+        if self._outcome is not None:
+            return self._outcome
+        tokens = max(self.written, self._length) // _BYTES_PER_TOKEN
+        return Outcome(saw_content=self.saw_content, tokens=tokens, is_open=True)
+
 
 # The marks of an event that must be parsed. An unescaped quote is never inside a JSON string, so these are keys.
 _NOTABLE = re.compile(

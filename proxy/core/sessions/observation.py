@@ -4,13 +4,10 @@ from collections.abc import Iterable, Sequence
 
 from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.pieces import ContextPiece, PieceKind
-from proxy.core.request.view import RecognisedRequest
-from proxy.core.sessions.cohort import ItemRecord, record_item, remember
-from proxy.core.sessions.preamble_changes import changed_places
-from proxy.core.sessions.session import REMEMBERED_GAPS, Session, fixed_digest
-from proxy.core.sessions.volatile_lines import learnt_lines, replaced_texts
-from proxy.core.stability.change_rates import FIRST_RATE, HistoryDivergence
-from proxy.core.stability.document_retention import DocumentSign, followed
+from proxy.core.request.transcript import RecognisedRequest
+from proxy.core.sessions.session import REMEMBERED_GAPS, ItemRecord, Session, fixed_digest, record_item, remember
+from proxy.core.sessions.volatile_lines import changed_places, learnt_lines, replaced_texts
+from proxy.core.stability.change_rates import FIRST_RATE, DocumentSign, HistoryDivergence, followed
 from proxy.core.value import dataclass
 
 # Hardly ever are this many files, and all that there are, edited at once.

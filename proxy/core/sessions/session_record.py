@@ -14,11 +14,11 @@ from typing import Final
 from msgspec import DecodeError, Struct, msgpack
 from msgspec.structs import astuple, replace
 
-from proxy.core.diagnosis.breaks import KINDS
+from proxy.core.diagnosis.record import KINDS
 from proxy.core.digest import digest
 from proxy.core.layout.inventory import Inventory
 from proxy.core.response.usage import Usage
-from proxy.core.sessions.snapshot import VERSION
+from proxy.core.sessions.sharing import VERSION
 from proxy.core.value import dataclass
 
 MOST_REQUESTS: Final = 500

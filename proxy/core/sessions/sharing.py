@@ -7,37 +7,358 @@ nothing new.
 
 Of two versions, the one that has seen more counts. If processes write at the same time, facts may be lost. This makes a
 forecast less precise, but never loses a request.
+
+The facts learnt about a session, as bytes, so that another process can continue where this one stopped.
+
+A snapshot holds digests, counts, times, and the keys of context pieces (which name files), and no text. It carries the
+version of its layout. A snapshot with another version is not used, and the session is learnt anew. Blobs are not
+trusted: a blob that does not fit raises ``Unreadable``.
+
+Remembers requests that were sent in another layout than the client's own: signed thinking binds everything in front
+of it.
+
+Newer models sign their thinking. Later they refuse it unless the tools, the system text and all messages in front of it
+are those that they saw. The answer to a request may come back with signed thinking. So if a request was not sent as it
+came, its layout is remembered in digests. A request of which nothing is remembered was sent as it came, behind the part
+that its own signed thinking bound.
+
+Each request is remembered by its whole content. So no other request and no other process can replace it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from typing import Final
+from itertools import chain, repeat
+from typing import Annotated, Final, Protocol, TypeVar
+
+from msgspec import DecodeError, Meta, Struct, msgpack
 
 from proxy.core.caches import Cache
-from proxy.core.caches.prompt import Prompt
+from proxy.core.caches.cache import Entry, Prompt
 from proxy.core.digest import digest
-from proxy.core.request.route import Route
+from proxy.core.layout.tiers import Classic, ClassicPolicy, Piece
+from proxy.core.lru import Bounded
+from proxy.core.request.reader import Route
 from proxy.core.request.transcript import Transcript
-from proxy.core.sessions.sent_fronts import FrontTable, names_of
-from proxy.core.sessions.session import PreambleKey, Session, SessionMark, SessionTable
-from proxy.core.sessions.snapshot import (
-    COHORT,
-    HEAD,
-    SESSION,
-    SavedEntries,
-    held_along,
-    hold,
-    pack_cohort,
-    pack_head,
-    pack_session,
-    restore_cohort,
-    restore_head,
-    restore_session,
-    unpacked,
-)
-from proxy.core.shadow.shadow_caches import ShadowCaches
+from proxy.core.sessions.session import PreambleKey, Session, SessionCohort, SessionMark, SessionMemory, SessionTable
+from proxy.core.sessions.volatile_lines import PreambleChanges, VolatileRegion
+from proxy.core.shadow import ShadowCaches
 from proxy.core.wire.json_body import Unreadable
+
+VERSION: Final = 14
+
+# The suffixes by which a cache model may tell lives apart within a scope (``MarkerCache``).
+_LIVES: Final = (b"", b"/5m", b"/1h")
+# The fields of a cohort that a request itself gives.
+_BY_REQUEST: Final = frozenset({"key", "has_tools"})
+# A shared opening of sessions (tools, instructions, examples) rarely has more positions.
+_OPENING_POSITIONS: Final = 48
+
+
+class SavedEntries(Struct, frozen=True, array_like=True):
+    """Entries of a cache along one prompt that have the same dates. ``table`` and ``life`` say in which table of the
+    cache they are, and with which life."""
+
+    table: Annotated[int, Meta(ge=0)]
+    scope: bytes
+    life: Annotated[int, Meta(ge=0)]
+    available: float
+    expiry: float
+    life_s: float
+    hashes: list[bytes]
+    tokens: list[int]
+
+
+class PackedHead(Struct, frozen=True, array_like=True):
+    """The changes in the heads of a client's requests."""
+
+    version: int
+    changes: PreambleChanges
+
+
+class PackedCohort(Struct, frozen=True, array_like=True):
+    """A cohort, and the entries that caches hold for the beginning of the prompt, which its sessions share."""
+
+    version: int
+    cohort: SessionCohort
+    held: dict[str, list[SavedEntries]]
+
+
+class PackedSession(Struct, frozen=True, array_like=True):
+    """A session with its tracker, and the entries that caches hold along its last prompts."""
+
+    version: int
+    id: Annotated[str, Meta(min_length=1)]
+    cohort_key: bytes
+    has_tools: bool
+    preamble_key: PreambleKey
+    memory: SessionMemory
+    target_tokens: int
+    pieces: dict[str, Piece]
+    sequence: int
+    held: dict[str, list[SavedEntries]]
+
+
+class Versioned(Protocol):
+    """A snapshot of any kind."""
+
+    @property
+    def version(self) -> int:
+        """The version of the snapshot's layout."""
+
+
+P = TypeVar("P", bound=Versioned)
+
+SESSION: Final = msgpack.Decoder(PackedSession)
+COHORT: Final = msgpack.Decoder(PackedCohort)
+HEAD: Final = msgpack.Decoder(PackedHead)
+_encode: Final = msgpack.Encoder().encode
+
+
+def pack_session(session: Session, held: dict[str, list[SavedEntries]]) -> bytes:
+    """The session as it stands."""
+    tracker = session.tracker
+    pieces, sequence = tracker.state()
+    return _encode(
+        PackedSession(
+            version=VERSION,
+            id=session.id,
+            cohort_key=session.cohort_key,
+            has_tools=session.cohort.has_tools,
+            preamble_key=session.preamble_key,
+            memory=session.memory(),
+            target_tokens=tracker.policy.target_tokens,
+            pieces=pieces,
+            sequence=sequence,
+            held=held,
+        )
+    )
+
+
+def restore_session(packed: PackedSession, session: Session) -> None:
+    """Give the session the state of the snapshot. Its cohort and the records of its head have snapshots of their own.
+    If this raises Unreadable, nothing has changed."""
+    if not all(record.is_sound for record in packed.memory.prompts):
+        raise Unreadable("no snapshot")
+    session.tracker = _tracker(packed, session.tracker.policy)
+    session.restore(packed.memory)
+
+
+def pack_cohort(cohort: SessionCohort, held: dict[str, list[SavedEntries]]) -> bytes:
+    """The cohort as it stands."""
+    return _encode(PackedCohort(VERSION, cohort, held))
+
+
+def restore_cohort(packed: PackedCohort, cohort: SessionCohort) -> None:
+    """Give the cohort the state of the snapshot."""
+    for name in SessionCohort.__struct_fields__:
+        if name not in _BY_REQUEST:
+            setattr(cohort, name, getattr(packed.cohort, name))
+
+
+def pack_head(records: PreambleChanges) -> bytes:
+    """The changes in the heads of a client's requests, as bytes."""
+    return _encode(PackedHead(VERSION, records))
+
+
+def restore_head(packed: PackedHead, records: PreambleChanges) -> None:
+    """Take over the changes, if the other process has seen more requests, and all of its volatile regions."""
+    if packed.changes.requests() > records.requests():
+        records.places = packed.changes.places
+    records.evidence.add(packed.changes.evidence.regions)
+
+
+def held_along(cache: Cache, prompt: Prompt, *, opening_only: bool = False) -> list[SavedEntries]:
+    """The entries that a cache holds along a prompt."""
+    hashes = prompt.hashes[:_OPENING_POSITIONS] if opening_only else prompt.hashes
+    found: list[SavedEntries] = []
+    for number, table in enumerate(cache.tables()):
+        get = table.get
+        for life, suffix in enumerate(_LIVES):
+            last, keys = None, zip(repeat(prompt.scope + suffix), hashes)
+            for one, entry in zip(hashes, map(get, keys), strict=True):
+                if entry is None:
+                    continue
+                dates = entry.available, entry.expiry, entry.life_s
+                if dates != last:
+                    found.append(SavedEntries(number, prompt.scope, life, *dates, [], []))
+                    last = dates
+                found[-1].hashes.append(one)
+                found[-1].tokens.append(entry.tokens)
+    return found
+
+
+def hold(cache: Cache, held: Iterable[SavedEntries]) -> None:
+    """Add the entries that the provider holds according to another process."""
+    tables = cache.tables()
+    for group in held:
+        if group.table >= len(tables) or group.life >= len(_LIVES):
+            continue
+        table, scope = tables[group.table], group.scope + _LIVES[group.life]
+        for one, tokens in zip(group.hashes, group.tokens, strict=False):
+            table.adopt((scope, one), Entry(group.available, group.expiry, group.life_s, tokens))
+
+
+def unpacked(decoder: msgpack.Decoder[P], blob: bytes) -> P:
+    """A snapshot of the kind that the decoder reads. Raises Unreadable."""
+    try:
+        found = decoder.decode(blob)
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable("no snapshot") from error
+    if found.version != VERSION:
+        raise Unreadable("a snapshot of another version")
+    return found
+
+
+def _tracker(packed: PackedSession, policy: ClassicPolicy) -> Classic:
+    tracker = Classic(replace(policy, target_tokens=packed.target_tokens))
+    try:
+        tracker.restore(packed.pieces, packed.sequence)
+    except ValueError as error:
+        raise Unreadable("no snapshot") from error
+    return tracker
+
+
+_MOST_FORMS = 8
+_MOST_HEADS = 64
+_FORMS, _HEADS = "f", "g"
+"""The beginnings of the names in a store."""
+
+
+class SentForm(Struct, frozen=True, array_like=True):
+    """The form in which a request of ``count`` messages was sent. ``key`` is the digest of its tools and messages as
+    they came. ``elements`` are the digests of its elements in the order in which they were sent. ``regions`` are the
+    regions of its system messages that were known to be volatile. ``tools`` are the digests of its tools as they were
+    sent, if their order was not the client's."""
+
+    count: int
+    key: bytes
+    elements: tuple[bytes, ...]
+    regions: tuple[VolatileRegion, ...] = ()
+    tools: tuple[bytes, ...] = ()
+
+
+class SentFront(Struct, frozen=True, array_like=True):
+    """The facts that are known under one name. ``forms`` are those of a request without signed thinking, or of a
+    conversation with signed thinking, the newest last. ``heads`` are the digests of all tools and instructions under
+    which a conversation was sent up to some request; empty if they are not known."""
+
+    version: int = VERSION
+    forms: tuple[SentForm, ...] = ()
+    heads: frozenset[bytes] = frozenset()
+
+
+_DECODER: Final = msgpack.Decoder(SentFront)
+_NOTHING: Final = SentFront()
+
+
+class FrontTable:
+    """The conversations that were sent. The least recently used are dropped first. All models and deployments get the
+    same form."""
+
+    def __init__(self, *, capacity_bytes: int) -> None:
+        self._known: Bounded[str, SentFront] = Bounded(capacity_bytes, _weight)
+
+    def bound(self, scope: str, transcript: Transcript, tools: bytes) -> tuple[int, SentForm | None]:
+        """How many messages of a request with signed thinking must keep their places, and the form in which the first
+        of them were sent; None if they were sent as they came. ``tools`` is the digest of its tools as they came.
+
+        Nothing is bound if all thinking was made under other instructions: the client has changed them since."""
+        names = _forms_names(scope, transcript, tools)
+        known = list(chain.from_iterable(self._known.get(name, _NOTHING).forms for name in names))
+        fitting = [f for f in known if f.count in transcript.signed and f.key == key_of(transcript, tools, f.count)]
+        form = max(fitting, key=lambda one: one.count, default=None)
+        if form is not None:
+            # The conversation keeps this form, and passes it on to other processes with each request.
+            self._put(names[-1], [*(one for one in known if one != form), form])
+        if form is None and self._is_under_others(scope, transcript, tools):
+            return 0, None
+        still, messages = transcript.signed[-1] + 1, transcript.messages
+        while still < len(messages) and messages[still].is_answer:
+            still += 1  # nothing is inserted in front of an answer
+        return still, form
+
+    def _is_under_others(self, scope: str, transcript: Transcript, tools: bytes) -> bool:
+        """Whether all signed thinking was made under other instructions. If there is only one message with thinking,
+        this cannot be known: many conversations begin alike, with answers that a client writes itself, and not all of
+        them were remembered."""
+        newest = transcript.signed[-1]
+        if newest == transcript.signed[0]:
+            return False
+        heads = self._known.get(_heads_name(scope, transcript, newest), _NOTHING).heads
+        return bool(heads) and _head(transcript, tools) not in heads
+
+    def sent(self, scope: str, transcript: Transcript, tools: bytes, form: SentForm | None) -> Sequence[str]:
+        """Record that a request was sent: in this ``form``, or as it came (None). Returns the names under which this is
+        remembered: that of its form, and that of its heads."""
+        name = _forms_names(scope, transcript, tools)[-1]
+        heads_name = _heads_name(scope, transcript, len(transcript.messages))
+        if form is not None or name in self._known:
+            own = key_of(transcript, tools, len(transcript.messages))
+            kept = [one for one in self._known.get(name, _NOTHING).forms if one.key != own]
+            self._put(name, [*kept, *([form] if form is not None else ())])
+        known = self._known.get(heads_name, _NOTHING).heads
+        heads = known
+        if transcript.signed:
+            heads = self._known.get(_heads_name(scope, transcript, transcript.signed[-1]), _NOTHING).heads
+        if heads or not transcript.signed:
+            self._put(heads_name, heads=heads | known | {_head(transcript, tools)})
+        return name, heads_name
+
+    def packed(self, names: Iterable[str]) -> dict[str, bytes]:
+        """The blobs to leave for other processes. A conversation that was sent as it came, under one head, leaves
+        nothing."""
+        found = {name: self._known.get(name) for name in names}
+        return {name: msgpack.encode(one) for name, one in found.items() if one is not None and len(one.heads) != 1}
+
+    def adopt(self, name: str, blob: bytes) -> None:
+        """Take over a blob of another process. Raises Unreadable."""
+        theirs, ours = unpacked(_DECODER, blob), self._known.get(name, _NOTHING)
+        self._put(name, [*theirs.forms, *ours.forms], theirs.heads | ours.heads)
+
+    def _put(self, name: str, forms: Iterable[SentForm] = (), heads: frozenset[bytes] = frozenset()) -> None:
+        newest = tuple(dict.fromkeys(forms))[-_MOST_FORMS:]
+        self._known.put(name, SentFront(forms=newest, heads=heads if len(heads) <= _MOST_HEADS else frozenset()))
+
+
+def names_of(scope: str, transcript: Transcript, tools: bytes) -> list[str]:
+    """The names under which other processes may have left something about a request."""
+    if not transcript.signed:
+        return []
+    return [*_forms_names(scope, transcript, tools), _heads_name(scope, transcript, transcript.signed[-1])]
+
+
+def key_of(transcript: Transcript, tools: bytes, count: int) -> bytes:
+    """The digest of the tools and of the first ``count`` messages as they came."""
+    return digest(tools, b"".join([message.digest for message in transcript.messages[:count]]))
+
+
+def _forms_names(scope: str, transcript: Transcript, tools: bytes) -> list[str]:
+    """The names of the request whose answer had the first signed thinking, and of the conversation since then. Without
+    signed thinking: only the name of the request itself."""
+    first = transcript.signed[0] if transcript.signed else len(transcript.messages)
+    counts = (first, first + 1) if transcript.signed else (first,)
+    keys = [key_of(transcript, tools, count) for count in counts]
+    return [_FORMS + digest(b"front", scope.encode(), key).hex() for key in keys]
+
+
+def _heads_name(scope: str, transcript: Transcript, count: int) -> str:
+    """The name of the heads of the first ``count`` messages. The instructions do not count, nor whether the client has
+    kept older thinking."""
+    said = [part.digest for message in transcript.messages[transcript.preamble : count] for part in message.parts]
+    return _HEADS + digest(b"heads", scope.encode(), b"%d" % count, b"".join(said)).hex()
+
+
+def _head(transcript: Transcript, tools: bytes) -> bytes:
+    """The digest of the tools and the instructions as they came."""
+    return key_of(transcript, tools, transcript.preamble)
+
+
+def _weight(known: SentFront) -> int:
+    forms = sum(200 + 60 * (len(f.elements) + len(f.tools)) + 1_000 * len(f.regions) for f in known.forms)
+    return 300 + 60 * len(known.heads) + forms
+
 
 # The beginnings of the names in a store. "l" stands for cohorts, since "c" stands for costs. The names of sent fronts
 # begin with "f" and "g".

@@ -2,26 +2,128 @@
 
 Only hashes of the lines of a system text are remembered. A volatile region is the text between two runs of fixed lines.
 These runs are found again, whatever the region says next time, in this session or in the client's next one.
+
+Lays spans of a text that were seen to change over the cuts of a recogniser.
+
+The preamble of a client's prompts: how often its tools and system messages change, and which conversation it belongs
+to.
+
+Side calls (a title, a summary, a commit message) often begin with the very same user turn as the conversation that they
+belong to, under other instructions. Two preambles are compared by their sketches: the smallest checksums of their
+lines, or of their words if there are few lines. Two sketches have about the same share in common as the whole texts
+(Broder 1997, "On the resemblance and containment of documents").
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, pairwise
+from heapq import nsmallest
+from itertools import accumulate, islice, pairwise
 from typing import Annotated
 from zlib import crc32
 
+import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from proxy.core.recognition.line_diff import differences
-from proxy.core.recognition.lines import MAX_LINES, Lines, Range
-from proxy.core.recognition.overlay import overlaid
+from proxy.core.recognition.lines import MAX_LINES, Lines, Range, differences, lines_before
 from proxy.core.recognition.pieces import Cut, MessageKind, PieceKind, Recognition
 from proxy.core.recognition.text_blocks import block_of, fits
 from proxy.core.request.message import Message, piece_digest
-from proxy.core.request.texts import texts_of
+from proxy.core.request.transcript import texts_of
+from proxy.core.stability.change_rates import fixed_hazard
+from proxy.core.stability.edit_signals import read_text
 from proxy.core.value import dataclass, field
+
+
+def overlaid(base: Sequence[Cut], spans: Iterable[Range], parts: Sequence[Range], text: str) -> tuple[Cut, ...]:
+    """The cuts, with volatile spans laid over fixed sections and over cuts that are volatile already. A span that
+    touches any other cut is left out."""
+    apart = [cut for cut in base if cut.kind not in (PieceKind.SECTION, PieceKind.VOLATILE)]
+    wanted = [s for s in spans if not any(_touches(s, cut, text) for cut in apart)]
+    if not wanted:
+        return tuple(base)
+    wanted += [(cut.start, cut.end) for cut in base if cut.kind is PieceKind.VOLATILE]
+    lines = _before(_joined(wanted), [cut.start for cut in apart], text)
+    joined = _whole_parts(list(_in_parts(lines, parts)), parts, text)
+    borders = sorted({cut.start for cut in apart} | {cut.end for cut in apart} | {start for start, _ in parts})
+    result: list[Cut] = []
+    position = 0
+    for start, end in (*joined, (len(text), len(text))):
+        for border in (*borders[bisect_right(borders, position) : bisect_left(borders, start)], start):
+            if border > position:
+                result.append(_same(base, position, border))
+                position = border
+        if end > start:
+            result.append(Cut(f"volatile:seen#{start}", PieceKind.VOLATILE, start, end))
+            position = end
+    return tuple(result)
+
+
+def _touches(span: Range, cut: Cut, text: str) -> bool:
+    """Whether a span holds more of a cut than the line break in front of the cut."""
+    has_break_only = span[0] < cut.start and not text[cut.start : span[1]].strip()
+    return cut.start < span[1] and span[0] < cut.end and not has_break_only
+
+
+def _before(spans: Sequence[Range], starts: Sequence[int], text: str) -> list[Range]:
+    """The spans as whole lines. A span leaves out the line break that belongs to the next piece: to a document, or to
+    other lines that have left out theirs."""
+    found: list[Range] = []
+    limit = len(text)
+    for start, end in reversed(spans):
+        at = bisect_right(starts, start)
+        limit = min(limit, starts[at]) if at < len(starts) else limit
+        found.append(lines_before(text, (start, end), limit))
+        limit = found[-1][0]
+    return found[::-1]
+
+
+def _same(base: Sequence[Cut], start: int, end: int) -> Cut:
+    """The cut at a place over which no span was laid."""
+    at = bisect_right(base, start, key=lambda cut: cut.start) - 1
+    if at >= 0 and start < base[at].end and base[at].kind is not PieceKind.SECTION:
+        return Cut(base[at].key, base[at].kind, start, end)
+    return Cut(f"section:{start}", PieceKind.SECTION, start, end)
+
+
+def _joined(spans: Iterable[Range]) -> list[Range]:
+    found: list[Range] = []
+    for start, end in sorted(spans):
+        if found and start < found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
+
+
+def _in_parts(spans: Iterable[Range], parts: Sequence[Range]) -> Iterator[Range]:
+    """The spans, divided where a part ends."""
+    for start, end in spans:
+        for begin, stop in parts[bisect_right(parts, start, key=lambda part: part[1]) :]:
+            if begin >= end:
+                break
+            if max(start, begin) < min(end, stop):
+                yield max(start, begin), min(end, stop)
+
+
+def _whole_parts(spans: Sequence[Range], parts: Iterable[Range], text: str) -> list[Range]:
+    """The spans. If only blank space would stay of a part, the whole part becomes a span."""
+    wholes: list[Range] = []
+    for begin, end in parts:
+        inside = islice(spans, bisect_left(spans, begin, key=lambda span: span[0]), None)
+        left: list[str] = []
+        position = begin
+        for start, stop in inside:
+            if stop > end:
+                break
+            left.append(text[position:start])
+            position = stop
+        left.append(text[position:end])
+        if position > begin and any(left) and not any(piece.strip() for piece in left):
+            wholes.append((begin, end))
+    return _joined([*spans, *wholes]) if wholes else list(spans)
+
 
 _EDGE = 0
 _MAX_CHANGED = 12
@@ -356,3 +458,120 @@ def _span(lines: _Lines, hashes: Sequence[int], region: VolatileRegion) -> Range
     ((last, first),) = found.items()
     block = block_of(lines.texts, first, last)
     return lines.span(*block) if block is not None and block[0] < block[1] else None
+
+
+# P(the next request has yet another text in a place whose text has just been replaced), before anything was seen. Most
+# new texts stay for one request only.
+_FRESH_CHANGE = 0.6
+
+
+_Count = Annotated[int, Meta(ge=0)]
+
+
+class PlaceChanges(Struct, array_like=True):
+    """How often the next request had another text in one place.
+
+    ``seen`` and ``changes`` count texts that had been in their place for at least one request. ``fresh_seen`` and
+    ``fresh_changes`` count texts that had just replaced another text: some of them stay for one request only (a
+    question asked in another mode), some change with every request.
+    """
+
+    seen: _Count = 0
+    changes: _Count = 0
+    fresh_seen: _Count = 0
+    fresh_changes: _Count = 0
+
+
+class PreambleChanges(Struct, array_like=True):
+    """How often tools and system messages changed from one request of a session to the next, by their place."""
+
+    places: list[PlaceChanges] = []
+    evidence: VolatileRegions = msgspec.field(default_factory=VolatileRegions)
+
+    def add(self, before: tuple[bytes, ...], after: tuple[bytes, ...], fresh: frozenset[int] = frozenset()) -> None:
+        """Count one pair of consecutive requests. ``fresh`` are the places where the first of them had a new text."""
+        for place in range(max(len(before), len(after))):
+            if place == len(self.places):
+                self.places.append(PlaceChanges())
+            counts, is_changed = self.places[place], before[place : place + 1] != after[place : place + 1]
+            if place in fresh:
+                counts.fresh_seen += 1
+                counts.fresh_changes += is_changed
+            else:
+                counts.seen += 1
+                counts.changes += is_changed
+
+    def of(self, place: int) -> tuple[int, int]:
+        """How many requests had this place, and how many of them had changed it."""
+        counts = self._at(place)
+        return counts.seen + counts.fresh_seen, counts.changes + counts.fresh_changes
+
+    def requests(self) -> int:
+        return sum(place.seen + place.fresh_seen for place in self.places)
+
+    def hazard(self, place: int, prior: float, *, is_fresh: bool = False, is_edited: bool = False) -> float:
+        """-ln P(unchanged in the next request); ``prior`` is the probability of a change before anything was seen.
+
+        ``is_fresh``: another text has just come to this place. ``is_edited``: the same text has just changed in part.
+        This change counts already: a date or a setting changes rarely, a counter changes each time.
+        """
+        counts = self._at(place)
+        if is_fresh:
+            prior = max(prior, _FRESH_CHANGE)
+            return fixed_hazard(counts.fresh_seen + is_edited, counts.fresh_changes + is_edited, prior)
+        return fixed_hazard(counts.seen + is_edited, counts.changes + is_edited, prior)
+
+    def _at(self, place: int) -> PlaceChanges:
+        return self.places[place] if place < len(self.places) else PlaceChanges()
+
+
+def changed_places(before: tuple[bytes, ...], after: tuple[bytes, ...]) -> frozenset[int]:
+    """The places at which two heads differ."""
+    return frozenset(i for i in range(max(len(before), len(after))) if before[i : i + 1] != after[i : i + 1])
+
+
+Sketch = frozenset[int]
+
+_SIZE = 64
+_FEW_LINES = 8
+_ALIKE = 0.4
+_MAX_CHARS = 200_000
+_MOST_BYTES = 1 << 20
+
+
+def sketch_of(preamble: Iterable[Message]) -> Sketch:
+    """The sketch of a request's system messages, as far as they are read; each message is read once."""
+    found: set[int] = set()
+    left = _MAX_CHARS
+    for message in preamble:
+        if left <= 0:
+            break
+        found |= _sketch(message)
+        left -= len(message.raw)
+    return frozenset(nsmallest(_SIZE, found))
+
+
+def are_alike(one: Sketch, other: Sketch) -> bool:
+    """Whether two heads have much in common. Two requests without a head are alike, too."""
+    if one == other:
+        return True
+    smallest = nsmallest(_SIZE, one | other)
+    both = sum(1 for item in smallest if item in one and item in other)
+    return both >= _ALIKE * len(smallest)
+
+
+def _sketch(message: Message) -> Sketch:
+    known = message.memo.get("sketch")
+    if isinstance(known, frozenset):
+        return known
+    text = message.text
+    if text is None:
+        # Reading all of a larger message would hold up all other requests.
+        text = message.lead if len(message.raw) > _MOST_BYTES else read_text(message)
+    text = text[:_MAX_CHARS]
+    pieces = [line for line in text.split("\n") if line.strip()]
+    if len(pieces) < _FEW_LINES:
+        pieces = text.split()
+    found = frozenset(nsmallest(_SIZE, {crc32(piece.encode("utf-8", "surrogatepass")) for piece in pieces}))
+    message.memo["sketch"] = found
+    return found

@@ -7,23 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from proxy.core.layout.tiers import Tracked
 from proxy.core.reasons import Edit
 from proxy.core.request.parsed_body import ParsedBody
-from proxy.core.response.panel_calls import PanelAnswers
-from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
-from proxy.core.structured.context import StructuredContext
-from proxy.core.structured.form.form import StructuredForm
-from proxy.core.structured.form.form_json import detach_terms
-from proxy.core.structured.form.section import SECTION
+from proxy.core.response.panel_answer import PanelAnswers
+from proxy.core.structured.blocks import Assembly, AssemblyKind
+from proxy.core.structured.context import SECTION, MapChunks, StructuredContext
+from proxy.core.structured.form import StructuredForm, detach_terms
 from proxy.core.structured.history.compaction import Compaction, CompactionTexts, compacted
 from proxy.core.structured.history.freezing import frozen
 from proxy.core.structured.history.rules import DetachTerms, RuledHistory, ruled
 from proxy.core.structured.messages import Conversation, Turn
 from proxy.core.structured.panels.board import Board, refreshed
-from proxy.core.structured.panels.inlay import NO_INLAY, Inlay, inlay_of
-from proxy.core.structured.panels.pairs import PanelTexts, with_declaration
-from proxy.core.structured.panels.panel import FROZEN_PREFIX, Panel
-from proxy.core.structured.panels.placing import CacheTerms
-from proxy.core.structured.panels.progress import Progress
-from proxy.core.structured.symbols import MapChunks
+from proxy.core.structured.panels.inlay import NO_INLAY, Inlay, PanelTexts, inlay_of, with_declaration
+from proxy.core.structured.panels.panel import FROZEN_PREFIX, CacheTerms, Panel, Progress
 from proxy.core.value import dataclass, field
 from proxy.core.wire.json_body import Members, splice
 

@@ -3,35 +3,214 @@
 The conversation begins after the leading system messages. Its newest turn, which is everything from the last user
 message on, is kept. Only a tool loop in it that is too long for the window loses its oldest groups. The parts that a
 request names are placed in front of the text of the newest user message, and a summary in front of the conversation.
+
+Chooses the oldest messages that are left out, with hysteresis.
+
+A window that moves by one turn with every request changes the front of the prompt each time, and a cached prefix is
+never read again. Here the cut stays where it is while the conversation fits. If it does not fit any more, the cut moves
+on until three quarters of the room are taken, so that many requests fit after it before it moves again.
+
+The cut need not be remembered: it is found by going through the conversation from its beginning, request by request as
+the client has sent them. All workers find the same cut, and a restart changes nothing. The room is rounded down to a
+coarse step, so that a few tokens more or less around the conversation change nothing either.
+
+Fits a completion to a budget: its prompt is the text before a cursor, and its suffix is the text after it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import accumulate
 
-from msgspec import structs
+from msgspec import Raw, structs
 
 from proxy.core.reasons import Edit
+from proxy.core.request.message import Message
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS
 from proxy.core.request.transcript import Transcript
 from proxy.core.value import dataclass, field, replace
-from proxy.core.window.form import WindowParts
-from proxy.core.window.newest import (
-    Payload,
-    message_json,
-    own_text,
-    shortened_messages,
-    with_text,
-)
-from proxy.core.window.profile import Capability, CapabilityProfile
+from proxy.core.window.profile import Capability, CapabilityProfile, WindowParts
 from proxy.core.window.shortening import (
     Count,
     PartName,
+    Payload,
     WindowTexts,
     behind_conversation,
     beside_conversation,
     head,
+    message_json,
+    own_text,
+    shortened_messages,
     tail,
+    with_text,
 )
-from proxy.core.window.trimming import Room, Steps, coarse, cut_of, kept, steps_of
+from proxy.core.wire.json_body import Unreadable, text_value
+from proxy.core.wire.surrogates import text_json
+from proxy.errors import InvalidRequest
+
+_NEVER = 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A request that the client has sent, or would have sent. ``tokens`` are those of all messages up to then, and
+    ``older_messages`` are those in front of its newest turn. Any number of the ``droppable`` steps may be left out."""
+
+    tokens: int
+    older_messages: int
+    droppable: int
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """``gone_from`` says for each message how many steps must be left out until it is gone. ``tokens_before`` and
+    ``messages_before`` give for each number of steps what these first steps hold. ``legal`` gives for each number of
+    steps the largest number up to it that separates no result from its call. ``moments`` are the requests so far, the
+    newest last."""
+
+    gone_from: Sequence[int]
+    tokens_before: Sequence[int]
+    messages_before: Sequence[int]
+    moments: Sequence[Moment]
+    legal: Sequence[int]
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A turn, as the indices of its messages: those before the first answer, and the groups. ``is_asked``: a user has
+    begun the turn."""
+
+    is_asked: bool
+    head: list[int]
+    groups: list[list[int]]
+
+
+def steps_of(messages: Sequence[Message]) -> Steps:
+    """The steps of a conversation without its leading system messages. The time is linear."""
+    turns = _turns(messages)
+    gone_from = [_NEVER] * len(messages)
+    moments: list[Moment] = []
+    count = tokens_so_far = older = 0
+    for turn in turns:
+        first, is_newest = count, turn is turns[-1]
+        for group in _steps_in(turn, is_newest=is_newest):
+            count += 1
+            for index in group:
+                gone_from[index] = count
+        # One request for the user message, and one for each group after it.
+        for number, indices in enumerate((turn.head, *turn.groups)):
+            if indices:
+                tokens_so_far += sum(messages[index].tokens for index in indices)
+                droppable = max(0, number - 1) if turn.is_asked or is_newest else 0
+                moments.append(Moment(tokens_so_far, older, first + droppable))
+        older += len(turn.head) + sum(map(len, turn.groups))
+    tokens, sizes = [0] * (count + 1), [0] * (count + 1)
+    for message, gone in zip(messages, gone_from, strict=True):
+        if gone <= count:
+            tokens[gone] += message.tokens
+            sizes[gone] += 1
+    legal = _legal(messages, gone_from, count)
+    return Steps(gone_from, list(accumulate(tokens)), list(accumulate(sizes)), moments, legal)
+
+
+def _turns(messages: Sequence[Message]) -> list[_Turn]:
+    turns: list[_Turn] = []
+    for index, message in enumerate(messages):
+        if message.is_asked or not turns:
+            turns.append(_Turn(message.is_asked, [], []))
+        turn = turns[-1]
+        if message.role == "assistant":
+            turn.groups.append([index])
+        elif turn.groups:
+            turn.groups[-1].append(index)
+        else:
+            turn.head.append(index)
+    return turns
+
+
+def _steps_in(turn: _Turn, *, is_newest: bool) -> list[list[int]]:
+    """The messages that are left out with each step of a turn. A turn that no user has begun is left out as a whole,
+    unless it is the only one."""
+    if is_newest:
+        return turn.groups[:-1]
+    if not turn.is_asked or not turn.groups:
+        return [turn.head + [index for group in turn.groups for index in group]]
+    return [*turn.groups[:-1], turn.head + turn.groups[-1]]
+
+
+def _legal(messages: Sequence[Message], gone_from: Sequence[int], count: int) -> list[int]:
+    """For each cut, the largest cut up to it that leaves no result without its call. A cut can separate the two only if
+    other messages are between them."""
+    called: dict[str, int] = {}
+    opened = [0] * (count + 2)
+    for index, message in enumerate(messages):
+        called.update(dict.fromkeys(message.call_ids, index))
+        for call in {called[own] for own in message.answers if own in called}:
+            if gone_from[call] < gone_from[index]:
+                opened[gone_from[call]] += 1
+                opened[min(gone_from[index], count + 1)] -= 1
+    legal = [0] * (count + 1)
+    for cut, spans in enumerate(accumulate(opened[: count + 1])):
+        legal[cut] = cut if not spans else legal[cut - 1]
+    return legal
+
+
+_STEPS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The room of the conversation: tokens, and messages in front of the newest turn (None: any number)."""
+
+    tokens: int
+    messages: int | None = None
+
+
+def coarse(tokens: int, budget_tokens: int) -> int:
+    """The tokens, rounded down to a multiple of a sixty-fourth of the budget."""
+    step = max(1, budget_tokens // _STEPS)
+    return max(0, tokens - tokens % step)
+
+
+def advance(cut: int, steps: Steps, moment: Moment, room: Room) -> int:
+    """The cut after a request. It stays as it was while everything fits, and otherwise moves on to the low-water mark.
+    ``cut`` is how many steps are left out. Steps that cannot be left out at that moment stay, even if they are too
+    much."""
+    if _fits(cut, steps, moment, room):
+        return cut
+    last = steps.legal[moment.droppable]
+    low = _low(steps, moment, last, room)
+    while cut < last and not (_fits(cut, steps, moment, low) and steps.legal[cut] == cut):
+        cut += 1
+    return cut
+
+
+def cut_of(steps: Steps, room: Room) -> int:
+    """The cut of the newest request, found by going through all requests. The time is linear, because the cut only
+    moves forward."""
+    cut = 0
+    for moment in steps.moments:
+        cut = advance(cut, steps, moment, room)
+    return cut
+
+
+def _fits(cut: int, steps: Steps, moment: Moment, room: Room) -> bool:
+    if moment.tokens - steps.tokens_before[cut] > room.tokens:
+        return False
+    return room.messages is None or moment.older_messages - steps.messages_before[cut] <= room.messages
+
+
+def _low(steps: Steps, moment: Moment, last: int, room: Room) -> Room:
+    """The low-water mark: three quarters of the room that is left besides what must stay, and half of the messages. A
+    limit of messages is reached after few turns with few tokens, so that the cut would move too often with three
+    quarters."""
+    held = min(room.tokens, moment.tokens - steps.tokens_before[last])
+    messages = None if room.messages is None else room.messages // 2
+    return Room(held + (room.tokens - held) * 3 // 4, messages)
+
+
+def kept(cut: int, steps: Steps, count: int) -> Sequence[int]:
+    """The indices of the messages that are sent, out of ``count`` messages."""
+    return [index for index in range(count) if steps.gone_from[index] > cut]
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,3 +475,50 @@ class _Fitting:
             return text
         allowed = found.kept[name] - self._words_tokens(name)
         return (tail if name is PartName.PREFIX else head)(text, allowed, self._terms.count)
+
+
+_TEXTS = {"prompt": PartName.PREFIX, "suffix": PartName.SUFFIX}
+_NO_PROMPT = frozenset(
+    {
+        "best_of", "echo", "frequency_penalty", "ignore_eos", "logit_bias", "logprobs", "max_tokens", "metadata",
+        "min_p", "min_tokens", "model", "n", "presence_penalty", "random_seed", "repetition_penalty", "seed", "stop",
+        "stop_token_ids", "store", "stream", "stream_options", "temperature", "top_k", "top_p", "user",
+    }
+)  # fmt: skip
+"""Members that the model never reads as a prompt."""
+
+
+def fitted_completion(
+    members: Mapping[str, Raw], profile: CapabilityProfile, prompt_tokens: int, count: Count
+) -> FittedMessages:
+    """The prompt and the suffix, shortened so that they fit. An unknown member counts one token for each byte. Raises
+    InvalidRequest if the prompt is no text, because then it cannot be shortened."""
+    texts = {name: _text(members.get(name)) for name in _TEXTS}
+    besides = sum(len(raw) for name, raw in members.items() if name not in _NO_PROMPT | _TEXTS.keys())
+    sizes, room = {_TEXTS[name]: count(text) for name, text in texts.items()}, prompt_tokens - besides
+    sent, tokens, budget = texts, sum(sizes.values()), room
+    while tokens > room >= 0 and any(sent.values()):
+        kept, _ = beside_conversation(sizes, profile.caps, sum(sizes.values()) - budget)
+        cuts = (("prompt", tail), ("suffix", head))
+        # Single pieces may have no tokens. If there is no budget, nothing is kept, however few tokens they have.
+        sent = {name: cut(texts[name], kept[_TEXTS[name]], count) if budget >= 0 else "" for name, cut in cuts}
+        tokens = sum(map(count, sent.values()))
+        # A whole text may have other tokens than its pieces, which were counted.
+        budget -= room // 32 + 1
+    changed = {name: text_json(text) for name, text in sent.items() if text != texts[name]}
+    edits = {Edit.WINDOW_SHORTENED: len(changed)} if changed else {}
+    told = {"extra": besides, "parts": tokens, "prompt": tokens + besides}
+    return FittedMessages(None, told, edits, max(0, tokens - room), tokens + besides, changed)
+
+
+def _text(raw: Raw | None) -> str:
+    with suppress(Unreadable):
+        found = text_value(raw) if raw is not None else None
+        text = found[0] if isinstance(found, list) and len(found) == 1 else found or ""
+        if isinstance(text, str):
+            return text
+    raise InvalidRequest(
+        "the request has a budget for its context window, and only a 'prompt' that is one text can be kept within it",
+        param="prompt",
+        code="window_unavailable",
+    )

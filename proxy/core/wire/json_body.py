@@ -3,6 +3,15 @@
 Parsing and re-serialising a client's body would change number formats, escapes and key order. Here a body is cut into
 its top-level members. Every value stays the slice of bytes that the client sent, and only values that must change are
 replaced.
+
+The edits that every mode makes, spliced into the client's own bytes.
+
+Reads a JSON value without losing anything: if a name occurs twice, both values are kept, and a number that no
+machine number can hold stays a text. Pure.
+
+If a name has several values, readers of JSON keep one of them, and not all readers keep the same one. They read a
+number of a thousand digits as infinity, or as all of its digits. Code that bounds what a provider may read must see all
+of it.
 """
 
 import json
@@ -316,3 +325,77 @@ def behind_space(body: bytes, position: int) -> int:
     """The position of the first byte from ``position`` on that is no white space."""
     found = _SPACE.match(body, position)
     return found.end() if found is not None else position
+
+
+def transport_edits(members: Members, named: str, model: str, *, asks_usage: bool) -> Mapping[str, bytes | None]:
+    """The top-level members to replace: the model's name at the upstream in place of the one that the client has
+    ``named``, the request for usage, if the proxy ``asks_usage``, and the proxy's own section."""
+    changes: dict[str, bytes | None] = {}
+    if model and model != named:
+        changes["model"] = orjson.dumps(model)
+    if asks_usage and (options := usage_asked(members.get("stream_options"))) is not None:
+        changes["stream_options"] = options
+    if "stratiform" in members:
+        changes["stratiform"] = None
+    return changes
+
+
+def usage_asked(options: Raw | None) -> bytes | None:
+    """The client's ``stream_options``, changed to ask for usage. None if they are no object."""
+    if options is None or bytes(options) == b"null":
+        return b'{"include_usage":true}'
+    if bytes(options).startswith(b"{"):
+        return join_members(members_of(options), {"include_usage": b"true"})
+    return None
+
+
+def with_options(body: bytes, options: Raw | None) -> bytes:
+    """A request that the proxy has edited, with the client's own ``stream_options`` restored. If the client sent none,
+    it has none."""
+    return splice(body, parse_members(body), {"stream_options": None if options is None else bytes(options)})
+
+
+_MOST_DIGITS = 18
+
+
+def kept_value(raw: Raw | bytes) -> object:
+    """The value. If a name occurs several times, its value is the list of all values. A number in an unusual form is a
+    string. Raises Unreadable."""
+    content = bytes(raw)
+    if content[:1] == b'"':
+        return text_value(content)
+    if (value := _whole(content)) is not None:
+        return value
+    try:
+        text = content.decode("utf-8", "surrogatepass")
+        found: object = json.loads(text, object_pairs_hook=_object, parse_int=_number, parse_float=_number)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable("nested too deeply, or not valid Unicode") from error
+    return found
+
+
+def _whole(content: bytes) -> object:
+    """The value, if it is written again as the same bytes, because nothing was lost then. Otherwise None."""
+    try:
+        value = orjson.loads(content)
+        return value if orjson.dumps(value) == content else None
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        return None
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    every: dict[str, list[object]] = {}
+    for name, value in pairs:
+        every.setdefault(name, []).append(value)
+    return {name: values[0] if len(values) == 1 else values for name, values in every.items()}
+
+
+def _number(text: str) -> object:
+    """The number, if it is written in the usual form. Otherwise its text."""
+    if len(text) > _MOST_DIGITS:
+        return text
+    value = float(text) if any(sign in text for sign in ".eE") else int(text)
+    return value if repr(value) == text else text

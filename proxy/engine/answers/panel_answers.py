@@ -14,22 +14,28 @@ upstream accepted, the same deployment, the same transport with its deadline and
 import logging
 from collections.abc import AsyncIterator
 
-from proxy.aside import Aside
-from proxy.core.resilience.retry import Failure
-from proxy.core.response.body_fold import BodyFold
+from proxy.core.resilience import Failure
 from proxy.core.response.outcome import Outcome
-from proxy.core.response.panel_answer import MOST_BYTES, PanelAnswer, PanelBody, PanelStream
-from proxy.core.response.panel_calls import PanelAnswers, PanelCallOutcome, continued_request
-from proxy.core.response.stream import StreamFold
+from proxy.core.response.panel_answer import (
+    MOST_BYTES,
+    PanelAnswer,
+    PanelAnswers,
+    PanelBody,
+    PanelCallOutcome,
+    PanelStream,
+    continued_request,
+)
+from proxy.core.response.stream import BodyFold, StreamFold
 from proxy.core.value import dataclass, replace
 from proxy.engine.answers.upstream_answer import ended
-from proxy.engine.attempts.retry import Attempts, failure_answered, failure_of
+from proxy.engine.attempts import Attempts, failure_answered, failure_of
 from proxy.engine.exchange import Exchange
 from proxy.engine.headers import content_length, content_type, is_coded
 from proxy.engine.ports import Admission, Client, Meter
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import ProxyError, UpstreamError
 from proxy.ports import Answer, Call, Headers, Upstream
+from proxy.tasks import Aside
 
 _MOST_FURTHER = 2
 # These headers of the first call are about that call alone.

@@ -5,23 +5,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum, auto
 
-from proxy.core.money.unanswered import runs_on
-from proxy.core.resilience.retry import Failure
-from proxy.core.response.body_fold import MAX_BODY_BYTES, BodyFold, RawFold
-from proxy.core.response.context_refusal import ContextRefusalOutcome, is_context_refusal
+from proxy.core.money.charges import runs_on
+from proxy.core.resilience import Failure
 from proxy.core.response.event_format import END_OF_EVENT
-from proxy.core.response.miss_diagnostics import AnswerWithout
-from proxy.core.response.outcome import Outcome
-from proxy.core.response.refusal import NO_WORDS, Refusal, refusal_of_object
-from proxy.core.response.stream import Fold, StreamFold
+from proxy.core.response.outcome import AnswerWithout, Outcome
+from proxy.core.response.refusal import NO_WORDS, ContextRefusalOutcome, Refusal, is_context_refusal, refusal_of_object
+from proxy.core.response.stream import MAX_BODY_BYTES, BodyFold, Fold, RawFold, StreamFold
 from proxy.core.response.usage import usage_of
-from proxy.engine.access_log import shown
 from proxy.engine.answers.panel_answers import ContinuedAnswer, PanelService, reads_panel_calls
 from proxy.engine.answers.returned_usage import ReturnedUsage, returned_usage
 from proxy.engine.answers.upstream_answer import check_status, ended, is_bare, shaped, with_refusal_read
-from proxy.engine.attempts.retry import Attempts, failure_answered, failure_of, refusal_of
-from proxy.engine.attempts.retry_body import OurEdit
-from proxy.engine.conclusion import Conclusion
+from proxy.engine.attempts import Attempts, OurEdit, failure_answered, failure_of, refusal_of
+from proxy.engine.conclusion import Conclusion, shown
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.headers import (
     ID_HEADER,

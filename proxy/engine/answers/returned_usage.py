@@ -6,10 +6,9 @@ compressed answer, an error, and a stream that ends within an event pass unchang
 
 import orjson
 
-from proxy.core.response.body_fold import BodyFold
 from proxy.core.response.outcome import Outcome
-from proxy.core.response.stream import Fold, StreamFold
-from proxy.core.structured.form.section import SECTION
+from proxy.core.response.stream import BodyFold, Fold, StreamFold
+from proxy.core.structured.context import SECTION
 from proxy.engine.exchange import Exchange
 from proxy.engine.ports import UsageReports
 from proxy.engine.suppress import suppress_and_log

@@ -13,8 +13,7 @@ the first byte of the answer, or after its last byte if the provider keeps only 
 usable by itself. Nothing here knows the rest of the proxy: the provider bills the requests that arrive.
 """
 
-from proxy.upstream.embedded.layout import PromptReader
-from proxy.upstream.embedded.provider import TAIL_TOKENS, Provider, ProviderReply
+from proxy.upstream.embedded.provider import TAIL_TOKENS, PromptReader, Provider, ProviderReply
 from proxy.upstream.embedded.upstream import ANONYMOUS, EmbeddedUpstream, Ledger, account_name
 
 __all__ = [

@@ -1,20 +1,208 @@
-"""The litellm transport as an Upstream."""
+"""The litellm transport as an Upstream.
 
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+The only translator of litellm's exceptions to ours.
+
+litellm raises its own classes, and chooses their status and message. The real error is further down the chain of
+causes: the provider's HTTP response (413 and 529 become 400 and 500 in litellm), or the broken connection. So the chain
+is searched, for the most specific cause first.
+"""
+
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from proxy.core.response.event_format import DONE, event_of
-from proxy.core.secrets.credentials import client_key
+from proxy.core.secrets import Redaction, client_key, without_shapes
 from proxy.core.wire.json_body import Unreadable, text_value
 from proxy.engine.answers.upstream_answer import WholeAnswer
-from proxy.errors import Forbidden, InvalidRequest, NotFound, UpstreamRejected, error_body
+from proxy.errors import (
+    Forbidden,
+    InvalidRequest,
+    NotFound,
+    ProxyError,
+    UpstreamError,
+    UpstreamRejected,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+    error_body,
+)
 from proxy.ports import Answer, Call, Headers
 from proxy.upstream.litellm_.arguments import CHAT_FIELDS, EMBEDDING_FIELDS, call_arguments
-from proxy.upstream.litellm_.errors import ErrorMap, StreamEndedEarly, passed_headers
-from proxy.upstream.litellm_.library import Library, Route, dumped, keys_in_environment
+from proxy.upstream.litellm_.library import Library, Route, dumped, keys_in_environment, mapping
 from proxy.upstream.redacted import secrets_of
+
+if TYPE_CHECKING:
+    import httpx
+
+
+_MESSAGE_CHARS = 2000
+# Queries of addresses may contain keys, and litellm quotes whole addresses.
+_ADDRESS_QUERY = re.compile(r"(\w{1,32}://[^\s?\"']{1,256})\?[^\s\"']+")
+
+# Texts that litellm puts around a provider's message.
+_DECORATION = re.compile(
+    r"^(litellm\.\w+:\s*|(?:[A-Z]\w*)?(?:Error|Exception|Timeout):\s*|[A-Z]\w*(?:Exception|Error) - )+"
+    r"|(?<!\s)\s*+Handle with `litellm\.\w++`\.?$"
+)
+
+# The reason that Python's UTF-8 encoder gives for half of a surrogate pair.
+_HALF = "surrogates not allowed"
+_WRAPPERS = frozenset({"APIConnectionError", "MidStreamFallbackError"})
+
+_PASSED_HEADERS = re.compile(
+    r"(?i)^(retry-after(-ms)?|x-should-retry|x-ratelimit-.+|anthropic-ratelimit-.+|x-request-id|request-id"
+    r"|openai-processing-ms|openai-version|cf-ray)$"
+)
+
+_TYPES = {
+    401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large",
+    429: "rate_limit_error",
+}  # fmt: skip
+
+
+class StreamEndedEarly(UpstreamUnavailable):
+    """The provider closed a stream without an error before it was complete."""
+
+
+class ErrorMap:
+    """A context manager: every exception of litellm inside it is raised as a ProxyError, without ``secrets`` in its
+    message. A cancellation passes unchanged."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets = tuple(secrets)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: type[BaseException] | None, exc: BaseException | None, _tb: TracebackType | None) -> None:
+        if isinstance(exc, Exception) and not isinstance(exc, ProxyError):
+            raise translate(exc, self._secrets) from exc
+
+
+def translate(exc: Exception, secrets: Iterable[str] = ()) -> ProxyError:
+    """The ProxyError for an exception that came out of litellm."""
+    import httpx
+    import openai
+
+    chain = tuple(_chain(exc))
+    for cause in chain:
+        if isinstance(cause, httpx.HTTPStatusError):
+            return _rejected(cause.response, secrets)
+    if any(isinstance(cause, UnicodeEncodeError) and cause.reason == _HALF for cause in chain):
+        return InvalidRequest(
+            "A text of the request holds half of a surrogate pair (such as \\ud83d alone), which is no character. "
+            "litellm cannot send it to this provider: leave it out, or have the model served by the http transport.",
+            code="invalid_unicode",
+        )
+    unreached = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+    is_unreached = any(isinstance(cause, unreached) for cause in chain)
+    if any(isinstance(cause, (httpx.TimeoutException, openai.APITimeoutError, TimeoutError)) for cause in chain):
+        late = UpstreamTimeout("the provider did not answer in time")
+        return late.unreached() if is_unreached else late
+    for cause in chain:
+        if isinstance(cause, (httpx.TransportError, OSError)):
+            broken = UpstreamUnavailable(f"the connection to the provider failed ({type(cause).__name__})")
+            return broken.unreached() if is_unreached else broken
+    if any(isinstance(cause, StopAsyncIteration) for cause in chain):
+        return StreamEndedEarly("the provider ended the stream before it was complete")
+    return _refused_by_litellm(chain, secrets)
+
+
+def strip_secrets(message: str, secrets: Iterable[str] = ()) -> str:
+    """The message without keys, credentials in addresses, and queries of addresses."""
+    message = without_shapes(Redaction(secrets).text(message))
+    return _ADDRESS_QUERY.sub(r"\1", message)[:_MESSAGE_CHARS]
+
+
+def passed_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """The provider's headers that a client can use: when to retry, the rest of rate limits, and the id of the
+    request."""
+    return {name.lower(): value for name, value in headers.items() if _PASSED_HEADERS.match(name)}
+
+
+def _chain(exc: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while exc is not None and id(exc) not in seen:
+        seen.add(id(exc))
+        yield exc
+        exc = exc.__cause__ or exc.__context__
+
+
+def _rejected(response: "httpx.Response", secrets: Iterable[str]) -> UpstreamRejected:
+    """The provider's own refusal."""
+    status = response.status_code
+    said = _said(response)
+    message = said.get("message") or f"the provider answered with status {status}"
+    return UpstreamRejected(
+        strip_secrets(str(message), secrets),
+        status=status,
+        error_type=_text(said.get("type"), secrets) or _text(said.get("status"), secrets) or _type(status),
+        code=_text(said.get("code"), secrets),
+        param=_text(said.get("param"), secrets),
+        headers=passed_headers(response.headers),
+    )
+
+
+def _said(response: "httpx.Response") -> Mapping[str, Any]:
+    """The error object in a provider's body: OpenAI's and Anthropic's ``error``, or the body itself."""
+    import httpx
+
+    try:
+        body = orjson.loads(response.content)
+    except (orjson.JSONDecodeError, httpx.StreamError):
+        return {}
+    if isinstance(body, list) and body:
+        body = body[0]
+    if not isinstance(body, Mapping):
+        return {}
+    error = body.get("error", body)
+    if isinstance(error, Mapping):
+        return error
+    return {"message": error, "code": body.get("code")} if isinstance(error, str) else {}
+
+
+def _refused_by_litellm(chain: tuple[BaseException, ...], secrets: Iterable[str]) -> ProxyError:
+    """The error for all other cases: litellm's own refusal, an error event in a stream, or an unexpected error.
+
+    The classes in which litellm wraps unknown errors have a traceback as their message, so their message is not shown.
+    """
+    for cause in reversed(chain):
+        status = getattr(cause, "status_code", None)
+        said = mapping(getattr(cause, "body", None))
+        shown = isinstance(status, int) and 400 <= status < 600 and type(cause).__name__ not in _WRAPPERS
+        if not shown and not said.get("message"):
+            continue
+        status = status if isinstance(status, int) and shown else 502
+        message = str(said.get("message") or getattr(cause, "message", "") or "the request was refused")
+        return UpstreamRejected(
+            strip_secrets(_DECORATION.sub("", message).strip(), secrets),
+            status=status,
+            error_type=_text(said.get("type"), secrets) or _type(status),
+            code=_code(chain, said, secrets),
+            param=_text(said.get("param"), secrets),
+        )
+    return UpstreamError(f"litellm could not carry out the call ({type(chain[-1]).__name__})")
+
+
+def _code(chain: tuple[BaseException, ...], said: Mapping[str, Any], secrets: Iterable[str]) -> str | None:
+    """The provider's code, or OpenAI's code for the class of litellm's exception."""
+    classes = {type(cause).__name__ for cause in chain}
+    if "UnsupportedParamsError" in classes:
+        return "unsupported_parameter"
+    code = _text(said.get("code"), secrets)
+    return "context_length_exceeded" if code is None and "ContextWindowExceededError" in classes else code
+
+
+def _type(status: int) -> str:
+    return _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+
+
+def _text(value: object, secrets: Iterable[str]) -> str | None:
+    return strip_secrets(value, secrets) if isinstance(value, str) and value else None
+
 
 _FIELDS = {"/chat/completions": CHAT_FIELDS, "/embeddings": EMBEDDING_FIELDS}
 

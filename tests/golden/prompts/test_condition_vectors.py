@@ -5,8 +5,7 @@ import json
 import pytest
 
 from proxy.core.prompts.conditions import holds
-from proxy.core.prompts.context import merged
-from proxy.core.prompts.prompt import Condition, ConditionError
+from proxy.core.prompts.prompt import Condition, ConditionError, merged
 from tests.examples import for_every
 from tests.prompt_vectors import Vector, read_vectors
 

@@ -5,9 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from proxy.access.authentication import Identity
-from proxy.access.directory import CLIENT_KEYS_TEAM, Declared, Directory
-from proxy.access.virtual_keys import declared_id, digest_of, new_key
+from proxy.access.authentication import CLIENT_KEYS_TEAM, Declared, Directory, Identity, declared_id, digest_of, new_key
 from proxy.core.modes import Mode
 from proxy.errors import NotReady, Unauthorized
 from proxy.ports import Headers, Principal, RateLimit, StoreError

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.access import validation
 from proxy.access.validation import window_of
-from proxy.spend.windows import window_at
+from proxy.spend.bookings import window_at
 from tests.contract.litellm_calls import LITELLM
 from tests.examples import for_every
 

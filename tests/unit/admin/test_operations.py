@@ -7,18 +7,14 @@ from typing import Any
 
 import pytest
 
-from proxy.access.authentication import Identity
-from proxy.access.directory import Declared, Directory
-from proxy.access.virtual_keys import digest_of
+from proxy.access.authentication import Declared, Directory, Identity, digest_of
 from proxy.admin import AdminService, teams
 from proxy.app.declared import declared
 from proxy.core.modes import Mode
 from proxy.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, NotReady, ProxyError, Unauthorized
 from proxy.ports import StoreError
 from proxy.settings import load
-from proxy.spend.bookings import account_of
-from proxy.spend.rules import rule_of
-from proxy.spend.windows import window_at
+from proxy.spend.bookings import account_of, rule_of, window_at
 from proxy.storage.port import BudgetRecord, Charge, KeyRecord, LedgerEntry, Refused, Reserve, Settle, TeamRecord
 from proxy.storage.sqlite import MemoryStore
 from tests.doubles import ManualClock

@@ -7,19 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from proxy.access.directory import Directory
+from proxy.access.authentication import Directory
 from proxy.app import declared, factories, prompting
+from proxy.app.composition import ConfigSource, Reload
 from proxy.app.prompting import LazyRegistry
-from proxy.app.reload import ConfigSource, Reload
-from proxy.aside import Aside
 from proxy.core.prompts.terms import Allowed, OnFailure, PromptLayer, PromptRules, PromptTerms
 from proxy.core.window.profile import BUILT_IN, WindowRules
 from proxy.deployments import ModelTable
 from proxy.plugins import build_plugin_manager
-from proxy.prompting.composer import Composer
-from proxy.prompting.rules import Rules
+from proxy.prompting.composer import Composer, Rules
 from proxy.settings import ConfigError, Environment, Settings, load
 from proxy.storage.sqlite import MemoryStore
+from proxy.tasks import Aside
 from proxy.telemetry.metrics import Metrics
 
 MODELS = """

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from proxy.cli import main
-from proxy.replay.benchmark import COLUMNS
+from proxy.replay.comparison import COLUMNS
 from tests.unit.replay.sessions import growing, lines, write
 
 LONG = "second-and-as-long-as-names-of-traces-are"

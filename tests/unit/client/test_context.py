@@ -13,14 +13,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from proxy.client import Context, review_digest, text_digest
 from proxy.client.context import MOST_DELIVERED, Minimum
-from proxy.core.prompts.form import read_wish
-from proxy.core.structured.form import form
-from proxy.core.structured.form.form import StructuredForm, read_form
-from proxy.core.structured.form.form_json import DetachJson
-from proxy.core.structured.form.paths import review_json
-from proxy.core.structured.form.section import split
-from proxy.core.structured.session.uploads import Uploads
-from proxy.core.window.form import read_parts
+from proxy.core.prompts.assembler import read_wish
+from proxy.core.structured import form
+from proxy.core.structured.context import split
+from proxy.core.structured.form import DetachJson, StructuredForm, read_form, review_json
+from proxy.core.structured.session import Uploads
+from proxy.core.window.profile import read_parts
 from proxy.errors import MissingContent
 
 CLIENT = Path(__file__).parents[3] / "proxy" / "client"

@@ -12,12 +12,11 @@ from plugins.aider import AiderRecogniser
 from proxy.core.recognition.pieces import MessageKind
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
-from proxy.demo.clock_agent import clock_agent
 from proxy.demo.editor_chat import EDITS, changed, chat_files, editor_chat, repository_map
 from proxy.demo.sample import Message, Sample
 from proxy.demo.samples import samples
 from proxy.demo.support_chat import document, support_chat
-from proxy.demo.tool_agent import tool_agent
+from proxy.demo.tool_agent import clock_agent, tool_agent
 
 MAKERS = (editor_chat, tool_agent, clock_agent, support_chat)
 

@@ -12,23 +12,20 @@ import orjson
 import pytest
 
 from proxy.core.diagnosis.diagnose import MODEL, PARAMETER, ROUTE
-from proxy.core.diagnosis.fingerprints import VERSION, Fingerprint, line_of
-from proxy.core.diagnosis.wire import wire_record
+from proxy.core.diagnosis.record import VERSION, Fingerprint, line_of
+from proxy.core.diagnosis.sent import wire_record
 from proxy.core.money.prices import PriceMap
 from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
-from proxy.doctor.doctor import examine
-from proxy.doctor.findings import Culprit, diagnose_all
-from proxy.doctor.intake import Entries, Intake
-from proxy.doctor.modes import Rules
+from proxy.doctor.doctor import Entries, Intake, examine
+from proxy.doctor.findings import Culprit, Rules, diagnose_all
 from proxy.doctor.page import page
-from proxy.doctor.readers.call import Call
-from proxy.doctor.readers.reader import read_calls
-from proxy.doctor.report import MONTH_HOURS, ClientReport, Report
-from proxy.doctor.sentences import advice
+from proxy.doctor.reader import read_calls
+from proxy.doctor.records import Call
+from proxy.doctor.report import MONTH_HOURS, ClientReport, Report, advice
 from tests import doctor_logs as logs
-from tests.unit.core.diagnosis.test_wire_traces import TRACES, WHERE, judged
+from tests.unit.core.diagnosis.test_sent_wire_traces import TRACES, WHERE, judged
 from tests.unit.replay.sessions import setting
 
 _PRICE = {

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import orjson
 
 from proxy.core.request.parsed_body import ParsedBody
-from proxy.core.resilience.retry import RetryPolicy
+from proxy.core.resilience import RetryPolicy
 from proxy.core.response.usage import Usage
 from proxy.core.window.fitting import Fitted
 from proxy.core.window.profile import CapabilityProfile
 from proxy.engine import Breakers, Engine, Limits, Ports, RequestRules
-from proxy.engine.attempts.retry import ONE_TRY
+from proxy.engine.attempts import ONE_TRY
 from proxy.engine.exchange import Exchange
 from proxy.engine.inquiries import Inquiries
 from proxy.engine.ports import ComposedRequest, ComposeRequest, UsageReports

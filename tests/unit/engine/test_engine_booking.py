@@ -8,10 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.core.resilience.circuit_breaker import BreakerPolicy
-from proxy.core.resilience.retry import RetryPolicy
+from proxy.core.resilience import BreakerPolicy, RetryPolicy
 from proxy.engine import Breakers
-from proxy.engine.attempts.retry import ONE_TRY
+from proxy.engine.attempts import ONE_TRY
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import RateLimited, UpstreamUnavailable
 from proxy.ports import Answer, Call, Deployment

@@ -5,7 +5,7 @@ import asyncio
 import orjson
 import pytest
 
-from proxy.core.resilience.retry import RetryPolicy
+from proxy.core.resilience import RetryPolicy
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.ports import Answer, Call, Plan, PlanResult

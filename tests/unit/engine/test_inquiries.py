@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from proxy.aside import Aside
 from proxy.core.money.prices import Price
 from proxy.core.providers import ANTHROPIC, OPENAI, OPENAI_EXPLICIT, CacheProfile
 from proxy.engine.exchange import Exchange
 from proxy.engine.inquiries import Inquiries
 from proxy.ports import Headers, Principal
-from proxy.spend.ledger import settled_entry
+from proxy.spend.store_client import settled_entry
+from proxy.tasks import Aside
 from tests.doubles import ModelList, make_deployment
 from tests.unit.engine.parts import JSON, SSE, Bench, MemoryClient, Script, answers, event
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from proxy.core.response.context_refusal import ContextRefusalOutcome
+from proxy.core.response.refusal import ContextRefusalOutcome
 from proxy.core.window.profile import Capability, CapabilityProfile, OverBudget
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import ContextTooLong, UpstreamRejected

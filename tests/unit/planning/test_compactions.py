@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.app.fixed_texts import load_context_texts
+from proxy.app.factories import load_context_texts
 from proxy.core.layout.tiers import Tracked
 from proxy.core.providers import NONE
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.context import StructuredContext
-from proxy.core.structured.history.compaction_proposal import CompactionRules
+from proxy.core.structured.history.compaction import CompactionRules
 from proxy.planning.compactions import Compactions, CompactionWork
 from proxy.planning.context_assembler import ContextAssembler
-from proxy.planning.model_facts import ModelFacts
+from proxy.planning.tokenizers import ModelFacts
 from tests.compactions import TEXTS
 from tests.unit.planning.test_compactions_calls import GOOD, TERMS, Scene, run
 

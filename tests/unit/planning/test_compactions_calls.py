@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.app.fixed_texts import load_context_texts
+from proxy.app.factories import load_context_texts
 from proxy.core.modes import Mode
 from proxy.core.money.prices import PriceMap
 from proxy.core.planner.plan import Plan
@@ -20,11 +20,10 @@ from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
-from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
+from proxy.core.structured.blocks import Assembly, AssemblyKind
 from proxy.core.structured.chat import AssembledChat, Dialogue
 from proxy.core.structured.context import StructuredContext
-from proxy.core.structured.history.compaction import CompactionTerms, compacted
-from proxy.core.structured.history.compaction_proposal import CompactionRules
+from proxy.core.structured.history.compaction import CompactionRules, CompactionTerms, compacted
 from proxy.core.structured.history.rules import RuledHistory, ruled
 from proxy.deployments.price_map import price_for
 from proxy.engine import Conclusion, Ports
@@ -32,9 +31,9 @@ from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, R
 from proxy.errors import BudgetExceeded, UpstreamUnavailable
 from proxy.planning.compactions import MOST_AT_ONCE, Compactions, Compactor, answer_text
 from proxy.planning.context_assembler import ContextAssembler
-from proxy.planning.model_facts import ModelFacts
-from proxy.planning.own_exchanges import DailyTerms, OwnExchanges
+from proxy.planning.keep_alive import DailyTerms, OwnExchanges
 from proxy.planning.planner_port import Planning
+from proxy.planning.tokenizers import ModelFacts
 from proxy.ports import Call, Deployment, Headers, Principal, Transport
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics

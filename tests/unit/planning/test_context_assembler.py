@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.app.fixed_texts import load_context_texts
+from proxy.app.factories import load_context_texts
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
 from proxy.core.planner.plan import Plan
@@ -15,13 +15,11 @@ from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.response.usage import Usage
-from proxy.core.structured.blocks.blocks import AssemblyKind
-from proxy.core.structured.blocks.breakdown import Circumstances, Measure, shown
+from proxy.core.structured.blocks import AssemblyKind, Circumstances, Measure, shown
 from proxy.core.structured.chat import AssembledChat
-from proxy.core.structured.symbols import MapChunks
+from proxy.core.structured.context import MapChunks
 from proxy.errors import MissingContent
-from proxy.planning.arranger import Arrangement
-from proxy.planning.context_assembler import ContextAssembler
+from proxy.planning.context_assembler import Arrangement, ContextAssembler
 from proxy.planning.context_sessions import AssemblyOptions
 from tests.examples import for_every
 

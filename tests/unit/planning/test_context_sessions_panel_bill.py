@@ -5,15 +5,14 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.app.fixed_texts import load_context_texts
+from proxy.app.factories import load_context_texts
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
-from proxy.core.structured.blocks.breakdown import Measure
-from proxy.planning.arranger import Arrangement
-from proxy.planning.context_assembler import ContextAssembler
+from proxy.core.structured.blocks import Measure
+from proxy.planning.context_assembler import Arrangement, ContextAssembler
 from proxy.planning.context_sessions import AssemblyOptions
 
 PRICE = Price(5e-6, 25e-6, 0.5e-6, 6.25e-6, 10e-6)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from proxy.planning.layout_state import MOST_WAIT_S, WAIT_S_PER_BYTE, SharedLayoutStore
-from proxy.planning.shared_blobs import LEAST_WAIT_S
+from proxy.planning.layout_state import LEAST_WAIT_S, MOST_WAIT_S, WAIT_S_PER_BYTE, SharedLayoutStore
 from proxy.ports import StoreError
 from proxy.storage.sqlite import MemoryStore
 

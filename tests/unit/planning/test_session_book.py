@@ -10,7 +10,6 @@ import orjson
 import pytest
 
 from proxy.admin.sessions import sessions_answer
-from proxy.aside import Aside
 from proxy.core.modes import Mode
 from proxy.core.money.prices import PriceMap
 from proxy.core.planner.plan import Plan, PlannerOptions
@@ -22,14 +21,14 @@ from proxy.deployments.price_map import price_for
 from proxy.engine import Conclusion, Engine, Ports
 from proxy.engine.exchange import Exchange, Settlement
 from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound
-from proxy.planning.keep_alive import KeepAlive, RefreshTerms
-from proxy.planning.model_facts import ModelFacts
-from proxy.planning.own_exchanges import OwnExchanges
+from proxy.planning.keep_alive import KeepAlive, OwnExchanges, RefreshTerms
 from proxy.planning.planner_port import Planning
 from proxy.planning.session_book import SCOPE, SessionBook, packed
+from proxy.planning.tokenizers import ModelFacts
 from proxy.ports import Principal, StoreError, Transport
 from proxy.storage.port import Place
 from proxy.storage.sqlite import MemoryStore
+from proxy.tasks import Aside
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream.embedded import EmbeddedUpstream

@@ -8,21 +8,20 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.app.fixed_texts import load_context_texts
-from proxy.aside import Aside
+from proxy.app.factories import load_context_texts
 from proxy.core.modes import Mode
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.chat import AssembledChat
-from proxy.core.structured.context import ContextFile
-from proxy.core.structured.symbols import SymbolMap
+from proxy.core.structured.context import ContextFile, SymbolMap
 from proxy.core.wire.json_body import MOST_ELEMENTS
 from proxy.errors import InvalidRequest
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.context_sessions import AssemblyOptions
 from proxy.planning.structured import ModelFacts, StructuredChats
 from proxy.ports import Principal
+from proxy.tasks import Aside
 from proxy.telemetry.metrics import Metrics
 from tests.doubles import make_deployment
 

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from proxy.aside import Aside
-from proxy.core.prompts.composition import Inset
+from proxy.core.prompts.prompt import Inset
 from proxy.core.providers import OPENAI
 from proxy.core.reasons import Edit
 from proxy.core.recognition.pieces import Recogniser
@@ -17,14 +16,13 @@ from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import Encode, bytes_over_four, quick
 from proxy.core.response.usage import Usage
 from proxy.core.window.fitting import Fitted
-from proxy.core.window.form import WindowParts
-from proxy.core.window.profile import CapabilityProfile
+from proxy.core.window.profile import CapabilityProfile, WindowParts
 from proxy.engine.ports import ComposedRequest
 from proxy.errors import ContextTooLong, InvalidRequest
-from proxy.planning.model_facts import ModelFacts
-from proxy.planning.tokenizers import local_encode
+from proxy.planning.tokenizers import ModelFacts, local_encode
 from proxy.planning.windows import ContextWindows
 from proxy.ports import Deployment, Transport
+from proxy.tasks import Aside
 from tests.talk import assistant, calling, result, system, tool, user
 from tests.windows import CHAT, TEXTS, Body, text_of
 

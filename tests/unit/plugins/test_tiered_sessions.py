@@ -8,8 +8,7 @@ import pytest
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import bytes_over_four
 from proxy.plugins import build_plugin_manager, recognisers
-from proxy.replay.benchmark import shares
-from proxy.replay.comparison import CLASSIC, ECONOMIC, compare
+from proxy.replay.comparison import CLASSIC, ECONOMIC, compare, shares
 from proxy.replay.runner import Setting
 from proxy.replay.trace import Step, Trace
 from tests.assemblies import flat, tiered

@@ -11,18 +11,16 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.aside import Aside
-from proxy.core.prompts.composition import Composition, Inset
-from proxy.core.prompts.prompt import Condition, Position, Prompt, PromptFailure
+from proxy.core.prompts.prompt import Composition, Condition, Inset, Position, Prompt, PromptFailure
 from proxy.core.prompts.terms import Allowed, OnFailure, PromptLayer, PromptRules, PromptTerms
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.window.profile import BUILT_IN, WindowRules
 from proxy.engine.ports import ComposedRequest, ComposeRequest
 from proxy.errors import Forbidden, InvalidRequest, PromptInvalid
 from proxy.ports import Principal
-from proxy.prompting.composer import MOST_CHARS, Composer
-from proxy.prompting.rules import Rules
+from proxy.prompting.composer import MOST_CHARS, Composer, Rules
 from proxy.prompting.sources import Snapshot
+from proxy.tasks import Aside
 from tests.examples import for_every
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}

@@ -9,11 +9,24 @@ from proxy.core.providers import ANTHROPIC, DEEPSEEK, OPENAI, PROFILES, CachePro
 from proxy.core.request.tokens import Encode
 from proxy.demo.samples import samples
 from proxy.planning.tokenizers import local_encode
-from proxy.replay.baselines import AS_SENT, CLIENT, SYSTEM_LAST, TOOLS_SYSTEM_LAST_TWO, tools_system_and_last_two
-from proxy.replay.benchmark import COLUMNS, FIXED, FREE, by_kind, gains, means, plot, shares
-from proxy.replay.comparison import BEST, CLASSIC, ECONOMIC, Comparison, Kind, compare
+from proxy.replay.comparison import (
+    BEST,
+    CLASSIC,
+    COLUMNS,
+    ECONOMIC,
+    FIXED,
+    FREE,
+    Comparison,
+    Kind,
+    by_kind,
+    compare,
+    gains,
+    means,
+    plot,
+    shares,
+)
 from proxy.replay.runner import replay
-from proxy.replay.totals import OURS
+from proxy.replay.totals import AS_SENT, CLIENT, OURS, SYSTEM_LAST, TOOLS_SYSTEM_LAST_TWO, tools_system_and_last_two
 from proxy.replay.trace import Step, Trace, read_trace
 from proxy.upstream.embedded import PromptReader
 from tests.examples import in_turn, sampled

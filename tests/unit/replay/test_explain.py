@@ -7,10 +7,9 @@ import pytest
 from proxy.core.modes import Mode
 from proxy.core.providers import DEEPSEEK
 from proxy.core.reasons import Reason
-from proxy.demo.clock_agent import clock_agent
 from proxy.demo.editor_chat import editor_chat
 from proxy.demo.sample import Sample
-from proxy.demo.tool_agent import tool_agent
+from proxy.demo.tool_agent import clock_agent, tool_agent
 from proxy.replay.explain import MEANINGS, Explanation, explain_request
 from proxy.replay.runner import Ours, Setting
 from proxy.replay.trace import Step, Trace

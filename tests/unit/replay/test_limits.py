@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.caches.prompt import Bill, Prompt
+from proxy.core.caches.cache import Bill, Prompt
 from proxy.core.providers import ANTHROPIC, NONE, OPENAI
 from proxy.core.request.tokens import bytes_over_four
-from proxy.replay.limits import Rates, fixed_limit, free_limit, node_cost, prefix_share, shares
-from proxy.replay.segments import Bagger, paragraphs
+from proxy.replay.limits import Bagger, Rates, fixed_limit, free_limit, node_cost, paragraphs, prefix_share, shares
 from proxy.replay.totals import Account, Waste
 from proxy.replay.trace import Step
 from proxy.upstream.embedded import PromptReader

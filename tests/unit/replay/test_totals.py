@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.core.caches.prompt import Bill
+from proxy.core.caches.cache import Bill
 from proxy.core.providers import ANTHROPIC
 from proxy.replay.totals import OURS, Result, Total, geometric_mean, summary
 

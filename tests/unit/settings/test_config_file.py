@@ -9,7 +9,7 @@ import pytest
 from proxy.core.money.prices import price_of
 from proxy.core.providers import PROFILES
 from proxy.settings import ConfigError, Environment, Settings, load
-from proxy.settings.environment import own_folder
+from proxy.settings.messages import own_folder
 from proxy.settings.schema import Price
 
 MODEL = """

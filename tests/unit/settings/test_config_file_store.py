@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from proxy.settings import ConfigError, Settings, load
-from proxy.settings.environment import Environment
+from proxy.settings.messages import Environment
 
 MODELS = "model_list: [{model_name: m, litellm_params: {model: openai/m, api_key: k}}]\n"
 

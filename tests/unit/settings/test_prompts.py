@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.prompts.context import MOST_LEVELS, MOST_VALUES
+from proxy.core.prompts.prompt import MOST_LEVELS, MOST_VALUES
 from proxy.settings import ConfigError, Environment, Settings, load
 from proxy.settings.prompts import Prompts
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from proxy.app import factories
-from proxy.core.resilience.circuit_breaker import BreakerPolicy
-from proxy.core.resilience.retry import RetryPolicy
+from proxy.core.resilience import BreakerPolicy, RetryPolicy
 from proxy.settings import ConfigError, Environment, Routing, Settings, load
 
 MODELS = """

@@ -7,8 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from proxy.settings import Effect, Environment, load
-from proxy.settings.litellm_keys import CHANGES, HARMLESS, RESTRICTS
-from proxy.settings.unsupported import effect_of
+from proxy.settings.unsupported import CHANGES, HARMLESS, RESTRICTS, effect_of
 
 SECTIONS = ("general_settings", "litellm_settings", "router_settings")
 HONOURED = {

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from proxy.settings import ConfigError, load
-from proxy.settings.environment import Environment
+from proxy.settings.messages import Environment
 from proxy.settings.yaml_file import MOST_BYTES, MOST_NODES, read_yaml
 from tests.examples import sampled
 

@@ -5,9 +5,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.money.budget import Estimate, Rule
-from proxy.spend.bookings import Booking, account_of, booked, counter_of, rate_headers
-from proxy.spend.windows import Window
+from proxy.core.money.charges import Estimate, Rule
+from proxy.spend.bookings import Booking, Window, account_of, booked, counter_of, rate_headers
 from proxy.storage.port import Balance, Charge
 
 DAY = "2026-11-22"

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.ports import StoreError
-from proxy.spend.catching_up import CatchingUp, lines_of_lost
-from proxy.spend.leases import Leases
+from proxy.spend.catching_up import CatchingUp, Leases, lines_of_lost
 from proxy.storage.port import Charge, LedgerEntry, PutOff, Release, Reserve, Settle
 from proxy.storage.spool import PAGE, Spool
 from proxy.storage.sqlite import MemoryStore

@@ -5,13 +5,11 @@ from typing import Any
 
 import pytest
 
-from proxy.core.money.budget import Rule
+from proxy.core.money.charges import Rule
 from proxy.core.money.prices import Extras, Price
-from proxy.core.request.demand import Demand, Kind
-from proxy.core.request.wants import Tool, Wants
+from proxy.core.request.demand import Demand, Kind, Tool, Wants
 from proxy.core.response.outcome import Outcome
-from proxy.core.response.reported import Reported
-from proxy.core.response.usage import Usage
+from proxy.core.response.usage import Reported, Usage
 from proxy.engine.exchange import Settlement
 from proxy.errors import Forbidden, InvalidRequest
 from proxy.spend.estimates import Estimates, PriceOf

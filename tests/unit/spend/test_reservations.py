@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.caches.prompt import Bill
+from proxy.core.caches.cache import Bill
 from proxy.core.modes import Mode
-from proxy.core.money.budget import Rule
+from proxy.core.money.charges import Rule
 from proxy.core.planner.plan import Plan
 from proxy.core.request.demand import Kind
 from proxy.core.response.usage import Usage

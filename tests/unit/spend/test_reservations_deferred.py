@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core.account.said import Said
-from proxy.core.money.budget import Rule
+from proxy.core.account.references import Said
+from proxy.core.money.charges import Rule
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
 from proxy.engine.conclusion import bill_of, owing

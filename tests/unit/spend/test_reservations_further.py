@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.money.budget import Rule
+from proxy.core.money.charges import Rule
 from proxy.core.response.usage import Usage
 from proxy.engine.exchange import Settlement
 from proxy.errors import BudgetExceeded, RateLimited

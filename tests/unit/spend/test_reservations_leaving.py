@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.engine.exchange import ExchangeOutcome
-from proxy.spend.webhooks import WebhookSender
+from proxy.spend.alerts import WebhookSender
 from proxy.telemetry.metrics import Metrics
 from tests.doubles import ManualClock
 from tests.money import MOST, NOW, SIZE, TOTAL, Flaky, budgeting, exchange, spent

@@ -7,7 +7,7 @@ from shutil import copytree
 
 import pytest
 
-from proxy.core.money.budget import Rule
+from proxy.core.money.charges import Rule
 from proxy.core.response.usage import Usage
 from proxy.errors import BudgetExceeded, BudgetUnavailable
 from proxy.ports import Principal, StoreError

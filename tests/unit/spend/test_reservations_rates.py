@@ -6,13 +6,12 @@ from types import NoneType
 
 import pytest
 
-from proxy.core.money.budget import Rule
+from proxy.core.money.charges import Rule
 from proxy.core.response.usage import Usage
 from proxy.engine.exchange import Exchange
 from proxy.errors import RateLimited
 from proxy.ports import Deployment, RateLimit
-from proxy.spend.bookings import account_of
-from proxy.spend.rules import deployment_rules
+from proxy.spend.bookings import account_of, deployment_rules
 from tests.money import MODEL, NOW, SIZE, TOTAL, Budgeting, Flaky, budgeting, exchange, reserved, spent
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.core.money.budget import Rule
+from proxy.core.money.charges import Rule
 from proxy.core.response.usage import Usage
 from proxy.errors import BudgetExceeded
 from proxy.ports import Principal, StoreError

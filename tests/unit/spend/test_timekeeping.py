@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from proxy.clock import Readings, SteadyClock
-from proxy.core.timing.steady_time import SETTLED_S
+from proxy.core.timing import SETTLED_S
 from proxy.ports import StoreError
 from proxy.spend.timekeeping import ClockNews, ask_time
 from proxy.storage.sqlite import MemoryStore

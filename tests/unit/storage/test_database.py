@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from proxy.ports import StoreError
-from proxy.storage.damage import damage_of
-from proxy.storage.database import Database
+from proxy.storage.database import Database, damage_of
 from tests.damage import damage_table, overwrite
 
 SCHEMA = ("CREATE TABLE t (n INTEGER PRIMARY KEY)",)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.storage.database import Database
-from proxy.storage.migrations import STORE
+from proxy.storage.database import STORE, Database
 from proxy.storage.private_file import make_private, read_small, replace_small
 
 

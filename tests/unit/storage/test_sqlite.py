@@ -10,9 +10,7 @@ from shutil import copyfile
 import pytest
 
 from proxy.ports import StoreError
-from proxy.storage.damage import DamagedFile
-from proxy.storage.database import Database
-from proxy.storage.migrations import STORE
+from proxy.storage.database import STORE, DamagedFile, Database
 from proxy.storage.port import Charge, Granted, LedgerEntry, Reserve, Settle, TeamRecord
 from proxy.storage.sqlite import SqliteStore
 from tests.damage import damage_table, fill, overwrite, settle, small_disk

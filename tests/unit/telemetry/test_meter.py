@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from proxy.core.caches.prompt import Bill
-from proxy.core.diagnosis.breaks import Break, BreakKind
+from proxy.core.caches.cache import Bill
+from proxy.core.diagnosis.record import Break, BreakKind
 from proxy.core.layout.tiers import Change, Tier
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price, PriceMap
@@ -14,8 +14,8 @@ from proxy.core.planner.plan import Plan
 from proxy.core.providers import ANTHROPIC
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand
-from proxy.core.response.context_refusal import ContextRefusalOutcome
 from proxy.core.response.outcome import Outcome
+from proxy.core.response.refusal import ContextRefusalOutcome
 from proxy.core.response.usage import Usage
 from proxy.core.window.profile import Capability, CapabilityProfile
 from proxy.engine.exchange import ExchangeOutcome, Settlement

@@ -8,14 +8,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy import __version__
-from proxy.core.diagnosis.breaks import KINDS
+from proxy.core.diagnosis.record import KINDS
 from proxy.core.modes import Mode
 from proxy.core.reasons import Edit, Reason
-from proxy.core.response.miss_diagnostics import CAUSES
+from proxy.core.response.outcome import CAUSES
 from proxy.core.response.usage import Usage
-from proxy.core.shadow.deviations import Deviation
-from proxy.telemetry.metrics import CONTENT_TYPE, ERROR_KINDS, RETRIED_KINDS, Metrics, mode_label
-from proxy.telemetry.series import OTHER
+from proxy.core.shadow import Deviation
+from proxy.telemetry.metrics import CONTENT_TYPE, ERROR_KINDS, OTHER, RETRIED_KINDS, Metrics, mode_label
 from tests.doubles import make_deployment
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from proxy.core.providers import ANTHROPIC
 from proxy.core.response.event_format import event_of
-from proxy.core.secrets.credentials import client_key
+from proxy.core.secrets import client_key
 from proxy.errors import (
     InvalidRequest,
     ProxyError,
@@ -27,9 +27,8 @@ from proxy.errors import (
 from proxy.ports import Deployment, Transport
 from proxy.upstream.litellm_ import library
 from proxy.upstream.litellm_.arguments import EMBEDDING_FIELDS, call_arguments
-from proxy.upstream.litellm_.errors import ErrorMap, StreamEndedEarly, strip_secrets, translate
 from proxy.upstream.litellm_.library import Library, Route
-from proxy.upstream.litellm_.upstream import StreamAnswer, render
+from proxy.upstream.litellm_.upstream import ErrorMap, StreamAnswer, StreamEndedEarly, render, strip_secrets, translate
 from proxy.upstream.redacted import secrets_of
 from tests.examples import for_every
 

@@ -3,16 +3,31 @@
 A compaction belongs to the messages from which it was made. As long as a conversation begins with exactly these
 messages, the same messages are left out and the same words take their place. So the prefix stays the same from request
 to request. If the client has rewritten any of these messages, nothing is left out, and the words are not sent.
+
+The decision to compact a conversation: the question for a model, its answer, and the compaction that follows.
+
+A proposal is made for a conversation that is long enough, if its oldest part can be left out and that pays. The model
+that answers has read the conversation, including anything that somebody has put into it. So its answer is checked like
+any other input from outside. An answer that does not have exactly the requested form counts as no answer.
 """
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import accumulate, islice, takewhile
+from typing import Annotated
+
+import orjson
+from msgspec import Meta, Raw, Struct, ValidationError, convert
 
 from proxy.core.digest import digest
 from proxy.core.reasons import Edit
-from proxy.core.structured.history.groups import MADE, cuts
-from proxy.core.structured.history.rules import RuledHistory
-from proxy.core.structured.messages import Conversation, Turn, pair
+from proxy.core.request.message import RESULT_ROLES
+from proxy.core.structured.history.rules import MADE, RuledHistory, cuts
+from proxy.core.structured.messages import Conversation, Turn, pair, parts_of
 from proxy.core.value import dataclass, replace
+from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of, value
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,3 +181,314 @@ def place_of(origins: Sequence[int], count: int) -> int:
 def digest_of_known(ruled: RuledHistory, known: int) -> bytes:
     """The digest of the client's first ``known`` messages, without markers, as the rules leave them."""
     return digest(*(turn.bare for turn in ruled.conversation.turns[: place_of(ruled.origins, known)]))
+
+
+MOST_MESSAGES = 50
+MOST_CHARS = 1_000
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+_GAP = "\n[...]\n"
+_FRAME_TOKENS = 200
+"""The tokens of an answer besides the summary."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionQuestion:
+    """``messages`` is the JSON array that is sent. ``starts`` has, for each numbered message of the question, the index
+    of the first message that it shows; ``end`` is the index behind the last shown message. An answer of the requested
+    length has fewer than ``output_tokens``."""
+
+    messages: bytes
+    starts: tuple[int, ...]
+    end: int
+    output_tokens: int
+
+    @property
+    def prompt_tokens(self) -> int:
+        """About how many tokens the question has: a fourth of its bytes."""
+        return len(self.messages) // 4
+
+
+def question_of(turns: Sequence[Turn], texts: CompactionTexts, summary_tokens: int) -> CompactionQuestion:
+    """The question about these messages. Each message is shown by its beginning and its end. If there are more messages
+    than may be shown, everything between two user messages is shown as one. If there are still too many, only the first
+    ones are shown, and nothing behind them will be left out of the conversation."""
+    runs = list(_runs(turns))
+    shown = runs[:MOST_MESSAGES]
+    lines = [
+        orjson.dumps({"index": number, "role": _role(turns[run[0]]), "text": _shown([turns[index] for index in run])})
+        for number, run in enumerate(shown)
+    ]
+    prompt = texts.prompt.replace("{summary_tokens}", str(summary_tokens))
+    asked = b"\n".join(lines).decode()
+    messages = [{"role": "system", "content": prompt}, {"role": "user", "content": asked}]
+    return CompactionQuestion(
+        messages=orjson.dumps(messages),
+        starts=tuple(run[0] for run in shown),
+        end=shown[-1][-1] + 1 if shown else 0,
+        output_tokens=2 * summary_tokens + _FRAME_TOKENS,
+    )
+
+
+def _runs(turns: Sequence[Turn]) -> Iterator[range]:
+    """The runs of messages that are each shown as one."""
+    if len(turns) <= MOST_MESSAGES:
+        yield from (range(index, index + 1) for index in range(len(turns)))
+        return
+    start = 0
+    for index in range(1, len(turns) + 1):
+        if index == len(turns) or turns[index].role == "user" or turns[start].role == "user":
+            yield range(start, index)
+            start = index
+
+
+def _role(turn: Turn) -> str:
+    return turn.role if turn.role in _ROLES else "other"
+
+
+def _shown(turns: Sequence[Turn]) -> str:
+    """The text of one or several messages, cut in the middle to the allowed length. If there are several, tool results
+    are left out, because they would take the room of the other texts."""
+    shown = turns if len(turns) == 1 else [turn for turn in turns if turn.role not in RESULT_ROLES]
+    text = "\n".join(filter(None, (_said(turn) for turn in shown)))
+    if len(text) > MOST_CHARS:
+        room = MOST_CHARS - len(_GAP)
+        text = text[: room - room // 2] + _GAP + text[-(room // 2) :]
+    return text.encode("utf-8", "replace").decode()
+
+
+def _said(turn: Turn) -> str:
+    """A message's text and the names of the tools that it calls."""
+    try:
+        members = turn.members
+        texts = [_shown_part(kind, text) for kind, text in parts_of(members)]
+        return "\n".join([*texts, *_called(members)])
+    except Unreadable:
+        return ""
+
+
+def _shown_part(kind: str, text: str | None) -> str:
+    if kind == "text":
+        return _clipped(text or "")
+    return f"[{kind}]" if 0 < len(kind) < MOST_CHARS else ""
+
+
+def _called(members: Members) -> Iterator[str]:
+    raw = members.get("tool_calls")
+    if raw is None or bytes(raw) == b"null":
+        return
+    for call in elements(raw):
+        function = members_of(call).get("function")
+        name = value(members_of(function).get("name", Raw(b"null"))) if function is not None else None
+        if isinstance(name, str):
+            yield f"[calls {_clipped(name)}]"
+
+
+def _clipped(text: str) -> str:
+    """The beginning and the end of a text, each as long as can be shown."""
+    return text if len(text) <= 2 * MOST_CHARS else text[:MOST_CHARS] + text[-MOST_CHARS:]
+
+
+MOST_SUMMARY_CHARS = 8_000
+_MOST_ANSWER_CHARS = 64_000
+_BRACE = re.compile("{")
+_MOST_STARTS = 16
+"""At most this many opening braces are tried. Each try reads the answer at most once."""
+
+
+class CompactionFinding(Struct, frozen=True):
+    """``boundary`` is the number of the message with which the newest topic begins, among the messages that the model
+    was shown; 0 if all of them are of one topic. ``confidence`` in the boundary is from 0 to 1. ``summary`` is of
+    everything that is older."""
+
+    boundary: Annotated[int, Meta(ge=0)]
+    confidence: Annotated[float, Meta(ge=0, le=1)]
+    summary: Annotated[str, Meta(max_length=MOST_SUMMARY_CHARS)]
+
+
+def read_finding(answer: str, count: int) -> CompactionFinding | None:
+    """The finding in an answer about ``count`` messages: the first JSON object in the answer, wherever it stands. None
+    if the answer has no object, or if any of the object's three members has a wrong type or is out of bounds."""
+    try:
+        found = convert(_first_object(answer) if len(answer) <= _MOST_ANSWER_CHARS else None, CompactionFinding)
+    except ValidationError:
+        return None
+    is_known = found.boundary < count and _is_unicode(found.summary)
+    return CompactionFinding(found.boundary, found.confidence, found.summary.strip()) if is_known else None
+
+
+def _first_object(text: str) -> Mapping[str, object] | None:
+    """The first complete object; None if none of the first opening braces begins one."""
+    for brace in islice(_BRACE.finditer(text), _MOST_STARTS):
+        with suppress(ValueError, RecursionError):
+            found, _ = _DECODER.raw_decode(text, brace.start())
+            assert isinstance(found, dict)
+            return found
+    return None
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether the text holds no half of a surrogate pair."""
+    return text.isascii() or not any("\ud800" <= each <= "\udfff" for each in text)
+
+
+def _refused(name: str) -> object:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refused)
+
+
+_LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
+_KEPT = ("provider", "inference_geo", "user", "safety_identifier", "guardrailConfig", "guardrails")
+"""Members by which a client says who may read its prompt, where, and on whose behalf. They apply to this call, too."""
+
+
+def call_body(sent: Members, model: str, question: CompactionQuestion, profile_name: str) -> bytes:
+    """The body of the call, without tools, stream and markers. ``sent`` are the members of the client's last
+    request."""
+    # OpenAI's reasoning models refuse the old name; most other servers know only the old name.
+    is_new = _NEW_LIMIT in sent or profile_name.startswith(("openai", "azure"))
+    return join_members(
+        {name: sent[name] for name in _KEPT if name in sent},
+        {
+            "model": orjson.dumps(model),
+            "messages": question.messages,
+            _NEW_LIMIT if is_new else _LIMIT: b"%d" % question.output_tokens,
+        },
+    )
+
+
+LEAST_CONFIDENCE = 0.5
+"""A boundary of less confidence does not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A place where a conversation may be cut: its index in the conversation, how many of the client's messages stand
+    in front of it, and how many tokens stand behind it."""
+
+    place: int
+    covered: int
+    behind_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionProposal:
+    """A compaction that would pay, or that is needed. It holds no messages except those of the question.
+
+    ``known`` and ``digest`` are those of the compaction. ``cuts`` are the places where the conversation may be cut, in
+    their order. ``window`` is the index, in the conversation as it is sent now, where the newest tokens begin that stay
+    beside a summary. ``dropped_bytes`` is the length of the messages that a summary would replace; the summary should
+    have ``summary_tokens``."""
+
+    question: CompactionQuestion
+    known: int
+    digest: bytes
+    cuts: tuple[Cut, ...]
+    window: int
+    dropped_bytes: int
+    summary_tokens: int
+
+    def outcome(self, finding: CompactionFinding) -> Compaction | None:
+        """The compaction that follows from a finding; None if none follows.
+
+        If the newest topic begins within the newest tokens, everything in front of it is left out. Otherwise the
+        summary takes the place of everything in front of the newest tokens.
+        """
+        boundary = self.question.starts[finding.boundary]
+        if finding.boundary > 0 and boundary >= self.window and finding.confidence >= LEAST_CONFIDENCE:
+            return self._cut(boundary, "")
+        size = len(finding.summary.encode())
+        if not finding.summary or size >= self.dropped_bytes:
+            return None
+        return self._cut(self.window, finding.summary)
+
+    def _cut(self, limit: int, summary: str) -> Compaction | None:
+        """The compaction at the last place that is not behind ``limit``."""
+        possible = [cut for cut in self.cuts if cut.place <= limit]
+        return Compaction(possible[-1].covered, self.known, self.digest, summary) if possible else None
+
+    def left_tokens(self, compaction: Compaction) -> int:
+        """About how many tokens the conversation has after this compaction."""
+        behind = next(cut.behind_tokens for cut in self.cuts if cut.covered == compaction.covered)
+        return behind + (self.summary_tokens if compaction.summary else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRules:
+    """The rules for every conversation: the operator's terms, and the words."""
+
+    terms: CompactionTerms
+    texts: CompactionTexts
+
+
+def proposal_of(
+    ruled: RuledHistory,
+    former: Compaction | None,
+    tokens: Callable[[Turn], int],
+    rules: CompactionRules,
+    prices: CompactionPrices,
+) -> CompactionProposal | None:
+    """The proposal for a conversation. Its ``former`` compaction is applied if it still fits. None if the conversation
+    is too short, if nothing of it can be left out, or if that would not pay. ``ruled`` is the conversation without any
+    compaction; ``tokens`` counts the tokens of one message."""
+    terms, texts = rules.terms, rules.texts
+    sent = compacted(ruled, former, texts, terms.keep_exchanges)
+    turns = sent.conversation.turns
+    sizes = [tokens(turn) for turn in turns]
+    if sum(sizes) < terms.min_history_tokens:
+        return None
+    question = question_of(sent.conversation.history, texts, terms.summary_tokens)
+    window = _window(sizes, terms.verbatim_tokens)
+    places = _places(sent, question.end, terms.keep_exchanges)
+    at = max((place for place in places if place <= window), default=0)
+    if at == 0:
+        return None
+    gone = [index for index in range(at) if not turns[index].is_system]
+    dropped = sum(sizes[index] for index in gone)
+    pays = prices.pays(
+        dropped_tokens=dropped,
+        summary_tokens=terms.summary_tokens,
+        behind_tokens=sum(sizes[at:]),
+        call_tokens=question.prompt_tokens + prices.output * terms.summary_tokens,
+    )
+    is_needed = prices.is_full and dropped > terms.summary_tokens
+    if not (pays or is_needed):
+        return None
+    known = _known(sent, ruled, former, question.end)
+    return CompactionProposal(
+        question=question,
+        known=known,
+        digest=digest_of_known(ruled, known),
+        cuts=tuple(Cut(place, sent.origins[place], sum(sizes[place:])) for place in places),
+        window=window,
+        dropped_bytes=sum(len(turns[index].raw) for index in gone),
+        summary_tokens=terms.summary_tokens,
+    )
+
+
+def _window(sizes: Sequence[int], verbatim_tokens: int) -> int:
+    """The index of the first of the newest messages that together have at most ``verbatim_tokens``."""
+    behind = accumulate(reversed(sizes))
+    return len(sizes) - sum(1 for _ in takewhile(lambda total: total <= verbatim_tokens, behind))
+
+
+def _places(sent: RuledHistory, end: int, keep_exchanges: int) -> tuple[int, ...]:
+    """The indices at which the conversation may be cut: something is left out, all of what is left out was shown to the
+    model, and the last user exchanges stay."""
+    turns = sent.conversation.turns
+    found = cuts(turns)
+    keep = max(1, keep_exchanges)
+    if len(found) < keep:
+        return ()
+    # A cut with only system messages and the proxy's own messages in front of it would leave out nothing new.
+    own = next((i for i, turn in enumerate(turns) if not turn.is_system and sent.origins[i] != MADE), len(turns))
+    last = min(found[-keep], end)
+    return tuple(place for place in found if own < place <= last)
+
+
+def _known(sent: RuledHistory, ruled: RuledHistory, former: Compaction | None, end: int) -> int:
+    """How many of the client's messages the model reads, either directly or through the summary of what it read
+    before."""
+    read = next(origin for origin in sent.origins[end:] if origin != MADE)
+    return read if former is None or sent is ruled else max(read, former.known)

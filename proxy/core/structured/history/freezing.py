@@ -16,10 +16,12 @@ from itertools import islice
 
 from proxy.core.reasons import Edit
 from proxy.core.request.message import THINKING_TYPES
-from proxy.core.structured.history.groups import (
+from proxy.core.structured.history.rules import (
     MADE,
+    DetachTerms,
     Entry,
     Group,
+    RuledHistory,
     Sort,
     call_members,
     entry_of,
@@ -27,7 +29,6 @@ from proxy.core.structured.history.groups import (
     is_given,
     text_member,
 )
-from proxy.core.structured.history.rules import DetachTerms, RuledHistory
 from proxy.core.structured.messages import Turn, parts_of
 from proxy.core.structured.panels.panel import FROZEN_PREFIX, HISTORY_KIND, Panel
 from proxy.core.wire.json_body import Members, Unreadable, members_of

@@ -2,20 +2,366 @@
 
 The rules apply one after another: each rule sees what the rules before it have left. Messages that no rule touches keep
 the client's own bytes.
+
+The kind of each message, its calls and results, and the places where a conversation may be cut. All of this is read
+from JSON that is not trusted.
+
+A message is read as a whole or not at all. A message of an unknown form, such as one with an old ``function_call`` or
+with a call id that is no string, may belong to its neighbours in a way that is not known here. A provider accepts a
+call only if its results follow directly, so a call and its results are matched within their group. Ids need not be
+unique in the whole conversation: several models number the calls of each answer anew.
+
+Groups of calls and results in the form that providers accept: no call without a result, no result without a call,
+and the calls of one turn in one message.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import groupby
+from types import MappingProxyType
+
+import msgspec
+from msgspec import Raw
 
 from proxy.core.reasons import Edit
-from proxy.core.structured.history.groups import Entry, Group, Sort, entry_of, grouped
-from proxy.core.structured.history.repair import merged, repaired
+from proxy.core.request.message import MARK_KEYS
 from proxy.core.structured.messages import Conversation, Turn
 from proxy.core.value import dataclass
-from proxy.core.wire.json_body import Unreadable, join_members
+from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of, text_value
 from proxy.core.wire.surrogates import text_json
 from proxy.errors import InvalidRequest
+
+
+class Sort(StrEnum):
+    """The kind of a message."""
+
+    SYSTEM = "system"
+    PLAIN = "plain"
+    """A user's message, or an assistant's that calls no tool."""
+    CALLS = "calls"
+    """An assistant's message that calls tools."""
+    RESULT = "result"
+    """The answer to one call."""
+    UNREAD = "unread"
+    """A message of a form that is not known here."""
+
+
+_NO_MEMBERS: Members = MappingProxyType({})
+
+
+class Shape(msgspec.Struct, frozen=True, gc=False):
+    """The facts about a message that the rules need. (A struct, not a dataclass: there is one for every message of a
+    request.)
+
+    ``ids`` are the ids of a message's calls in their order, each once, or the one id that a result names.
+    ``has_content``: the message has some text, media or refusal. ``is_empty``: the message has no such content, no call
+    or result, and no other member with a value. ``members`` are those of the message, if it is read.
+    """
+
+    sort: Sort
+    ids: tuple[str, ...] = ()
+    has_content: bool = True
+    is_empty: bool = False
+    members: Members = _NO_MEMBERS
+
+
+_SYSTEM = Shape(Sort.SYSTEM)
+_UNREAD = Shape(Sort.UNREAD)
+
+_NOTHING = (b"null", b'""', b"[]", b"{}")
+_FRAME = frozenset({"role", "name", "content", "tool_calls", "function_call", "tool_call_id", *MARK_KEYS})
+"""Members that do not count as content of their own beside the content and the calls."""
+_SAID = ("refusal", "audio")
+"""Members in which a model's answer may stand in place of the content."""
+_PLAIN = ("role", "content")
+"""The members of most messages."""
+_SPEAKERS = frozenset({"user", "assistant"})
+
+
+def shape_of(turn: Turn) -> Shape:
+    """Read a message. Finding its members and the types of its parts takes most of the time."""
+    if turn.is_system:
+        return _SYSTEM
+    try:
+        return _shape(turn.role, turn.members)
+    except Unreadable:
+        return _UNREAD
+
+
+def is_given(members: Members, name: str) -> bool:
+    """Whether the member is there and has a value that is not empty."""
+    raw = members.get(name)
+    return raw is not None and (len(raw) > len(b"null") or bytes(raw) not in _NOTHING)
+
+
+def call_members(members: Members) -> list[Members]:
+    """The calls of a message, as their members. Raises Unreadable."""
+    return [members_of(raw) for raw in elements(members["tool_calls"])] if is_given(members, "tool_calls") else []
+
+
+def text_member(members: Members, name: str) -> str:
+    """A member that is a text. Raises Unreadable if it is not a text or is missing. Other values are not parsed."""
+    raw = members.get(name)
+    found = text_value(raw) if raw is not None and is_text(raw) else None
+    if not isinstance(found, str):
+        raise Unreadable(f"{name} is no text")
+    return found
+
+
+def is_text(raw: Raw) -> bool:
+    """Whether the value begins as a text does."""
+    return bytes(memoryview(raw)[:1]) == b'"'
+
+
+def _shape(role: str, members: Members) -> Shape:
+    has_content = _has_content(members.get("content"))
+    if role in _SPEAKERS and len(members) == len(_PLAIN) and "content" in members:
+        return Shape(Sort.PLAIN, (), has_content, not has_content, members)
+    has_content = has_content or any(is_given(members, name) for name in _SAID)
+    ids = _call_ids(members)
+    if is_given(members, "function_call"):
+        raise Unreadable("a call of the old form")
+    if role == "tool" and not ids:
+        return Shape(Sort.RESULT, (text_member(members, "tool_call_id"),), has_content, False, members)
+    if role not in _SPEAKERS or is_given(members, "tool_call_id"):
+        raise Unreadable("no known role, or a result of another role")
+    if not ids:
+        others = not has_content and any(name not in _FRAME and is_given(members, name) for name in members)
+        return Shape(Sort.PLAIN, (), has_content, not has_content and not others, members)
+    if role != "assistant":
+        raise Unreadable("calls of another role")
+    return Shape(Sort.CALLS, ids, has_content, False, members)
+
+
+def _call_ids(members: Members) -> tuple[str, ...]:
+    ids = tuple([text_member(call, "id") for call in call_members(members)])
+    if len(set(ids)) < len(ids):
+        raise Unreadable("two calls of one id")
+    return ids
+
+
+def _has_content(raw: Raw | None) -> bool:
+    """Whether there is any content. Raises Unreadable for content of no known form, and for parts that are calls or
+    results themselves, as in another dialect."""
+    if raw is None:
+        return False
+    if is_text(raw):
+        return len(raw) > len(b'""')
+    first = bytes(memoryview(raw)[:1])
+    if first == b"n":
+        return False
+    if first != b"[":
+        raise Unreadable("content is neither text nor a list")
+    found = False
+    for each in elements(raw):
+        part = members_of(each)
+        kind = text_member(part, "type")
+        if "tool" in kind or "function" in kind:
+            raise Unreadable("a call or a result among the parts")
+        found = found or kind != "text" or is_given(part, "text")
+    return found
+
+
+MADE = -1
+"""The origin of a message that the client did not send."""
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """A message that the rules work on. ``origin`` is its index in the client's conversation, or ``MADE``."""
+
+    origin: int
+    turn: Turn
+    shape: Shape
+
+
+Group = list[Entry]
+
+
+def entry_of(origin: int, turn: Turn) -> Entry:
+    """The message with the facts about it."""
+    return Entry(origin, turn, shape_of(turn))
+
+
+def grouped(entries: Iterable[Entry]) -> Iterator[Group]:
+    """The messages in groups, so that calls are together with their results; any other message is a group of its own. A
+    message that cannot be read belongs to the group in which it stands, and system messages do not end a group."""
+    group: Group = []
+    last = Sort.PLAIN
+    for each in entries:
+        sort = each.shape.sort
+        if group and (sort is Sort.PLAIN or (sort is Sort.CALLS and last is Sort.RESULT)):
+            yield group
+            group = []
+        group.append(each)
+        last = last if sort is Sort.SYSTEM else sort
+        if sort is Sort.PLAIN:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def is_known(group: Group) -> bool:
+    """Whether it is known which call each result of the group answers: every message can be read, and no two of its
+    calls have the same id."""
+    if any(each.shape.sort is Sort.UNREAD for each in group):
+        return False
+    ids = [call_id for each in group if each.shape.sort is Sort.CALLS for call_id in each.shape.ids]
+    return len(set(ids)) == len(ids)
+
+
+def cuts(turns: Sequence[Turn]) -> tuple[int, ...]:
+    """The indices of the user messages in front of which the conversation may be cut, in ascending order.
+
+    A call and its results are a group, with everything between them. A message that cannot be read may answer the call
+    in front of it, and is treated as a result. Finding the messages' members takes most of the time.
+    """
+    sorts, ends = _group_ends(turns)
+    found, reach = [], -1
+    for index, turn in enumerate(turns):
+        if turn.role == "user" and sorts[index] is Sort.PLAIN and reach < index:
+            found.append(index)
+        reach = max(reach, ends[index])
+    return tuple(found)
+
+
+def _group_ends(turns: Sequence[Turn]) -> tuple[list[Sort], list[int]]:
+    """The kind of each message, and the index of the last result of its calls, which is -1 for a message without
+    results."""
+    sorts: list[Sort] = []
+    ends = [-1] * len(turns)
+    callers: dict[str, int] = {}
+    latest = -1
+    for index, turn in enumerate(turns):
+        shape = shape_of(turn)
+        sorts.append(shape.sort)
+        if shape.sort is Sort.CALLS:
+            callers.update(dict.fromkeys(shape.ids, index))
+        elif shape.sort in (Sort.RESULT, Sort.UNREAD):
+            caller = callers.get(shape.ids[0], latest) if shape.ids else latest
+            if caller >= 0:
+                ends[caller] = index
+        if turn.role == "assistant":
+            latest = index
+    return sorts, ends
+
+
+PLACEHOLDER = "No result was recorded: the call was interrupted, or its result was lost."
+"""The text in the place of a missing result, if other calls of the same message have their results."""
+
+
+def repaired(group: Group) -> tuple[Group, int]:
+    """The group with all results behind their calls and no call without a result, and how many of its messages were
+    changed or left out for that. A group for which ``is_known`` is False stays as it came.
+
+    A message loses its calls if none of them is answered, and is left out if it has no other content. There is one
+    exception: a message with content behind a message whose calls are answered keeps its calls, and they get
+    placeholders. Without its calls it would stand between the other message's calls and their results.
+    """
+    if not any(each.shape.sort in (Sort.CALLS, Sort.RESULT) for each in group) or not is_known(group):
+        return group, 0
+    asked = {call_id for each in group if each.shape.sort is Sort.CALLS for call_id in each.shape.ids}
+    answered = asked.intersection(each.shape.ids[0] for each in group if each.shape.sort is Sort.RESULT)
+    kept: Group = []
+    missing: list[Entry] = []
+    repairs = behind_result = 0
+    for each in group:
+        sort = each.shape.sort
+        if sort is Sort.RESULT and each.shape.ids[0] not in answered:
+            repairs += 1
+            continue
+        if sort is Sort.CALLS and not answered.issuperset(each.shape.ids):
+            repairs += 1
+            if answered.isdisjoint(each.shape.ids) and not (each.shape.has_content and behind_result):
+                kept += _without_calls(each)
+                continue
+            missing += _placeholders(each.shape, answered)
+        kept.append(each)
+        behind_result = len(kept) if sort is not Sort.SYSTEM else behind_result
+    return [*kept[:behind_result], *missing, *kept[behind_result:]], repairs
+
+
+def _without_calls(entry: Entry) -> Group:
+    """The rest of a message without its calls; empty if it has no other content."""
+    if not entry.shape.has_content:
+        return []
+    left = Turn.of(join_members(entry.shape.members, {"tool_calls": None}))
+    return [entry_of(entry.origin, left)]
+
+
+def _placeholders(shape: Shape, answered: set[str]) -> Group:
+    """A result for each call of the message that has none."""
+    calls = zip(shape.ids, call_members(shape.members), strict=True)
+    missing = [bytes(call["id"]) for call_id, call in calls if call_id not in answered]
+    behind = b',"content":"' + PLACEHOLDER.encode() + b'"}'
+    return [entry_of(MADE, Turn.of(b'{"role":"tool","tool_call_id":' + raw + behind)) for raw in missing]
+
+
+_JOINED = frozenset({"role", "content", "tool_calls", *MARK_KEYS})
+_TEXT_JOINT = rb"\n"
+"""The separator between the texts of two messages, as JSON writes it."""
+
+
+def merged(group: Group) -> tuple[Group, int]:
+    """The group with neighbouring calls in one message, and how many messages were joined to another one. A message is
+    not joined if it has members besides its content and calls that the first message does not have in the same way. A
+    group for which ``is_known`` is False stays as it came."""
+    if sum(each.shape.sort is Sort.CALLS for each in group) < 2 or not is_known(group):
+        return group, 0
+    found: Group = []
+    for is_calls, neighbours in groupby(group, lambda each: each.shape.sort is Sort.CALLS):
+        run = list(neighbours)
+        found += _chained(run) if is_calls else run
+    return found, len(group) - len(found)
+
+
+def _chained(run: Group) -> Group:
+    """Consecutive messages that call tools, with those joined that can be joined."""
+    chains: list[Group] = []
+    for each in run:
+        if chains and _says_no_more(each.shape.members, chains[-1][0].shape.members):
+            chains[-1].append(each)
+        else:
+            chains.append([each])
+    return [_joined(chain) for chain in chains]
+
+
+def _says_no_more(members: Members, first: Members) -> bool:
+    own = (name for name in members if name not in _JOINED and is_given(members, name))
+    return all(name in first and bytes(first[name]) == bytes(members[name]) for name in own)
+
+
+def _joined(chain: Group) -> Entry:
+    if len(chain) == 1:
+        return chain[0]
+    parts = [each.shape.members for each in chain]
+    calls = b",".join([bytes(members["tool_calls"])[1:-1] for members in parts])
+    changes: dict[str, bytes | None] = {"tool_calls": b"[" + calls + b"]"}
+    content = _content([bytes(members["content"]) for members in parts if is_given(members, "content")])
+    if content is not None:
+        changes["content"] = content
+    for name in MARK_KEYS:
+        marks = [bytes(members[name]) for members in parts if is_given(members, name)]
+        if marks:
+            changes[name] = marks[-1]
+    return entry_of(chain[0].origin, Turn.of(join_members(chain[0].shape.members, changes)))
+
+
+def _content(contents: list[bytes]) -> bytes | None:
+    """The contents as one: a text if all are texts, otherwise a list of parts; None if there is none."""
+    if not contents:
+        return None
+    if len(contents) == 1:
+        return contents[0]
+    if all(content.startswith(b'"') for content in contents):
+        return b'"' + _TEXT_JOINT.join([content[1:-1] for content in contents]) + b'"'
+    return b"[" + b",".join(filter(None, map(_parts, contents))) + b"]"
+
+
+def _parts(content: bytes) -> bytes:
+    """The content's parts as JSON without the brackets of the list; empty if there are none."""
+    return b'{"type":"text","text":' + content + b"}" if content.startswith(b'"') else content[1:-1].strip()
 
 
 class Status(StrEnum):

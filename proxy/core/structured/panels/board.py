@@ -2,31 +2,183 @@
 
 A board is an immutable value. Each request makes a new board from the one before. The caller keeps the new one as soon
 as the request is assembled.
+
+The choice of the panels without a place of their own. They stand last in every request, where their changes break
+nothing.
+
+A panel at a place is read from the cache, and everything behind it is written anew when it changes. A panel in the tail
+is sent anew with every request, and so is everything behind the tail, but its changes cost nothing. The sizes, the
+rates of change and the prices decide which is cheaper.
+
+The cost of panels, by the rule of the original: panels are read from the cache as far as the list of panels has the
+same beginning as the list of the request before.
+
+It is an estimate by which people compare panels. It ignores how long caches live, and does not count messages. The real
+cost of a request is what the provider reports.
 """
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import takewhile
 from math import inf, nextafter
 from sys import getsizeof
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.core.digest import digest as digest_of
-from proxy.core.structured.panels.costs import PanelCosts
-from proxy.core.structured.panels.panel import Panel
-from proxy.core.structured.panels.placing import (
+from proxy.core.structured.panels.panel import (
     EVERYTHING,
+    LEAST_CHANGE,
     UNKNOWN_LIFE_S,
     CacheTerms,
+    Count,
+    Panel,
+    PanelId,
     PanelMemory,
     Place,
+    Progress,
+    Usd,
+    change_rate,
     first_broken,
     put,
+    size_of,
     taken_along,
+    turn_size,
 )
-from proxy.core.structured.panels.progress import Progress
-from proxy.core.structured.panels.tail import in_tail
 from proxy.core.value import dataclass, field
+
+_AHEAD = 20
+"""A conversation is expected to have this many more requests, plus as many again as it has had."""
+_MOST_TRIES = 32
+"""At most this many sizes of the tail are compared, so that the time does not grow with the square of the number
+of panels."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stake:
+    """A panel: its size in bytes, and the probability that it changes before the next request."""
+
+    id: str
+    size: int
+    change: float
+
+    def kept(self, terms: CacheTerms) -> float:
+        """The cost of the panel at a place in one request, without the messages behind it."""
+        return self.size * (terms.read + self.change * terms.anew)
+
+
+def in_tail(
+    shown: Iterable[Panel], memories: Mapping[str, PanelMemory], progress: Progress, terms: CacheTerms | None
+) -> frozenset[str]:
+    """The ids of the panels that stand in the tail; none if the prices are not known, or if a tool loop holds the tail
+    at its place."""
+    if terms is None or terms.anew <= 0.0 or not progress.has_tail:
+        return frozenset()
+    share = progress.prompt_share
+    stakes = [_stake(panel, memories[panel.id], share) for panel in shown if not panel.is_frozen]
+    # Small panels that change often go to the tail first.
+    stakes.sort(key=lambda each: (each.size - each.kept(terms)) / each.change)
+    turn, requests = turn_size(progress.sizes), _AHEAD + max((each.seen for each in memories.values()), default=0)
+    # The prompt stands behind the tail. The answer in front of it is sent anew, too, if no cache entry can end with an
+    # answer.
+    behind = (1.0 - terms.read) * share * (progress.prompt_size if terms.ends_at_answers else turn)
+
+    def cost(count: int) -> float:
+        kept, tail = stakes[count:], stakes[:count]
+        again = terms.anew * turn * _rewrites([each.change for each in kept], requests)
+        sent = behind + sum(each.size for each in tail) if tail else 0.0
+        return sent + sum(each.kept(terms) for each in kept) + again
+
+    best = min(range(0, len(stakes) + 1, 1 + len(stakes) // _MOST_TRIES), key=cost)
+    return frozenset(each.id for each in stakes[:best])
+
+
+def _stake(panel: Panel, memory: PanelMemory, prompt_share: float) -> _Stake:
+    """In a conversation with tool loops the tail moves with each call. So a panel that changes only with prompts is
+    cheaper at a place."""
+    change = change_rate(panel, memory)
+    if prompt_share < 1.0:
+        change = min(change, max(LEAST_CHANGE, memory.in_loops / (memory.seen * (1.0 - prompt_share))))
+    return _Stake(panel.id, size_of(panel), change)
+
+
+def _rewrites(changes: Sequence[float], requests: int) -> float:
+    """How often, in all later requests, a message is written anew because a panel in front of it changes. That panel
+    then stands behind the message, and so does every panel that stood between the two. The panels that change least
+    stand in front. Panels are assumed to change at the same time as far as their rates allow it."""
+    found, most, still = 0.0, max(changes, default=1.0), 1.0
+    for change in sorted(changes):
+        own = change / most
+        ever = 1.0 - (1.0 - (1.0 - change) ** requests) / (change * requests)
+        found += ever * own * still / (1.0 - (1.0 - own) * still)
+        still *= 1.0 - own
+    return found
+
+
+MOST_GONE = 500
+"""At most this many totals are kept for panels that a session no longer shows."""
+_MILLION = 1_000_000
+_COST_BYTES = 150
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedPanel:
+    """A panel as it was sent: its id, the digest of the shown text, and its tokens."""
+
+    id: str
+    digest: bytes
+    tokens: int
+
+
+class PanelCost(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One panel of the last counted request: its tokens, whether it was a hit, its cost in that request, and its total
+    cost since the session began, in USD."""
+
+    id: PanelId
+    tokens: Count
+    is_hit: bool
+    cost_usd: Usd
+    total_usd: Usd
+
+
+@dataclass(frozen=True, slots=True)
+class PanelCosts:
+    """The panel costs of a session. ``entries`` are the panels of the last counted request in sending order, and
+    ``last`` are their costs. ``totals`` are the running totals in USD by panel id; the panels that were counted last
+    stand behind the others."""
+
+    entries: tuple[str, ...] = ()
+    last: tuple[PanelCost, ...] = ()
+    totals: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        """An estimate of its size in memory."""
+        texts = sum(map(getsizeof, self.entries)) + sum(map(getsizeof, self.totals))
+        return texts + _COST_BYTES * (len(self.entries) + len(self.last) + len(self.totals))
+
+
+def counted(costs: PanelCosts, panels: Sequence[EmittedPanel], hit_usd: float, miss_usd: float) -> PanelCosts:
+    """The costs after a request that was settled. ``panels`` are in sending order. The prices are in USD per million
+    tokens: ``hit_usd`` for tokens that are read from the cache, ``miss_usd`` for others. It must be called only once
+    for a request: the second time everything would be a hit."""
+    # The id is part of an entry, because panels of equal content are not the same panel.
+    entries = tuple([f"{panel.id}:{panel.digest.hex()}" for panel in panels])
+    hits = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(entries, costs.entries, strict=False)))
+    totals = dict(costs.totals)
+    last: list[PanelCost] = []
+    for index, panel in enumerate(panels):
+        is_hit = index < hits
+        cost = panel.tokens * (hit_usd if is_hit else miss_usd) / _MILLION
+        total = totals.pop(panel.id, 0.0) + cost
+        totals[panel.id] = total
+        last.append(PanelCost(panel.id, panel.tokens, is_hit, cost, total))
+    # The totals of the shown panels stand last.
+    for gone in list(totals)[: max(0, len(totals) - len({panel.id for panel in panels}) - MOST_GONE)]:
+        del totals[gone]
+    return PanelCosts(entries, tuple(last), totals)
+
 
 MOST_PROMPTS = 4_096
 """The times of at most this many prompts are kept. If there are more, only the newer half stays, so that this seldom

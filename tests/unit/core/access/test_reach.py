@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from proxy.core.access.reach import MODEL_HEADER, Asked, ModelPlace, Reach, place_of, reach_of
-from proxy.core.account.paths import read_path
+from proxy.core.access import MODEL_HEADER, Asked, ModelPlace, Reach, place_of, reach_of
+from proxy.core.account.objects import read_path
 from tests.examples import for_every
 from tests.growth import assert_linear
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.access.unambiguous import CheckedBody, unambiguous
+from proxy.core.access import CheckedBody, unambiguous
 from proxy.core.request.routing_fields import HEAD_NAMES, head_of
 from proxy.core.wire.scan import folded
 from proxy.errors import InvalidRequest

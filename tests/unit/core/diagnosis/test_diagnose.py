@@ -8,17 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.diagnosis.breaks import KINDS, BreakKind
 from proxy.core.diagnosis.diagnose import compared, diagnose
-from proxy.core.diagnosis.record import TURN, PromptPiece, PromptRecord
-from proxy.core.diagnosis.wire import is_continuation, wire_record
+from proxy.core.diagnosis.record import KINDS, TURN, BreakKind, PromptPiece, PromptRecord
+from proxy.core.diagnosis.sent import is_continuation, wire_record
 from proxy.core.digest import digest
 from proxy.core.money.prices import Price
 from proxy.core.providers import ANTHROPIC, NONE, OPENAI
 from proxy.core.recognition.pieces import PieceKind
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
-from proxy.core.shadow.deviations import Deviation
+from proxy.core.shadow import Deviation
 
 GRID = replace(OPENAI, min_tokens=1, step=1, hit_chance=1.0)
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from proxy.core.diagnosis.breaks import Break
 from proxy.core.diagnosis.diagnose import diagnose
-from proxy.core.diagnosis.record import PromptRecord
-from proxy.core.diagnosis.wire import wire_record
+from proxy.core.diagnosis.record import Break, PromptRecord
+from proxy.core.diagnosis.sent import wire_record
 from proxy.core.money.prices import Price
 from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
 from tests.economics.billing import Provider, tokens

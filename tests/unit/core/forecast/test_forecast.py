@@ -4,18 +4,16 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.core.forecast.forecast import Forecast, forecast
+from proxy.core.forecast import Forecast, forecast
 from proxy.core.layout.layout import Layout, PrefixSettings
-from proxy.core.layout.orders import request_elements
-from proxy.core.layout.relocation import moved_elements
+from proxy.core.layout.orders import moved_elements, request_elements
 from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.core.recognition.pieces import ContextPiece
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
-from proxy.core.request.transcript import Transcript
-from proxy.core.request.view import NOTHING_MOVES, RecognisedRequest
+from proxy.core.request.transcript import NOTHING_MOVES, RecognisedRequest, Transcript
 from proxy.core.sessions.observation import commit_preamble, commit_reading, read_request
 from proxy.core.sessions.session import Session, SessionTable
-from proxy.core.stability.document_retention import read_words
+from proxy.core.stability.change_rates import read_words
 from proxy.core.stability.edit_signals import FileWords
 from tests.fidelity.chats import READ_ONLY_ACK, READ_ONLY_OPENING, File
 from tests.talk import Body, assistant, calling, read, result, shown, system, user, view_of
@@ -196,7 +194,7 @@ def test_documents_that_rank_where_others_stayed_are_expected_to_stay() -> None:
 def test_the_words_of_documents_are_read_until_two_requests_had_the_same_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[RecognisedRequest] = []
     monkeypatch.setattr(
-        "proxy.core.forecast.pieces.read_words", lambda recognised: read.append(recognised) or read_words(recognised)
+        "proxy.core.forecast.read_words", lambda recognised: read.append(recognised) or read_words(recognised)
     )
     past, text = Past(), _DOCUMENTS % ("first", "second")
     turns: list[Body] = []

@@ -6,9 +6,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.caches import validate
-from proxy.core.forecast.forecast import Candidate, Forecast, PreambleForecast
-from proxy.core.forecast.pauses import PauseForecast
-from proxy.core.forecast.pieces import PieceForecast
+from proxy.core.forecast import Candidate, Forecast, PauseForecast, PieceForecast, PreambleForecast
 from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import ANTHROPIC, OPENAI_EXPLICIT, CacheProfile, pessimistic

@@ -2,14 +2,20 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from proxy.core.layout.orders import RequestElements, behind_prefix, by_tiers, request_elements, valid_prefix
-from proxy.core.layout.relocation import moved_elements
+from proxy.core.layout.orders import (
+    RequestElements,
+    behind_prefix,
+    by_tiers,
+    moved_elements,
+    request_elements,
+    valid_prefix,
+)
 from proxy.core.layout.tiers import Tier
 from proxy.core.recognition.pieces import ContextPiece
 from proxy.core.request.element import Element, ElementKind, form_digest
 from proxy.core.request.message import piece_digest
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
-from proxy.core.request.view import RecognisedRequest
+from proxy.core.request.transcript import RecognisedRequest
 from tests.fidelity.chats import MAP_ACK, MAP_OPENING, READ_ONLY_ACK, READ_ONLY_OPENING, File
 from tests.talk import Body, as_parts, assistant, calling, result, said, shown, system, user, view_of
 

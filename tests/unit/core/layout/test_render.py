@@ -6,16 +6,14 @@ from typing import Any
 
 import pytest
 
-from proxy.core.caches.prompt import Life
+from proxy.core.caches.cache import Life
 from proxy.core.layout.layout import Layout, PrefixSettings
-from proxy.core.layout.orders import behind_prefix, request_elements
-from proxy.core.layout.relocation import moved_elements
+from proxy.core.layout.orders import behind_prefix, moved_elements, request_elements
 from proxy.core.layout.render import mark_json, render_messages, render_tools
 from proxy.core.providers import Dialect
 from proxy.core.request.message import MessageReader
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
-from proxy.core.request.transcript import Transcript
-from proxy.core.request.view import RecognisedRequest, recognise_request
+from proxy.core.request.transcript import RecognisedRequest, Transcript, recognise_request
 from proxy.core.wire.json_body import elements as array_of
 from tests.fidelity.chats import EDITABLE_OPENING, File
 from tests.talk import (

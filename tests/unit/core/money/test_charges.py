@@ -7,10 +7,8 @@ import pytest
 
 from proxy.core.money.charges import bill, most_cost, most_prompt, unit_tokens
 from proxy.core.money.prices import Price, price_of
-from proxy.core.request.demand import Demand, Kind
-from proxy.core.request.wants import PLAIN, Tool, Wants
-from proxy.core.response.reported import NOTHING_REPORTED, Reported
-from proxy.core.response.usage import Usage
+from proxy.core.request.demand import PLAIN, Demand, Kind, Tool, Wants
+from proxy.core.response.usage import NOTHING_REPORTED, Reported, Usage
 from tests.examples import for_every
 
 ENTRY = {

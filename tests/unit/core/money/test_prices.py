@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.caches.prompt import Bill
+from proxy.core.caches.cache import Bill
 from proxy.core.money.prices import (
     Cost,
     Price,

@@ -6,14 +6,12 @@ from hypothesis import given as given_by
 from hypothesis import strategies as st
 
 from proxy.core.caches import Cache, make_cache
-from proxy.core.caches.prompt import Life
-from proxy.core.forecast.forecast import Candidate, forecast
+from proxy.core.caches.cache import Life
+from proxy.core.forecast import Candidate, forecast
 from proxy.core.layout.layout import Layout, PrefixSettings
-from proxy.core.layout.orders import request_elements
-from proxy.core.layout.relocation import moved_elements
+from proxy.core.layout.orders import moved_elements, request_elements
 from proxy.core.layout.tiers import Classic, ClassicPolicy, Tier, Tracked
-from proxy.core.planner.candidates import CandidateInputs, Choice, Pricing, choose
-from proxy.core.planner.incoming_chat import OwnRequest
+from proxy.core.planner.candidates import CandidateInputs, Choice, OwnRequest, Pricing, choose
 from proxy.core.providers import DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, CacheProfile, Family
 from proxy.core.reasons import Reason
 from proxy.core.request.element import Element, ElementKind
@@ -22,7 +20,7 @@ from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.request.transcript import Transcript
 from proxy.core.sessions.observation import read_request
 from proxy.core.sessions.session import SessionTable
-from proxy.core.shadow.shadow_caches import cost_of
+from proxy.core.shadow import cost_of
 from proxy.core.stability.edit_signals import FileWords
 from tests.fidelity.chats import File
 from tests.talk import MARK, TINY, Body, assistant, lines, read, shown, system, text_part, user, view_of

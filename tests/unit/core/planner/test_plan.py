@@ -1,8 +1,8 @@
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import Plan
-from proxy.core.prompts.composition import Inset
+from proxy.core.prompts.prompt import Inset
 from proxy.core.providers import ANTHROPIC
-from proxy.core.request.route import Route
+from proxy.core.request.reader import Route
 
 
 def test_a_plan_is_the_original_until_something_is_changed() -> None:

@@ -14,7 +14,7 @@ from proxy.core.modes import Mode
 from proxy.core.planner.plan import PlannerOptions
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import PROFILES
-from proxy.core.request.route import Route
+from proxy.core.request.reader import Route
 from proxy.core.request.tokens import bytes_over_four, quick
 from proxy.plugins import build_plugin_manager, recognisers
 from tests.bench import bodies

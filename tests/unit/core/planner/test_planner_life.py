@@ -10,7 +10,7 @@ from proxy.core.planner.plan import Plan
 from proxy.core.providers import OPENAI, PROFILES
 from proxy.core.reasons import Reason
 from proxy.core.response.usage import Usage
-from proxy.core.shadow.deviations import Deviation
+from proxy.core.shadow import Deviation
 from tests.edited_talks import SYSTEM, A, B, editing, exchange
 from tests.fidelity.chats import File
 from tests.talk import (

@@ -9,7 +9,7 @@ from proxy.core.modes import Mode
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, CacheProfile
 from proxy.core.providers.affinity_key import EMBEDDED
 from proxy.core.reasons import Reason
-from proxy.core.request.route import Route
+from proxy.core.request.reader import Route
 from tests.edited_talks import SYSTEM, editing, exchange
 from tests.fidelity.chats import File
 from tests.talk import (

@@ -8,7 +8,7 @@ from proxy.core.modes import Mode
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC
 from proxy.core.reasons import Reason
-from proxy.core.request.route import Route
+from proxy.core.request.reader import Route
 from proxy.core.request.tokens import bytes_over_four
 from proxy.errors import InvalidRequest
 from tests.edited_talks import SYSTEM, A, C, editing, exchange

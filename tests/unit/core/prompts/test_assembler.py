@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.prompts.assembler import assemble, chosen
-from proxy.core.prompts.composition import Composition
-from proxy.core.prompts.context import merged
 from proxy.core.prompts.prompt import (
+    Composition,
     Condition,
     Json,
     Position,
@@ -17,6 +16,7 @@ from proxy.core.prompts.prompt import (
     PromptFailure,
     RenderError,
     Variable,
+    merged,
 )
 from proxy.core.prompts.terms import PromptTerms
 

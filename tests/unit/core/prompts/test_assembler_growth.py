@@ -6,8 +6,7 @@ import pytest
 
 from proxy.core.prompts.assembler import assemble
 from proxy.core.prompts.conditions import holds
-from proxy.core.prompts.context import exceeded_bound, merged
-from proxy.core.prompts.prompt import Condition, Json, Position, Prompt, PromptContext
+from proxy.core.prompts.prompt import Condition, Json, Position, Prompt, PromptContext, exceeded_bound, merged
 from proxy.core.prompts.terms import PromptTerms
 from tests.growth import assert_linear
 

@@ -1,9 +1,7 @@
 """Which prompts change within a conversation, and where they go for it."""
 
 from proxy.core.prompts.assembler import assemble
-from proxy.core.prompts.composition import Composition
-from proxy.core.prompts.context import merged
-from proxy.core.prompts.prompt import Position, Prompt
+from proxy.core.prompts.prompt import Composition, Position, Prompt, merged
 from proxy.core.prompts.steadiness import Seen, Steadiness
 from proxy.core.prompts.terms import PromptTerms
 

@@ -8,8 +8,8 @@ from proxy.core.recognition.lines import (
     one_break_before,
     stay_apart,
 )
-from proxy.core.recognition.overlay import overlaid
 from proxy.core.recognition.pieces import Cut, PieceKind
+from proxy.core.sessions.volatile_lines import overlaid
 from tests.examples import for_every
 
 

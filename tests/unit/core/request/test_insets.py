@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.prompts.composition import Inset
+from proxy.core.prompts.prompt import Inset
 from proxy.core.request.insets import inset_body, placed, with_inset, with_system
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.wire.json_body import Unreadable

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.core.resilience.circuit_breaker import ORDINARY, Breaker, BreakerPolicy, BreakerState
+from proxy.core.resilience import ORDINARY, Breaker, BreakerPolicy, BreakerState
 
 POLICY = BreakerPolicy(allowed_fails=2, cooldown_s=5.0, window_s=60.0)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.resilience.retry import (
+from proxy.core.resilience import (
     Failure,
     Option,
     RetryPolicy,

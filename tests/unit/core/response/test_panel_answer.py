@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.response.panel_answer import MOST_BYTES, PanelAnswer, PanelBody, PanelStream
-from proxy.core.response.panel_calls import MOST_ARGUMENT_CHARS, MOST_CALLS
+from proxy.core.response.panel_answer import (
+    MOST_ARGUMENT_CHARS,
+    MOST_BYTES,
+    MOST_CALLS,
+    PanelAnswer,
+    PanelBody,
+    PanelStream,
+)
 from proxy.errors import UpstreamUnavailable
 from tests.examples import examples, for_every
 

@@ -3,8 +3,7 @@
 import orjson
 import pytest
 
-from proxy.core.response.body_fold import MAX_BODY_BYTES, BodyFold, RawFold
-from proxy.core.response.stream import MAX_EVENT_BYTES, StreamFold
+from proxy.core.response.stream import MAX_BODY_BYTES, MAX_EVENT_BYTES, BodyFold, RawFold, StreamFold
 from proxy.core.response.usage import Usage
 
 ROLE = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}

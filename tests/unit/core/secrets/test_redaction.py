@@ -6,10 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.core.response.error_events import ErrorEvents
-from proxy.core.response.event_format import MAX_EVENT_BYTES
-from proxy.core.secrets import redaction
-from proxy.core.secrets.redaction import MOST_BYTES, REDACTED, Redaction, excerpt, without_shapes
+from proxy.core import secrets as redaction
+from proxy.core.response.event_format import MAX_EVENT_BYTES, ErrorEvents
+from proxy.core.secrets import MOST_BYTES, REDACTED, Redaction, excerpt, without_shapes
 from tests.examples import sampled
 from tests.growth import assert_linear
 

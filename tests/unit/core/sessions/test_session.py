@@ -4,11 +4,10 @@ from itertools import pairwise
 import pytest
 
 from proxy.core.request.message import Message
-from proxy.core.request.transcript import Transcript, turn_digest
-from proxy.core.request.view import RecognisedRequest, recognise_request
+from proxy.core.request.transcript import RecognisedRequest, Transcript, recognise_request, turn_digest
 from proxy.core.sessions.observation import RequestObservation, commit_preamble, commit_reading, read_request
-from proxy.core.sessions.preamble_changes import PreambleChanges, changed_places
 from proxy.core.sessions.session import Session, SessionTable, fixed_digest
+from proxy.core.sessions.volatile_lines import PreambleChanges, changed_places
 from proxy.core.stability.change_rates import STATIC_CHANGE, HistoryDivergence
 from tests.fidelity.chats import File
 from tests.talk import Body, assistant, calling, lines, read, result, shown, system, user

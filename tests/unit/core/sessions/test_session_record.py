@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from proxy.core.diagnosis.breaks import KINDS
+from proxy.core.diagnosis.record import KINDS
 from proxy.core.sessions.session_record import (
     DETAILS,
     MOST_NAMES,
@@ -21,7 +21,7 @@ from proxy.core.sessions.session_record import (
     SessionSums,
     dearest,
 )
-from proxy.core.sessions.snapshot import unpacked
+from proxy.core.sessions.sharing import unpacked
 from proxy.planning.session_book import packed
 
 COUNTS = st.integers(0, 2**32 - 1)

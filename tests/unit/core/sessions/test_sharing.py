@@ -9,19 +9,17 @@ import pytest
 
 from proxy.core.layout.tiers import Classic
 from proxy.core.modes import Mode
-from proxy.core.planner.incoming_chat import IncomingChat
+from proxy.core.planner.candidates import IncomingChat
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import PROFILES, CacheProfile
-from proxy.core.request.route import Route
+from proxy.core.request.reader import Route
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.sessions import snapshot
-from proxy.core.sessions.cohort import SessionCohort
-from proxy.core.sessions.preamble_changes import PlaceChanges, PreambleChanges
-from proxy.core.sessions.session import Session, SessionMemory
+from proxy.core.sessions import sharing as snapshot
+from proxy.core.sessions.session import Session, SessionCohort, SessionMemory
 from proxy.core.sessions.sharing import StateLookup
-from proxy.core.sessions.volatile_lines import VolatileRegion
-from proxy.core.shadow.shadow_caches import Costs
+from proxy.core.sessions.volatile_lines import PlaceChanges, PreambleChanges, VolatileRegion
+from proxy.core.shadow import Costs
 from proxy.core.wire.json_body import Unreadable
 from tests.examples import sampled
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING

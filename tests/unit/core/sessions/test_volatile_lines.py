@@ -6,14 +6,14 @@ from functools import partial
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.core.planner.incoming_chat import IncomingChat
+from proxy.core.planner.candidates import IncomingChat
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import PROFILES
 from proxy.core.recognition.fixed_texts import TAG_CLOSE, TAG_OPEN
 from proxy.core.recognition.pieces import PieceKind
 from proxy.core.request.message import Message, MessageReader
-from proxy.core.request.route import Route
+from proxy.core.request.reader import Route
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.sessions.volatile_lines import VolatileRegions, learnt_lines, line_hashes, with_evidence
 from proxy.core.wire.json_body import elements

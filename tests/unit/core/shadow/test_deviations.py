@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.caches.prompt import Bill, Prompt
+from proxy.core.caches.cache import Bill, Prompt
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import ANTHROPIC, OPENAI, PROFILES, CacheProfile
 from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage, usage_of
-from proxy.core.shadow.deviations import Deviation, Observation, ProviderObservations, missing, tolerance
+from proxy.core.shadow import Deviation, Observation, ProviderObservations, missing, tolerance
 from proxy.errors import UpstreamRejected
 from proxy.upstream.embedded.provider import Provider, ProviderReply
 from tests.examples import examples

@@ -2,11 +2,10 @@
 
 import pytest
 
-from proxy.core.caches.prompt import Bill
+from proxy.core.caches.cache import Bill
 from proxy.core.providers import PROFILES
 from proxy.core.response.usage import Usage
-from proxy.core.shadow.deviations import Deviation
-from proxy.core.shadow.shadow_caches import ShadowCaches, cost_of, unpredicted_cost
+from proxy.core.shadow import Deviation, ShadowCaches, cost_of, unpredicted_cost
 from tests.cache_prompts import line, prompt
 
 CLAUDE = PROFILES["anthropic"]

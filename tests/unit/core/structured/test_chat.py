@@ -7,17 +7,17 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.app.fixed_texts import load_context_texts
+from proxy.app.factories import load_context_texts
 from proxy.core.layout.tiers import Tier
 from proxy.core.reasons import Edit
 from proxy.core.request.parsed_body import parse_body
-from proxy.core.structured.blocks.blocks import Assembly, Block
+from proxy.core.structured.blocks import Assembly, Block
 from proxy.core.structured.chat import Before, Dialogue, DialogueRules, body_of, dialogue_of
-from proxy.core.structured.form.form import StructuredForm, read_form
+from proxy.core.structured.form import StructuredForm, read_form
 from proxy.core.structured.history.rules import DetachTerms, RuledHistory, ruled
 from proxy.core.structured.messages import Conversation, Turn
-from proxy.core.structured.panels.pairs import DECLARATION
-from proxy.core.structured.panels.placing import CacheTerms
+from proxy.core.structured.panels.inlay import DECLARATION
+from proxy.core.structured.panels.panel import CacheTerms
 from proxy.errors import InvalidRequest
 from tests.compactions import compaction_of
 

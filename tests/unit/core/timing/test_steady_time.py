@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.timing.steady_time import SETTLED_S, STEP_S, Departure, SteadyTime
+from proxy.core.timing import SETTLED_S, STEP_S, Departure, SteadyTime
 
 WALL = 1_700_000_000.0
 HOUR, DAY = 3600.0, 86400.0

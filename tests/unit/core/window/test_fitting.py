@@ -2,8 +2,7 @@
 
 from proxy.core.reasons import Edit
 from proxy.core.window.fitting import Terms, fitted_messages
-from proxy.core.window.form import VirtualFile, WindowParts
-from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps
+from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts
 from tests.growth import assert_linear
 from tests.talk import as_parts, assistant, calling, result, system, user
 from tests.windows import CHAT, TEXTS, Body, fit, sent, text_of, transcript_of, unpaired

@@ -9,8 +9,7 @@ from proxy.core.money.prices import Price
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
-from proxy.demo.panels.figures import SCENARIOS, Comparison, Form, Scenario, comparison
-from proxy.demo.panels.session import Pace
+from proxy.demo.panels import SCENARIOS, Comparison, Form, Pace, Scenario, comparison
 from proxy.demo.tally import losses_of
 from proxy.replay.runner import Setting
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from proxy.demo.panels.figures import Form, sendings
-from proxy.demo.panels.session import RULES, Pace, Turn, turns
+from proxy.demo.panels import RULES, Form, Pace, Turn, sendings, turns
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.demo.panels.session import Pace, Turn, turns
+from proxy.demo.panels import Pace, Turn, turns
 
 PACES = [Pace(30), Pace(45, pause_every=20), Pace(8, has_calls=True)]
 

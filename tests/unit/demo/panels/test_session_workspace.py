@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from proxy.core.structured.panels.panel import HAZARDS
-from proxy.demo.panels.session import Workspace
+from proxy.demo.panels import Workspace
 
 
 def shown(workspace: Workspace) -> dict[str, str]:

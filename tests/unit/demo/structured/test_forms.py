@@ -8,9 +8,7 @@ import pytest
 from plugins.aider import AiderRecogniser
 from proxy.core.recognition.pieces import MessageKind, PieceKind
 from proxy.demo.editor_chat import RULES
-from proxy.demo.structured.forms import GOALS, Form, sendings
-from proxy.demo.structured.package import PACKAGE, busy, installed_files
-from proxy.demo.structured.session import Turn, turns
+from proxy.demo.structured import GOALS, PACKAGE, Form, Turn, busy, installed_files, sendings, turns
 from proxy.demo.tally import Sending
 from tests.examples import sampled
 

@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from proxy.demo.structured.package import (
+from proxy.demo.structured import (
     PACKAGE,
     TURNS,
     History,

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.demo.structured.package import Commit, History
-from proxy.demo.structured.repository import GitError, read_history
+from proxy.demo.structured import Commit, GitError, History, read_history
 from tests.git_repositories import git, needs_git, write_repository
 
 pytestmark = needs_git

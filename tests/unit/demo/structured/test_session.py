@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from proxy.demo.structured.package import PACKAGE, Commit, History, busy, installed_files, quiet
-from proxy.demo.structured.session import answer, session_files, turns
+from proxy.demo.structured import PACKAGE, Commit, History, answer, busy, installed_files, quiet, session_files, turns
 
 FILES = {
     "shop/a.py": "import shop.b\n\n\ndef f():\n    return 1\n",

@@ -9,11 +9,10 @@ import orjson
 import pytest
 
 from proxy.core.request.parsed_body import ParsedBody
-from proxy.core.resilience.circuit_breaker import BreakerPolicy
-from proxy.core.resilience.retry import RetryPolicy
+from proxy.core.resilience import BreakerPolicy, RetryPolicy
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
-from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
+from proxy.core.structured.blocks import Assembly, AssemblyKind
 from proxy.core.structured.chat import AssembledChat, Dialogue
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.messages import Conversation

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from proxy.core.providers import PROFILES
-from proxy.engine.attempts.affinity import ordered
+from proxy.engine.attempts import ordered
 from proxy.ports import Deployment, Transport
 
 

@@ -10,12 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.resilience.circuit_breaker import ORDINARY, BreakerPolicy
-from proxy.core.resilience.retry import RetryPolicy
+from proxy.core.resilience import ORDINARY, BreakerPolicy, RetryPolicy
 from proxy.core.window.profile import Capability, CapabilityProfile, OverBudget
 from proxy.engine import Breakers
-from proxy.engine.attempts.affinity import ordered
-from proxy.engine.attempts.retry import Attempts, failure_answered, failure_of, retry_after_s
+from proxy.engine.attempts import Attempts, failure_answered, failure_of, ordered, retry_after_s
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import (
     CircuitOpen,

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.engine.attempts.retry_body import OurEdit, QuestionOptOut
+from proxy.engine.attempts import OurEdit, QuestionOptOut
 from proxy.errors import UpstreamRejected
 from tests.doubles import ModelList, RewritingPlanner, make_deployment
 from tests.examples import for_every

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from proxy.engine import Limits
-from proxy.engine.bodies.form import FormScan, boundary_of
+from proxy.engine.bodies import FormScan, boundary_of
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.errors import InvalidRequest
 from proxy.ports import Principal

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from proxy.engine.bodies.upload import longest_s
+from proxy.engine.bodies import longest_s
 from tests.fuzz.spending import flac, wav
 
 AAC = b"\xff\xf1\x50\x80\0\xff\xfc" * 900

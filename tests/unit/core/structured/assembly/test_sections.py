@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.assembly.sections import (
+from proxy.core.structured.assembly import (
     active_blocks,
     file_items,
     map_sections,
@@ -20,7 +20,7 @@ from proxy.core.structured.assembly.sections import (
     turns_section,
     without_last_answer,
 )
-from proxy.core.structured.blocks.blocks import Block, Item, Kind, Section, Skip, Skipped
+from proxy.core.structured.blocks import Block, Item, Kind, Section, Skip, Skipped
 from proxy.core.structured.context import Page, Review, StructuredContext
 from proxy.core.structured.messages import Conversation, Turn
 from tests.contexts import MAP, TEXTS, a_file, conversation_of, exchanges, fenced, talk_of

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from proxy.core.layout.tiers import Tier
 from proxy.core.providers import Dialect
 from proxy.core.request.tokens import TokenCounter
-from proxy.core.structured.blocks.blocks import Assembly, Kind
-from proxy.core.structured.blocks.breakdown import Circumstances, Measure
+from proxy.core.structured.blocks import Assembly, Circumstances, Kind, Measure
 from proxy.core.structured.context import Page, Review, StructuredContext
 from proxy.core.structured.messages import Conversation
-from proxy.core.structured.placement.placement import Placement, TierItems
+from proxy.core.structured.placement import Placement, TierItems
 from tests.contexts import (
     TEXTS,
     a_file,

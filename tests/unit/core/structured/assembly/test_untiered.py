@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.assembly.untiered import front_of, in_tiers, untiered_assembly
-from proxy.core.structured.blocks.blocks import Assembly, Kind, Skip
+from proxy.core.structured.assembly import front_of, in_tiers, untiered_assembly
+from proxy.core.structured.blocks import Assembly, Kind, Skip
 from proxy.core.structured.context import ContextFile, Page, Review, StructuredContext
 from proxy.core.structured.messages import Conversation
 from proxy.core.structured.panels.inlay import NO_INLAY
-from proxy.core.structured.placement.placement import Placement, TierItems
+from proxy.core.structured.placement import Placement, TierItems
 from tests.contexts import TEXTS, a_file, conversation_of, flat_assembly, items_of, sent, talk_of, texts_in
 from tests.talk import MARK, system, text_part, user
 

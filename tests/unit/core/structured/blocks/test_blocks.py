@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from proxy.core.digest import digest
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.blocks.blocks import Assembly, Block, Item, Kind, Section, fence_for, file_block
+from proxy.core.structured.blocks import Assembly, Block, Item, Kind, Section, fence_for, file_block
 
 FILE = Item(Kind.FILES, "file:a", "a\n```\n\n```")
 TURN = Item(Kind.HISTORY, "history:0", raw=b'{"role":"user"}')

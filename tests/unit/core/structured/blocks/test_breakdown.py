@@ -16,10 +16,9 @@ from proxy.core.layout.tiers import Change, Tier
 from proxy.core.providers import Dialect
 from proxy.core.request.tokens import IMAGE_TOKENS, TokenCounter
 from proxy.core.response.usage import Usage
-from proxy.core.structured.blocks.blocks import Assembly, Kind, Skip
-from proxy.core.structured.blocks.breakdown import Circumstances, Measure, hit_rate
+from proxy.core.structured.blocks import Assembly, Circumstances, Kind, Measure, Skip, hit_rate
 from proxy.core.structured.context import Page, Review, StructuredContext
-from proxy.core.structured.placement.placement import Placement, TierItems
+from proxy.core.structured.placement import Placement, TierItems
 from tests.contexts import (
     a_file,
     breakdown,

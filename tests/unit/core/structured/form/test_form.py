@@ -9,9 +9,7 @@ import pytest
 
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.context import ContextFile, Page, Review
-from proxy.core.structured.form.form import StructuredForm, read_form, text_digest
-from proxy.core.structured.form.form_json import FormJson, detach_terms
-from proxy.core.structured.form.paths import FormReview
+from proxy.core.structured.form import FormJson, FormReview, StructuredForm, detach_terms, read_form, text_digest
 from proxy.core.structured.history.rules import DetachTerms, MessageMeta, Status
 from proxy.core.structured.panels.panel import OWN_KIND, Panel
 from proxy.errors import InvalidRequest

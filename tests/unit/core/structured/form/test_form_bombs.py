@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from proxy.core.structured.form.form import read_form
+from proxy.core.structured.form import read_form
 from proxy.errors import InvalidRequest
 from tests.examples import for_every, sampled
 from tests.growth import assert_linear

@@ -5,7 +5,7 @@ import json
 import msgspec
 from hypothesis import given
 
-from proxy.core.structured.form.form_json import FormJson
+from proxy.core.structured.form import FormJson
 from proxy.core.wire.refusals import names_within
 from tests.structured_forms import forms
 

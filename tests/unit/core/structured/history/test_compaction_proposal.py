@@ -9,16 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.history.compaction import Compaction, CompactionPrices, CompactionTerms, compacted
-from proxy.core.structured.history.compaction_proposal import (
+from proxy.core.structured.history.compaction import (
     MOST_CHARS,
     MOST_MESSAGES,
     MOST_SUMMARY_CHARS,
+    Compaction,
     CompactionFinding,
+    CompactionPrices,
     CompactionProposal,
     CompactionQuestion,
     CompactionRules,
+    CompactionTerms,
     call_body,
+    compacted,
     proposal_of,
     question_of,
     read_finding,

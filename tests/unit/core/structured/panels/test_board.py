@@ -7,12 +7,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from proxy.core.structured.messages import Conversation
-from proxy.core.structured.panels.board import MOST_PROMPTS, Board, refreshed
-from proxy.core.structured.panels.costs import PanelCosts
-from proxy.core.structured.panels.panel import Panel
-from proxy.core.structured.panels.placing import CacheTerms, PanelMemory, Place
-from proxy.core.structured.panels.progress import Progress
-from proxy.core.structured.session.live_state import LiveState, merged
+from proxy.core.structured.panels.board import MOST_PROMPTS, Board, PanelCosts, refreshed
+from proxy.core.structured.panels.panel import CacheTerms, Panel, PanelMemory, Place, Progress
+from proxy.core.structured.session import LiveState, merged
 from tests.panels import message
 
 

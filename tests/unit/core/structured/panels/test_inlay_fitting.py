@@ -10,10 +10,18 @@ from hypothesis import strategies as st
 
 from proxy.core.structured.messages import Conversation, Turn
 from proxy.core.structured.panels.board import Board, refreshed
-from proxy.core.structured.panels.inlay import Inlay, Wants, fitted, inlay_of
-from proxy.core.structured.panels.pairs import FOOTER, MOST_ID_CHARS, call_id, panel_pair, with_plain_ids
-from proxy.core.structured.panels.panel import Panel
-from proxy.core.structured.panels.progress import Progress
+from proxy.core.structured.panels.inlay import (
+    FOOTER,
+    MOST_ID_CHARS,
+    Inlay,
+    Wants,
+    call_id,
+    fitted,
+    inlay_of,
+    panel_pair,
+    with_plain_ids,
+)
+from proxy.core.structured.panels.panel import Panel, Progress
 from tests.panels import START_S, TEXTS, message, unchanged, wire
 
 A, B = Panel("A", "own", "a", "1"), Panel("B", "own", "b", "1")

@@ -2,14 +2,13 @@
 
 import json
 
-from proxy.app.fixed_texts import load_panel_texts
+from proxy.app.factories import load_panel_texts
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.blocks.blocks import Assembly, Block
+from proxy.core.structured.blocks import Assembly, Block
 from proxy.core.structured.messages import Conversation
 from proxy.core.structured.panels.board import Board, refreshed
 from proxy.core.structured.panels.inlay import inlay_of, moving
-from proxy.core.structured.panels.panel import Panel
-from proxy.core.structured.panels.progress import Progress
+from proxy.core.structured.panels.panel import Panel, Progress
 from tests.panels import message, unchanged
 
 PANELS = [Panel("A", "skill", "", "x"), Panel("B", "console", "", "y")]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.placement.graph import first_tiers, mutual_clusters
+from proxy.core.structured.placement import first_tiers, mutual_clusters
 from tests.examples import for_every
 from tests.growth import assert_linear
 

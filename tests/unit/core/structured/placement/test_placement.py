@@ -1,7 +1,7 @@
 """The tiers of a placement, by the keys of its items."""
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.placement.placement import TierItems
+from proxy.core.structured.placement import TierItems
 from tests.contexts import placed
 
 

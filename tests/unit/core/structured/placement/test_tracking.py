@@ -9,10 +9,9 @@ import pytest
 
 from proxy.core.layout.tiers import Change, ClassicPolicy, Tier, Tracked
 from proxy.core.request.tokens import TokenCounter
-from proxy.core.structured.blocks.blocks import file_block
+from proxy.core.structured.blocks import file_block
 from proxy.core.structured.context import ContextFile, StructuredContext
-from proxy.core.structured.placement.placement import Placement, TierItems
-from proxy.core.structured.placement.tracking import ContextTracker
+from proxy.core.structured.placement import ContextTracker, Placement, TierItems
 from tests.growth import assert_linear
 
 ACTIVE, L0, L1, L2, L3 = Tier.ACTIVE, Tier.L0, Tier.L1, Tier.L2, Tier.L3

@@ -2,10 +2,9 @@
 
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.response.usage import Usage
-from proxy.core.structured.context import Review
-from proxy.core.structured.placement.tracking import ContextTracker
-from proxy.core.structured.session.session import ContextSession
-from proxy.core.structured.symbols import MapChunks
+from proxy.core.structured.context import MapChunks, Review
+from proxy.core.structured.placement import ContextTracker
+from proxy.core.structured.session import ContextSession
 
 
 def session() -> ContextSession:

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from proxy.client import review_digest
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.context import ContextFile, Page, Review, StructuredContext
-from proxy.core.structured.form.form import StructuredForm, read_form, text_digest
-from proxy.core.structured.form.paths import FormReview
-from proxy.core.structured.session.uploads import (
+from proxy.core.structured.form import FormReview, StructuredForm, read_form, text_digest
+from proxy.core.structured.session import (
     MOST_TEXT_BYTES,
     MOST_UTF8_BYTES,
     Uploads,
@@ -25,9 +24,9 @@ from proxy.core.structured.session.uploads import (
     content_bytes,
     filled,
     is_kept,
-    packed,
+    packed_text,
     texts_of,
-    unpacked,
+    unpacked_text,
 )
 from proxy.errors import MissingContent
 from tests.examples import sampled
@@ -307,30 +306,30 @@ HEAD = bytes(8)
 
 @given(st.text(), st.floats(0, 2e9))
 def test_a_text_comes_back_as_it_was(text: str, now: float) -> None:
-    kept = unpacked(packed(text, now), text_digest(text))
+    kept = unpacked_text(packed_text(text, now), text_digest(text))
     assert kept is not None
     assert (kept.text, kept.saved_at) == (text, now)
 
 
 def test_the_text_of_another_digest_does_not_count() -> None:
-    assert unpacked(packed("rm -rf /", 1.0), text_digest("ls")) is None
+    assert unpacked_text(packed_text("rm -rf /", 1.0), text_digest("ls")) is None
     assert blob_name(text_digest("ls")) == f"text:{text_digest('ls')}"
 
 
 @given(st.binary(max_size=60), st.booleans())
 def test_bytes_that_are_no_blob_are_no_text(junk: bytes, has_head: bool) -> None:
-    assert unpacked(HEAD + junk if has_head else junk, text_digest("a")) is None
+    assert unpacked_text(HEAD + junk if has_head else junk, text_digest("a")) is None
 
 
 @given(st.text(min_size=1), st.data())
 def test_a_blob_that_is_cut_is_no_text(text: str, data: st.DataObject) -> None:
-    blob = packed(text, 1.0)
-    assert unpacked(blob[: data.draw(st.integers(0, len(blob) - 1))], text_digest(text)) is None
+    blob = packed_text(text, 1.0)
+    assert unpacked_text(blob[: data.draw(st.integers(0, len(blob) - 1))], text_digest(text)) is None
 
 
 def test_a_small_blob_that_unpacks_to_a_large_text_is_not_unpacked() -> None:
     bomb = "x" * (MOST_UTF8_BYTES + 1)
-    assert unpacked(HEAD + zlib.compress(bomb.encode()), text_digest(bomb)) is None
+    assert unpacked_text(HEAD + zlib.compress(bomb.encode()), text_digest(bomb)) is None
 
 
 @pytest.mark.parametrize("sign", ["x", "é", "\u4e2d", "\U0001f600"])
@@ -341,12 +340,12 @@ def test_every_text_that_is_kept_comes_back(sign: str) -> None:
     text += sign * ((MOST_TEXT_BYTES - sys.getsizeof(text)) // (sys.getsizeof(sign * 3) - sys.getsizeof(sign * 2)))
     assert is_kept(text)
     assert not is_kept(text + sign * 2)
-    assert unpacked(packed(text, 1.0), text_digest(text)) is not None
+    assert unpacked_text(packed_text(text, 1.0), text_digest(text)) is not None
 
 
 def test_a_time_that_is_no_number_is_long_ago() -> None:
     for bad in (float("nan"), float("inf")):
-        kept = unpacked(struct.pack(">d", bad) + packed("a", 1.0)[8:], text_digest("a"))
+        kept = unpacked_text(struct.pack(">d", bad) + packed_text("a", 1.0)[8:], text_digest("a"))
         assert kept is not None
         assert kept.saved_at == 0.0
 

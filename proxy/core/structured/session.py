@@ -1,0 +1,435 @@
+"""The state that is kept between the requests of a conversation.
+
+The input is the outcome of a request and the texts that its client has sent. The output is the kept state, as values or
+as the bytes of a store. All of it is bounded, and texts are never logged.
+
+The state of a conversation with live panels, its bytes in a store, and its merge from two processes.
+
+Files and reviews that clients have sent, so that later requests may name them by digest.
+
+The memory belongs to this process and is bounded by bytes; the least recently used content is dropped first. A digest
+is known only within the scope (of a key, of a team) whose request has sent its content. So nobody can find out whether
+somebody else has a text. The methods are called only by the thread of the event loop.
+
+The state of one conversation with structured context.
+"""
+
+import math
+import struct
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from hashlib import sha256
+from itertools import filterfalse
+from sys import getsizeof
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta, msgpack
+
+from proxy.core.layout.tiers import Change
+from proxy.core.lru import Bounded
+from proxy.core.response.usage import Usage, summed
+from proxy.core.structured.context import ContextFile, MapChunks, Review
+from proxy.core.structured.form import FormReview, StructuredForm, read_form
+from proxy.core.structured.history.compaction import Compaction, CompactionAttempts
+from proxy.core.structured.panels.board import MOST_PROMPTS, Board, PanelCost, PanelCosts
+from proxy.core.structured.panels.panel import CacheTerms, Count, Digest, Entry, PanelId, PanelMemory, Time, Usd
+from proxy.core.structured.placement import ContextTracker
+from proxy.core.value import dataclass, field, replace
+from proxy.errors import InvalidRequest, MissingContent
+
+
+@dataclass(frozen=True, slots=True)
+class LiveState:
+    """``board`` is the board of the panels, with the costs of all requests that were settled up to ``charged_s``.
+    ``compaction`` leaves out the oldest part of the conversation since ``compacted_s``; None: nothing is left out.
+    Times are in unix seconds, and 0 if there is nothing yet."""
+
+    board: Board = Board()
+    charged_s: float = 0.0
+    compaction: Compaction | None = None
+    compacted_s: float = 0.0
+
+
+def merged(one: LiveState, two: LiveState) -> LiveState:
+    """The merge of both states. The order of the two makes no difference.
+
+    The board is the later one: it has the panels and the prompts that the provider has seen last. If two requests run
+    at the same time, the later one may not know of a panel's change in the other. Such a panel keeps its newer stamp
+    and place. The costs and the compaction are the newer ones.
+    """
+    later, earlier = _newer_first(one, two, _moment, _shown)
+    panels = {id_: _newer(id_, later, earlier) for id_ in later.board.panels}
+    costs, _ = _newer_first(
+        one, two, lambda each: (bool(each.board.costs.entries), each.charged_s), lambda each: repr(each.board.costs)
+    )
+    compacted, _ = _newer_first(
+        one, two, lambda each: (each.compaction is not None, each.compacted_s), lambda each: repr(each.compaction)
+    )
+    return LiveState(
+        board=replace(later.board, panels=panels, costs=costs.board.costs),
+        charged_s=costs.charged_s,
+        compaction=compacted.compaction,
+        compacted_s=compacted.compacted_s,
+    )
+
+
+def _newer(id_: str, later: LiveState, earlier: LiveState) -> PanelMemory:
+    """The merged memory of a panel that the later board has. If both memories are of the same change, that of the later
+    board counts. If both boards are of the same moment, either memory may count, as long as every process takes the
+    same one."""
+    known = [(each.board.panels[id_], _moment(each)) for each in (later, earlier) if id_ in each.board.panels]
+    return max(known, key=lambda one: (one[0].changed_s, one[1], repr(one[0])))[0]
+
+
+_Order = tuple[bool, float]
+
+
+def _newer_first(
+    one: LiveState, two: LiveState, order: Callable[[LiveState], _Order], text: Callable[[LiveState], str]
+) -> tuple[LiveState, LiveState]:
+    """The two states, the newer one first. If both are of the same moment, either may be first, as long as every
+    process takes the same one."""
+    first, second = order(one), order(two)
+    if first == second:
+        return (one, two) if text(one) >= text(two) else (two, one)
+    return (one, two) if first > second else (two, one)
+
+
+def _moment(state: LiveState) -> _Order:
+    return state.board.is_begun, state.board.last_s
+
+
+def _shown(state: LiveState) -> str:
+    """A text that names what the board shows. The memories of its panels are left out, because they may come from
+    either of two boards."""
+    return repr((sorted(state.board.panels), sorted(state.board.prompts.items())))
+
+
+VERSION: Final = 1
+MOST_BYTES: Final = 1 << 20
+"""A larger blob is neither written nor read."""
+
+_MOST_PANELS = 10_000
+"""The panels of the form, and the frozen parts of a conversation."""
+
+
+_Panels = Annotated[list[PanelMemory], Meta(max_length=_MOST_PANELS)]
+_Prompts = Annotated[list[tuple[Count, Digest, Time]], Meta(max_length=MOST_PROMPTS)]
+_Entries = Annotated[list[Entry], Meta(max_length=_MOST_PANELS)]
+_Costs = Annotated[list[PanelCost], Meta(max_length=_MOST_PANELS)]
+_Totals = Annotated[list[tuple[PanelId, Usd]], Meta(max_length=2 * _MOST_PANELS)]
+# A blob is an array: the version, the time of the last change, and the fields. A blob of another version is not read.
+_BOARDS = msgpack.Decoder(tuple[Literal[1], Time, _Panels, _Prompts])
+_COSTS = msgpack.Decoder(tuple[Literal[1], Time, _Entries, _Costs, _Totals])
+_COMPACTIONS = msgpack.Decoder(tuple[Literal[1], Time, Count, Count, Digest, str])
+
+
+class Part(StrEnum):
+    """A part of the state, with a blob of its own."""
+
+    BOARD = "board"
+    COSTS = "costs"
+    COMPACTION = "compaction"
+
+
+def packed(state: LiveState, part: Part) -> bytes:
+    """The blob of a part; empty if there is nothing to write, or if the blob would be too large."""
+    board, costs, made = state.board, state.board.costs, state.compaction
+    found: tuple[object, ...]
+    match part:
+        case Part.BOARD if board.is_begun:
+            prompts = [(at, *prompt) for at, prompt in board.prompts.items()]
+            found = (VERSION, board.last_s, list(board.panels.values()), prompts)
+        case Part.COSTS if costs.entries:
+            found = (VERSION, state.charged_s, costs.entries, costs.last, list(costs.totals.items()))
+        case Part.COMPACTION if made is not None:
+            found = (VERSION, state.compacted_s, made.covered, made.known, made.digest, made.summary)
+        case _:
+            return b""
+    blob = msgpack.encode(found)
+    return blob if len(blob) <= MOST_BYTES else b""
+
+
+def unpacked(blobs: Mapping[Part, bytes]) -> LiveState:
+    """The state in these blobs. A blob that cannot be read is ignored."""
+    state = LiveState()
+    for part, blob in blobs.items():
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            state = merged(state, _read(part, blob)) if len(blob) <= MOST_BYTES else state
+    return state
+
+
+def _read(part: Part, blob: bytes) -> LiveState:
+    match part:
+        case Part.BOARD:
+            _, last_s, memories, prompts = _BOARDS.decode(blob)
+            panels = {memory.id: memory for memory in memories}
+            times = {at: (digest, time_s) for at, digest, time_s in prompts}
+            return LiveState(Board(panels, times, is_begun=True, last_s=last_s))
+        case Part.COSTS:
+            _, charged_s, entries, last, totals = _COSTS.decode(blob)
+            return LiveState(Board(costs=PanelCosts(tuple(entries), tuple(last), dict(totals))), charged_s=charged_s)
+        case Part.COMPACTION:
+            _, compacted_s, covered, known, digest, summary = _COMPACTIONS.decode(blob)
+            return LiveState(compaction=Compaction(covered, known, digest, summary), compacted_s=compacted_s)
+
+
+UPLOAD_BYTES = 256 << 20
+"""The memory of one process, if the configuration does not set it."""
+_TEXT_ENTRY_BYTES = 600
+"""An entry's key, its digest, and its places in the tables."""
+
+_Name = tuple[str, type[str] | type[Review], str]
+"""A scope, the kind of the content, and its digest. The kind is needed because a file may have the same text as a
+review's JSON."""
+
+
+class Uploads:
+    """The contents by scope and digest. ``most_bytes`` bounds their size in memory."""
+
+    def __init__(self, most_bytes: int = UPLOAD_BYTES) -> None:
+        self._most = most_bytes
+        self._held: Bounded[_Name, str | Review] = Bounded(most_bytes, content_bytes)
+
+    @property
+    def bytes(self) -> int:
+        """The bytes that the contents take in memory."""
+        return self._held.bytes
+
+    def resolve(self, form: StructuredForm, scope: str) -> StructuredForm:
+        """The form with all its contents. The contents that the form itself has are kept for later requests of the
+        scope. Raises MissingContent with the digests whose contents are neither in the form nor in memory, and then
+        keeps nothing.
+
+        The form's own contents are used directly, so that a request works even if there is no room to keep its
+        contents.
+        """
+        brought, named = dict(_brought(form, scope)), list(_named(form, scope))
+        held = {name: content for name in named if (content := self._held.get(name)) is not None}
+        known = brought | held
+        missing = dict.fromkeys(digest for _, _, digest in filterfalse(known.__contains__, named))
+        if missing:
+            raise MissingContent(tuple(missing))
+        self._keep(held, brought)
+        texts = {digest: content for (_, _, digest), content in known.items() if isinstance(content, str)}
+        review = form.review
+        if review is not None and isinstance(content := known[scope, Review, review.digest], Review):
+            review = replace(review, review=content)
+        return replace(_with_texts(form, texts), review=review)
+
+    def _keep(self, held: Iterable[_Name], brought: Mapping[_Name, str | Review]) -> None:
+        """Keep the contents that the request has used, as far as they have room together. A content that has no room
+        beside the rest of its own request is not kept, and none of the rest is dropped for it."""
+        used = dict.fromkeys((*held, *(name for name in brought if name in self._held)))
+        new = {name: content for name, content in brought.items() if name not in used}
+        own = sum(map(self._held.weight_of, used)) if new else 0
+        for name in used:
+            self._held.move_to_end(name)
+        for name, content in new.items():
+            weight = content_bytes(content)
+            if own + weight <= self._most:
+                own += weight
+                self._held.put(name, content)
+
+
+def content_bytes(content: str | Review) -> int:
+    """The bytes that a content takes in memory, with everything that is kept beside it. A string counts as it is
+    stored: with one, two or four bytes a character."""
+    return _TEXT_ENTRY_BYTES + sum(map(sys.getsizeof, _parts(content)))
+
+
+def _parts(content: str | Review) -> Iterator[object]:
+    yield content
+    if isinstance(content, Review):
+        yield from (content.branch, content.stats, content.log, content.pre_change_symbols)
+        yield from (content.commits, *content.commits)
+        yield content.reverse_diffs
+        for path_and_diff in content.reverse_diffs.items():
+            yield from path_and_diff
+
+
+def _brought(form: StructuredForm, scope: str) -> Iterator[tuple[_Name, str | Review]]:
+    """The contents that stand in the form."""
+    for file in form.context.files:
+        if file.text is not None:
+            yield (scope, str, file.digest), file.text
+    if form.review is not None and form.review.review is not None:
+        yield (scope, Review, form.review.digest), form.review.review
+
+
+def _named(form: StructuredForm, scope: str) -> Iterator[_Name]:
+    """The contents that the form names only by their digests."""
+    for file in form.context.files:
+        if file.text is None and file.digest:
+            yield scope, str, file.digest
+    if form.review is not None and form.review.review is None:
+        yield scope, Review, form.review.digest
+
+
+def _with_texts(form: StructuredForm, texts: Mapping[str, str]) -> StructuredForm:
+    files = tuple(
+        ContextFile(file.path, texts[file.digest], file.digest, file.is_selected)
+        if file.text is None and file.digest in texts
+        else file
+        for file in form.context.files
+    )
+    return replace(form, context=replace(form.context, files=files))
+
+
+MOST_TEXT_BYTES = 1 << 20
+"""The largest text that is kept, in bytes of memory: about 250,000 tokens, which few prompts have room for."""
+MOST_UTF8_BYTES = 2 * MOST_TEXT_BYTES
+"""The most bytes that such a text takes in UTF-8: a character that takes one byte in memory may take two in UTF-8."""
+_LEVEL = 1
+_HEAD = struct.Struct(">d")
+
+
+@dataclass(frozen=True, slots=True)
+class KeptText:
+    """A text from a store. ``saved_at`` is when it was written there, in unix seconds."""
+
+    text: str = field(repr=False)
+    saved_at: float
+
+
+def blob_name(digest: str) -> str:
+    """The name of a text's blob."""
+    return f"text:{digest}"
+
+
+def is_kept(text: str) -> bool:
+    """Whether a text is small enough to be kept."""
+    return sys.getsizeof(text) <= MOST_TEXT_BYTES
+
+
+def packed_text(text: str, saved_at: float) -> bytes:
+    """The blob of a text."""
+    return _HEAD.pack(saved_at) + zlib.compress(text.encode(), _LEVEL)
+
+
+def unpacked_text(blob: bytes, digest: str) -> KeptText | None:
+    """The text of a blob; None if it is not the text of this digest, or is larger than any text that is kept."""
+    if len(blob) < _HEAD.size:
+        return None
+    (saved_at,) = _HEAD.unpack_from(blob)
+    reader = zlib.decompressobj()
+    try:
+        data = reader.decompress(memoryview(blob)[_HEAD.size :], MOST_UTF8_BYTES)
+        if not reader.eof or sha256(data).hexdigest() != digest:
+            return None
+        return KeptText(data.decode(), saved_at if math.isfinite(saved_at) else 0.0)
+    except (zlib.error, UnicodeDecodeError):
+        return None
+
+
+def texts_of(form: StructuredForm) -> Iterator[tuple[str, str]]:
+    """The digests and texts of all contents that a request shows; those of a review only if the review itself is in the
+    request."""
+    for file in form.context.files:
+        if file.text is not None and file.digest:
+            yield file.digest, file.text
+    if form.review is not None and form.review.text:
+        yield form.review.digest, form.review.text
+
+
+def filled(form: StructuredForm, texts: Mapping[str, str]) -> StructuredForm:
+    """The form as if the client had sent these texts in the place of their digests. ``texts`` are by digest. A text
+    that is not a review is not used as one."""
+    review = form.review
+    if review is not None and review.review is None and review.digest in texts:
+        review = _stored_review(texts[review.digest], review.digest) or review
+    return replace(_with_texts(form, texts), review=review)
+
+
+def _stored_review(text: str, digest: str) -> FormReview | None:
+    try:
+        form = read_form(b'{"review":%s}' % text.encode())
+    except InvalidRequest:
+        return None
+    review = form.review if form is not None else None
+    return review if review is not None and review.review is not None and review.digest == digest else None
+
+
+_ENTRY_BYTES = 2_000
+_SLOT_BYTES = 150
+"""The size of a path's slot in a table, without the path."""
+
+
+@dataclass(slots=True)
+class ContextSession:
+    """The state of one conversation. Only the review and a summary are held as texts; of everything else there are only
+    digests and counts.
+
+    ``map`` has the chunks of the symbol map. ``board`` is the board of the panels. ``compaction``, if there is one,
+    leaves out the oldest part of the conversation. ``attempts`` has the results of earlier attempts to compact, and
+    ``requests`` is the number of answered requests. ``aliases`` are the short names of directories that the legend has
+    given, and ``shown`` are the paths that were named so far. ``counted`` is the digest of the conversation that was
+    counted last: a retry of it does not count again. ``empty_tiers`` is the sum over all counted requests. ``changes``
+    are those of the last counted answer. ``last`` is the usage that the provider reported for the last answer, and
+    ``total`` is the sum of all. ``dated`` has the board and the compaction with the times at which they changed.
+    ``terms`` are those of the cache that has served the last request; None: they are not known. ``freezing_cost`` is
+    the cost of freezing, in tokens at the plain input price.
+    """
+
+    tracker: ContextTracker
+    map: MapChunks = MapChunks()
+    board: Board = Board()
+    compaction: Compaction | None = None
+    attempts: CompactionAttempts = CompactionAttempts()
+    requests: int = 0
+    review: Review | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    shown: set[str] = field(default_factory=set)
+    counted: bytes = b""
+    empty_tiers: int = 0
+    changes: Sequence[Change] = ()
+    last: Usage | None = None
+    total: Usage = Usage(0, 0)
+    dated: LiveState = LiveState()
+    terms: CacheTerms | None = None
+    freezing_cost: float = 0.0
+
+    @property
+    def bytes(self) -> int:
+        """An estimate of its size in memory."""
+        review = content_bytes(self.review) if self.review is not None else 0
+        paths = sum(_SLOT_BYTES * len(held) + sum(map(getsizeof, held)) for held in (self.map.places, self.shown))
+        summary = getsizeof(self.compaction.summary) if self.compaction is not None else 0
+        live = self.board.size_bytes + summary
+        return _ENTRY_BYTES + review + self.tracker.size_bytes + paths + live + _SLOT_BYTES * len(self.changes)
+
+    def live(self, now: float) -> LiveState:
+        """The state with which other processes can continue. Parts that have changed since the last time get the time
+        ``now``, in unix seconds."""
+        board, dated = self.board, self.dated
+        return LiveState(
+            board=board,
+            charged_s=dated.charged_s if board.costs is dated.board.costs else now,
+            compaction=self.compaction,
+            compacted_s=dated.compacted_s if self.compaction is dated.compaction else now,
+        )
+
+    def adopt(self, known: LiveState, now: float) -> None:
+        """Merge in the state that other processes know."""
+        self.dated = merged(self.live(now), known)
+        if self.compaction != self.dated.compaction:
+            self.rewritten()
+        self.board, self.compaction = self.dated.board, self.dated.compaction
+
+    def rewritten(self) -> None:
+        """Take note that the next request has a new beginning. Turns are named by their indices, which are different
+        from now on, and the cache does not hold what is behind the new beginning."""
+        self.tracker.purge_history()
+        if self.terms is not None:
+            self.terms = replace(self.terms, life_s=0.0)
+
+    def spent(self, usage: Usage | None) -> None:
+        """Count an answer with the usage that the provider has reported for it; None if the provider reported
+        nothing."""
+        self.last = usage
+        self.requests += 1
+        self.total = summed(self.total, usage) or self.total

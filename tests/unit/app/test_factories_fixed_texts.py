@@ -1,0 +1,150 @@
+"""The fixed words are those of the shipped files, byte for byte; other files of that form have their own words."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plugins.tiered import TieredRecogniser
+from proxy.app.factories import load_assembly_texts, load_compaction_texts, load_panel_texts, load_window_texts
+from proxy.core.layout.tiers import Tier
+from proxy.core.recognition import FileClaim
+from proxy.core.recognition.tiered_files import REFERENCE_HEADERS, WORKING_HEADER
+from proxy.core.structured.assembly import AssemblyTexts
+from proxy.core.window.shortening import PartName
+from proxy.prompting.files import SHIPPED
+from tests import assemblies
+from tests.contexts import fenced
+
+FOLDER = SHIPPED / "tiered_assembly"
+OK = "Ok, I understand the context from the previous conversation."
+
+
+def test_the_constants_are_those_of_tiered_assemblies() -> None:
+    texts = load_assembly_texts()
+
+    assert {tier.name: header for tier, header in texts.files.items()} == {
+        **REFERENCE_HEADERS,
+        "ACTIVE": WORKING_HEADER,
+    }
+    assert {tier: texts.files[Tier[tier]] for tier in assemblies.TIERS} == assemblies.REFERENCE
+    assert texts.working_files == assemblies.WORKING
+    assert (texts.repository_map, texts.repository_map_continued) == (assemblies.MAP, assemblies.MORE_MAP)
+    assert (texts.file_tree, texts.urls, texts.review) == (assemblies.TREE, assemblies.URLS, assemblies.REVIEW)
+    assert texts.file_count.replace("{count}", "236") == "# File Tree (236 files)\n\n"
+    assert (texts.ok, texts.urls_ok, texts.review_ok) == (assemblies.OK, assemblies.OK_URLS, assemblies.OK_REVIEW)
+
+
+def test_what_is_assembled_is_recognised() -> None:
+    texts = load_assembly_texts()
+    answers = {
+        texts.repository_map + "a": ("tiered:map", texts.ok),
+        texts.repository_map_continued + "a": ("tiered:map", texts.ok),
+        texts.file_tree + texts.file_count + "a": ("tiered:tree", texts.ok),
+        texts.urls + "a": ("tiered:urls", texts.urls_ok),
+        texts.review + "a": ("tiered:review", texts.review_ok),
+        **{header + fenced("a.py"): (f"tiered:{tier.name}", texts.ok) for tier, header in texts.files.items()},
+        texts.working_files + fenced("a.py"): ("tiered:working", texts.ok),
+    }
+    for text, (name, ok) in answers.items():
+        found = TieredRecogniser().recognise("user", text)
+        assert found is not None
+        assert (found.name, found.acknowledgements) == (name, (ok,))
+        assert (found.claim is FileClaim.WORKING) == (name == "tiered:working")
+
+
+def test_the_other_words_are_those_of_the_files_that_come_along() -> None:
+    compaction, window = load_compaction_texts(), load_window_texts()
+    assert compaction.prompt.startswith("You read the older part of a conversation")
+    assert "{summary_tokens}" in compaction.prompt
+    assert (compaction.header, compaction.ok, window.summary_ok) == ("[History Summary]", OK, OK)
+    assert window.above == {
+        PartName.INSTRUCTION: "Instruction:",
+        PartName.SELECTION: "Selected text:",
+        PartName.PREFIX: "Text before:",
+        PartName.SUFFIX: "Text after:",
+        PartName.SUMMARY: "[History Summary]",
+    }
+    assert asdict(load_panel_texts()) == {
+        "header": "Beginning of dynamic panel display. All content displayed below may be considered up to date.",
+        "timestamp": "Panel automatically generated at {iso_time}",
+        "unknown_timestamp": "Panel automatically generated at unknown time",
+        "footer": "End of dynamic panel displays...",
+        "footer_ack": "Panel display complete. Proceeding with conversation.",
+        "datetime": "Current datetime: {iso_time}",
+        "repeat": "System instructions (repeated for emphasis):\n\n{system}",
+        "repeat_ack": "Understood. I will follow these instructions.",
+        "ok": "ok",
+    }
+
+
+def test_there_is_a_file_for_each_text_and_no_other() -> None:
+    texts = (path for path in FOLDER.iterdir() if path.name != "README.md")
+    assert {path.stem for path in texts} == {field.name for field in fields(AssemblyTexts)}
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A copy of all files of fixed words."""
+    for path in SHIPPED.glob("*.md"):
+        shutil.copy(path, tmp_path)
+    shutil.copytree(FOLDER, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def test_other_files_have_their_own_words(own: Path) -> None:
+    before = {**asdict(load_assembly_texts()), **asdict(load_compaction_texts()), **asdict(load_panel_texts())}
+    (own / "ok.md").write_text("Understood.\n")
+    (own / "urls.md").write_text("---\nid: urls\n---\n\nPages:\n\n")
+    (own / "history_summary.md").write_text("---\nid: x\n---\nSo far.\n")
+    panels = own / "panels.md"
+    panels.write_text(panels.read_text().replace("Panel display complete.", "Thus far.\n\nThe panels."))
+    assert {name for name, text in asdict(load_assembly_texts(own)).items() if text != before[name]} == {"ok", "urls"}
+    assert (load_assembly_texts(own).ok, load_assembly_texts(own).urls) == ("Understood.", "Pages:\n\n")
+    assert load_compaction_texts(own).header == "So far."
+    assert load_panel_texts(panels).footer_ack == "Thus far.\n\nThe panels. Proceeding with conversation."
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "cannot be read"), (b"\xff", "cannot be read"), (b"---\nid: ok\n---\n \n", "holds no text")],
+)
+@pytest.mark.parametrize(
+    ("load", "name"),
+    [
+        (load_assembly_texts, "ok"),
+        (lambda own: load_panel_texts(own / "panels.md"), "panels"),
+        *((load_compaction_texts, name) for name in ("compaction", "history_summary", "history_summary_ok")),
+    ],
+)
+def test_a_bad_file_is_named(
+    own: Path, load: Callable[[Path], Any], name: str, content: bytes | None, said: str
+) -> None:
+    path = own / f"{name}.md"
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"{name}\.md {said}"):
+        load(own)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("## footer\n", "## foot\n", "there is no text 'foot'"),
+        ("## footer\n\nEnd of dynamic panel displays...\n", "", "holds no text 'footer'"),
+        ("End of dynamic panel displays...", " ", "holds no text 'footer'"),
+        ("## repeat_ack", "## repeat", "the text 'repeat' stands twice"),
+        ("{system}", "", "the text 'repeat' must hold {system}"),
+        ("generated at {iso_time}", "generated", "the text 'timestamp' must hold {iso_time}"),
+        ("datetime: {iso_time}", "datetime", "the text 'datetime' must hold {iso_time}"),
+    ],
+)
+def test_a_bad_text_of_panels_is_named(own: Path, old: str, new: str, said: str) -> None:
+    file = own / "panels.md"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new, 1))
+    with pytest.raises(ValueError, match=r"panels\.md") as raised:
+        load_panel_texts(file)
+    assert said in str(raised.value)
