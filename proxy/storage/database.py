@@ -13,13 +13,10 @@ system can undo the last commits (https://www.sqlite.org/pragma.html#pragma_sync
 A connection that has found damage, or that could not roll back, is closed. The next work opens the file again, so that
 a repaired or replaced file is used without a restart.
 
-Damage in a SQLite file: the errors that show it, and the search for it (``PRAGMA quick_check``).
-
-The search is bounded in time and runs outside the event loop. The tables are checked one after the other, the most
-important ones first. The search can be interrupted only between two tables, so the thread may go on for a while after
-its time is over. Nobody waits for it then.
-
-The schema of the SQLite files, version by version. ``PRAGMA user_version`` holds the version of a file.
+The file begins with the schemas, version by version: ``PRAGMA user_version`` holds the version of a file. Then come the
+errors that show damage, and the search for it (``PRAGMA quick_check``). The search is bounded in time and runs outside
+the event loop. The tables are checked one after the other, the most important ones first. The search can be interrupted
+only between two tables, so its thread may go on for a while after its time is over. Nobody waits for it then.
 """
 
 import asyncio
@@ -29,6 +26,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -177,8 +175,8 @@ SPOOL = (
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[str]) -> None:
     """Migrate the file to the last version. If two processes try at once, the second finds it done."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with connection:  # commits, or rolls back
+        connection.execute("BEGIN IMMEDIATE")
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])
         if version > len(migrations):
             raise sqlite3.DatabaseError(f"the file has version {version}, this program knows {len(migrations)}")
@@ -186,16 +184,9 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[str]) -> None:
             for statement in statements.split(";"):
                 connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {len(migrations)}")
-        connection.execute("COMMIT")
-    except sqlite3.Error:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
-_PRIMARY = 0xFF  # the low byte of a result code of SQLite; the other bytes give details
-DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-
+_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _MOST_CHARS = 200
 
 
@@ -203,20 +194,15 @@ class DamagedFile(StoreError):
     """The file holds content that this program did not write."""
 
 
-def code_of(error: BaseException | None) -> int | None:
-    """SQLite's primary result code, if the error has one."""
+def _is_one_of(codes: frozenset[int], error: BaseException | None) -> bool:
+    """Whether the error is SQLite's and has one of these primary result codes."""
     code = getattr(error, "sqlite_errorcode", None)
-    return code & _PRIMARY if isinstance(code, int) else None
+    return isinstance(code, int) and code & 0xFF in codes  # the other bytes give details
 
 
-def is_damage(error: BaseException | None) -> bool:
-    """Whether the error says that the file is damaged."""
-    return code_of(error) in DAMAGE
-
-
-def store_error(error: Exception) -> StoreError:
+def _store_error(error: Exception) -> StoreError:
     """The error as a StoreError, which the callers of a store expect."""
-    is_damaged = isinstance(error, msgspec.MsgspecError) or is_damage(error)
+    is_damaged = isinstance(error, msgspec.MsgspecError) or _is_one_of(_DAMAGE, error)
     return DamagedFile(str(error)) if is_damaged else StoreError(str(error))
 
 
@@ -246,7 +232,7 @@ def _checked(path: Path, tables: Sequence[str], is_ended: Callable[[], bool]) ->
                 if said != "ok":
                     return " ".join(said.split())[:_MOST_CHARS]
     except sqlite3.DatabaseError as error:
-        return str(error) if is_damage(error) else None
+        return str(error) if _is_one_of(_DAMAGE, error) else None
     return ""
 
 
@@ -255,7 +241,7 @@ Work = Callable[[sqlite3.Connection], T]
 
 _MOST_AT_ONCE = 256
 _BESIDE = ("-wal", "-shm", "-journal")
-_PASSING = DAMAGE | {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
+_PASSING = _DAMAGE | {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 SERVING_WAIT_S = 1.0
 """How long a process that serves requests waits for another process that writes to the file. Its requests wait as
 long."""
@@ -265,35 +251,25 @@ class _LetGo(Exception):
     """Raised by the work that asks for the connection to be closed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    """A file, and the settings with which it is opened."""
-
-    path: Path
-    migrations: Sequence[str]
-    busy_timeout_s: float
-    exclusive: bool
-    fsync: bool
-
-    def opened(self) -> sqlite3.Connection:
-        """A connection to it. Raises sqlite3.Error and OSError."""
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        make_private(self.path)  # SQLite gives the files beside it the same mode
-        for suffix in _BESIDE:
-            tighten(self.path.with_name(self.path.name + suffix))
-        connection = sqlite3.connect(
-            self.path, timeout=self.busy_timeout_s, isolation_level=None, check_same_thread=False
-        )
-        try:
-            if self.exclusive:
-                connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute(f"PRAGMA synchronous = {'FULL' if self.fsync else 'NORMAL'}")
-            migrate(connection, self.migrations)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+def _opened(
+    path: Path, migrations: Sequence[str], busy_timeout_s: float, *, exclusive: bool, fsync: bool
+) -> sqlite3.Connection:
+    """A connection to the file. Raises sqlite3.Error and OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(path)  # SQLite gives the files beside it the same mode
+    for suffix in _BESIDE:
+        tighten(path.with_name(path.name + suffix))
+    connection = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
+    try:
+        if exclusive:
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {'FULL' if fsync else 'NORMAL'}")
+        migrate(connection, migrations)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 @dataclass(slots=True)
@@ -324,7 +300,7 @@ class _Reader:
             return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
         except (sqlite3.Error, OSError, msgspec.MsgspecError, RuntimeError) as error:
             # RuntimeError: the executor has been shut down.
-            raise store_error(error) from error
+            raise _store_error(error) from error
 
     async def let_go(self) -> None:
         """Close the file until the next work."""
@@ -342,7 +318,7 @@ class _Reader:
         try:
             return work(self._connection)
         except sqlite3.Error as error:
-            if is_damage(error):
+            if _is_one_of(_DAMAGE, error):
                 self._disconnect()
             raise
 
@@ -355,17 +331,23 @@ class _Reader:
 class Database:
     """One file. ``open`` makes one; every method may raise StoreError."""
 
-    def __init__(self, file: _File, connection: sqlite3.Connection | None) -> None:
-        self._file = file
-        self.path = file.path
+    def __init__(
+        self,
+        path: Path,
+        busy_timeout_s: float,
+        opened: Callable[[], sqlite3.Connection],
+        connection: sqlite3.Connection | None,
+    ) -> None:
+        self.path = path
+        self._opened = opened
         self._connection = connection
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._closing = threading.Lock()
         self._is_closed = False
-        self._thread = threading.Thread(target=self._serve, name=f"store {file.path.name}", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name=f"store {path.name}", daemon=True)
         self._thread.start()
         # One reader for the few rows of a request and one for the many rows of a report. Both run beside the writer.
-        self._reader, self._reports = (_Reader(file.path, file.busy_timeout_s) for _ in range(2))
+        self._reader, self._reports = (_Reader(path, busy_timeout_s) for _ in range(2))
         self.read, self.report = self._reader.run, self._reports.run
 
     @classmethod
@@ -381,13 +363,13 @@ class Database:
     ) -> "Database":
         """Open the file, or create it. ``exclusive``: no other process may open it meanwhile. ``is_patient``: if the
         file is damaged or on a full disk, opening succeeds and the calls fail."""
-        file = _File(path, migrations, busy_timeout_s, exclusive, fsync)
+        opened = partial(_opened, path, migrations, busy_timeout_s, exclusive=exclusive, fsync=fsync)
         try:
-            return cls(file, await asyncio.to_thread(file.opened))
+            return cls(path, busy_timeout_s, opened, await asyncio.to_thread(opened))
         except (sqlite3.Error, OSError) as error:
-            if is_patient and code_of(error) in _PASSING and await asyncio.to_thread(path.is_file):
-                return cls(file, None)
-            raise store_error(error) from error
+            if is_patient and _is_one_of(_PASSING, error) and await asyncio.to_thread(path.is_file):
+                return cls(path, busy_timeout_s, opened, None)
+            raise _store_error(error) from error
 
     async def write(self, work: Work[T]) -> T:
         job = _Job(work, asyncio.get_running_loop().create_future())
@@ -398,7 +380,7 @@ class Database:
         try:
             result: T = await job.future
         except (sqlite3.Error, OSError, msgspec.MsgspecError) as error:
-            raise store_error(error) from error
+            raise _store_error(error) from error
         return result
 
     async def let_go(self) -> None:
@@ -432,16 +414,21 @@ class Database:
             self._disconnect()
 
     def _commit(self, jobs: list[_Job]) -> None:
-        """Do the work in one transaction. If there is no connection, one is made."""
+        """Run all jobs in one transaction, on a new connection if there is none. If one job fails, the others still
+        succeed."""
         try:
             if self._connection is None:
-                self._connection = self._file.opened()
-            _run(self._connection, jobs)
+                self._connection = self._opened()
+            with self._connection as connection:  # commits, or rolls back
+                connection.execute("BEGIN IMMEDIATE")
+                for job in jobs:
+                    _attempt(connection, job)
         except (sqlite3.Error, OSError) as error:
             for job in jobs:
                 job.error = error
-            self._disconnect()
-        if any(is_damage(job.error) or isinstance(job.error, _LetGo) for job in jobs):
+            if self._connection is not None and self._connection.in_transaction:
+                self._disconnect()
+        if any(_is_one_of(_DAMAGE, job.error) or isinstance(job.error, _LetGo) for job in jobs):
             self._disconnect()
 
     def _disconnect(self) -> None:
@@ -480,21 +467,6 @@ class MemoryDatabase:
         """Do nothing: there is no file to close."""
 
     aclose = let_go
-
-
-def _run(connection: sqlite3.Connection, jobs: list[_Job]) -> None:
-    """Run all jobs in one transaction. If one job fails, the others still succeed. Raises sqlite3.Error if the
-    connection cannot be used any more."""
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-        for job in jobs:
-            _attempt(connection, job)
-        connection.execute("COMMIT")
-    except sqlite3.Error as error:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        for job in jobs:
-            job.error = error
 
 
 def _attempt(connection: sqlite3.Connection, job: _Job) -> None:

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
-from proxy.storage import directory_sql, layout_blobs, money
+from proxy.storage import tables
 from proxy.storage.database import SERVING_WAIT_S, STORE, DamagedFile, Database, MemoryDatabase, Work, damage_of
 from proxy.storage.port import (
     Balance,
@@ -94,72 +94,72 @@ class SqliteStore:
             self._damage = ""
             _log.warning("the store %s is used again", self._database.path)
 
-    reserve = _method(money.reserve)
-    settle = _method(money.settle)
-    carry_out = _method(money.carry_out)
-    renew = _method(money.renew)
-    balance = _method(money.balance, "read")
-    set_spent = _method(money.set_spent)
-    claim = _method(money.claim)
-    spend = _method(money.spend, "report")
-    entries = _method(money.entries, "report")
-    directory_version = _method(directory_sql.directory_version, "read")
-    put = _method(directory_sql.put)
-    remove = _method(directory_sql.remove)
-    owned = _method(directory_sql.owned, "read")
-    disown = _method(directory_sql.disown)
-    take_bill = _method(directory_sql.take_bill)
-    facts = _method(directory_sql.facts, "read")
-    put_facts = _method(directory_sql.put_facts)
+    reserve = _method(tables.reserve)
+    settle = _method(tables.settle)
+    carry_out = _method(tables.carry_out)
+    renew = _method(tables.renew)
+    balance = _method(tables.balance, "read")
+    set_spent = _method(tables.set_spent)
+    claim = _method(tables.claim)
+    spend = _method(tables.spend, "report")
+    entries = _method(tables.entries, "report")
+    directory_version = _method(tables.directory_version, "read")
+    put = _method(tables.put)
+    remove = _method(tables.remove)
+    owned = _method(tables.owned, "read")
+    disown = _method(tables.disown)
+    take_bill = _method(tables.take_bill)
+    facts = _method(tables.facts, "read")
+    put_facts = _method(tables.put_facts)
 
     async def expire(self, now: float) -> int:
 
         def work(connection: sqlite3.Connection) -> int:
-            money.forget(connection, now)
-            directory_sql.remember(connection, (), now)
-            return money.expire(connection, now)
+            tables.forget(connection, now)
+            tables.remember(connection, (), now)
+            return tables.expire(connection, now)
 
         expired = await self._do(work)
         with suppress(DamagedFile):  # of the layout state
-            await self._database.write(partial(layout_blobs.forget, now=now))
+            await self._database.write(partial(tables.forget_blobs, now=now))
         return expired
 
     async def forget_entries(self, before: float) -> int:
         total = 0
-        while count := await self._do(partial(money.forget_entries, before=before, most=_FORGOTTEN_AT_ONCE)):
+        while count := await self._do(partial(tables.forget_entries, before=before, most=_FORGOTTEN_AT_ONCE)):
             total += count
         return total
 
     async def records(self, record_type: type[R]) -> Sequence[R]:
-        return await self._do(lambda connection: directory_sql.records(connection, record_type), "read")
+        return await self._do(lambda connection: tables.records(connection, record_type), "read")
 
     async def remember(self, team: str, records: Sequence[ObjectRecord], most: int, now: float) -> None:
 
         def work(connection: sqlite3.Connection) -> None:
-            directory_sql.remember(connection, records, now)
+            tables.remember(connection, records, now)
             added = self._untrimmed.get(team, most) + len(records)
             if added > most // 16:  # counting costs time, so it is not done at every call
-                directory_sql.trim_objects(connection, team, most)
+                tables.trim_objects(connection, team, most)
                 added = 0
             self._untrimmed[team] = added
 
         await self._do(work)
 
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
-        return await self._database.read(partial(layout_blobs.load, scope=scope, names=names, now=now))
+        return await self._database.read(partial(tables.load_blobs, scope=scope, names=names, now=now))
 
     async def page(self, scope: str, behind: Place, limit: int, now: float) -> Sequence[tuple[str, float, bytes]]:
-        return await self._database.report(partial(layout_blobs.page, scope=scope, behind=behind, limit=limit, now=now))
+        return await self._database.report(partial(tables.page_blobs, scope=scope, behind=behind, limit=limit, now=now))
 
     async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
         """Write blobs of one scope. Beyond a bound, the blobs that were saved first are deleted."""
         self._refuse_damaged()
-        await self._database.write(partial(layout_blobs.save, scope=scope, blobs=blobs, forget_at=now + ttl_s))
-        self._saved_bytes += layout_blobs.weight(scope, blobs)
+        await self._database.write(partial(tables.save_blobs, scope=scope, blobs=blobs, forget_at=now + ttl_s))
+        self._saved_bytes += tables.blobs_weight(scope, blobs)
         if self._saved_bytes >= self._state_bytes // 16:
             self._saved_bytes = 0
-            excess = await self._database.report(layout_blobs.total) - self._state_bytes
-            while excess > 0 and (freed := await self._database.write(partial(layout_blobs.trim, excess=excess))):
+            excess = await self._database.report(tables.blobs_total) - self._state_bytes
+            while excess > 0 and (freed := await self._database.write(partial(tables.trim_blobs, excess=excess))):
                 excess -= freed
 
     async def time(self) -> float | None:
@@ -227,5 +227,5 @@ class MemoryStore(SqliteStore):
         self._unbounded += 1
         if self._unbounded >= _ENTRIES_AT_ONCE:
             self._unbounded = 0
-            await self._do(lambda connection: money.keep_entries(connection, _MOST_ENTRIES))
+            await self._do(lambda connection: tables.keep_entries(connection, _MOST_ENTRIES))
         return await super().settle(end, now)

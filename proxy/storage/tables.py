@@ -1,12 +1,19 @@
-"""Budgets and the ledger as SQL: functions over a connection that is in a transaction. ``proxy.storage.port`` defines
-what they promise."""
+"""The SQL of a store: functions over a connection that is in a transaction. ``proxy.storage.port`` defines what they
+promise.
+
+Budgets and the ledger come first, then teams, keys, facts and owners of objects, and last the layout state: blobs by
+scope and name, bounded by the room that they take in the file. A row takes more room than its blob. Its scope and name
+stand in the table and in the index, a page is not filled to its end, and a blob that is larger than half a page leaves
+the rest of the page empty. With blobs of twelve bytes, the file would be twenty times as large as the blobs.
+"""
 
 import math
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import starmap
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -14,12 +21,18 @@ from proxy.core.epoch import EPOCH
 from proxy.core.money.charges import MOST_AMOUNT
 from proxy.storage.port import (
     GROUP_FIELDS,
+    RECORD_KINDS,
     REMEMBERED_S,
     Balance,
     Charge,
     Granted,
     LedgerEntry,
+    ObjectRecord,
+    Place,
     PutOff,
+    R,
+    Record,
+    RecordKind,
     Refused,
     Release,
     Reserve,
@@ -27,6 +40,7 @@ from proxy.storage.port import (
     SpendQuery,
     SpendRow,
     largest_first,
+    record_name,
 )
 
 _COLUMNS = LedgerEntry.__match_args__
@@ -229,7 +243,7 @@ def entries(
         "AND (:team IS NULL OR team = :team) ORDER BY at, exchange_id LIMIT :limit",
         {"since": since, "until": until, "after": after, "limit": limit, "team": team},
     )
-    return [_read(row) for row in rows]
+    return [replace(entry, estimated=bool(entry.estimated)) for entry in starmap(LedgerEntry, rows)]
 
 
 def forget_entries(connection: sqlite3.Connection, before: float, most: int) -> int:
@@ -259,7 +273,7 @@ def _hold(connection: sqlite3.Connection, exchange_id: str) -> _Hold | None:
 
 
 def _is_written(connection: sqlite3.Connection, exchange_id: str) -> bool:
-    return bool(connection.execute("SELECT 1 FROM entry WHERE exchange_id = ?", (exchange_id,)).fetchone())
+    return connection.execute("SELECT 1 FROM entry WHERE exchange_id = ?", (exchange_id,)).fetchone() is not None
 
 
 def _undo(connection: sqlite3.Connection, team: str, hold: _Hold, now: float) -> None:
@@ -294,10 +308,164 @@ def _put(connection: sqlite3.Connection, entry: LedgerEntry, *, is_replaced: boo
     return connection.execute(f"INSERT OR {how} {_PUT}", values).rowcount > 0
 
 
-def _read(row: Sequence[Any]) -> LedgerEntry:
-    found = dict(zip(_COLUMNS, row, strict=True))
-    return LedgerEntry(**{**found, "estimated": bool(found["estimated"])})
-
-
 def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
+
+
+def directory_version(connection: sqlite3.Connection) -> int:
+    """The version of the directory, which grows with every change."""
+    return int(connection.execute("SELECT version FROM directory_version").fetchone()[0])
+
+
+def records(connection: sqlite3.Connection, record_type: type[R]) -> Sequence[R]:
+    """All records of a kind, by name."""
+    rows = connection.execute("SELECT record FROM directory WHERE kind = ? ORDER BY name", (RECORD_KINDS[record_type],))
+    return [msgspec.json.decode(text, type=record_type) for (text,) in rows]
+
+
+def put(connection: sqlite3.Connection, record: Record) -> None:
+    """Create or replace a record."""
+    row = (RECORD_KINDS[type(record)], record_name(record), _json(record))
+    connection.execute("INSERT OR REPLACE INTO directory VALUES (?, ?, ?)", row)
+    _raise_version(connection)
+
+
+def remove(connection: sqlite3.Connection, kind: RecordKind, name: str) -> bool:
+    """Delete a record. Returns whether there was one."""
+    if deleted := connection.execute("DELETE FROM directory WHERE kind = ? AND name = ?", (kind, name)).rowcount:
+        _raise_version(connection)
+    return deleted > 0
+
+
+def facts(connection: sqlite3.Connection) -> Mapping[str, str]:
+    """All facts."""
+    return dict(connection.execute("SELECT name, value FROM fact").fetchall())
+
+
+def put_facts(connection: sqlite3.Connection, facts: Mapping[str, str], *, overwrite: bool) -> None:
+    """Write facts."""
+    how = "REPLACE" if overwrite else "IGNORE"
+    connection.executemany(f"INSERT OR {how} INTO fact VALUES (?, ?)", list(facts.items()))
+
+
+def _raise_version(connection: sqlite3.Connection) -> None:
+    connection.execute("UPDATE directory_version SET version = version + 1")
+
+
+_OBJECT_COLUMNS = "name, team, family, server, deployment, forget_at, bill"
+# If the team already has the name, it keeps its bill. A name that another team has at the server stays that team's.
+_REMEMBER = f"""
+    INSERT INTO object ({_OBJECT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (team, name) DO UPDATE SET forget_at = max(forget_at, excluded.forget_at)
+    ON CONFLICT (server, name) DO NOTHING
+"""
+
+
+def remember(connection: sqlite3.Connection, records: Sequence[ObjectRecord], now: float) -> None:
+    """Keep records. Records that have ended are deleted first, so that they do not block other teams."""
+    connection.execute("DELETE FROM object WHERE forget_at <= ?", (now,))
+    connection.executemany(
+        _REMEMBER, [(r.name, r.team, r.family, r.server, r.deployment, r.forget_at, r.bill) for r in records]
+    )
+
+
+def trim_objects(connection: sqlite3.Connection, team: str, most: int) -> None:
+    """Delete the records of a team that end first, until there are no more than ``most``."""
+    (count,) = connection.execute("SELECT count(*) FROM object WHERE team = ?", (team,)).fetchone()
+    connection.execute(
+        "DELETE FROM object WHERE team = ? AND name IN "
+        "(SELECT name FROM object WHERE team = ? ORDER BY forget_at, name LIMIT ?)",
+        (team, team, max(0, count - most)),
+    )
+
+
+def owned(connection: sqlite3.Connection, team: str, names: Sequence[str], now: float) -> Sequence[ObjectRecord | None]:
+    """The team's objects of these names."""
+    # A list in JSON is one parameter. SQLite takes 32,766 at most (https://www.sqlite.org/limits.html).
+    asked = _json(names)
+    sql = (
+        f"SELECT {_OBJECT_COLUMNS} FROM object WHERE team = ? AND forget_at > ? "
+        "AND name IN (SELECT value FROM json_each(?))"
+    )
+    found = {row[0]: ObjectRecord(*row) for row in connection.execute(sql, (team, now, asked))}
+    return [found.get(name) for name in names]
+
+
+def disown(connection: sqlite3.Connection, team: str, name: str) -> None:
+    """Delete the record of an object that was deleted."""
+    connection.execute("DELETE FROM object WHERE team = ? AND name = ?", (team, name))
+
+
+def take_bill(connection: sqlite3.Connection, team: str, name: str) -> str:
+    """Take the object's bill away and return it. Only the first call gets it."""
+    row = connection.execute("SELECT bill FROM object WHERE team = ? AND name = ?", (team, name)).fetchone()
+    if row is None or not row[0]:
+        return ""
+    connection.execute("UPDATE object SET bill = '' WHERE team = ? AND name = ?", (team, name))
+    return str(row[0])
+
+
+# The approximate room that a row takes, with the empty room beside it. Tests compare it with real files.
+_ROW_WEIGHT: Final = (
+    "(length(value) + min(length(value), 2048) + 2 * (length(CAST(scope AS BLOB)) + length(CAST(name AS BLOB))) + 128)"
+)
+# The most rows that one transaction deletes, so that other work does not wait long.
+_ROWS_AT_ONCE = 500
+
+
+def load_blobs(connection: sqlite3.Connection, scope: str, names: Sequence[str], now: float) -> list[bytes | None]:
+    """Blobs of one scope."""
+    marks = ", ".join("?" * len(names))
+    sql = f"SELECT name, value FROM blob WHERE scope = ? AND forget_at > ? AND name IN ({marks})"
+    found = dict(connection.execute(sql, (scope, now, *names)).fetchall())
+    return [found.get(name) for name in names]
+
+
+def page_blobs(
+    connection: sqlite3.Connection, scope: str, behind: Place, limit: int, now: float
+) -> list[tuple[str, float, bytes]]:
+    """Blobs of one scope, the last saved first."""
+    # The rows are sorted without their blobs.
+    rows = (
+        "SELECT rowid FROM blob WHERE scope = ? AND forget_at > ? AND (forget_at, name) < (?, ?) "
+        "ORDER BY forget_at DESC, name DESC LIMIT ?"
+    )
+    sql = f"SELECT name, forget_at, value FROM blob WHERE rowid IN ({rows}) ORDER BY forget_at DESC, name DESC"
+    return connection.execute(sql, (scope, now, *behind, limit)).fetchall()
+
+
+def save_blobs(connection: sqlite3.Connection, scope: str, blobs: Mapping[str, bytes], forget_at: float) -> None:
+    """Write blobs of one scope."""
+    rows = [(scope, name, blob, forget_at) for name, blob in blobs.items()]
+    connection.executemany("INSERT OR REPLACE INTO blob VALUES (?, ?, ?, ?)", rows)
+
+
+def forget_blobs(connection: sqlite3.Connection, now: float) -> None:
+    """Delete blobs that were not saved again within their time to live. One call deletes a bounded number of rows."""
+    sql = f"SELECT rowid FROM blob WHERE forget_at <= ? ORDER BY forget_at LIMIT {_ROWS_AT_ONCE}"
+    connection.execute(f"DELETE FROM blob WHERE rowid IN ({sql})", (now,))
+
+
+def blobs_weight(scope: str, blobs: Mapping[str, bytes]) -> int:
+    """The approximate room that these blobs take in the file."""
+    names = sum(len(name.encode()) for name in blobs) + len(blobs) * len(scope.encode())
+    return sum(len(blob) + min(len(blob), 2048) for blob in blobs.values()) + 2 * names + 128 * len(blobs)
+
+
+def blobs_total(connection: sqlite3.Connection) -> int:
+    """The approximate room that all blobs take in the file. Every row is read."""
+    return int(connection.execute(f"SELECT coalesce(sum({_ROW_WEIGHT}), 0) FROM blob").fetchone()[0])
+
+
+def trim_blobs(connection: sqlite3.Connection, excess: int) -> int:
+    """Delete the blobs that end first, until ``excess`` bytes are free or the bound of a call is reached. Returns how
+    many bytes were freed."""
+    oldest = connection.execute(
+        f"SELECT rowid, {_ROW_WEIGHT} FROM blob ORDER BY forget_at LIMIT {_ROWS_AT_ONCE}"
+    ).fetchall()
+    freed = 0
+    for row, size in oldest:
+        if freed < excess:
+            connection.execute("DELETE FROM blob WHERE rowid = ?", (row,))
+            freed += size
+    return freed
