@@ -2,11 +2,13 @@
 
 It needs no API key and no network. The proxy listens on loopback. Behind it is the embedded provider, which really
 keeps a prompt cache by Anthropic's rules. The sessions have their own time, so that minutes between turns pass at once.
+``demo panels`` and ``demo structured`` send coding sessions, each in several forms, and compare what the forms cost.
 """
 
 import argparse
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from time import perf_counter
 
 import aiohttp
@@ -14,15 +16,17 @@ from rich.console import Group
 from rich.table import Column, Table
 from rich.text import Text
 
+from plugins import symbol_index
 from proxy.app import factories
-from proxy.cli import demo_panels, demo_structured
-from proxy.cli.demo_sessions import Scene, show
+from proxy.cli.demo_sessions import Scene, run_sessions, show, shown_table
 from proxy.cli.output import Output, add_json, fail, number_within, plain_failures, print_result
 from proxy.core.providers import PROFILES
 from proxy.core.request.tokens import Encode
+from proxy.demo import panels, structured
 from proxy.demo.sample import MODEL
 from proxy.demo.samples import samples
-from proxy.demo.tally import POLICIES, Sum, Tally, added_up
+from proxy.demo.structured import GOALS, GitError, History
+from proxy.demo.tally import POLICIES, FormTally, Sum, Tally, added_up, losses_of
 from proxy.deployments.price_map import price_for
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
@@ -37,12 +41,36 @@ _WORTH_A_LOOK = (
     "segment_tokens_total", "plan_reasons_total",
     "overhead_seconds_sum", "overhead_seconds_count",
 )  # fmt: skip
+_NEXT = (
+    "",
+    "Next:",
+    "  stratiform serve --upstream https://YOUR-PROVIDER/v1  forward, with clients' keys",
+    '  OpenAI(base_url="http://127.0.0.1:4000/v1")           what changes in a client',
+    "  curl http://127.0.0.1:4000/metrics                    what it saves",
+    "  stratiform replay SESSION.jsonl                       your recorded sessions",
+    "  stratiform demo --ui, or make demo ARGS=--ui          these sessions as pictures, on a page in your browser",
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    words = f"{demo_structured.WORDS}; {demo_panels.WORDS}"
-    parser.add_argument("sessions", nargs="?", choices=[demo_structured.NAME, demo_panels.NAME], help=words)
-    demo_structured.configure(parser)
+    parser.add_argument(
+        "sessions",
+        nargs="?",
+        choices=["structured", "panels"],
+        help="structured: coding sessions that follow a git history, as editor chats and as structured context; "
+        "panels: coding sessions with live panels, as context messages and as structured context",
+    )
+    parser.add_argument(
+        "--repository",
+        type=Path,
+        metavar="PATH",
+        help="with structured: follow the last commits of this git repository, not those of an installed package",
+    )
+    parser.add_argument(
+        "--commits",
+        type=number_within(int, 1, 500),
+        help=f"with --repository: how many commits (default: {structured.TURNS})",
+    )
     parser.add_argument(
         "--port",
         type=number_within(int, 0, 65535),
@@ -59,12 +87,12 @@ def run(arguments: argparse.Namespace) -> int:
     began = perf_counter()
     with plain_failures():
         scene = scene_of(demo_settings(arguments.port), local_encode(), as_json=arguments.json, has_pages=arguments.ui)
-        if arguments.sessions == demo_structured.NAME:
-            return demo_structured.run(arguments, scene)
+        if arguments.sessions == "structured":
+            return _run_structured(arguments, scene)
         if arguments.repository is not None or arguments.commits is not None:
-            fail(f"--repository and --commits belong to `stratiform demo {demo_structured.NAME}`")
-        if arguments.sessions == demo_panels.NAME:
-            return demo_panels.run(scene)
+            fail("--repository and --commits belong to `stratiform demo structured`")
+        if arguments.sessions == "panels":
+            return _run_panels(scene)
         tallies = [Tally(sample, scene.setting, scene.price) for sample in samples()]
 
         def told(url: str) -> Sequence[str]:
@@ -163,17 +191,6 @@ def _saved(total: Sum, policy: str) -> str:
     return f"{total.saved_share(policy):.0%} ({total.saved_usd(policy):.4f} USD)"
 
 
-_NEXT = (
-    "",
-    "Next:",
-    "  stratiform serve --upstream https://YOUR-PROVIDER/v1  forward, with clients' keys",
-    '  OpenAI(base_url="http://127.0.0.1:4000/v1")           what changes in a client',
-    "  curl http://127.0.0.1:4000/metrics                    what it saves",
-    "  stratiform replay SESSION.jsonl                       your recorded sessions",
-    "  stratiform demo --ui, or make demo ARGS=--ui          these sessions as pictures, on a page in your browser",
-)
-
-
 def _report(tallies: Sequence[Tally], total: Sum, metrics: Sequence[str], seconds: float) -> dict[str, object]:
     return {
         "model": MODEL,
@@ -202,4 +219,153 @@ def _report(tallies: Sequence[Tally], total: Sum, metrics: Sequence[str], second
         },
         "metrics": list(metrics),
         "seconds": seconds,
+    }
+
+
+def _run_structured(arguments: argparse.Namespace, scene: Scene) -> int:
+    """Send every session in every form, and show the results. Returns 0, or 1 if content was lost."""
+    if not symbol_index.is_installed():
+        fail("no symbol index: install the extra `symbols` (pip install 'stratiform[symbols]')")
+    try:
+        found = histories(arguments.repository, arguments.commits or structured.TURNS)
+    except (GitError, OSError, ValueError) as error:
+        fail(str(error))
+    compared = [structured.comparison(history, scene.setting, scene.price) for history in found]
+    return run_sessions(scene, compared, _structured_table, _structured_summary, _structured_report)
+
+
+def histories(repository: Path | None, commits: int) -> list[History]:
+    """The last commits of a repository, or the quiet and the busy history of an installed package. Raises GitError,
+    OSError, ValueError."""
+    if repository is not None:
+        return [structured.read_history(repository, "repository", commits)]
+    source, files = structured.package_source(structured.PACKAGE), structured.installed_files(structured.PACKAGE)
+    return [structured.quiet(source, files), structured.busy(source, files)]
+
+
+def _structured_table(one: structured.Comparison) -> Table:
+    title = f"{one.history.name}: {len(one.history.commits)} commits, {one.file_count} files ({one.history.source})"
+    table = shown_table(title, ("sent", "kB", "tokens", "cached", "USD", "share", "goal"))
+    table.caption = "share: of the cost of the editor; kB: what the client has uploaded"
+    table.caption_justify = "left"
+    for form, tally in one.tallies.items():
+        ratio, share = one.ratio(form), Text("" if form in GOALS else "1.000")
+        if ratio is not None:
+            share = Text(f"{ratio:.3f}", "green" if one.is_reached(form) else "red")
+        table.add_row(
+            form.value,
+            f"{tally.requests}/{len(tally.sendings)}",
+            f"{tally.uploaded // 1000:,}",
+            f"{tally.total.prompt:,}",
+            f"{tally.total.hit_rate:.0%}",
+            f"{tally.usd:.4f}",
+            share,
+            f"{GOALS[form][1]:.1f}" if form in GOALS else "",
+        )
+    return table
+
+
+def _structured_summary(compared: Sequence[structured.Comparison]) -> Iterator[str]:
+    for one in compared:
+        tally = one.tallies[structured.Form.EDITOR_ALL]
+        yield (
+            f"{one.history.name}, editor, all files, for comparison: without a cache {tally.uncached_usd:.4f} USD, "
+            f"markers on system + last message {tally.marked_usd:.4f} USD"
+        )
+        more = one.tallies[structured.Form.SYMBOLS].usd - one.tallies[structured.Form.FULL_SELECTED].usd
+        yield f"{one.history.name}: the symbols of the other files cost {more:.4f} USD more than nothing of these files"
+    yield "Who selects which file in which turn follows from the commits alone: this one, the last and the next one."
+
+
+def _structured_report(one: structured.Comparison) -> dict[str, object]:
+    return {
+        "name": one.history.name,
+        "source": one.history.source,
+        "files": one.file_count,
+        "turns": len(one.history.commits),
+        "forms": [_form_report(one, form, tally) for form, tally in one.tallies.items()],
+        "losses": losses_of(one.tallies),
+    }
+
+
+def _form_report(one: structured.Comparison, form: structured.Form, tally: FormTally) -> dict[str, object]:
+    found: dict[str, object] = {
+        "form": form.value,
+        "requests": tally.requests,
+        "uploaded_bytes": tally.uploaded,
+        "prompt_tokens": tally.total.prompt,
+        "hit_rate": tally.total.hit_rate,
+        "usd": {"structured" if form.is_structured else "transparent": tally.usd, "no caching": tally.uncached_usd},
+    }
+    if form in GOALS:
+        found |= {"compared_with": GOALS[form][0].value, "ratio": one.ratio(form), "at_most": GOALS[form][1]}
+        found["is_reached"] = one.is_reached(form)
+    else:
+        found["usd"] = {"transparent": tally.usd, SYSTEM_LAST: tally.marked_usd, "no caching": tally.uncached_usd}
+    return found
+
+
+def _run_panels(scene: Scene) -> int:
+    """Send every session in every form, and show the results. Returns 0, or 1 if content was lost or a goal missed."""
+    compared = [panels.comparison(scenario, scene.setting, scene.price) for scenario in panels.SCENARIOS]
+    return run_sessions(scene, compared, _panels_table, _panels_summary, _panels_report, _missed)
+
+
+def _panels_table(one: panels.Comparison) -> Table:
+    title = f"{one.scenario.name}: {one.scenario.words}"
+    table = shown_table(title, ("sent", "tokens", "cached", "USD", "of no caching"))
+    for tally in one.tallies.values():
+        table.add_row(
+            tally.form.value,
+            f"{tally.requests}/{len(tally.sendings)}",
+            f"{tally.total.prompt:,}",
+            f"{tally.total.hit_rate:.0%}",
+            f"{tally.usd:.4f}",
+            "" if tally.share is None else f"{tally.share:.3f}",
+        )
+    return table
+
+
+def _panels_summary(compared: Sequence[panels.Comparison]) -> Iterator[str]:
+    for one in compared:
+        for goal in one.goals():
+            yield f"{one.scenario.name}: {_told(goal)}: {'reached' if goal.is_reached else 'MISSED'}"
+
+
+def _told(goal: panels.Goal) -> str:
+    shown = [f"{number:.0f}" if number >= 1 else f"{number:.3f}" for number in (goal.found, goal.wanted)]
+    return f"{goal.words} {shown[0]}, asked for {goal.bound} {shown[1]}"
+
+
+def _missed(compared: Sequence[panels.Comparison]) -> Iterator[str]:
+    for one in compared:
+        yield from (f"{one.scenario.name}: {_told(goal)}" for goal in one.goals() if not goal.is_reached)
+
+
+def _panels_report(one: panels.Comparison) -> dict[str, object]:
+    return {
+        "name": one.scenario.name,
+        "turns": one.scenario.pace.turns,
+        "forms": [
+            {
+                "form": tally.form.value,
+                "requests": tally.requests,
+                "prompt_tokens": tally.total.prompt,
+                "hit_rate": tally.total.hit_rate,
+                "hit_rate_after_ten_turns": tally.late.hit_rate,
+                "usd": {"sent": tally.usd, "no caching": tally.uncached_usd},
+                "share": tally.share,
+            }
+            for tally in one.tallies.values()
+        ],
+        "goals": [
+            {
+                "what": goal.words,
+                "found": goal.found,
+                goal.bound.replace(" ", "_"): goal.wanted,
+                "is_reached": goal.is_reached,
+            }
+            for goal in one.goals()
+        ],
+        "losses": losses_of(one.tallies),
     }

@@ -25,8 +25,7 @@ from proxy.admin import AdminService, forms
 from proxy.engine import ClientDisconnected, suppress_and_log
 from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound, NotReady, ProxyError, Unauthorized
 from proxy.ui.gate import COOKIE, Gate, Visit
-from proxy.ui.pages import Pages
-from proxy.ui.templates import Page, Templates, assets, mark_of
+from proxy.ui.pages import Page, Pages, Templates, assets, mark_of
 from proxy.web.connection import Connection
 
 EVERY_S: Final = 2.0

@@ -8,8 +8,7 @@ import orjson
 import pytest
 
 from proxy.cli import main
-from proxy.cli.demo import configure
-from proxy.cli.demo_structured import histories
+from proxy.cli.demo import configure, histories
 from proxy.demo.structured import GOALS, Commit, Form, GitError, History
 from tests.documents import Page
 from tests.git_repositories import needs_git, write_repository

@@ -1,6 +1,7 @@
 """``stratiform prompts lint``: finds mistakes in prompts, and content that would break caches."""
 
 import argparse
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -10,7 +11,6 @@ from rich.text import Text
 
 from proxy.app.prompting import named_prompts
 from proxy.cli.output import Output, print_result
-from proxy.cli.prompts.listing import condition_text
 from proxy.cli.prompts.variants import (
     GivenContext,
     PromptSetup,
@@ -133,6 +133,15 @@ def _conditions(one: _Read) -> Iterator[Finding]:
         told = " and ".join(f"`{condition_text(condition)}`" for condition in few)
         why = "never holds" if len(few) == 1 else "never hold together"
         yield one.finding("error", "unreachable", f"{told} {why}: the prompt is never composed")
+
+
+def condition_text(condition: Condition) -> str:
+    """A condition in one line: "agent.debug eq true"."""
+    if condition.operator in ("exists", "not_exists"):
+        return f"{condition.field} {condition.operator}"
+    value = condition.value
+    shown = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
+    return f"{condition.field} {condition.operator} {shown}"
 
 
 def _volatile(one: _Read) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ import pytest
 from proxy.errors import NotFound
 from proxy.ui import endpoint as live
 from proxy.ui.endpoint import Live
-from proxy.ui.templates import mark_of
+from proxy.ui.pages import mark_of
 
 
 class Source:
