@@ -1,22 +1,15 @@
-"""The reader of a request's section ``stratiform``.
+"""The reader of a request's section ``stratiform``: JSON in, typed and checked values out.
 
-The input is JSON. The output is typed and checked values, or ``InvalidRequest`` with the field that is wrong. This
-package never looks up content that a request names by its digest.
-
-The section ``stratiform`` of a request, read and validated. Content that it names by digest is not resolved here.
+First come the fields of the section as typed JSON, with the largest number of each. The contents of files stay raw
+there, because they are the long texts, which are decoded piece by piece; all other fields are decoded by one call. Then
+comes the form that is made from them: its files, its review, its panels and what it says about messages.
 
 Every mistake is an InvalidRequest (400) that says which field to change. A field that is null counts as left out, with
 two exceptions: null for ``review`` removes the review, and null for ``content`` says that the file cannot be read as
-text.
+text. Content that a request names by its digest is never looked up here.
 
-The section ``stratiform`` as typed JSON: the fields, their types, and the largest number of each.
-
-The contents of files stay raw here, because they are the long texts, which are decoded piece by piece. All other fields
-are decoded by one call.
-
-The paths of a client's files: in POSIX form, with nothing left to resolve.
-
-The rules are those that a client's own system would apply to the text of a path; nothing is looked up.
+At the end stand the paths of a client's files: in POSIX form, with nothing left to resolve. The rules are those that a
+client's own system would apply to the text of a path.
 
 - A backslash is a slash, for clients on Windows. Repeated slashes are one, and a slash at the end is left out.
 - ``.`` and ``..`` are resolved by their text alone. A path that would leave the root is refused.
@@ -50,22 +43,13 @@ from proxy.core.wire.surrogates import PIECE_BYTES
 from proxy.errors import InvalidRequest
 
 MOST_FILES = 5_000
-MOST_PATHS = 20_000
-MOST_URLS = 3
 MOST_IMAGES = 100
-MOST_COMMITS = 5_000
-MOST_DIFFS = 5_000
 MOST_URL_CHARS = 8_192
 MOST_TITLE_CHARS = 4_096
-MOST_SESSION_CHARS = 512
-MOST_PANELS = 500
-MOST_METAS = 20_000
-MOST_KIND_CHARS = 64
-
 NO_CONTENT = Raw(b"")
 """The ``content`` of a file without such a field."""
 
-_Paths = Annotated[list[str], Meta(max_length=MOST_PATHS)]
+_Paths = Annotated[list[str], Meta(max_length=20_000)]
 _Minimum = Annotated[int, Meta(ge=1, le=10_000_000)] | None | UnsetType
 TierName = Literal["L0", "L1", "L2", "L3"]
 AssemblyName = Literal["tiered", "flat"]
@@ -100,11 +84,11 @@ class ReviewJson(Struct, forbid_unknown_fields=True):
     """The value of ``review``."""
 
     branch: str | None | UnsetType = UNSET
-    commits: Annotated[list[str], Meta(max_length=MOST_COMMITS)] | None | UnsetType = UNSET
+    commits: Annotated[list[str], Meta(max_length=5_000)] | None | UnsetType = UNSET
     stats: str | None | UnsetType = UNSET
     log: str | None | UnsetType = UNSET
     pre_change_symbols: str | None | UnsetType = UNSET
-    reverse_diffs: Annotated[dict[str, str], Meta(max_length=MOST_DIFFS)] | None | UnsetType = UNSET
+    reverse_diffs: Annotated[dict[str, str], Meta(max_length=5_000)] | None | UnsetType = UNSET
     digest: str | None | UnsetType = UNSET
 
 
@@ -113,7 +97,7 @@ class PanelJson(Struct, forbid_unknown_fields=True):
 
     id: str
     content: str
-    kind: Annotated[str, Meta(max_length=MOST_KIND_CHARS)] | None | UnsetType = UNSET
+    kind: Annotated[str, Meta(max_length=64)] | None | UnsetType = UNSET
     header: Annotated[str, Meta(max_length=MOST_TITLE_CHARS)] | None | UnsetType = UNSET
 
 
@@ -142,151 +126,22 @@ class FormJson(Struct, forbid_unknown_fields=True):
     legend: str | None | UnsetType = UNSET
     tree: _Paths | bool | None | UnsetType = UNSET
     use_repo_map: bool | None | UnsetType = UNSET
-    urls: Annotated[list[UrlJson], Meta(max_length=MOST_URLS)] | None | UnsetType = UNSET
+    urls: Annotated[list[UrlJson], Meta(max_length=3)] | None | UnsetType = UNSET
     review: ReviewJson | None | UnsetType = UNSET
     images: Annotated[list[str], Meta(max_length=MOST_IMAGES)] | None | UnsetType = UNSET
-    session: Annotated[str, Meta(max_length=MOST_SESSION_CHARS)] | None | UnsetType = UNSET
+    session: Annotated[str, Meta(max_length=512)] | None | UnsetType = UNSET
     removed: _Paths | None | UnsetType = UNSET
     modified: _Paths | None | UnsetType = UNSET
     broken: Annotated[list[TierName], Meta(max_length=MOST_IMAGES)] | None | UnsetType = UNSET
     assembly: AssemblyName | None | UnsetType = UNSET
-    panels: Annotated[list[PanelJson], Meta(max_length=MOST_PANELS)] | None | UnsetType = UNSET
-    messages_meta: Annotated[list[MessageMetaJson], Meta(max_length=MOST_METAS)] | None | UnsetType = UNSET
+    panels: Annotated[list[PanelJson], Meta(max_length=500)] | None | UnsetType = UNSET
+    messages_meta: Annotated[list[MessageMetaJson], Meta(max_length=20_000)] | None | UnsetType = UNSET
     detach: DetachJson | bool | None | UnsetType = UNSET
     compaction: bool | None | UnsetType = UNSET
 
 
 DetachWish = DetachJson | bool | None
 """A client's wish for freezing old parts of its conversation: the minimums that it sets, yes, no, or nothing."""
-
-_ID = re.compile(r"[A-Za-z0-9_-]{1,56}")
-_KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_LINE = re.compile("[^\x00-\x1f\x7f-\x9f\u2028\u2029]*+")
-
-
-def read_panels(found: Sequence[PanelJson], param: str) -> tuple[Panel, ...]:
-    """The panels in the client's order. Raises InvalidRequest for an id that is malformed, reserved or not unique."""
-    check_ids([each.id for each in found], param, "panel")
-    panels = []
-    for number, each in enumerate(found):
-        at = f"{param}[{number}]"
-        _check(each.id, _ID, f"{at}.id", "must have 1 to 56 characters of A-Z, a-z, 0-9, '_' and '-'")
-        if each.id == FOOTER or each.id.startswith(FROZEN_PREFIX):
-            raise invalid(f"{at}.id", "is an id that the proxy uses itself: choose another one", "reserved_id")
-        kind, header = each.kind or OWN_KIND, each.header or ""
-        _check(kind, _KIND, f"{at}.kind", "must begin with a letter and have only a-z, 0-9 and '_', at most 64")
-        _check(header, _LINE, f"{at}.header", "holds a control character or a line break")
-        panels.append(Panel(each.id, kind, header, each.content))
-    return tuple(panels)
-
-
-def read_metas(found: Sequence[MessageMetaJson], param: str) -> dict[int, MessageMeta]:
-    """The metas of messages by index. It is not checked here whether there is a message of this index."""
-    metas: dict[int, MessageMeta] = {}
-    for number, each in enumerate(found):
-        at = f"{param}[{number}]"
-        if each.index < 0 or each.index in metas:
-            why = "must not be negative" if each.index < 0 else "stands twice: describe each message once"
-            raise invalid(f"{at}.index", why, "invalid_index")
-        status, tl_dr = each.status, each.tl_dr or ""
-        if (status is Status.SUMMARIZED) != bool(tl_dr.strip()):
-            why = "is missing: a" if status is Status.SUMMARIZED else "stands with another one: only a"
-            raise invalid(f"{at}.tl_dr", f"{why} summarized message has it")
-        metas[each.index] = MessageMeta(status, tl_dr)
-    return metas
-
-
-def detach_terms(wish: DetachWish, default: DetachTerms | None) -> DetachTerms | None:
-    """The minimums for freezing the conversation; None: it is not frozen. ``default`` has the operator's minimums; it
-    is None if the operator freezes only conversations of clients that ask for it."""
-    if wish is False or (wish is None and default is None):
-        return None
-    said = asdict(wish) if isinstance(wish, DetachJson) else {}
-    return replace(default or DetachTerms(), **{name: least for name, least in said.items() if isinstance(least, int)})
-
-
-def _check(text: str, rule: re.Pattern[str], param: str, why: str) -> None:
-    if not rule.fullmatch(text):
-        raise invalid(param, why)
-
-
-MOST_PATH_CHARS = 4_096
-
-# Control characters, the two Unicode line breaks that are not control characters, and halves of surrogate pairs.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-# For the quick check, which joins paths by colons: a clean path has no colon, and a colon counts as the end of a name.
-_COLONS_AS_SLASHES = bytes.maketrans(b":", b"/")
-_PLAIN = bytes(byte for byte in range(0x20, 0x7F) if byte != ord("\\"))
-_DRIVE = re.compile(r"[A-Za-z]:(?=/|$)")
-
-
-def clean_path(path: str, param: str) -> str:
-    """The path in POSIX form. Raises InvalidRequest for a path in ``param`` that is empty or too long, leaves the root,
-    or holds a control character."""
-    if len(path) > MOST_PATH_CHARS:
-        raise _refused(param, f"is longer than {MOST_PATH_CHARS} characters")
-    if _UNPRINTABLE.search(path):
-        raise _refused(param, "holds a control character, a line break or half of a surrogate pair")
-    path = path.replace("\\", "/")
-    drive = _DRIVE.match(path)
-    root = "/" if path.startswith("/") else f"{drive[0]}/" if drive else ""
-    names: list[str] = []
-    for name in path[len(root) :].split("/"):
-        if name == "..":
-            if not names:
-                raise _refused(param, "leads out of the client's root folder", "path_outside_root")
-            names.pop()
-        elif name not in ("", "."):
-            names.append(name)
-    if not names:
-        raise _refused(param, "names no file")
-    return root + "/".join(names)
-
-
-def clean_paths(paths: Sequence[str], param: str, field: str = "") -> tuple[str, ...]:
-    """The paths in POSIX form. Raises InvalidRequest with the place of the first bad path within ``param``; ``field``
-    is the place of a path within its element."""
-    if _are_clean(paths):
-        return tuple(paths)
-    return tuple(
-        [
-            path if _are_clean((path,)) else clean_path(path, f"{param}[{index}]{field}")
-            for index, path in enumerate(paths)
-        ]
-    )
-
-
-def _refused(param: str, why: str, code: str = "invalid_path") -> InvalidRequest:
-    """The error that a client sees. It does not quote the path."""
-    return InvalidRequest(f"the path in '{param}' {why}", param=param, code=code)
-
-
-def distinct_paths(paths: Sequence[str], param: str, field: str = "") -> tuple[str, ...]:
-    """The paths in POSIX form, made by ``clean_paths``. Also raises InvalidRequest if two of them are the same."""
-    found = clean_paths(paths, param, field)
-    if len(set(found)) == len(found):
-        return found
-    seen: dict[str, int] = {}
-    for index, path in enumerate(found):
-        if path in seen:
-            why = f"is the same path as '{param}[{seen[path]}]{field}', once both are resolved"
-            raise invalid(f"{param}[{index}]{field}", why, "duplicate_path")
-        seen[path] = index
-    return found
-
-
-def _are_clean(paths: Sequence[str]) -> bool:
-    """Whether all of them are surely clean. This quick check of all paths at once recognises most clean paths."""
-    text = f":{':'.join(paths)}:"
-    if not text.isascii() or text.count(":") != len(paths) + 1:
-        return False
-    ends = text.encode().translate(_COLONS_AS_SLASHES)
-    return (
-        not ends.translate(None, _PLAIN)
-        and b"//" not in ends
-        and b"/." not in ends
-        and max(map(len, paths), default=0) <= MOST_PATH_CHARS
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,37 +152,6 @@ class FormReview:
     digest: str
     review: Review | None = None
     text: str = field(default="", repr=False)
-
-
-def review_json(fields: Mapping[str, object]) -> str:
-    """The JSON object of a review in the canonical form of RFC 8785 (no white space; names in the order of their UTF-16
-    code units; no needless escapes).
-
-    The object is used exactly as it was sent: fields that were left out stay out, and paths are not resolved.
-    ``fields`` hold strings, arrays of strings, objects of strings and None.
-    """
-    return json.dumps(_ordered(fields), ensure_ascii=False, separators=(",", ":"))
-
-
-def _ordered(fields: Mapping[str, object]) -> dict[str, object]:
-    names = sorted(fields, key=lambda name: name.encode("utf-16-be"))
-    values = {name: fields[name] for name in names}
-    return {name: _ordered(value) if isinstance(value, Mapping) else value for name, value in values.items()}
-
-
-_NULL = b"null"
-_MOST_COMMAS = 250_000
-"""More commas than all fields together may have. Each comma may become an object of a hundred bytes."""
-_DIGEST_CHARS = 64
-_HEX = b"0123456789abcdef"
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}:")
-_DECODER = msgspec.json.Decoder(FormJson)
-
-
-_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"broken": get_args(TierName), "assembly": get_args(AssemblyName), "status": tuple(Status)}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,6 +185,15 @@ class StructuredForm:
         return replace(self.context, review=None if self.drops_review else own or session_review)
 
 
+_NULL = b"null"
+_MOST_COMMAS = 250_000
+"""More commas than all fields together may have. Each comma may become an object of a hundred bytes."""
+_DECODER = msgspec.json.Decoder(FormJson)
+_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"broken": get_args(TierName), "assembly": get_args(AssemblyName), "status": tuple(Status)}
+)
+
+
 def read_form(raw: Raw | bytes | None) -> StructuredForm | None:
     """The form, or None if the section is missing, null, or an object without fields. Raises InvalidRequest. Most of
     the time goes into decoding and hashing the contents; large sections are read beside the event loop."""
@@ -380,9 +213,8 @@ def _form(form: FormJson) -> StructuredForm:
     files = _files(form.files or ())
     paths = [file.path for file in files]
     has_repo_map = form.use_repo_map is not False
-    sent = form.symbols or ()
-    mapped = distinct_paths([each.path for each in sent], f"{SECTION}.symbols", ".path")
-    symbols = {path: each.block for path, each in zip(mapped, sent, strict=True)}
+    mapped = distinct_paths([each.path for each in form.symbols or ()], f"{SECTION}.symbols", ".path")
+    symbols = {path: each.block for path, each in zip(mapped, form.symbols or (), strict=True)}
     listed = tuple(paths) if form.tree is True else None
     tree = distinct_paths(form.tree, f"{SECTION}.tree") if isinstance(form.tree, list) else listed
     removed = frozenset(clean_paths(form.removed or (), f"{SECTION}.removed"))
@@ -414,8 +246,8 @@ def _form(form: FormJson) -> StructuredForm:
         review=_review(form),
         drops_review=form.review is None,
         is_flat=form.assembly == "flat",
-        panels=read_panels(form.panels or (), f"{SECTION}.panels"),
-        metas=read_metas(form.messages_meta or (), f"{SECTION}.messages_meta"),
+        panels=_panels(form.panels or (), f"{SECTION}.panels"),
+        metas=_metas(form.messages_meta or (), f"{SECTION}.messages_meta"),
         has_history=isinstance(form.panels, list) or isinstance(form.messages_meta, list),
         detach=None if form.detach is UNSET else form.detach,
         compaction=form.compaction is True,
@@ -425,20 +257,21 @@ def _form(form: FormJson) -> StructuredForm:
 def _files(found: Sequence[FileJson]) -> tuple[ContextFile, ...]:
     param = f"{SECTION}.files"
     paths = distinct_paths([file.path for file in found], param, ".path")
-    files: list[ContextFile] = []
     are_digests = _are_digests([file.digest for file in found if isinstance(file.digest, str)])
-    for path, file in zip(paths, found, strict=True):
-        if are_digests and file.content is NO_CONTENT and isinstance(file.digest, str):
-            files.append(ContextFile(path, None, file.digest, file.selected is True))
-        else:
-            files.append(_file(path, file, f"{param}[{len(files)}]"))
-    return tuple(files)
+    return tuple(
+        [
+            ContextFile(path, None, file.digest, file.selected is True)
+            if are_digests and file.content is NO_CONTENT and isinstance(file.digest, str)
+            else _file(path, file, f"{param}[{index}]")
+            for index, (path, file) in enumerate(zip(paths, found, strict=True))
+        ]
+    )
 
 
 def _file(path: str, file: FileJson, param: str) -> ContextFile:
     """A file that is not named by a digest alone, or whose digest is checked on its own."""
     is_selected = file.selected is True
-    text = _content(file.content, f"{param}.content")
+    text, digest = _content(file.content, f"{param}.content")
     given = _digest(file.digest, f"{param}.digest") if isinstance(file.digest, str) else ""
     if text is not None and given:
         raise invalid(f"{param}.digest", "stands beside 'content': send one of them", "ambiguous_content")
@@ -448,7 +281,22 @@ def _file(path: str, file: FileJson, param: str) -> ContextFile:
             "that is no text"
         )
         raise invalid(f"{param}.content", why, "missing_field")
-    return ContextFile(path, text, given if text is None else _digest_of(text, f"{param}.content"), is_selected)
+    return ContextFile(path, text, digest or given, is_selected)
+
+
+def _content(raw: Raw, param: str) -> tuple[str | None, str]:
+    """The text and its digest; None and an empty digest if there is no text."""
+    first = bytes(memoryview(raw)[:1])
+    if raw is NO_CONTENT or first == b"n":
+        return None, ""
+    if first != b'"':
+        raise invalid(param, "must be a string or null", "invalid_type")
+    try:
+        text = text_value(raw)
+        assert isinstance(text, str)
+        return text, text_digest(text)
+    except (Unreadable, UnicodeEncodeError) as error:
+        raise invalid(param, "is not valid Unicode", "invalid_unicode") from error
 
 
 def text_digest(text: str) -> str:
@@ -460,25 +308,8 @@ def text_digest(text: str) -> str:
     return state.hexdigest()
 
 
-def _digest_of(text: str, param: str) -> str:
-    try:
-        return text_digest(text)
-    except UnicodeEncodeError as error:
-        raise invalid(param, "is not valid Unicode", "invalid_unicode") from error
-
-
-def _content(raw: Raw, param: str) -> str | None:
-    first = bytes(memoryview(raw)[:1])
-    if raw is NO_CONTENT or first == b"n":
-        return None
-    if first != b'"':
-        raise invalid(param, "must be a string or null", "invalid_type")
-    try:
-        text = text_value(raw)
-    except Unreadable as error:
-        raise invalid(param, "is not valid Unicode", "invalid_unicode") from error
-    assert isinstance(text, str)
-    return text
+_DIGEST_CHARS = 64
+_HEX = b"0123456789abcdef"
 
 
 def _are_digests(digests: Sequence[str]) -> bool:
@@ -505,8 +336,7 @@ def _review(form: FormJson) -> FormReview | None:
     if not isinstance(found, ReviewJson):
         return None
     param = f"{SECTION}.review"
-    sent = {name: getattr(found, name) for name in found.__struct_fields__}
-    sent = {name: value for name, value in sent.items() if value is not UNSET}
+    sent = {name: value for name, value in asdict(found).items() if value is not UNSET}
     if isinstance(found.digest, str):
         if len([value for value in sent.values() if value is not None]) > 1:
             why = "stands beside other fields: send the digest or the other fields"
@@ -526,6 +356,78 @@ def _review(form: FormJson) -> FormReview | None:
     return FormReview(text_digest(text), review, text)
 
 
+def review_json(fields: Mapping[str, object]) -> str:
+    """The JSON object of a review in the canonical form of RFC 8785 (no white space; names in the order of their UTF-16
+    code units; no needless escapes).
+
+    The object is used exactly as it was sent: fields that were left out stay out, and paths are not resolved.
+    ``fields`` hold strings, arrays of strings, objects of strings and None.
+    """
+    return json.dumps(_ordered(fields), ensure_ascii=False, separators=(",", ":"))
+
+
+def _ordered(fields: Mapping[str, object]) -> dict[str, object]:
+    return {
+        name: _ordered(value) if isinstance(value, Mapping) else value
+        for name, value in sorted(fields.items(), key=lambda field: field[0].encode("utf-16-be"))
+    }
+
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,56}")
+_KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_LINE = re.compile("[^\x00-\x1f\x7f-\x9f\u2028\u2029]*+")
+
+
+def _panels(found: Sequence[PanelJson], param: str) -> tuple[Panel, ...]:
+    """The panels in the client's order. Raises InvalidRequest for an id that is malformed, reserved or not unique."""
+    check_ids([each.id for each in found], param, "panel")
+    return tuple(_panel(each, f"{param}[{number}]") for number, each in enumerate(found))
+
+
+def _panel(found: PanelJson, param: str) -> Panel:
+    _check(found.id, _ID, f"{param}.id", "must have 1 to 56 characters of A-Z, a-z, 0-9, '_' and '-'")
+    if found.id == FOOTER or found.id.startswith(FROZEN_PREFIX):
+        raise invalid(f"{param}.id", "is an id that the proxy uses itself: choose another one", "reserved_id")
+    kind, header = found.kind or OWN_KIND, found.header or ""
+    _check(kind, _KIND, f"{param}.kind", "must begin with a letter and have only a-z, 0-9 and '_', at most 64")
+    _check(header, _LINE, f"{param}.header", "holds a control character or a line break")
+    return Panel(found.id, kind, header, found.content)
+
+
+def _check(text: str, rule: re.Pattern[str], param: str, why: str) -> None:
+    if not rule.fullmatch(text):
+        raise invalid(param, why)
+
+
+def _metas(found: Sequence[MessageMetaJson], param: str) -> dict[int, MessageMeta]:
+    """The metas of messages by index. It is not checked here whether there is a message of this index."""
+    metas: dict[int, MessageMeta] = {}
+    for number, each in enumerate(found):
+        at = f"{param}[{number}]"
+        if each.index < 0 or each.index in metas:
+            why = "must not be negative" if each.index < 0 else "stands twice: describe each message once"
+            raise invalid(f"{at}.index", why, "invalid_index")
+        status, tl_dr = each.status, each.tl_dr or ""
+        if (status is Status.SUMMARIZED) != bool(tl_dr.strip()):
+            why = "is missing: a" if status is Status.SUMMARIZED else "stands with another one: only a"
+            raise invalid(f"{at}.tl_dr", f"{why} summarized message has it")
+        metas[each.index] = MessageMeta(status, tl_dr)
+    return metas
+
+
+def detach_terms(wish: DetachWish, default: DetachTerms | None) -> DetachTerms | None:
+    """The minimums for freezing the conversation; None: it is not frozen. ``default`` has the operator's minimums; it
+    is None if the operator freezes only conversations of clients that ask for it."""
+    if wish is False or (wish is None and default is None):
+        return None
+    said = asdict(wish) if isinstance(wish, DetachJson) else {}
+    return replace(default or DetachTerms(), **{name: least for name, least in said.items() if isinstance(least, int)})
+
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}:")
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]")
+
+
 def _url(url: str, param: str) -> str:
     """The URL of an image. Only the beginning of a data URL is checked, because it may have many megabytes."""
     scheme = _SCHEME.match(url)
@@ -542,3 +444,81 @@ def _line(text: str, param: str) -> str:
     if _CONTROLS.search(text):
         raise invalid(param, "holds a control character or a line break")
     return text
+
+
+MOST_PATH_CHARS = 4_096
+
+# Control characters, the two Unicode line breaks that are not control characters, and halves of surrogate pairs.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+# For the quick check, which joins paths by colons: a clean path has no colon, and a colon counts as the end of a name.
+_COLONS_AS_SLASHES = bytes.maketrans(b":", b"/")
+_PLAIN = bytes(byte for byte in range(0x20, 0x7F) if byte != ord("\\"))
+_DRIVE = re.compile(r"[A-Za-z]:(?=/|$)")
+
+
+def distinct_paths(paths: Sequence[str], param: str, field: str = "") -> tuple[str, ...]:
+    """The paths in POSIX form, made by ``clean_paths``. Also raises InvalidRequest if two of them are the same."""
+    found = clean_paths(paths, param, field)
+    if len(set(found)) == len(found):
+        return found
+    seen: dict[str, int] = {}
+    for index, path in enumerate(found):
+        if (first := seen.setdefault(path, index)) != index:
+            why = f"is the same path as '{param}[{first}]{field}', once both are resolved"
+            raise invalid(f"{param}[{index}]{field}", why, "duplicate_path")
+    return found
+
+
+def clean_paths(paths: Sequence[str], param: str, field: str = "") -> tuple[str, ...]:
+    """The paths in POSIX form. Raises InvalidRequest with the place of the first bad path within ``param``; ``field``
+    is the place of a path within its element."""
+    if _are_clean(paths):
+        return tuple(paths)
+    return tuple(
+        [
+            path if _are_clean((path,)) else clean_path(path, f"{param}[{index}]{field}")
+            for index, path in enumerate(paths)
+        ]
+    )
+
+
+def _are_clean(paths: Sequence[str]) -> bool:
+    """Whether all of them are surely clean. This quick check of all paths at once recognises most clean paths."""
+    text = f":{':'.join(paths)}:"
+    if not text.isascii() or text.count(":") != len(paths) + 1:
+        return False
+    ends = text.encode().translate(_COLONS_AS_SLASHES)
+    return (
+        not ends.translate(None, _PLAIN)
+        and b"//" not in ends
+        and b"/." not in ends
+        and max(map(len, paths), default=0) <= MOST_PATH_CHARS
+    )
+
+
+def clean_path(path: str, param: str) -> str:
+    """The path in POSIX form. Raises InvalidRequest for a path in ``param`` that is empty or too long, leaves the root,
+    or holds a control character."""
+    if len(path) > MOST_PATH_CHARS:
+        raise _refused(param, f"is longer than {MOST_PATH_CHARS} characters")
+    if _UNPRINTABLE.search(path):
+        raise _refused(param, "holds a control character, a line break or half of a surrogate pair")
+    path = path.replace("\\", "/")
+    drive = _DRIVE.match(path)
+    root = "/" if path.startswith("/") else f"{drive[0]}/" if drive else ""
+    names: list[str] = []
+    for name in path[len(root) :].split("/"):
+        if name == "..":
+            if not names:
+                raise _refused(param, "leads out of the client's root folder", "path_outside_root")
+            names.pop()
+        elif name not in ("", "."):
+            names.append(name)
+    if not names:
+        raise _refused(param, "names no file")
+    return root + "/".join(names)
+
+
+def _refused(param: str, why: str, code: str = "invalid_path") -> InvalidRequest:
+    """The error that a client sees. It does not quote the path."""
+    return InvalidRequest(f"the path in '{param}' {why}", param=param, code=code)
