@@ -1,30 +1,24 @@
-"""The making of messages from a context.
+"""The making of messages from a context whose items have their places. Nothing here decides where an item stands.
 
-The input is a context whose items have their places. The output is the items as messages: in tiers that end at markers,
-flat, or in pieces for the planner to order. This package never decides where an item stands.
+The file begins with the sections of an assembly: each is a header and the items below it, and is left out if it has no
+items. The words are read from ``prompts`` at the rim. The head is the client's system messages, with the map of the
+repository and the stable files behind them. The active part, which no breakpoint covers, is the list of files, pages,
+review, working files, the rest of the history, and the prompt.
 
-The sections of an assembly: each is a header and the items below it, and is left out if it has no items.
+Then comes the tiered assembly: stable items stand in front, and each of the tiers L0 to L3 ends at a marker. L0 is the
+system message: the client's system prompt, the legend and the map of the repository, symbols and files. L1 to L3 are
+each a user message of symbols and files, and its acknowledgement. The history of a tier follows as it came. A tier's
+marker stands on its last message that may carry one. Assistant messages, which include the acknowledgements, may not
+carry a marker, and neither may a system message within the history. If no message of a tier may carry one, the marker
+stands in front of the tier. The client's own markers are removed, so that there are never more than the four markers of
+the tiers.
 
-The head is the client's system messages, with the map of the repository and the stable files behind them. The active
-part, which no breakpoint covers, is the list of files, pages, review, working files, the rest of the history, and the
-prompt. The words are read from ``prompts`` at the rim.
-
-The tiered assembly: stable items stand in front, and each of the tiers L0 to L3 ends at a marker.
-
-L0 is the system message: the client's system prompt, the legend and the map of the repository, symbols and files. L1 to
-L3 are each a user message of symbols and files, and its acknowledgement. The history of a tier follows as it came. A
-tier's marker stands on its last message that may carry one. Assistant messages, which include the acknowledgements, may
-not carry a marker, and neither may a system message within the history. If no message of a tier may carry one, the
-marker stands in front of the tier. The client's own markers are removed, so that there are never more than the four
-markers of the tiers.
-
-The assembly without tiers: the client's own order, and no markers of the proxy.
-
-It has two forms. The economic form has the symbol map in chunks, one message each. The planner then handles it like any
-other client's request: it moves files and chunks to where they cost least, and places the breakpoints. The flat form
-has all symbols in the system message, and stays as it is. A client may ask for it, and it is sent if the tiers fail
-with an error of the proxy's own. It uses no state, and every valid request can be assembled in this form. The client's
-own markers stay where they are.
+At the end stands the assembly without tiers: the client's own order, and no markers of the proxy. It has two forms. The
+economic form has the symbol map in chunks, one message each. The planner then handles it like any other client's
+request: it moves files and chunks to where they cost least, and places the breakpoints. The flat form has all symbols
+in the system message, and stays as it is. A client may ask for it, and it is sent if the tiers fail with an error of
+the proxy's own. It uses no state, and every valid request can be assembled in this form. The client's own markers stay
+where they are.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,7 +27,7 @@ from itertools import pairwise
 from proxy.core.layout.tiers import Tier
 from proxy.core.providers import Dialect
 from proxy.core.structured.blocks import Assembly, Block, Item, Kind, Section, Skip, Skipped, file_block
-from proxy.core.structured.context import ContextFile, Page, Review, StructuredContext
+from proxy.core.structured.context import ContextFile, Page, StructuredContext
 from proxy.core.structured.history.compaction import CompactionTexts
 from proxy.core.structured.messages import Conversation, Turn, marked, message, pair
 from proxy.core.structured.panels.inlay import NO_INLAY, Inlay, PanelTexts
@@ -69,12 +63,6 @@ class AssemblyTexts:
     ok: str
     urls_ok: str
     review_ok: str
-
-    @property
-    def files(self) -> Mapping[Tier, str]:
-        """The header of the files of each tier."""
-        reference = (self.reference_l0, self.reference_l1, self.reference_l2, self.reference_l3)
-        return dict(zip(Tier, (*reference, self.working_files), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +116,9 @@ def tree_section(tree: Iterable[str] | None, texts: AssemblyTexts) -> Section | 
     return section(Kind.TREE, texts.file_tree, [Item(Kind.TREE, "tree", count + "\n".join(paths))], ok=texts.ok)
 
 
-def pages_section(pages: Iterable[Page], texts: AssemblyTexts, skipped: Skipped) -> Section | None:
-    """The fetched pages, with a line of dashes between two of them."""
-    items: list[Item] = []
-    for page in pages:
-        if page.content or page.symbols:
-            items.append(Item(Kind.URLS, f"url:{page.url}", page_text(page)))
-        else:
-            skipped[Skip.EMPTY_PAGE] += 1
+def pages_section(pages: Iterable[Page], texts: AssemblyTexts) -> Section | None:
+    """The fetched pages that have any content, with a line of dashes between two of them."""
+    items = [Item(Kind.URLS, f"url:{page.url}", page_text(page)) for page in pages if not page.is_empty]
     return section(Kind.URLS, texts.urls, items, PAGE_JOINT, texts.urls_ok)
 
 
@@ -146,18 +129,14 @@ def page_text(page: Page) -> str:
 
 
 def review_section(context: StructuredContext, texts: AssemblyTexts) -> Section | None:
-    """The review, with the diffs of the selected files only."""
-    if context.review is None:
+    """The review: summary, log, symbols, and the diffs of the selected files only, under their headers. Parts that the
+    review does not have are left out."""
+    review = context.review
+    if review is None:
         return None
-    selected = [file.path for file in context.files if file.is_selected]
-    text = review_text(context.review, selected, texts)
-    return section(Kind.REVIEW, texts.review, [Item(Kind.REVIEW, "review", text)] if text else [], ok=texts.review_ok)
-
-
-def review_text(review: Review, selected: Iterable[str], texts: AssemblyTexts) -> str:
-    """Summary, log, symbols and diffs under their headers. Parts that the review does not have are left out."""
     commits = "\n".join(("Commits:", *(f"- {commit}" for commit in review.commits))) if review.commits else ""
     branch = f"Branch: {review.branch}" if review.branch else ""
+    selected = [file.path for file in context.files if file.is_selected]
     diffs = [file_block(path, review.reverse_diffs[path]) for path in selected if review.reverse_diffs.get(path)]
     parts = (
         (texts.review_summary, "\n".join(part for part in (branch, commits, review.stats) if part)),
@@ -165,7 +144,8 @@ def review_text(review: Review, selected: Iterable[str], texts: AssemblyTexts) -
         (texts.review_symbols, review.pre_change_symbols),
         (texts.review_diffs, FILE_JOINT.join(diffs)),
     )
-    return PART_JOINT.join(header + text for header, text in parts if text)
+    text = PART_JOINT.join(header + part for header, part in parts if part)
+    return section(Kind.REVIEW, texts.review, [Item(Kind.REVIEW, "review", text)] if text else [], ok=texts.review_ok)
 
 
 def map_sections(
@@ -178,13 +158,21 @@ def map_sections(
     return one_text((legends, symbol_map, section(Kind.FILES, texts.reference_l0, files, FILE_JOINT)))
 
 
-def not_shown(context: StructuredContext) -> Mapping[Skip, int]:
-    """How many selected files cannot be read, and how many files have no symbols although their symbols would be
-    shown."""
+def not_shown(context: StructuredContext) -> Skipped:
+    """How many selected files cannot be read, how many files have no symbols although their symbols would be shown, and
+    how many pages are empty."""
     selected = {file.path for file in context.files if file.is_selected}
     unreadable = sum(1 for file in context.files if file.is_selected and file.text is None)
     bare = sum(1 for path, block in context.symbols.items() if not block and path not in selected)
-    return {skip: n for skip, n in ((Skip.UNREADABLE, unreadable), (Skip.NO_SYMBOLS, bare)) if n}
+    empty = sum(1 for page in context.pages if page.is_empty)
+    return +Skipped({Skip.UNREADABLE: unreadable, Skip.NO_SYMBOLS: bare, Skip.EMPTY_PAGE: empty})
+
+
+def head(turns: Sequence[Turn], added: Sequence[Section]) -> tuple[tuple[bytes, ...], tuple[Section, ...]]:
+    """The system messages with the added sections, and all sections of these messages as they are written."""
+    messages, written = system_messages(turns, added)
+    own = turns_section(Kind.SYSTEM, turns, range(len(turns)))
+    return messages, written if own is None else (own, *written)
 
 
 def system_messages(
@@ -225,24 +213,18 @@ def _extended(raw: bytes, content: bytes, added: bytes) -> bytes:
     return join_members(members_of(raw), {"content": b"[" + b",".join((*map(bytes, elements(content)), part)) + b"]"})
 
 
-def active_blocks(
-    context: StructuredContext, files: Sequence[Item], texts: AssemblyTexts, skipped: Skipped
-) -> Iterator[Block]:
+def active_blocks(context: StructuredContext, files: Sequence[Item], texts: AssemblyTexts) -> Iterator[Block]:
     """The list of files, the pages, the review and the working files. Each is one message with its acknowledgement."""
-    named = (
-        ("tree", tree_section(context.tree, texts)),
-        ("urls", pages_section(context.pages, texts, skipped)),
-        ("review", review_section(context, texts)),
-        ("files", section(Kind.FILES, texts.working_files, files, FILE_JOINT, texts.ok)),
-    )
-    for name, one in named:
-        if one is not None:
-            yield pair_block(Tier.ACTIVE, name, one)
+    yield from pair_block("tree", tree_section(context.tree, texts))
+    yield from pair_block("urls", pages_section(context.pages, texts))
+    yield from pair_block("review", review_section(context, texts))
+    yield from pair_block("files", section(Kind.FILES, texts.working_files, files, FILE_JOINT, texts.ok))
 
 
-def pair_block(tier: Tier, name: str, one: Section) -> Block:
-    """A section as a message of its own, with its acknowledgement."""
-    return Block(tier, name, (one,), pair(one.text, one.ok))
+def pair_block(name: str, one: Section | None) -> Iterator[Block]:
+    """A section of the active part as a message of its own, with its acknowledgement; nothing without a section."""
+    if one is not None:
+        yield Block(Tier.ACTIVE, name, (one,), pair(one.text, one.ok))
 
 
 def raw_block(name: str, one: Section | None) -> Iterator[Block]:
@@ -304,9 +286,9 @@ def without_last_answer(blocks: Sequence[Block]) -> tuple[Block, ...]:
     changes something only if a client sends neither a history nor a prompt."""
     if not blocks or not blocks[-1].sections[-1].ok:
         return tuple(blocks)
-    last = blocks[-1]
+    *others, last = blocks
     sections = (*last.sections[:-1], replace(last.sections[-1], ok=""))
-    return (*blocks[:-1], replace(last, sections=sections, messages=last.messages[:-1]))
+    return (*others, replace(last, sections=sections, messages=last.messages[:-1]))
 
 
 _CACHED = (Tier.L0, Tier.L1, Tier.L2, Tier.L3)
@@ -330,10 +312,9 @@ def tiered_assembly(
     needed least. The blocks of the ``inlay`` stand in the part without markers: in front of its history, or directly in
     front of the prompt.
     """
-    skipped, places = Skipped(not_shown(context)), placement.tiers
-    own = conversation.bare()
-    source = _Source(context, own, texts, {file.path: file for file in context.selected()})
-    cached = [source.first(places[Tier.L0]), *(source.further(tier, places[tier]) for tier in _CACHED[1:])]
+    skipped, places = not_shown(context), placement.tiers
+    source = _Source(context, conversation.bare(), texts, {file.path: file for file in context.selected()})
+    cached = [source.cached(tier, places[tier]) for tier in _CACHED]
     blocks = [*(block for block in cached if block.messages), *source.active(places[Tier.ACTIVE], inlay, skipped)]
     is_marked = [block.tier for block in blocks if block.tier in _CACHED and block.tier not in placement.unmarked]
     ends = frozenset(is_marked[max(0, len(is_marked) - slots) :])
@@ -353,45 +334,33 @@ class _Source:
     texts: AssemblyTexts
     files: Mapping[str, ContextFile]
 
-    def first(self, items: TierItems) -> Block:
-        """L0: the system messages with the map and the files, and the history of this tier."""
-        symbols = symbol_items(items.symbols, self.context.symbols)
-        files = file_items(self.files[path] for path in items.files)
-        added = map_sections(self.context.legend, symbols, files, self.texts)
-        messages, written = system_messages(self.own.system, added)
-        system = turns_section(Kind.SYSTEM, self.own.system, range(len(self.own.system)))
-        return self._tier(Tier.L0, (system, *written), messages, items)
-
-    def further(self, tier: Tier, items: TierItems) -> Block:
-        """L1 to L3: a message of symbols and files with its acknowledgement, if there are any, and the history of the
-        tier."""
-        symbols = symbol_items(items.symbols, self.context.symbols)
-        files = file_items(self.files[path] for path in items.files)
-        more = section(Kind.SYMBOLS, self.texts.repository_map_continued, symbols, SYMBOL_JOINT)
-        sections = one_text((more, section(Kind.FILES, self.texts.files[tier], files, FILE_JOINT)))
-        if not sections:
-            return self._tier(tier, (), (), items)
-        text = "".join([one.text for one in sections])
-        answered = replace(sections[-1], ok=self.texts.ok)
-        return self._tier(tier, (*sections[:-1], answered), pair(text, self.texts.ok), items)
-
-    def _tier(
-        self, tier: Tier, sections: Sequence[Section | None], messages: Sequence[bytes], items: TierItems
-    ) -> Block:
+    def cached(self, tier: Tier, items: TierItems) -> Block:
+        """The symbols, files and history of a tier. In L0, the symbols and files stand in the system message; in L1 to
+        L3, they are a message with its acknowledgement, if there are any."""
+        symbols, files = symbol_items(items.symbols, self.context.symbols), self._files(items)
+        if tier is Tier.L0:
+            messages, sections = head(self.own.system, map_sections(self.context.legend, symbols, files, self.texts))
+        else:
+            header = (self.texts.reference_l1, self.texts.reference_l2, self.texts.reference_l3)[tier - Tier.L1]
+            more = section(Kind.SYMBOLS, self.texts.repository_map_continued, symbols, SYMBOL_JOINT)
+            sections = one_text((more, section(Kind.FILES, header, files, FILE_JOINT)))
+            messages = pair("".join([one.text for one in sections]), self.texts.ok) if sections else ()
+            sections = (*sections[:-1], *(replace(one, ok=self.texts.ok) for one in sections[-1:]))
         history = turns_section(Kind.HISTORY, self.own.history, items.history)
-        raws = () if history is None else tuple(item.raw for item in history.items)
-        shown = tuple(one for one in (*sections, history) if one is not None)
-        return Block(tier, tier.name, shown, (*messages, *raws))
+        if history is not None:
+            messages, sections = (*messages, *(item.raw for item in history.items)), (*sections, history)
+        return Block(tier, tier.name, sections, messages)
+
+    def _files(self, items: TierItems) -> tuple[Item, ...]:
+        return file_items(self.files[path] for path in items.files)
 
     def active(self, items: TierItems, inlay: Inlay, skipped: Skipped) -> Iterator[Block]:
         """The part without markers. Symbols that have just changed stand in front of it, because they belong to no
         tier."""
         symbols = symbol_items(items.symbols, self.context.symbols)
-        more = section(Kind.SYMBOLS, self.texts.repository_map_continued, symbols, SYMBOL_JOINT, self.texts.ok)
-        if more is not None:
-            yield pair_block(Tier.ACTIVE, "symbols", more)
-        files = file_items(self.files[path] for path in items.files)
-        yield from active_blocks(self.context, files, self.texts, skipped)
+        header = self.texts.repository_map_continued
+        yield from pair_block("symbols", section(Kind.SYMBOLS, header, symbols, SYMBOL_JOINT, self.texts.ok))
+        yield from active_blocks(self.context, self._files(items), self.texts)
         yield from inlay.front
         yield from raw_block("history", turns_section(Kind.HISTORY, self.own.history, items.history))
         yield from inlay.within.get(len(self.own.history), ())
@@ -436,26 +405,22 @@ def front_of(
     """Everything in front of a conversation: system prompt, legend and symbols; the list of files, pages, review and
     files. With ``chunks``, each chunk is a message behind the legend. Without them, the symbols stand in the system
     message."""
-    skipped = Skipped(not_shown(context))
     symbols = symbol_items(context.mapped(), context.symbols) if chunks is None else ()
-    own = turns_section(Kind.SYSTEM, system, range(len(system)))
-    messages, added = system_messages(system, map_sections(context.legend, symbols, (), texts))
-    sections = (*(() if own is None else (own,)), *added)
+    messages, sections = head(system, map_sections(context.legend, symbols, (), texts))
     tier = Tier.ACTIVE if chunks is None else Tier.L0
-    blocks = [
+    blocks = (
         *([Block(tier, "system", sections, messages)] if messages else []),
         *_map_blocks(context, chunks or (), texts),
-        *active_blocks(context, file_items(context.selected()), texts, skipped),
-    ]
-    return Assembly(tuple(blocks), skipped=skipped)
+        *active_blocks(context, file_items(context.selected()), texts),
+    )
+    return Assembly(blocks, skipped=not_shown(context))
 
 
 def _map_blocks(context: StructuredContext, chunks: Chunks, texts: AssemblyTexts) -> Iterator[Block]:
     for number, paths in enumerate(chunks):
         header = texts.repository_map_continued if number or context.legend else texts.repository_map
-        one = section(Kind.SYMBOLS, header, symbol_items(paths, context.symbols), SYMBOL_JOINT, texts.ok)
-        if one is not None:
-            yield pair_block(Tier.ACTIVE, "symbols", one)
+        symbols = symbol_items(paths, context.symbols)
+        yield from pair_block("symbols", section(Kind.SYMBOLS, header, symbols, SYMBOL_JOINT, texts.ok))
 
 
 def untiered_assembly(front: Assembly, conversation: Conversation, inlay: Inlay, images: Sequence[str]) -> Assembly:

@@ -1,16 +1,11 @@
-"""The parts of an assembled request.
+"""The parts of an assembled request, and its breakdown.
 
-The input is items. The output is sections of items, blocks of sections, the messages that carry them, and a breakdown
-of the tokens in them. This package never changes the order of its input.
+The parts are items, the sections and blocks in which they stand, and the messages that are sent. Nothing here changes
+the order of the items.
 
-The parts of an assembly: items, the sections and blocks in which they stand, and the messages that are sent.
-
-The breakdown is made from the same values as the messages, so that both agree.
-
-The breakdown of a request: which items stand in which tier, and how many tokens they take.
-
-The breakdown of an assembled request is made from the same blocks as the messages, so that it shows what the model
-receives. Any other request, and a request of which only the figures are kept, is shown by its inventory.
+The breakdown says which items stand in which tier, and how many tokens they take. For an assembled request it is made
+from the same blocks as the messages, so that it shows what the model receives. Any other request, and a request of
+which only the figures are kept, is shown by its inventory.
 """
 
 import re
@@ -168,8 +163,7 @@ def fence_for(text: str) -> str:
     """The shortest fence of three or more backticks that the text does not contain."""
     if "```" not in text:
         return "```"
-    longest = max((len(run) for run in _TICKS.findall(text)), default=2)
-    return "`" * (longest + 1)
+    return "`" * (1 + max(map(len, _TICKS.findall(text))))
 
 
 def file_block(path: str, text: str) -> str:
@@ -184,7 +178,7 @@ def block_digest(block: str) -> bytes:
 
 
 _TRACKED = frozenset({Kind.FILES, Kind.SYMBOLS, Kind.HISTORY})
-_NOTHING = Usage(0, 0)
+_FLAGGED = (Kind.SYSTEM, Kind.LEGEND, Kind.TREE, Kind.URLS, Kind.HISTORY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +258,7 @@ def shown(inventory: Inventory, about: Circumstances) -> dict[str, object]:
     for section in inventory.sections:
         tiers.setdefault(section.tier, []).append(section)
     tokens, kinds = inventory.tier_tokens(), _by_kind(inventory)
-    total, used = sum(tokens.values()), about.total or _NOTHING
+    total, used = sum(tokens.values()), about.total or Usage(0, 0)
     left = None if about.max_input_tokens is None else about.max_input_tokens - total
     return {
         "model": printable(about.model),
@@ -334,10 +328,12 @@ def _item(tier: Tier, item: ListedItem) -> dict[str, object]:
     if item.n is not None:
         above = None if tier is Tier.L0 else Tier(tier - 1)
         threshold = None if above is None else ENTRY_N[above]
-        found["n"] = item.n
-        found["next_tier"] = None if above is None else above.label
-        found["next_threshold"] = threshold
-        found["progress"] = 1.0 if threshold is None else min(1.0, item.n / threshold)
+        found |= {
+            "n": item.n,
+            "next_tier": None if above is None else above.label,
+            "next_threshold": threshold,
+            "progress": 1.0 if threshold is None else min(1.0, item.n / threshold),
+        }
     return found
 
 
@@ -348,10 +344,11 @@ def _tier_info(inventory: Inventory) -> dict[str, object]:
         counts[section.tier, section.kind] += len(section.items)
     found: dict[str, object] = {}
     for tier, tokens in inventory.tier_tokens().items():
-        one: dict[str, object] = {"tokens": tokens}
-        one |= {kind.value: counts[tier, kind] for kind in (Kind.SYMBOLS, Kind.FILES, Kind.HISTORY)}
-        flags = (Kind.SYSTEM, Kind.LEGEND, Kind.TREE, Kind.URLS, Kind.HISTORY)
-        found[tier.label] = one | {f"has_{kind}": counts[tier, kind] > 0 for kind in flags}
+        found[tier.label] = {
+            "tokens": tokens,
+            **{kind.value: counts[tier, kind] for kind in (Kind.SYMBOLS, Kind.FILES, Kind.HISTORY)},
+            **{f"has_{kind}": counts[tier, kind] > 0 for kind in _FLAGGED},
+        }
     return found | {"empty_tiers": inventory.empty_tiers}
 
 

@@ -1,20 +1,21 @@
-"""A client's context, read and resolved: every path is clean, and every text is present.
+"""A client's context, read and resolved: every path is clean, and every text is present. No file is read here.
 
-The map of the repository: a short block of symbols for each file, the legend with short names of directories, and
-the chunks in which the map is sent. No file is read here.
+First come the values: files, pages, a review, and the context that holds them.
 
-A block lists the classes, functions, methods and constants of one file, without their bodies and without line numbers.
-It depends only on the file's own text and on the alias of its path. An edit inside a function, another selection, or a
-change in another file does not change its bytes. References between files are therefore kept beside the blocks and
-never inside them.
+The map of the repository follows: a short block of symbols for each file, the legend with short names of directories,
+and the chunks in which the map is sent. A block lists the classes, functions, methods and constants of one file,
+without their bodies and without line numbers. It depends only on the file's own text and on the alias of its path. An
+edit inside a function, another selection, or a change in another file does not change its bytes. References between
+files are therefore kept beside the blocks and never inside them.
 
-The section of a request, split into what it says about prompts, about the context window, about the answer, and
-about structured context.
+At the end, the section of a request is split into what it says about prompts, about the context window, about the
+answer, and about structured context.
 """
 
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Protocol
 
 from msgspec import Raw, Struct
@@ -46,6 +47,11 @@ class Page:
     title: str
     content: str
     symbols: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to show."""
+        return not (self.content or self.symbols)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +231,12 @@ class MapChunks:
             return MapChunks({**self.places, **dict.fromkeys(new, self.count - 1)}, self.count)
         total = sum(sizes.values())
         count = max(CHUNKS, -(-total // _MOST_CHARS))
-        return MapChunks(dict(_shared_out(sizes, total, count)), count)
+        before = accumulate((sizes[path] for path in sorted(sizes)), initial=0)
+        places = {
+            path: min(start * count // max(total, 1), count - 1)
+            for path, start in zip(sorted(sizes), before, strict=False)
+        }
+        return MapChunks(places, count)
 
     def shown(self, paths: Iterable[str]) -> list[list[str]]:
         """For each chunk that has any of these paths, its paths among them, sorted."""
@@ -235,13 +246,6 @@ class MapChunks:
         return [chunk for chunk in found if chunk]
 
 
-def _shared_out(sizes: Mapping[str, int], total: int, count: int) -> Iterator[tuple[str, int]]:
-    before = 0
-    for path in sorted(sizes):
-        yield path, min(before * count // max(total, 1), count - 1)
-        before += sizes[path]
-
-
 SECTION = "stratiform"
 """The member of the body in which a client describes its context."""
 PROMPTS = "prompts"
@@ -249,7 +253,6 @@ WINDOW = "window"
 _WISHES = ("return_usage", "return_break")
 _OWN = (PROMPTS, WINDOW, *_WISHES)
 _BOOLEANS: Mapping[bytes, bool] = {b"true": True, b"false": False, b"null": False}
-_NULL = b"null"
 _SHORT_BYTES = 64
 
 
@@ -289,15 +292,15 @@ def split(raw: Raw | bytes) -> Section:
 
 
 def _wish(members: Mapping[str, Raw | bytes], name: str) -> bool:
-    asked = _BOOLEANS.get(bytes(members.get(name, _NULL)))
+    asked = _BOOLEANS.get(bytes(members.get(name, b"null")))
     if asked is None:
         raise invalid(f"{SECTION}.{name}", "must be a boolean or null", "invalid_type")
     return asked
 
 
 def _said(members: Mapping[str, Raw | bytes], name: str) -> bytes | None:
-    raw = bytes(members.get(name, _NULL))
-    return None if raw == _NULL else raw
+    raw = bytes(members.get(name, b"null"))
+    return None if raw == b"null" else raw
 
 
 def section_of(members: Mapping[str, Raw | bytes] | None) -> Raw | bytes | None:

@@ -7,6 +7,7 @@ other request.
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import takewhile
 
 from msgspec import Raw, Struct
@@ -51,19 +52,13 @@ def marked(raw: bytes, dialect: Dialect, *, is_head: bool = False) -> bytes | No
 def marks_beside_messages(members: Members) -> int:
     """How many markers a request has outside of its messages: on the whole body, and on its tools. They count towards
     the number of markers that a provider accepts. Tools that cannot be read count as having none."""
-    own = sum(1 for key in MARK_KEYS if bytes(members.get(key, b"null")) != b"null")
-    raw = members.get("tools")
-    if raw is None or not any(name in bytes(raw) for name in _NAMES):
-        return own
-    try:
-        return own + sum(_marks_of_tool(members_of(tool)) for tool in elements(raw))
-    except Unreadable:
-        return own
-
-
-def _marks_of_tool(tool: Members) -> int:
-    """The number of markers of one tool. A marker stands on the tool or on its function, and both are read."""
-    places = [tool, members_of(tool["function"])] if bytes(tool.get("function", b"")).startswith(b"{") else [tool]
+    places = [members]
+    raw = members.get("tools", b"")
+    if any(name in bytes(raw) for name in _NAMES):
+        with suppress(Unreadable):
+            tools = [members_of(tool) for tool in elements(raw)]
+            own = [tool["function"] for tool in tools if bytes(tool.get("function", b"")).startswith(b"{")]
+            places += tools + [members_of(function) for function in own]
     return sum(1 for place in places for key in MARK_KEYS if bytes(place.get(key, b"null")) != b"null")
 
 
@@ -177,14 +172,15 @@ def parts_of(members: Members) -> Iterator[tuple[str, str | None]]:
     raw = members.get("content", b"")
     first = bytes(memoryview(raw)[:1])
     if first == b'"':
-        yield "text", _string(raw)
+        yield "text", string_of(raw)
     for each in elements(raw) if first == b"[" else ():
         part = members_of(each)
-        kind = _string(part.get("type", b"")) or ""
-        yield kind, _string(part.get("refusal" if kind == "refusal" else "text", b""))
+        kind = string_of(part.get("type", b"")) or ""
+        yield kind, string_of(part.get("refusal" if kind == "refusal" else "text", b""))
 
 
-def _string(raw: Raw | bytes) -> str | None:
+def string_of(raw: Raw | bytes) -> str | None:
+    """The text that a value is; None for any other value, which is not parsed. Raises Unreadable."""
     found = text_value(raw) if bytes(memoryview(raw)[:1]) == b'"' else None
     return found if isinstance(found, str) else None
 

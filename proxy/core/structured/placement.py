@@ -1,16 +1,11 @@
-"""Finds the place of each item of a context.
+"""Finds the tier of each item of a context, and its place within the tier. No text is written here.
 
-The input is the items of a request and what earlier responses have shown. The output is the tier of each item and its
-place within the tier. This package never writes a text.
+The file begins with the first places of symbols, before any response: symbols that refer to each other are cached
+together.
 
-The first places of symbols, before any response. Symbols that refer to each other are cached together.
-
-The tier of each item of a structured context, and the item's place within the tier.
-
-The tracker of one conversation with structured context: how stable each file, symbol block and turn is.
-
-Before a request is sent, ``placement`` says where each item stands, and changes nothing. After the request was
-answered, and if it counts, ``settle`` takes it into account once. The rules are those of policy ``classic``.
+Then comes the tracker of one conversation: how stable each file, symbol block and turn is. Before a request is sent,
+``placement`` says where each item stands, and changes nothing. After the request was answered, and if it counts,
+``settle`` takes it into account once. The rules are those of policy ``classic``.
 
 The client's statements about a request already hold for that request. An item whose bytes have changed, or that the
 client calls modified, stands in active at once. So the tier that it left is written once and not twice.
@@ -41,16 +36,16 @@ def first_tiers(tokens: Mapping[str, int], references: References, target: int, 
     ``l0_target`` is above 0, the most referenced paths first fill L0 up to that number of tokens. The rules are those
     of the tiered assembly. Apart from sorting, the time is linear in the number of paths and references.
     """
-    top = _most_referenced(tokens, references, l0_target) if l0_target > 0 else []
-    left = dict(tokens)
-    for path in top:
-        del left[path]
+    incoming = Counter(other for path, others in references.items() for other in others if other != path)
+    ranked = sorted(tokens, key=lambda path: (-incoming[path], path))  # the most referenced first
+    before = accumulate([tokens[path] for path in ranked], initial=0)
+    found = {path: Tier.L0 for path, size in zip(ranked, before, strict=False) if size < l0_target}
+    left = [path for path in ranked if path not in found]
     clusters = mutual_clusters(sorted(left), references)
     if any(len(cluster) > 1 for cluster in clusters):
-        found = _packed(clusters, left, target)
+        found |= _packed(clusters, tokens, target)
     else:
-        found = _by_references(left, references, target)
-    found |= dict.fromkeys(top, Tier.L0)
+        found |= _by_references(left, tokens, target)
     return {path: found[path] for path in sorted(found, key=lambda path: (found[path], path))}
 
 
@@ -75,41 +70,29 @@ def mutual_clusters(paths: Sequence[str], references: References) -> list[list[s
 
 def _packed(clusters: Sequence[list[str]], tokens: Mapping[str, int], target: int) -> dict[str, Tier]:
     """The tier of each path. The clusters are placed one by one, the largest first, each into the tier that holds the
-    fewest tokens so far."""
+    fewest tokens so far. Then a tier with fewer tokens than the target joins the smallest other tier that holds
+    anything. L3 is checked first, L1 last."""
     sized = sorted(((sum(tokens[path] for path in cluster), cluster) for cluster in clusters), key=lambda c: -c[0])
     sizes = dict.fromkeys(_FIRST, 0)
     members: dict[Tier, list[str]] = {tier: [] for tier in _FIRST}
     for size, cluster in sized:
-        tier = min(_FIRST, key=lambda tier: sizes[tier])
+        tier = min(_FIRST, key=sizes.__getitem__)
         sizes[tier] += size
         members[tier] += cluster
-    _merge_small(sizes, members, target)
-    return {path: tier for tier in _FIRST for path in members[tier]}
-
-
-def _merge_small(sizes: dict[Tier, int], members: dict[Tier, list[str]], target: int) -> None:
-    """A tier with fewer tokens than the target joins the smallest other tier that holds anything. L3 is checked first,
-    L1 last."""
     for tier in reversed(_FIRST):
         others = [other for other in _FIRST if other is not tier and sizes[other] > 0]
         if 0 < sizes[tier] < target and others:
-            smallest = min(others, key=lambda other: sizes[other])
+            smallest = min(others, key=sizes.__getitem__)
             sizes[smallest] += sizes[tier]
             members[smallest] += members[tier]
             sizes[tier], members[tier] = 0, []
+    return {path: tier for tier in _FIRST for path in members[tier]}
 
 
-def _ranked(paths: Mapping[str, int], references: References) -> list[str]:
-    """The paths sorted by how many other paths refer to them, the most first. Equal ones are sorted by name."""
-    incoming = Counter(other for path, others in references.items() for other in others if other != path)
-    return sorted(paths, key=lambda path: (-incoming[path], path))
-
-
-def _by_references(tokens: Mapping[str, int], references: References, target: int) -> dict[str, Tier]:
+def _by_references(ranked: Sequence[str], tokens: Mapping[str, int], target: int) -> dict[str, Tier]:
     """The most referenced paths fill L1 up to the target, the next ones L2, and the others are L3. Without sizes or
     without a target, L1 is the first fifth of the paths, and L2 goes on to the half."""
-    ranked = _ranked(tokens, references)
-    if target <= 0 or not any(tokens.values()):
+    if target <= 0 or not any(tokens[path] for path in ranked):
         fifth, half = len(ranked) // 5, len(ranked) // 2
         return {p: Tier.L1 if i < fifth else Tier.L2 if i < half else Tier.L3 for i, p in enumerate(ranked)}
     found, tier, size = {}, Tier.L1, 0
@@ -119,12 +102,6 @@ def _by_references(tokens: Mapping[str, int], references: References, target: in
         found[path] = tier
         size += tokens[path]
     return found
-
-
-def _most_referenced(tokens: Mapping[str, int], references: References, target: int) -> list[str]:
-    ranked = _ranked(tokens, references)
-    before = accumulate([tokens[path] for path in ranked], initial=0)
-    return [path for path, size in zip(ranked, before, strict=False) if size < target]
 
 
 FILE, SYMBOL = "file:", "symbol:"
@@ -155,11 +132,12 @@ class Placement:
 
     def tier_of(self) -> dict[str, Tier]:
         """The tier of each path's file or symbols, by key."""
-        found: dict[str, Tier] = {}
-        for tier, items in self.tiers.items():
-            found.update((FILE + path, tier) for path in items.files)
-            found.update((SYMBOL + path, tier) for path in items.symbols)
-        return found
+        return {
+            kind + path: tier
+            for tier, items in self.tiers.items()
+            for kind, paths in ((FILE, items.files), (SYMBOL, items.symbols))
+            for path in paths
+        }
 
 
 _ITEM_BYTES = 320
@@ -234,7 +212,10 @@ class ContextTracker(Classic):
         modified = {kind + path for path in context.modified for kind in (FILE, SYMBOL)}
         counted = self._counted([*files, *symbols], modified)
         listed = [*(Tracked(one[0], one[4], self._tokens(one)) for one in counted), *history]
-        self._remember(context, files, symbols)
+        # The blocks' digests are kept, so that no unchanged text is read again.
+        kept = {} if context.symbols else {key: one for key, one in self._blocks.items() if key.startswith(SYMBOL)}
+        self._blocks = kept | {one[0]: (one[2], one[4]) for one in (*files, *symbols)}
+        self._ahead = {}
         return changes + self.update(listed, self.tracked, modified)
 
     def read_ahead(self, context: StructuredContext, counter: TokenCounter) -> Blocks:
@@ -375,11 +356,9 @@ class ContextTracker(Classic):
         shown = {one[1]: one for one in symbols} if newcomers else {}
         for path, (_, tier) in newcomers.items():
             one = shown[path]
-            if tier is Tier.ACTIVE:
-                continue
-            if self.is_initialised:
+            if tier is not Tier.ACTIVE and self.is_initialised:
                 changes.append(self.place(Tracked(one[0], one[4], self._tokens(one)), tier))
-            else:
+            elif tier is not Tier.ACTIVE:
                 self.seed(Tracked(one[0], b"", self._tokens(one)), tier)
         self.is_initialised = self.is_initialised or bool(symbols)
         return changes
@@ -394,14 +373,6 @@ class ContextTracker(Classic):
     def _leaves(self, one: _Shown) -> bool:
         item = self.get(one[0])
         return item is not None and item.tier is Tier.ACTIVE and item.n >= ENTRY_N[Tier.L3] and item.digest == one[4]
-
-    def _remember(self, context: StructuredContext, files: Sequence[_Shown], symbols: Sequence[_Shown]) -> None:
-        """Keep the blocks' digests, so that no unchanged text is read again."""
-        kept: Blocks = {}
-        if not context.symbols:
-            kept = {key: known for key, known in self._blocks.items() if key.startswith(SYMBOL)}
-        self._blocks = kept | {one[0]: (one[2], one[4]) for one in (*files, *symbols)}
-        self._ahead = {}
 
 
 def _block(key: str, path: str, text: str) -> str:

@@ -1,28 +1,24 @@
-"""The state that is kept between the requests of a conversation.
+"""The state that is kept between the requests of a conversation. All of it is bounded, and texts are never logged.
 
-The input is the outcome of a request and the texts that its client has sent. The output is the kept state, as values or
-as the bytes of a store. All of it is bounded, and texts are never logged.
+The file begins with the state of a conversation with live panels, its bytes in a store, and its merge from two
+processes.
 
-The state of a conversation with live panels, its bytes in a store, and its merge from two processes.
+Then come files and reviews that clients have sent, so that later requests may name them by digest. Their memory belongs
+to this process and is bounded by bytes; the least recently used content is dropped first. A digest is known only within
+the scope (of a key, of a team) whose request has sent its content. So nobody can find out whether somebody else has a
+text. The methods are called only by the thread of the event loop. Small texts may be kept in a store as well.
 
-Files and reviews that clients have sent, so that later requests may name them by digest.
-
-The memory belongs to this process and is bounded by bytes; the least recently used content is dropped first. A digest
-is known only within the scope (of a key, of a team) whose request has sent its content. So nobody can find out whether
-somebody else has a text. The methods are called only by the thread of the event loop.
-
-The state of one conversation with structured context.
+At the end stands the state of one conversation with structured context.
 """
 
 import math
 import struct
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from hashlib import sha256
-from itertools import filterfalse
+from itertools import chain, filterfalse
 from sys import getsizeof
 from typing import Annotated, Final, Literal
 
@@ -115,8 +111,6 @@ MOST_BYTES: Final = 1 << 20
 
 _MOST_PANELS = 10_000
 """The panels of the form, and the frozen parts of a conversation."""
-
-
 _Panels = Annotated[list[PanelMemory], Meta(max_length=_MOST_PANELS)]
 _Prompts = Annotated[list[tuple[Count, Digest, Time]], Meta(max_length=MOST_PROMPTS)]
 _Entries = Annotated[list[Entry], Meta(max_length=_MOST_PANELS)]
@@ -239,7 +233,7 @@ class Uploads:
 def content_bytes(content: str | Review) -> int:
     """The bytes that a content takes in memory, with everything that is kept beside it. A string counts as it is
     stored: with one, two or four bytes a character."""
-    return _TEXT_ENTRY_BYTES + sum(map(sys.getsizeof, _parts(content)))
+    return _TEXT_ENTRY_BYTES + sum(map(getsizeof, _parts(content)))
 
 
 def _parts(content: str | Review) -> Iterator[object]:
@@ -248,8 +242,7 @@ def _parts(content: str | Review) -> Iterator[object]:
         yield from (content.branch, content.stats, content.log, content.pre_change_symbols)
         yield from (content.commits, *content.commits)
         yield content.reverse_diffs
-        for path_and_diff in content.reverse_diffs.items():
-            yield from path_and_diff
+        yield from chain.from_iterable(content.reverse_diffs.items())
 
 
 def _brought(form: StructuredForm, scope: str) -> Iterator[tuple[_Name, str | Review]]:
@@ -303,7 +296,7 @@ def blob_name(digest: str) -> str:
 
 def is_kept(text: str) -> bool:
     """Whether a text is small enough to be kept."""
-    return sys.getsizeof(text) <= MOST_TEXT_BYTES
+    return getsizeof(text) <= MOST_TEXT_BYTES
 
 
 def packed_text(text: str, saved_at: float) -> bytes:

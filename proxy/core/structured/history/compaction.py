@@ -4,30 +4,30 @@ A compaction belongs to the messages from which it was made. As long as a conver
 messages, the same messages are left out and the same words take their place. So the prefix stays the same from request
 to request. If the client has rewritten any of these messages, nothing is left out, and the words are not sent.
 
-The decision to compact a conversation: the question for a model, its answer, and the compaction that follows.
-
-A proposal is made for a conversation that is long enough, if its oldest part can be left out and that pays. The model
-that answers has read the conversation, including anything that somebody has put into it. So its answer is checked like
-any other input from outside. An answer that does not have exactly the requested form counts as no answer.
+A compaction is made in the order of this file. When a conversation is long enough, and its oldest part can be left out
+and that pays, a proposal is made. It holds a question for a model, whose answer becomes a finding, from which the
+compaction follows. The model has read the conversation, including anything that somebody has put into it. So its answer
+is checked like any other input from outside. An answer that does not have exactly the requested form counts as no
+answer.
 """
 
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate, islice, takewhile
+from itertools import accumulate, islice, starmap, takewhile
 from typing import Annotated
 
 import orjson
-from msgspec import Meta, Raw, Struct, ValidationError, convert
+from msgspec import Meta, Struct, ValidationError, convert
 
 from proxy.core.digest import digest
 from proxy.core.reasons import Edit
 from proxy.core.request.message import RESULT_ROLES
-from proxy.core.structured.history.rules import MADE, RuledHistory, cuts
-from proxy.core.structured.messages import Conversation, Turn, pair, parts_of
+from proxy.core.structured.history.rules import MADE, RuledHistory, call_members, cuts
+from proxy.core.structured.messages import Conversation, Turn, pair, parts_of, string_of
 from proxy.core.value import dataclass, replace
-from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of, value
+from proxy.core.wire.json_body import Members, Unreadable, join_members, members_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,7 @@ class CompactionTexts:
 
     def pair(self, summary: str) -> tuple[Turn, ...]:
         """The messages in the place of those that a compaction has left out. There are none without a summary."""
-        if not summary:
-            return ()
-        return tuple(map(Turn.of, pair(f"{self.header}\n{summary}", self.ok)))
+        return tuple(map(Turn.of, pair(f"{self.header}\n{summary}", self.ok))) if summary else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +218,8 @@ def question_of(turns: Sequence[Turn], texts: CompactionTexts, summary_tokens: i
     ]
     prompt = texts.prompt.replace("{summary_tokens}", str(summary_tokens))
     asked = b"\n".join(lines).decode()
-    messages = [{"role": "system", "content": prompt}, {"role": "user", "content": asked}]
     return CompactionQuestion(
-        messages=orjson.dumps(messages),
+        messages=orjson.dumps([{"role": "system", "content": prompt}, {"role": "user", "content": asked}]),
         starts=tuple(run[0] for run in shown),
         end=shown[-1][-1] + 1 if shown else 0,
         output_tokens=2 * summary_tokens + _FRAME_TOKENS,
@@ -259,9 +256,7 @@ def _shown(turns: Sequence[Turn]) -> str:
 def _said(turn: Turn) -> str:
     """A message's text and the names of the tools that it calls."""
     try:
-        members = turn.members
-        texts = [_shown_part(kind, text) for kind, text in parts_of(members)]
-        return "\n".join([*texts, *_called(members)])
+        return "\n".join([*starmap(_shown_part, parts_of(turn.members)), *_called(turn.members)])
     except Unreadable:
         return ""
 
@@ -273,13 +268,9 @@ def _shown_part(kind: str, text: str | None) -> str:
 
 
 def _called(members: Members) -> Iterator[str]:
-    raw = members.get("tool_calls")
-    if raw is None or bytes(raw) == b"null":
-        return
-    for call in elements(raw):
-        function = members_of(call).get("function")
-        name = value(members_of(function).get("name", Raw(b"null"))) if function is not None else None
-        if isinstance(name, str):
+    for call in call_members(members):
+        name = string_of(members_of(call["function"]).get("name", b"")) if "function" in call else None
+        if name is not None:
             yield f"[calls {_clipped(name)}]"
 
 
@@ -398,10 +389,8 @@ class CompactionProposal:
         boundary = self.question.starts[finding.boundary]
         if finding.boundary > 0 and boundary >= self.window and finding.confidence >= LEAST_CONFIDENCE:
             return self._cut(boundary, "")
-        size = len(finding.summary.encode())
-        if not finding.summary or size >= self.dropped_bytes:
-            return None
-        return self._cut(self.window, finding.summary)
+        is_shorter = len(finding.summary.encode()) < self.dropped_bytes
+        return self._cut(self.window, finding.summary) if finding.summary and is_shorter else None
 
     def _cut(self, limit: int, summary: str) -> Compaction | None:
         """The compaction at the last place that is not behind ``limit``."""
@@ -439,7 +428,9 @@ def proposal_of(
     if sum(sizes) < terms.min_history_tokens:
         return None
     question = question_of(sent.conversation.history, texts, terms.summary_tokens)
-    window = _window(sizes, terms.verbatim_tokens)
+    # The newest messages that together have at most ``verbatim_tokens`` begin here.
+    newest = takewhile(lambda total: total <= terms.verbatim_tokens, accumulate(reversed(sizes)))
+    window = len(sizes) - sum(1 for _ in newest)
     places = _places(sent, question.end, terms.keep_exchanges)
     at = max((place for place in places if place <= window), default=0)
     if at == 0:
@@ -452,10 +443,12 @@ def proposal_of(
         behind_tokens=sum(sizes[at:]),
         call_tokens=question.prompt_tokens + prices.output * terms.summary_tokens,
     )
-    is_needed = prices.is_full and dropped > terms.summary_tokens
-    if not (pays or is_needed):
+    if not pays and not (prices.is_full and dropped > terms.summary_tokens):
         return None
-    known = _known(sent, ruled, former, question.end)
+    # The model reads these messages, either directly or through the summary of what it read before.
+    known = next(origin for origin in sent.origins[question.end :] if origin != MADE)
+    if former is not None and sent is not ruled:
+        known = max(known, former.known)
     return CompactionProposal(
         question=question,
         known=known,
@@ -465,12 +458,6 @@ def proposal_of(
         dropped_bytes=sum(len(turns[index].raw) for index in gone),
         summary_tokens=terms.summary_tokens,
     )
-
-
-def _window(sizes: Sequence[int], verbatim_tokens: int) -> int:
-    """The index of the first of the newest messages that together have at most ``verbatim_tokens``."""
-    behind = accumulate(reversed(sizes))
-    return len(sizes) - sum(1 for _ in takewhile(lambda total: total <= verbatim_tokens, behind))
 
 
 def _places(sent: RuledHistory, end: int, keep_exchanges: int) -> tuple[int, ...]:
@@ -485,10 +472,3 @@ def _places(sent: RuledHistory, end: int, keep_exchanges: int) -> tuple[int, ...
     own = next((i for i, turn in enumerate(turns) if not turn.is_system and sent.origins[i] != MADE), len(turns))
     last = min(found[-keep], end)
     return tuple(place for place in found if own < place <= last)
-
-
-def _known(sent: RuledHistory, ruled: RuledHistory, former: Compaction | None, end: int) -> int:
-    """How many of the client's messages the model reads, either directly or through the summary of what it read
-    before."""
-    read = next(origin for origin in sent.origins[end:] if origin != MADE)
-    return read if former is None or sent is ruled else max(read, former.known)

@@ -33,10 +33,6 @@ from proxy.core.structured.messages import Turn, parts_of
 from proxy.core.structured.panels.panel import FROZEN_PREFIX, HISTORY_KIND, Panel
 from proxy.core.wire.json_body import Members, Unreadable, members_of
 
-_NO_ARGUMENTS = "{}"
-_TEXT_JOINT = "\n"
-"""The separator between two texts of one message."""
-
 
 def chunk_text(turns: Iterable[Turn]) -> str:
     """The messages as text, without system messages. The model's thinking is left out, as providers leave it out of
@@ -79,7 +75,7 @@ def _text(members: Members) -> str:
             raise Unreadable(f"a part that is no text: {kind}")
     if is_given(members, "refusal"):
         texts.append(text_member(members, "refusal"))
-    return _TEXT_JOINT.join(filter(None, texts))
+    return "\n".join(filter(None, texts))
 
 
 def _call(call: Members) -> str:
@@ -87,9 +83,7 @@ def _call(call: Members) -> str:
     if form not in call:
         raise Unreadable("a call of no known form")
     told = members_of(call[form])
-    return (
-        f"tool_call {text_member(told, 'name')}({text_member(told, said) if is_given(told, said) else _NO_ARGUMENTS})"
-    )
+    return f"tool_call {text_member(told, 'name')}({text_member(told, said) if is_given(told, said) else '{}'})"
 
 
 def frozen(

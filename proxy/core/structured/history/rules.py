@@ -1,18 +1,16 @@
 """The rules of the history: the client's wishes for single messages, and the repairs.
 
-The rules apply one after another: each rule sees what the rules before it have left. Messages that no rule touches keep
-the client's own bytes.
+The file begins with how a message is read: its kind, its calls and results. All of this is JSON that is not trusted. A
+message is read as a whole or not at all. A message of an unknown form, such as one with an old ``function_call`` or
+with a call id that is no string, may belong to its neighbours in a way that is not known here.
 
-The kind of each message, its calls and results, and the places where a conversation may be cut. All of this is read
-from JSON that is not trusted.
+Then come groups: a provider accepts a call only if its results follow directly, so a call and its results are matched
+within their group. Ids need not be unique in the whole conversation: several models number the calls of each answer
+anew. A conversation may be cut only between groups. A group is brought into the form that providers accept: no call
+without a result, no result without a call, and the calls of one turn in one message.
 
-A message is read as a whole or not at all. A message of an unknown form, such as one with an old ``function_call`` or
-with a call id that is no string, may belong to its neighbours in a way that is not known here. A provider accepts a
-call only if its results follow directly, so a call and its results are matched within their group. Ids need not be
-unique in the whole conversation: several models number the calls of each answer anew.
-
-Groups of calls and results in the form that providers accept: no call without a result, no result without a call,
-and the calls of one turn in one message.
+At the end stands ``ruled``, which applies the rules one after another: each rule sees what the rules before it have
+left. Messages that no rule touches keep the client's own bytes.
 """
 
 from collections import Counter
@@ -26,9 +24,9 @@ from msgspec import Raw
 
 from proxy.core.reasons import Edit
 from proxy.core.request.message import MARK_KEYS
-from proxy.core.structured.messages import Conversation, Turn
+from proxy.core.structured.messages import Conversation, Turn, string_of
 from proxy.core.value import dataclass
-from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of, text_value
+from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of
 from proxy.core.wire.surrogates import text_json
 from proxy.errors import InvalidRequest
 
@@ -102,16 +100,10 @@ def call_members(members: Members) -> list[Members]:
 
 def text_member(members: Members, name: str) -> str:
     """A member that is a text. Raises Unreadable if it is not a text or is missing. Other values are not parsed."""
-    raw = members.get(name)
-    found = text_value(raw) if raw is not None and is_text(raw) else None
-    if not isinstance(found, str):
+    found = string_of(members.get(name, b""))
+    if found is None:
         raise Unreadable(f"{name} is no text")
     return found
-
-
-def is_text(raw: Raw) -> bool:
-    """Whether the value begins as a text does."""
-    return bytes(memoryview(raw)[:1]) == b'"'
 
 
 def _shape(role: str, members: Members) -> Shape:
@@ -146,9 +138,9 @@ def _has_content(raw: Raw | None) -> bool:
     results themselves, as in another dialect."""
     if raw is None:
         return False
-    if is_text(raw):
-        return len(raw) > len(b'""')
     first = bytes(memoryview(raw)[:1])
+    if first == b'"':
+        return len(raw) > len(b'""')
     if first == b"n":
         return False
     if first != b"[":
@@ -217,34 +209,22 @@ def cuts(turns: Sequence[Turn]) -> tuple[int, ...]:
     A call and its results are a group, with everything between them. A message that cannot be read may answer the call
     in front of it, and is treated as a result. Finding the messages' members takes most of the time.
     """
-    sorts, ends = _group_ends(turns)
-    found, reach = [], -1
-    for index, turn in enumerate(turns):
-        if turn.role == "user" and sorts[index] is Sort.PLAIN and reach < index:
-            found.append(index)
-        reach = max(reach, ends[index])
-    return tuple(found)
-
-
-def _group_ends(turns: Sequence[Turn]) -> tuple[list[Sort], list[int]]:
-    """The kind of each message, and the index of the last result of its calls, which is -1 for a message without
-    results."""
-    sorts: list[Sort] = []
-    ends = [-1] * len(turns)
+    found: list[int] = []
     callers: dict[str, int] = {}
     latest = -1
     for index, turn in enumerate(turns):
         shape = shape_of(turn)
-        sorts.append(shape.sort)
         if shape.sort is Sort.CALLS:
             callers.update(dict.fromkeys(shape.ids, index))
         elif shape.sort in (Sort.RESULT, Sort.UNREAD):
             caller = callers.get(shape.ids[0], latest) if shape.ids else latest
-            if caller >= 0:
-                ends[caller] = index
+            while found and found[-1] > caller >= 0:  # it stands between a call and its result
+                found.pop()
+        elif shape.sort is Sort.PLAIN and turn.role == "user":
+            found.append(index)
         if turn.role == "assistant":
             latest = index
-    return sorts, ends
+    return tuple(found)
 
 
 PLACEHOLDER = "No result was recorded: the call was interrupted, or its result was lost."
@@ -274,7 +254,9 @@ def repaired(group: Group) -> tuple[Group, int]:
         if sort is Sort.CALLS and not answered.issuperset(each.shape.ids):
             repairs += 1
             if answered.isdisjoint(each.shape.ids) and not (each.shape.has_content and behind_result):
-                kept += _without_calls(each)
+                if each.shape.has_content:
+                    left = Turn.of(join_members(each.shape.members, {"tool_calls": None}))
+                    kept.append(entry_of(each.origin, left))
                 continue
             missing += _placeholders(each.shape, answered)
         kept.append(each)
@@ -282,20 +264,14 @@ def repaired(group: Group) -> tuple[Group, int]:
     return [*kept[:behind_result], *missing, *kept[behind_result:]], repairs
 
 
-def _without_calls(entry: Entry) -> Group:
-    """The rest of a message without its calls; empty if it has no other content."""
-    if not entry.shape.has_content:
-        return []
-    left = Turn.of(join_members(entry.shape.members, {"tool_calls": None}))
-    return [entry_of(entry.origin, left)]
-
-
 def _placeholders(shape: Shape, answered: set[str]) -> Group:
     """A result for each call of the message that has none."""
     calls = zip(shape.ids, call_members(shape.members), strict=True)
-    missing = [bytes(call["id"]) for call_id, call in calls if call_id not in answered]
-    behind = b',"content":"' + PLACEHOLDER.encode() + b'"}'
-    return [entry_of(MADE, Turn.of(b'{"role":"tool","tool_call_id":' + raw + behind)) for raw in missing]
+    missing = [call["id"] for call_id, call in calls if call_id not in answered]
+    content = text_json(PLACEHOLDER)
+    return [
+        entry_of(MADE, Turn.of(b'{"role":"tool","tool_call_id":%s,"content":%s}' % (raw, content))) for raw in missing
+    ]
 
 
 _JOINED = frozenset({"role", "content", "tool_calls", *MARK_KEYS})
@@ -338,20 +314,14 @@ def _joined(chain: Group) -> Entry:
     parts = [each.shape.members for each in chain]
     calls = b",".join([bytes(members["tool_calls"])[1:-1] for members in parts])
     changes: dict[str, bytes | None] = {"tool_calls": b"[" + calls + b"]"}
-    content = _content([bytes(members["content"]) for members in parts if is_given(members, "content")])
-    if content is not None:
-        changes["content"] = content
-    for name in MARK_KEYS:
-        marks = [bytes(members[name]) for members in parts if is_given(members, name)]
-        if marks:
-            changes[name] = marks[-1]
+    if contents := [bytes(members["content"]) for members in parts if is_given(members, "content")]:
+        changes["content"] = _content(contents)
+    changes |= {name: bytes(each[name]) for name in MARK_KEYS for each in parts if is_given(each, name)}  # the last one
     return entry_of(chain[0].origin, Turn.of(join_members(chain[0].shape.members, changes)))
 
 
-def _content(contents: list[bytes]) -> bytes | None:
-    """The contents as one: a text if all are texts, otherwise a list of parts; None if there is none."""
-    if not contents:
-        return None
+def _content(contents: Sequence[bytes]) -> bytes:
+    """The contents as one: a text if all are texts, otherwise a list of parts."""
     if len(contents) == 1:
         return contents[0]
     if all(content.startswith(b'"') for content in contents):
@@ -471,14 +441,10 @@ def _as_said(turns: Sequence[Turn], metas: Mapping[int, MessageMeta], edits: Cou
 def _summarized(turn: Turn, tl_dr: str) -> Turn:
     """The message with a short form in place of its content. A message that is no JSON object has no content, and stays
     as it is."""
-    try:
-        members = turn.members
-    except Unreadable:
-        return turn
     content = text_json(tl_dr)
-    if "content" in members and bytes(members["content"]) == content:
+    if turn.parsed is None or bytes(turn.parsed.get("content", b"")) == content:
         return turn
-    return Turn.of(join_members(members, {"content": content}))
+    return Turn.of(join_members(turn.parsed, {"content": content}))
 
 
 def _in_groups(entries: Sequence[Entry], edits: Counter[Edit]) -> Group:

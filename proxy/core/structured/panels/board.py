@@ -1,25 +1,23 @@
 """The memory of a session's panels: what they showed last, since when, and where they stand.
 
-A board is an immutable value. Each request makes a new board from the one before. The caller keeps the new one as soon
+A board is an immutable value. Each request makes a new board from the one before (``refreshed``): it finds the old
+places in the conversation as it is now, and decides which panels leave theirs. The caller keeps the new board as soon
 as the request is assembled.
 
-The choice of the panels without a place of their own. They stand last in every request, where their changes break
-nothing.
+Some panels have no place of their own. They stand in the tail, last in every request, where their changes break
+nothing. A panel at a place is read from the cache, and everything behind it is written anew when it changes. A panel in
+the tail is sent anew with every request, and so is everything behind the tail, but its changes cost nothing. The sizes,
+the rates of change and the prices decide which is cheaper (``in_tail``).
 
-A panel at a place is read from the cache, and everything behind it is written anew when it changes. A panel in the tail
-is sent anew with every request, and so is everything behind the tail, but its changes cost nothing. The sizes, the
-rates of change and the prices decide which is cheaper.
-
-The cost of panels, by the rule of the original: panels are read from the cache as far as the list of panels has the
-same beginning as the list of the request before.
-
-It is an estimate by which people compare panels. It ignores how long caches live, and does not count messages. The real
-cost of a request is what the provider reports.
+Once the request has counted, its panels have a cost (``counted``), by the rule of the original: panels are read from
+the cache as far as the list of panels has the same beginning as the list of the request before. It is an estimate by
+which people compare panels. It ignores how long caches live, and does not count messages. The real cost of a request is
+what the provider reports.
 """
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence, Set
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from math import inf, nextafter
 from sys import getsizeof
 
@@ -48,77 +46,8 @@ from proxy.core.structured.panels.panel import (
 )
 from proxy.core.value import dataclass, field
 
-_AHEAD = 20
-"""A conversation is expected to have this many more requests, plus as many again as it has had."""
-_MOST_TRIES = 32
-"""At most this many sizes of the tail are compared, so that the time does not grow with the square of the number
-of panels."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Stake:
-    """A panel: its size in bytes, and the probability that it changes before the next request."""
-
-    id: str
-    size: int
-    change: float
-
-    def kept(self, terms: CacheTerms) -> float:
-        """The cost of the panel at a place in one request, without the messages behind it."""
-        return self.size * (terms.read + self.change * terms.anew)
-
-
-def in_tail(
-    shown: Iterable[Panel], memories: Mapping[str, PanelMemory], progress: Progress, terms: CacheTerms | None
-) -> frozenset[str]:
-    """The ids of the panels that stand in the tail; none if the prices are not known, or if a tool loop holds the tail
-    at its place."""
-    if terms is None or terms.anew <= 0.0 or not progress.has_tail:
-        return frozenset()
-    share = progress.prompt_share
-    stakes = [_stake(panel, memories[panel.id], share) for panel in shown if not panel.is_frozen]
-    # Small panels that change often go to the tail first.
-    stakes.sort(key=lambda each: (each.size - each.kept(terms)) / each.change)
-    turn, requests = turn_size(progress.sizes), _AHEAD + max((each.seen for each in memories.values()), default=0)
-    # The prompt stands behind the tail. The answer in front of it is sent anew, too, if no cache entry can end with an
-    # answer.
-    behind = (1.0 - terms.read) * share * (progress.prompt_size if terms.ends_at_answers else turn)
-
-    def cost(count: int) -> float:
-        kept, tail = stakes[count:], stakes[:count]
-        again = terms.anew * turn * _rewrites([each.change for each in kept], requests)
-        sent = behind + sum(each.size for each in tail) if tail else 0.0
-        return sent + sum(each.kept(terms) for each in kept) + again
-
-    best = min(range(0, len(stakes) + 1, 1 + len(stakes) // _MOST_TRIES), key=cost)
-    return frozenset(each.id for each in stakes[:best])
-
-
-def _stake(panel: Panel, memory: PanelMemory, prompt_share: float) -> _Stake:
-    """In a conversation with tool loops the tail moves with each call. So a panel that changes only with prompts is
-    cheaper at a place."""
-    change = change_rate(panel, memory)
-    if prompt_share < 1.0:
-        change = min(change, max(LEAST_CHANGE, memory.in_loops / (memory.seen * (1.0 - prompt_share))))
-    return _Stake(panel.id, size_of(panel), change)
-
-
-def _rewrites(changes: Sequence[float], requests: int) -> float:
-    """How often, in all later requests, a message is written anew because a panel in front of it changes. That panel
-    then stands behind the message, and so does every panel that stood between the two. The panels that change least
-    stand in front. Panels are assumed to change at the same time as far as their rates allow it."""
-    found, most, still = 0.0, max(changes, default=1.0), 1.0
-    for change in sorted(changes):
-        own = change / most
-        ever = 1.0 - (1.0 - (1.0 - change) ** requests) / (change * requests)
-        found += ever * own * still / (1.0 - (1.0 - own) * still)
-        still *= 1.0 - own
-    return found
-
-
 MOST_GONE = 500
 """At most this many totals are kept for panels that a session no longer shows."""
-_MILLION = 1_000_000
 _COST_BYTES = 150
 
 
@@ -157,27 +86,6 @@ class PanelCosts:
         """An estimate of its size in memory."""
         texts = sum(map(getsizeof, self.entries)) + sum(map(getsizeof, self.totals))
         return texts + _COST_BYTES * (len(self.entries) + len(self.last) + len(self.totals))
-
-
-def counted(costs: PanelCosts, panels: Sequence[EmittedPanel], hit_usd: float, miss_usd: float) -> PanelCosts:
-    """The costs after a request that was settled. ``panels`` are in sending order. The prices are in USD per million
-    tokens: ``hit_usd`` for tokens that are read from the cache, ``miss_usd`` for others. It must be called only once
-    for a request: the second time everything would be a hit."""
-    # The id is part of an entry, because panels of equal content are not the same panel.
-    entries = tuple([f"{panel.id}:{panel.digest.hex()}" for panel in panels])
-    hits = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(entries, costs.entries, strict=False)))
-    totals = dict(costs.totals)
-    last: list[PanelCost] = []
-    for index, panel in enumerate(panels):
-        is_hit = index < hits
-        cost = panel.tokens * (hit_usd if is_hit else miss_usd) / _MILLION
-        total = totals.pop(panel.id, 0.0) + cost
-        totals[panel.id] = total
-        last.append(PanelCost(panel.id, panel.tokens, is_hit, cost, total))
-    # The totals of the shown panels stand last.
-    for gone in list(totals)[: max(0, len(totals) - len({panel.id for panel in panels}) - MOST_GONE)]:
-        del totals[gone]
-    return PanelCosts(entries, tuple(last), totals)
 
 
 MOST_PROMPTS = 4_096
@@ -346,20 +254,16 @@ class _Whereabouts:
         self._by_digest: dict[bytes, list[int]] | None = None
 
     def memory(self, memory: PanelMemory) -> PanelMemory:
-        """The memory with its place in the present conversation."""
-        place = self.place(memory.place)
-        return memory if place is memory.place else replace(memory, place=place)
-
-    def place(self, place: Place | None) -> Place | None:
-        """The place in the present conversation: behind the message that it stood behind before. None if there is no
-        such message."""
+        """The memory with its place in the present conversation: behind the message that it stood behind before. The
+        place is None if there is no such message."""
+        place = memory.place
         if place is None or place.index == 0:
-            return place
+            return memory
         before = self._nearest(place.index - 1, place.before)
-        if before is None:
-            return None
-        at = self._progress.outside[before + 1]
-        return place if at == place.index else _place(self._progress, at)
+        at = None if before is None else self._progress.outside[before + 1]
+        if at == place.index:
+            return memory
+        return replace(memory, place=None if at is None else _place(self._progress, at))
 
     def prompts(self, prompts: Mapping[int, tuple[bytes, float]]) -> dict[int, tuple[bytes, float]]:
         """The times of the prompts that are still there, by their present index, in the order of the conversation. The
@@ -387,12 +291,9 @@ class _Whereabouts:
             self._by_digest = {}
             for at, each in enumerate(digests):
                 self._by_digest.setdefault(each, []).append(at)
-        places = self._by_digest.get(digest)
-        if places is None:
-            return None
+        places = self._by_digest.get(digest, [])
         behind = bisect_left(places, index)
-        near = places[max(0, behind - 1) : behind + 1]
-        return min(near, key=lambda at: abs(at - index))
+        return min(places[max(0, behind - 1) : behind + 1], key=lambda at: abs(at - index), default=None)
 
 
 def _in_order(
@@ -403,14 +304,100 @@ def _in_order(
     together = dict(found)
     for at, prompt in moved:
         together.setdefault(at, prompt)
-    next_s, bounds = inf, {}
-    for at in sorted(together, reverse=True):
-        bounds[at] = next_s
-        next_s = min(next_s, together[at][1]) if at in found else next_s
+    order = sorted(together)
+    # No moved prompt may have a later time than any found prompt behind it.
+    ahead = accumulate((together[at][1] if at in found else inf for at in reversed(order)), min, initial=inf)
+    bounds = dict(zip(reversed(order), ahead, strict=False))
     kept: dict[int, tuple[bytes, float]] = {}
     last_s = -inf
-    for at in sorted(together):
+    for at in order:
         if at in found or last_s <= together[at][1] <= bounds[at]:
             kept[at] = together[at]
             last_s = together[at][1]
     return kept
+
+
+_AHEAD = 20
+"""A conversation is expected to have this many more requests, plus as many again as it has had."""
+_MOST_TRIES = 32
+"""At most this many sizes of the tail are compared, so that the time does not grow with the square of the number
+of panels."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stake:
+    """A panel: its size in bytes, and the probability that it changes before the next request."""
+
+    id: str
+    size: int
+    change: float
+
+    def kept(self, terms: CacheTerms) -> float:
+        """The cost of the panel at a place in one request, without the messages behind it."""
+        return self.size * (terms.read + self.change * terms.anew)
+
+
+def in_tail(
+    shown: Iterable[Panel], memories: Mapping[str, PanelMemory], progress: Progress, terms: CacheTerms | None
+) -> frozenset[str]:
+    """The ids of the panels that stand in the tail; none if the prices are not known, or if a tool loop holds the tail
+    at its place."""
+    if terms is None or terms.anew <= 0.0 or not progress.has_tail:
+        return frozenset()
+    share = progress.prompt_share
+    stakes = [_stake(panel, memories[panel.id], share) for panel in shown if not panel.is_frozen]
+    # Small panels that change often go to the tail first.
+    stakes.sort(key=lambda each: (each.size - each.kept(terms)) / each.change)
+    turn, requests = turn_size(progress.sizes), _AHEAD + max((each.seen for each in memories.values()), default=0)
+    # The prompt stands behind the tail. The answer in front of it is sent anew, too, if no cache entry can end with an
+    # answer.
+    behind = (1.0 - terms.read) * share * (progress.prompt_size if terms.ends_at_answers else turn)
+
+    def cost(count: int) -> float:
+        kept, tail = stakes[count:], stakes[:count]
+        again = terms.anew * turn * _rewrites([each.change for each in kept], requests)
+        sent = behind + sum(each.size for each in tail) if tail else 0.0
+        return sent + sum(each.kept(terms) for each in kept) + again
+
+    best = min(range(0, len(stakes) + 1, 1 + len(stakes) // _MOST_TRIES), key=cost)
+    return frozenset(each.id for each in stakes[:best])
+
+
+def _stake(panel: Panel, memory: PanelMemory, prompt_share: float) -> _Stake:
+    """In a conversation with tool loops the tail moves with each call. So a panel that changes only with prompts is
+    cheaper at a place."""
+    change = change_rate(panel, memory)
+    if prompt_share < 1.0:
+        change = min(change, max(LEAST_CHANGE, memory.in_loops / (memory.seen * (1.0 - prompt_share))))
+    return _Stake(panel.id, size_of(panel), change)
+
+
+def _rewrites(changes: Sequence[float], requests: int) -> float:
+    """How often, in all later requests, a message is written anew because a panel in front of it changes. That panel
+    then stands behind the message, and so does every panel that stood between the two. The panels that change least
+    stand in front. Panels are assumed to change at the same time as far as their rates allow it."""
+    found, most, still = 0.0, max(changes, default=1.0), 1.0
+    for change in sorted(changes):
+        own = change / most
+        ever = 1.0 - (1.0 - (1.0 - change) ** requests) / (change * requests)
+        found += ever * own * still / (1.0 - (1.0 - own) * still)
+        still *= 1.0 - own
+    return found
+
+
+def counted(costs: PanelCosts, panels: Sequence[EmittedPanel], hit_usd: float, miss_usd: float) -> PanelCosts:
+    """The costs after a request that was settled. ``panels`` are in sending order. The prices are in USD per million
+    tokens: ``hit_usd`` for tokens that are read from the cache, ``miss_usd`` for others. It must be called only once
+    for a request: the second time everything would be a hit."""
+    # The id is part of an entry, because panels of equal content are not the same panel.
+    entries = tuple([f"{panel.id}:{panel.digest.hex()}" for panel in panels])
+    hits = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(entries, costs.entries, strict=False)))
+    totals = dict(costs.totals)
+    last: list[PanelCost] = []
+    for index, panel in enumerate(panels):
+        cost = panel.tokens * (hit_usd if index < hits else miss_usd) / 1e6
+        totals[panel.id] = totals.pop(panel.id, 0.0) + cost  # the totals of the shown panels stand last
+        last.append(PanelCost(panel.id, panel.tokens, index < hits, cost, totals[panel.id]))
+    for gone in list(totals)[: max(0, len(totals) - len({panel.id for panel in panels}) - MOST_GONE)]:
+        del totals[gone]
+    return PanelCosts(entries, tuple(last), totals)

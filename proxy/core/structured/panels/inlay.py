@@ -1,18 +1,20 @@
 """Additions to a conversation: panels with the words around them, and the times of prompts.
 
-There are two orders. In the original order, all panels stand in front of the conversation, and panels that changed last
-stand behind the others. In the chronological order, each panel stands where the conversation stood when the panel last
-changed. So a later change never rewrites the panel or anything in front of it.
+The file begins with the words, which are read from ``prompts/panels.md``, and with the messages that show a panel: a
+call of the tool ``dynamic_panel`` and its result. The tool's declaration and the answer to a call that the model makes
+itself belong to them.
 
-The messages that show a panel: a call of the tool ``dynamic_panel``, its result, the words around them, the tool's
-declaration, and the answer to a call that the model makes itself. The words are read from ``prompts/panels.md``.
+Then the panels are put into the conversation, in one of two orders. In the original order, all panels stand in front of
+the conversation, and panels that changed last stand behind the others. In the chronological order, each panel stands
+where the conversation stood when the panel last changed. So a later change never rewrites the panel or anything in
+front of it. At the end, the result is fitted to what an upstream requires.
 """
 
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import accumulate, groupby
+from itertools import accumulate, chain, groupby, starmap
 from math import log
 
 from msgspec import Raw
@@ -21,9 +23,9 @@ from proxy.core.digest import digest
 from proxy.core.layout.tiers import Tier
 from proxy.core.response.panel_answer import PANEL_TOOL
 from proxy.core.structured.blocks import Assembly, Block, Item, Kind, Section
-from proxy.core.structured.messages import Turn, message
+from proxy.core.structured.messages import Turn, message, pair
 from proxy.core.structured.panels.board import Board
-from proxy.core.structured.panels.panel import CONVERSATION, Panel, Place, leaving_rate, outside
+from proxy.core.structured.panels.panel import CONVERSATION, FRONT, Panel, Place, leaving_rate, outside
 from proxy.core.value import dataclass, field, replace
 from proxy.core.wire.json_body import Unreadable, elements, members_of, text_value
 from proxy.core.wire.surrogates import text_json, utf8
@@ -177,7 +179,6 @@ PANEL, DATETIME, REPEAT = "panel:", "datetime:", "repeat"
 """The prefixes of the items' keys: ``panel:todo``, ``datetime:12`` for the message of this index, and ``repeat``."""
 NAME = "panels"
 """The name of every block of an inlay."""
-_FRONT = -1
 _MOST_CHANGE = 0.95
 
 
@@ -215,37 +216,30 @@ def inlay_of(
 
     def key(panel: Panel) -> tuple[float, float]:
         memory = board.memory(panel)
-        return memory.position if is_chronological else (_FRONT, memory.stamp_s)
+        return memory.position if is_chronological else (FRONT, memory.stamp_s)
 
     order = sorted([panel for panel in panels if panel.is_shown], key=key)
     places = _Places(turns, origins)
+
+    def run_of(panel: Panel) -> tuple[int, float]:
+        memory = board.memory(panel)
+        at = places.of(memory.place if is_chronological else None)
+        return at, 0.0 if at == FRONT else memory.placed_s
+
+    # Within the conversation, only panels that came there in the same request form one run. So the footer stays where
+    # it is when another panel is put behind them later.
     blocks: dict[int, list[Block]] = {}
-    for at, run in _runs(order, board, places, is_chronological=is_chronological):
+    for (at, _), run in groupby(order, run_of):
         is_first = not blocks
         blocks.setdefault(at, []).append(_panels_block(run, board, texts, is_first=is_first))
         if is_first and repeat and places.has_talk_behind(at):
-            blocks[at].append(_repeat_block(repeat, texts))
+            blocks[at].append(_words_block(REPEAT, texts.repeat.replace(SYSTEM, repeat), texts.repeat_ack))
     for index, (_, time_s) in board.prompts.items():
         words, prompt_at = texts.current(time_s), places.of_message(index)
         if words and prompt_at is not None:
-            blocks.setdefault(prompt_at, []).append(_datetime_block(index, words))
-    front = tuple(blocks.pop(_FRONT, ()))
+            blocks.setdefault(prompt_at, []).append(_words_block(f"{DATETIME}{index}", words))
+    front = tuple(blocks.pop(FRONT, ()))
     return Inlay(front, {at: tuple(blocks[at]) for at in sorted(blocks)}, tuple(order))
-
-
-def _runs(
-    order: Sequence[Panel], board: Board, places: "_Places", *, is_chronological: bool
-) -> Iterator[tuple[int, list[Panel]]]:
-    """Runs of consecutive panels, each with its place. Within the conversation, only panels that came there in the same
-    request form one run. So the footer stays where it is when another panel is put behind them later."""
-
-    def key(panel: Panel) -> tuple[int, float]:
-        memory = board.memory(panel)
-        at = places.of(memory.place if is_chronological else None)
-        return at, 0.0 if at == _FRONT else memory.placed_s
-
-    for (at, _), run in groupby(order, key):
-        yield at, list(run)
 
 
 class _Places:
@@ -260,13 +254,13 @@ class _Places:
 
     def of(self, place: Place | None) -> int:
         """The index of the first sent message that stood behind the place."""
-        return _FRONT if place is None else self._outside[bisect_left(self._reached, place.index)]
+        return FRONT if place is None else self._outside[bisect_left(self._reached, place.index)]
 
     def has_talk_behind(self, at: int) -> bool:
         """Whether a user message may stand here: not in a tool loop, and not where the model's answer to it would be
         the last message of the request."""
         turns = self._turns
-        return at == _FRONT or (at < len(turns) and not (at and turns[at - 1].has_results))
+        return at == FRONT or (at < len(turns) and not (at and turns[at - 1].has_results))
 
     def of_message(self, index: int) -> int | None:
         """The place of the client's message of this index in the conversation as it is sent; None if it is not sent."""
@@ -274,38 +268,22 @@ class _Places:
         return at if at < len(self._origins) and self._origins[at] == index else None
 
 
-def _panels_block(run: Sequence[Panel], board: Board, texts: PanelTexts, *, is_first: bool) -> Block:
+def _panels_block(run: Iterable[Panel], board: Board, texts: PanelTexts, *, is_first: bool) -> Block:
     """A run of consecutive panels. The first run of a request stands between the header and the footer."""
-    words: list[str] = []
-    messages: list[bytes] = []
-    items: list[Item] = []
-    for panel in run:
-        words.append(texts.generated(board.memory(panel).stamp_s))
-        if is_first and not items:
-            words[0] = f"{texts.header}\n\n{words[0]}"
-        text = panel_text(panel)
-        items.append(Item(Kind.PANELS, PANEL + panel.id, text))
-        messages += panel_pair(panel.id, words[-1], text)
+    shown = [(panel.id, texts.generated(board.memory(panel).stamp_s), panel_text(panel)) for panel in run]
     if is_first:
-        words.append(texts.footer)
-        items.append(Item(Kind.PANELS, PANEL + FOOTER, texts.footer_ack))
-        messages += panel_pair(FOOTER, texts.footer, texts.footer_ack)
-    return _block(Section(Kind.PANELS, tuple(items), header="".join(words)), *messages)
+        id_, words, text = shown[0]
+        shown[0] = id_, f"{texts.header}\n\n{words}", text
+        shown.append((FOOTER, texts.footer, texts.footer_ack))
+    items = tuple(Item(Kind.PANELS, PANEL + id_, text) for id_, _, text in shown)
+    section = Section(Kind.PANELS, items, header="".join([words for _, words, _ in shown]))
+    return Block(Tier.ACTIVE, NAME, (section,), tuple(chain.from_iterable(starmap(panel_pair, shown))))
 
 
-def _repeat_block(system: str, texts: PanelTexts) -> Block:
-    text = texts.repeat.replace(SYSTEM, system)
-    section = Section(Kind.PANELS, (Item(Kind.PANELS, REPEAT, text),), ok=texts.repeat_ack)
-    return _block(section, message("user", text), message("assistant", texts.repeat_ack))
-
-
-def _datetime_block(index: int, words: str) -> Block:
-    section = Section(Kind.PANELS, (Item(Kind.PANELS, f"{DATETIME}{index}", words),))
-    return _block(section, message("user", words))
-
-
-def _block(section: Section, *messages: bytes) -> Block:
-    return Block(Tier.ACTIVE, NAME, (section,), messages)
+def _words_block(key: str, text: str, answer: str | None = None) -> Block:
+    """A text as a user's message, and the assistant's answer, if there is one."""
+    section = Section(Kind.PANELS, (Item(Kind.PANELS, key, text),), ok=answer or "")
+    return Block(Tier.ACTIVE, NAME, (section,), (message("user", text),) if answer is None else pair(text, answer))
 
 
 FILLER = "filler"
@@ -367,10 +345,8 @@ def moving(assembly: Assembly, board: Board, panels: Iterable[Panel]) -> dict[in
     found: dict[int, float] = {}
     for index, item in assembly.shown(NAME):
         panel = known.pop(item.key, None)  # the call comes before its result
-        found[index] = 0.0 if panel is None else _hazard(panel, board)
+        found[index] = 0.0
+        if panel is not None:
+            rate = 1.0 if panel.id in board.tail else leaving_rate(panel, board.memory(panel))
+            found[index] = -log(1.0 - min(rate, _MOST_CHANGE))
     return found
-
-
-def _hazard(panel: Panel, board: Board) -> float:
-    rate = 1.0 if panel.id in board.tail else leaving_rate(panel, board.memory(panel))
-    return -log(1.0 - min(rate, _MOST_CHANGE))

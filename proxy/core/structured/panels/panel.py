@@ -1,14 +1,13 @@
-"""One panel, and the kinds of panels that are known.
+"""One panel, how far the client's conversation has come, and where panels stand in it.
 
-How far the client's conversation has come. The places of panels are found and checked by this.
+A panel has a kind, which says how likely it is to change. The progress of the conversation is what places of panels are
+found and checked by. The types of the stored values carry the bounds by which values from a store are checked.
 
-Places of panels: panels that are written anew in any case move to the end of the conversation, and all others stay.
-
-A provider's cache reads a prompt up to the first byte that has changed. Everything behind that byte is written anew
-wherever it stands. So it costs nothing to move a panel from there to the end, and its next change breaks only what has
-come since. At one place, large and steady panels stand in front of small ones that change often: in descending order of
-s q / (1 - q), as for all other context. The types of the stored values carry the bounds by which values from a store
-are checked.
+Panels that are written anew in any case move to the end of the conversation, and all others stay. A provider's cache
+reads a prompt up to the first byte that has changed. Everything behind that byte is written anew wherever it stands. So
+it costs nothing to move a panel from there to the end, and its next change breaks only what has come since. At one
+place, large and steady panels stand in front of small ones that change often: in descending order of s q / (1 - q), as
+for all other context.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
@@ -226,7 +225,8 @@ _PRIOR_WEIGHT = 2.0
 LEAST_CHANGE = 0.001
 FRAME_BYTES = 300
 """The approximate size of a panel without its content: the call, its words, and the line in front of the content."""
-_FRONT = -1
+FRONT = -1
+"""The index of the place in front of the conversation."""
 
 
 class Place(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -264,12 +264,12 @@ class PanelMemory(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     @property
     def position(self) -> tuple[float, float]:
         """The sort key of panels in the conversation."""
-        return (_FRONT if self.place is None else self.place.index, self.rank)
+        return (FRONT if self.place is None else self.place.index, self.rank)
 
 
 EVERYTHING = (-inf, -inf)
 """The position in front of all panels."""
-_BEHIND_FRONT = (_FRONT, inf)
+_BEHIND_FRONT = (FRONT, inf)
 
 
 def change_rate(panel: Panel, memory: PanelMemory) -> float:
@@ -322,14 +322,10 @@ def put(
     def key(panel: Panel) -> tuple[bool, bool, float]:
         return not panel.is_frozen, panel.id in tail, 0.0 if panel.is_frozen else -weight(panel, memories[panel.id])
 
-    order = sorted(moved, key=key)
-    movers = {panel.id for panel in order}
-    standing = [memory.rank for key, memory in memories.items() if key not in movers and memory.place == place]
-    first = max(standing, default=-1) + 1
-    found = dict(memories)
-    for number, panel in enumerate(order):
-        found[panel.id] = replace(memories[panel.id], place=place, rank=first + number, placed_s=now_s)
-    return found
+    order = dict.fromkeys([panel.id for panel in sorted(moved, key=key)])
+    standing = [memory.rank for id_, memory in memories.items() if memory.place == place and id_ not in order]
+    ranked = enumerate(order, max(standing, default=-1) + 1)
+    return {**memories, **{id_: replace(memories[id_], place=place, rank=rank, placed_s=now_s) for rank, id_ in ranked}}
 
 
 def taken_along(

@@ -3,11 +3,11 @@
 import orjson
 import pytest
 
-from proxy.core.layout.tiers import Tier
 from proxy.core.structured.assembly import (
     active_blocks,
     file_items,
     map_sections,
+    not_shown,
     page_text,
     pages_section,
     prompt_block,
@@ -31,7 +31,7 @@ def test_a_header_never_stands_alone() -> None:
     assert section(Kind.FILES, "# Header\n\n", []) is None
     assert tree_section(None, TEXTS) is None
     assert tree_section((), TEXTS) is None
-    assert pages_section((), TEXTS, Skipped()) is None
+    assert pages_section((), TEXTS) is None
     assert review_section(StructuredContext(), TEXTS) is None
     assert review_section(StructuredContext(review=Review()), TEXTS) is None
 
@@ -62,13 +62,12 @@ def test_a_page_says_its_title_its_url_its_content_and_its_symbols() -> None:
 
 
 def test_pages_without_content_are_skipped_and_counted() -> None:
-    skipped = Skipped()
     pages = (Page("http://a", "A", "1"), Page("http://b", "B", ""), Page("http://c", "C", "", "f()"))
-    found = pages_section(pages, TEXTS, skipped)
+    found = pages_section(pages, TEXTS)
 
     assert found is not None
     assert found.text == TEXTS.urls + "A\nhttp://a\n\n1\n---\nC\nhttp://c\n\nf()"
-    assert skipped == {Skip.EMPTY_PAGE: 1}
+    assert not_shown(StructuredContext(pages=pages)) == {Skip.EMPTY_PAGE: 1}
 
 
 def test_a_review_leaves_out_what_it_does_not_have() -> None:
@@ -176,7 +175,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": URL}}
 
 def full() -> list[Block]:
     context = StructuredContext(tree=("a",), pages=(Page("u", "t", "c"),), review=Review(branch="main"))
-    return list(active_blocks(context, file_items([a_file("a")]), TEXTS, Skipped()))
+    return list(active_blocks(context, file_items([a_file("a")]), TEXTS))
 
 
 def test_each_part_is_a_pair_with_its_own_acknowledgement() -> None:
@@ -262,12 +261,3 @@ def test_an_acknowledgement_is_never_the_last_message() -> None:
     with_prompt = (*blocks, *prompt_block(talk_of().prompt, (), Skipped()))
     assert without_last_answer(with_prompt) == with_prompt
     assert without_last_answer(()) == ()
-
-
-# Each tier has a header of its own for its files.
-
-
-def test_every_tier_has_its_own_header() -> None:
-    assert list(TEXTS.files) == list(Tier)
-    assert len(set(TEXTS.files.values())) == len(Tier)
-    assert TEXTS.files[Tier.L2] == TEXTS.reference_l2
