@@ -4,8 +4,6 @@ Reading took 25 ms on a 2-core machine with litellm 1.109 (3.2 MB, 4553 models),
 ``proxy.core.money.prices`` reads are kept. For some models, litellm's own sum for an exchange differs from ours,
 although both know the same price; ``deviation_of`` gives the reason (compared for every chat model in
 ``tests/contract/test_litellm_costs.py``).
-
-Finds files of the installed litellm. They are read as data, because importing litellm takes seconds.
 """
 
 import re
@@ -32,8 +30,8 @@ def litellm_file(name: str) -> Path | None:
 
 _BUNDLED = "model_prices_and_context_window_backup.json"
 
-# The map's keys of these providers have no prefix.
-_UNPREFIXED = frozenset({"openai", "anthropic"})
+# The map's keys of these providers, and of servers that are not known, have no prefix.
+_UNPREFIXED = frozenset({"", "openai", "anthropic"})
 
 
 def bundled_price_file() -> Path | None:
@@ -66,8 +64,8 @@ def price_for(prices: PriceMap, deployment: Deployment) -> Price | None:
     """
     if (given := prices.override(deployment.name)) is None and "input_cost_per_token" in deployment.params:
         given = price_of(deployment.params)
-    provider = _provider(deployment.base_url)
-    prefixed = f"{provider}/{deployment.model}" if provider else deployment.model
+    provider = provider_at(urlsplit(deployment.base_url).hostname or "")
+    prefixed = deployment.model if provider in _UNPREFIXED else f"{provider}/{deployment.model}"
     known = prices.price(deployment.price_key, prefixed, deployment.model)
     found = given or known
     if found is None or (given is None and deployment.max_input_tokens is None):
@@ -75,12 +73,6 @@ def price_for(prices: PriceMap, deployment: Deployment) -> Price | None:
     longest = found.max_output_tokens or (known.max_output_tokens if known is not None else None)
     window = deployment.max_input_tokens or (known.extras.max_input_tokens if known is not None else None)
     return replace(found, max_output_tokens=longest, extras=replace(found.extras, max_input_tokens=window))
-
-
-def _provider(base_url: str) -> str:
-    """The prefix that the map's keys have for models of this server."""
-    provider = provider_at(urlsplit(base_url).hostname or "")
-    return "" if provider in _UNPREFIXED else provider
 
 
 _TIER = re.compile(r"input_cost_per_token(_above_\d+k_tokens)")

@@ -4,11 +4,10 @@ Exact names come first, then wildcards, the most specific pattern first. As in L
 ``model_name`` replaces ``*`` in ``model``. Several deployments of one name are a group: sessions are distributed over
 them by weight, and the deployments of a lower ``order`` come first. After the group come the fallbacks of its name.
 
-Chooses the cache profile of a model if the configuration names none.
-
-``proxy.core.providers`` describes the profiles and the particulars of single models. This module only finds out which
-provider's cache serves the model: by the provider (litellm's name for it, or the host that is called), then by the
-model's name. The first rule that fits wins; ``model_info.cache_profile`` overrides all rules.
+If the configuration names no cache profile for a model, rules choose one. ``proxy.core.providers`` describes the
+profiles and the particulars of single models. The rules only find out which provider's cache serves the model: by the
+provider (litellm's name for it, or the host that is called), then by the model's name. The first rule that fits wins;
+``model_info.cache_profile`` overrides all rules.
 
 - No marker is sent to a server that may refuse it. Claude on the http transport has the profile ``none``, unless the
   host is OpenRouter's: most OpenAI-compatible gateways accept ``cache_control``, but not all, and only the operator
@@ -167,18 +166,12 @@ def choose_profile(transport: Transport, provider: str, model: str, host: str) -
     # The last part of ``anthropic/claude-x`` (OpenRouter). ``us.anthropic.claude-x`` (Bedrock) stays as it is.
     name = model.rpartition("/")[2].lower()
     server = _server(provider, host)
-    for rule in _RULES:
-        if transport in rule.transports and (not rule.providers or server in rule.providers) and rule.is_named(name):
-            return PROFILES[rule.profile]
-    return PROFILES["none"]
-
-
-def server_of(transport: Transport, provider: str, host: str) -> str:
-    """The provider that is called: found by its host, or litellm's name if no host is given. Empty for an unknown
-    host."""
-    if transport is Transport.EMBEDDED:
-        return EMBEDDED
-    return provider_at(host) if host else provider
+    fitting = (
+        rule.profile
+        for rule in _RULES
+        if transport in rule.transports and (not rule.providers or server in rule.providers) and rule.is_named(name)
+    )
+    return PROFILES[next(fitting, "none")]
 
 
 def _server(provider: str, host: str) -> str:
@@ -222,8 +215,10 @@ def deployment_of(entry: ListedModel, price_of: PriceOf, name: str = "", model: 
     written = model or entry.model
     provider, bare = provider_of(written, entry.provider)
     transport = entry.transport or _default_transport(provider, entry.base_url)
-    profile = entry.profile or choose_profile(transport, provider, bare, _host(entry.base_url))
-    server = server_of(transport, provider, _host(entry.base_url))
+    host = urlsplit(entry.base_url).hostname or ""
+    profile = entry.profile or choose_profile(transport, provider, bare, host)
+    at_host = provider_at(host) if host else provider
+    server = EMBEDDED if transport is Transport.EMBEDDED else at_host
     if entry.session_header:
         profile = replace(profile, routing=Routing("header", entry.session_header.lower(), servers=(server,)))
     deployment = Deployment(
@@ -267,10 +262,6 @@ def _default_transport(provider: str, base_url: str) -> Transport:
     if provider == Transport.EMBEDDED:
         return Transport.EMBEDDED
     return Transport.HTTP if provider == "openai" and base_url else Transport.LITELLM
-
-
-def _host(base_url: str) -> str:
-    return (urlsplit(base_url).hostname or "") if base_url else ""
 
 
 class ModelTable:

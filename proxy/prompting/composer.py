@@ -1,14 +1,13 @@
 """Composes the operator's prompts into requests (``engine.ports.Composer``).
 
-The configuration, and the choices that it leaves to clients, decide which prompts a request gets. A failure does what
-the configuration says: the request is refused, or sent without prompts.
-
-Finds the prompts and the context window of a request, and checks what its client chooses.
+The rules of the configuration, and the choices that they leave to clients, decide which prompts and which context
+window a request gets. Then the prompts are composed, and written into the request. A failure does what the
+configuration says: the request is refused, or sent without prompts.
 """
 
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
@@ -18,7 +17,7 @@ from proxy.core.digest import digest
 from proxy.core.lru import Bounded, LastUsed
 from proxy.core.model_patterns import matches_any
 from proxy.core.prompts.assembler import PERSONA_PREFIX, assemble, checked_persona, read_wish
-from proxy.core.prompts.prompt import Composition, Inset, Prompt, PromptFailure, merged
+from proxy.core.prompts.prompt import Composition, Inset, PromptFailure, merged
 from proxy.core.prompts.steadiness import VOLATILE_SHARE, Seen, Steadiness
 from proxy.core.prompts.terms import ClientWish, OnFailure, PromptRules, PromptTerms, client_terms
 from proxy.core.request.insets import check_spelling, takes_inset, with_system
@@ -36,6 +35,9 @@ from proxy.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from proxy.prompting.sources import Snapshot
+
+
+_PROFILE_HEADER = "x-stratiform-profile"
 
 
 class Whose(NamedTuple):
@@ -76,27 +78,10 @@ class Rules:
         is_prompts_own = wanted not in self.windows.profiles and (
             wanted == terms.profile or matches_any(terms.allowed.profiles, wanted)
         )
-        param = "x-stratiform-profile" if "profile" in wish.by_header else "stratiform.window.profile"
+        param = _PROFILE_HEADER if "profile" in wish.by_header else "stratiform.window.profile"
         profile = self.windows.profile_for(*whose, "" if is_prompts_own else wanted, param)
         asked = client_terms(terms, replace(wish, profile=wanted if is_prompts_own else None))
         return _with_profile(asked, profile), profile
-
-    def window_for(self, whose: Whose, wished: str) -> CapabilityProfile | None:
-        """The budget of a request that is no chat. If the model is not known (""), it may be any. Raises Forbidden,
-        InvalidRequest."""
-        models = (whose.model,) if whose.model else ("", *self.windows.models)
-        param = "x-stratiform-profile"
-        found = (self.windows.profile_for(*whose._replace(model=model), wished, param) for model in models)
-        return next(filter(None, found), None)
-
-    def requires_prompts(self, whose: Whose) -> bool:
-        """Whether the request must not go without the operator's prompts. If the model is not known (""), it may be
-        any."""
-        if not self.may_compose:
-            return False
-        models = (whose.model,) if whose.model else ("", *self.prompts.models, *self.windows.models)
-        all_terms = (self.terms_for(whose._replace(model=model))[0] for model in models)
-        return any(not terms.is_empty and terms.on_failure is OnFailure.REFUSE for terms in all_terms)
 
 
 def _with_profile(terms: PromptTerms, profile: CapabilityProfile | None) -> PromptTerms:
@@ -112,12 +97,6 @@ MOST_CHARS = 1 << 20
 """The greatest length of all texts of a composition together. The bounds of templates hold for each text alone."""
 _MANY = 50
 """With more prompts than this, a new composition is made beside the event loop."""
-
-
-def _effort(terms: PromptTerms, prompts: Sequence[Prompt]) -> int:
-    """The size of the work, in bytes. The values of clients decide how long patterns and loops take, so the operator's
-    own texts say little about it."""
-    return LARGE_BYTES if terms.is_of_client or len(prompts) > _MANY else sum(len(prompt.text) for prompt in prompts)
 
 
 def _weight(composition: Composition) -> int:
@@ -183,11 +162,18 @@ class Composer:
     def requires(self, model: str, principal: Principal) -> bool:
         """Whether a request of that model must not go without the operator's prompts. If the model is not known (""),
         it may be any."""
-        return self.rules.requires_prompts(Whose(model, principal.team, principal.key_id))
+        rules = self.rules
+        models = (model,) if model else ("", *rules.prompts.models, *rules.windows.models)
+        all_terms = (rules.terms_for(Whose(one, principal.team, principal.key_id))[0] for one in models)
+        is_refused = (not terms.is_empty and terms.on_failure is OnFailure.REFUSE for terms in all_terms)
+        return rules.may_compose and any(is_refused)
 
     def window(self, model: str, principal: Principal, wished: str) -> CapabilityProfile | None:
-        """The capability profile of a request on another path than that of chats. Raises InvalidRequest, Forbidden."""
-        return self.rules.window_for(Whose(model, principal.team, principal.key_id), wished)
+        """The capability profile of a request on another path than that of chats. If the model is not known (""), it
+        may be any. Raises InvalidRequest, Forbidden."""
+        windows, who = self.rules.windows, (principal.team, principal.key_id)
+        models = (model,) if model else ("", *windows.models)
+        return next(filter(None, (windows.profile_for(one, *who, wished, _PROFILE_HEADER) for one in models)), None)
 
     def _asked(self, request: ComposeRequest) -> tuple[PromptTerms, ComposedRequest]:
         """The terms of the request, and the request without prompts. Raises InvalidRequest, Forbidden."""
@@ -252,12 +238,14 @@ class Composer:
         """The composition by these terms, which is made once and then remembered for a time. Raises PromptFailure if it
         is too long, or if a prompt fails under strict terms."""
         name = digest(snapshot.version.encode(), _fingerprint(terms))
-        known = self._known.get(name)
-        if known is not None:
+        if (known := self._known.get(name)) is not None:
             self._known.used(name)
             return known
         work = partial(assemble, snapshot.prompts, terms, merged(terms.context), snapshot.templates.render)
-        composition = await self._aside.run_large(_effort(terms, snapshot.prompts), work)
+        # The values of clients decide how long patterns and loops take; the operator's own texts say little about it.
+        is_long = terms.is_of_client or len(snapshot.prompts) > _MANY
+        size = LARGE_BYTES if is_long else sum(len(prompt.text) for prompt in snapshot.prompts)
+        composition = await self._aside.run_large(size, work)
         if sum(len(part.text) for part in composition.parts) > MOST_CHARS:
             longest = max(composition.parts, key=lambda part: len(part.text))
             why = f"the prompts have more than {MOST_CHARS} characters together"
@@ -268,27 +256,25 @@ class Composer:
 
     def _tell_skipped(self, composition: Composition, terms: PromptTerms) -> None:
         extras = {extra.id for extra in terms.extras}
-        for prompt, reason in composition.skipped.items():
-            if reason not in _MISTAKES:
-                continue
+        mistakes = {prompt: reason for prompt, reason in composition.skipped.items() if reason in _MISTAKES}
+        for prompt, reason in mistakes.items():
             self._metrics.prompt_skipped(reason)
             if prompt not in extras:
                 self._warn(f"{reason}:{prompt}", "prompt %r is left out of requests: %s", prompt, _MISTAKES[reason])
 
-    def _tell(self, seen: Seen, own: Collection[str]) -> None:
+    def _tell(self, seen: Seen, own: set[str]) -> None:
         """Report the prompts that break caches. ``own`` are the ids of the operator's prompts. Names that clients
         choose are neither labels nor logged, and they may come from the conversation's previous request."""
         for name in seen.changed:
             self._metrics.prompt_changed(name if name in own else "extra")
-        for name in seen.volatile:
-            if name in own:
-                self._warn(
-                    f"volatile:{name}",
-                    "prompt %r changes in more than %d %% of the requests of conversations: each change has everything "
-                    "behind it written to the provider's cache again",
-                    name,
-                    round(100 * VOLATILE_SHARE),
-                )
+        for name in own.intersection(seen.volatile):
+            self._warn(
+                f"volatile:{name}",
+                "prompt %r changes in more than %d %% of the requests of conversations: each change has everything "
+                "behind it written to the provider's cache again",
+                name,
+                round(100 * VOLATILE_SHARE),
+            )
 
     def _warn(self, key: str, message: str, *values: object) -> None:
         if self._told.find(key) is None:

@@ -122,7 +122,7 @@ def read_file(path: Path) -> Prompt | None:
     """The prompt of a file. None if the file holds a fixed text. Reading never waits for a link to a pipe, into which
     nobody may ever write. Raises PromptFileError."""
     try:
-        with open(path, "rb", opener=_opened) as file:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise PromptFileError(f"{path}: this is no regular file")
             raw = file.read(MOST_BYTES + 1)
@@ -134,10 +134,6 @@ def read_file(path: Path) -> Prompt | None:
     if len(raw) > MOST_BYTES:
         raise PromptFileError(f"{path}: the file is larger than {MOST_BYTES} bytes")
     return read_prompt(path, text, is_shipped=SHIPPED in path.parents)
-
-
-def _opened(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_prompt(path: Path, text: str, *, is_shipped: bool = False) -> Prompt | None:
@@ -156,19 +152,20 @@ def read_prompt(path: Path, text: str, *, is_shipped: bool = False) -> Prompt | 
     if not template.strip():
         raise PromptFileError(f"{path}: there is no text behind the front matter")
     whole = text.replace("\r\n", "\n").rstrip("\n")
-    prompt = Prompt(
-        id=path.stem if fields.id is UNSET else fields.id,
-        first_line=whole.count("\n") - template.count("\n") + 1,
-        position=fields.position,
-        text=template,
-        priority=fields.priority,
-        conditions=tuple(Condition(*astuple(each)) for each in fields.conditions),
-        variables=tuple(Variable(*astuple(each)) for each in fields.variables),
-        profile=fields.profile,
-        description=fields.description,
-        origin=str(path),
+    return checked_prompt(
+        Prompt(
+            id=path.stem if fields.id is UNSET else fields.id,
+            first_line=whole.count("\n") - template.count("\n") + 1,
+            position=fields.position,
+            text=template,
+            priority=fields.priority,
+            conditions=tuple(Condition(*astuple(each)) for each in fields.conditions),
+            variables=tuple(Variable(*astuple(each)) for each in fields.variables),
+            profile=fields.profile,
+            description=fields.description,
+            origin=str(path),
+        )
     )
-    return checked_prompt(prompt)
 
 
 def checked_prompt(prompt: Prompt) -> Prompt:

@@ -14,6 +14,7 @@ from jinja2.runtime import Context, LoopContext, Macro, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from proxy.core.prompts.prompt import RenderError
+from proxy.core.value import dataclass
 
 MOST_STEPS = 50_000
 """The most work of one rendering."""
@@ -36,15 +37,13 @@ def bounded(chars: int) -> int:
     return chars
 
 
+@dataclass(slots=True)
 class Work:
     """The work that one rendering has left, and the fragments that it may include."""
 
-    __slots__ = ("calls", "fragments", "steps")
-
-    def __init__(self, fragments: Mapping[str, str]) -> None:
-        self.fragments = fragments
-        self.steps = MOST_STEPS
-        self.calls = 0
+    fragments: Mapping[str, str]
+    steps: int = MOST_STEPS
+    calls: int = 0
 
     def spend(self, steps: int) -> None:
         self.steps -= steps

@@ -1,6 +1,5 @@
-"""The sources of a registry (the shipped folder, the operator's folders, plugins), and the snapshot of them.
-
-The registry: the prompts in force, renewed when their files change.
+"""The registry of prompts: the fragments of plugins, a snapshot of prompts with their templates, the sources from which
+it is made (the shipped folder, the operator's folders, plugins), and the snapshot in force.
 
 Files are looked at and read beside the event loop. A request holds the snapshot that it began with. A file that cannot
 be read changes nothing: the last good snapshot stays in force, and the log and a metric say so.
@@ -9,7 +8,6 @@ be read changes nothing: the last good snapshot stays in force, and the log and 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -199,14 +197,6 @@ _MOST_NAMED = 10
 _log = logging.getLogger("stratiform")
 
 
-class Reloaded(StrEnum):
-    """The outcome of a look at changed files."""
-
-    CHANGED = "changed"
-    UNCHANGED = "unchanged"
-    BROKEN = "broken"
-
-
 class Registry:
     """The prompts in force, which are its ``snapshot``."""
 
@@ -242,7 +232,7 @@ class Registry:
             if str(error) != self._mistake:
                 self._mistake = str(error)
                 _log.error("the prompts are not reloaded, version %s stays in force: %s", self.snapshot.version, error)
-                self._metrics.prompts_reloaded(Reloaded.BROKEN)
+                self._metrics.prompts_reloaded("broken")
             return
         self._held, self._mistake = held, ""
         self._take_over(snapshot)
@@ -251,27 +241,22 @@ class Registry:
         before, self.snapshot = self.snapshot, snapshot
         if before.version == snapshot.version:
             _log.info("the prompts were read again, and say what they said (version %s)", snapshot.version)
-            self._metrics.prompts_reloaded(Reloaded.UNCHANGED)
+            self._metrics.prompts_reloaded("unchanged")
             return
         _log.warning(
             "the prompts have changed from version %s to %s (%s): each session that uses one of them misses its cache "
             "once, from the changed text on",
             before.version,
             snapshot.version,
-            _ids_named(changed_ids(before, snapshot)),
+            _changed(before, snapshot),
         )
         self._metrics.prompt_set(snapshot.version)
-        self._metrics.prompts_reloaded(Reloaded.CHANGED)
+        self._metrics.prompts_reloaded("changed")
 
 
-def changed_ids(before: Snapshot, after: Snapshot) -> list[str]:
-    """The sorted ids of the prompts that were added, removed or changed. Empty if only fragments or the order have
-    changed."""
-    old = {prompt.id: prompt for prompt in before.prompts}
-    new = {prompt.id: prompt for prompt in after.prompts}
-    return sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
-
-
-def _ids_named(ids: list[str]) -> str:
+def _changed(before: Snapshot, after: Snapshot) -> str:
+    """The ids of the prompts that were added, removed or changed, in words."""
+    old, new = ({prompt.id: prompt for prompt in snapshot.prompts} for snapshot in (before, after))
+    ids = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     more = f" and {len(ids) - _MOST_NAMED} more" if len(ids) > _MOST_NAMED else ""
     return ", ".join(ids[:_MOST_NAMED]) + more if ids else "fragments or the order"

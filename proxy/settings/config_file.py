@@ -37,7 +37,7 @@ from proxy.settings.messages import (
 from proxy.settings.prompts import profiles_of
 from proxy.settings.routing import Routing, routing_of
 from proxy.settings.schema import ConfigFile, Stratiform
-from proxy.settings.teams import Budget, Key, Team
+from proxy.settings.teams import Budget, Key
 from proxy.settings.unsupported import Unused, unused
 from proxy.settings.yaml_file import read_yaml
 
@@ -132,8 +132,7 @@ class Settings:
     @property
     def store_ca(self) -> Path | None:
         """The file of certificate authorities for a Redis with TLS, in addition to the system's authorities."""
-        given = self.stratiform.store_ca
-        return self.path(given) if given is not None else None
+        return self.path(given) if (given := self.stratiform.store_ca) is not None else None
 
     @property
     def store_name(self) -> str:
@@ -166,21 +165,21 @@ def read(path: Path | None, mistakes: Mistakes, upstream: str = "", environment:
     environment = environment.with_section(section)
     names = section if isinstance(section, dict) else ()
     exported = {name: value for name in names if (value := environment.get(name)) is not None}
-    problems = list(_slips(raw))
+    known = ConfigFile.model_fields  # other unknown sections are LiteLLM's, or ignored
+    misspelt = {key: close for key in raw if key not in known and (close := nearest(key, known))}
+    problems = [f"{key}: unknown section; did you mean `{close}`?" for key, close in misspelt.items()]
     raw = _expanded(raw, environment, problems)
     mistakes.add(problems)
     file = _validated(raw, mistakes)
     problems = []
+    aliases = file.router_settings.model_group_alias
+    master_key = environment.get("LITELLM_MASTER_KEY")  # as in LiteLLM, where the file has none
     settings = Settings(
         stratiform=file.stratiform,
         models=tuple(_with_credentials(file, problems)),
-        aliases={
-            name: to if isinstance(to, str) else to.model for name, to in file.router_settings.model_group_alias.items()
-        },
-        hidden=frozenset(
-            name for name, to in file.router_settings.model_group_alias.items() if not isinstance(to, str) and to.hidden
-        ),
-        master_key=_master_key(file, environment),
+        aliases={name: to if isinstance(to, str) else to.model for name, to in aliases.items()},
+        hidden=frozenset(name for name, to in aliases.items() if not isinstance(to, str) and to.hidden),
+        master_key=file.general_settings.master_key or (SecretStr(master_key) if master_key else None),
         upstream=_upstream(upstream) if upstream else "",
         timeout_s=file.litellm_settings.request_timeout or file.router_settings.timeout or 600.0,
         drop_params=file.litellm_settings.drop_params,
@@ -280,14 +279,6 @@ def _read(path: Path, places: Places, joined: Mapping[str, int]) -> dict[str, An
     return loaded
 
 
-def _slips(raw: dict[str, Any]) -> Iterator[str]:
-    """Problems with section names that are probably misspelt. Other unknown sections are LiteLLM's, or ignored."""
-    known = set(ConfigFile.model_fields)
-    for key in raw:
-        if key not in known and (close := nearest(key, known)):
-            yield f"{key}: unknown section; did you mean `{close}`?"
-
-
 def _expanded(raw: dict[str, Any], environment: Environment, problems: list[str]) -> dict[str, Any]:
     """The sections with the values of the variables to which they refer. Of LiteLLM's settings, only those that are
     used are read, so that the variables of all others need not be set."""
@@ -337,12 +328,6 @@ def _merged(entry: ModelEntry, values: Mapping[str, object], index: int, problem
         return entry
 
 
-def _master_key(file: ConfigFile, environment: Environment) -> SecretStr | None:
-    """The master key. As in LiteLLM, it comes from the environment if the file has none."""
-    text = environment.get("LITELLM_MASTER_KEY")
-    return file.general_settings.master_key or (SecretStr(text) if text else None)
-
-
 def _budget(given: LiteLLMSettings, problems: list[str]) -> Budget | None:
     # As in LiteLLM, 0 means no limit.
     if not given.max_budget:
@@ -390,18 +375,14 @@ def _shared_keys(settings: Settings) -> Iterator[str]:
         if team.name in names:
             yield f"{path}.name: another team has this name"
         names.add(team.name)
-        yield from _same_budgets(team, path)
+        for name, count in Counter(budget.given_name for budget in team.all_budgets).items():
+            if count > 1:
+                yield f"{path}.budgets: two are called `{name}`; give one a `name`"
         for index, key in enumerate(team.keys):
             here = f"{path}.keys[{index}]"
             other = owners.setdefault(key_digest(key), here)
             if other != here:
                 yield f"{here}: is the same key as {other}"
-
-
-def _same_budgets(team: Team, path: str) -> Iterator[str]:
-    for name, count in Counter(budget.given_name for budget in team.all_budgets).items():
-        if count > 1:
-            yield f"{path}.budgets: two are called `{name}`; give one a `name`"
 
 
 def key_digest(key: Key) -> str:

@@ -62,7 +62,6 @@ def filled(instead: str) -> Callable[[SecretStr], SecretStr]:
     return check
 
 
-TransportName = Literal["http", "litellm", "embedded"]
 Usd = Annotated[float, Field(ge=0, le=MOST_USD, allow_inf_nan=False)]
 _AMOUNT: TypeAdapter[float] = TypeAdapter(Usd)
 
@@ -91,9 +90,6 @@ def http_url(url: str) -> str:
 
 
 HttpUrl = Annotated[str, AfterValidator(http_url)]
-
-
-_LISTS = ("additional_drop_params", "allowed_openai_params")
 
 
 def _amount(name: str, value: object) -> float:
@@ -146,7 +142,7 @@ class LiteLLMParams(Loose):
         litellm expects a list, it fails at each request that finds anything else."""
         if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
             return values
-        for name in _LISTS:
+        for name in ("additional_drop_params", "allowed_openai_params"):
             if values.get(name) and not isinstance(values[name], list):
                 raise ValueError(f"{name} must be a list of parameters' names")
         prices = {name for name in needed(values) if "_cost" in name and values[name] is not None}
@@ -159,7 +155,7 @@ class ModelInfo(Loose):
     the teams apart in the engine's cache. ``max_input_tokens`` is the most tokens that the model reads; None: the
     number in the price map. ``id`` names this entry alone. ``access_groups`` are the model lists that it is in."""
 
-    transport: TransportName | None = None
+    transport: Literal["http", "litellm", "embedded"] | None = None
     cache_profile: CacheProfileName | None = None
     system_reminder: bool | str = False
     mode: str | None = None

@@ -1,6 +1,7 @@
-"""The section ``stratiform.prompts`` as pydantic models. It says which prompts are composed for which requests.
+"""The sections ``stratiform.prompts`` and ``stratiform.window`` as pydantic models.
 
-The section ``stratiform.window`` as pydantic models: capability profiles, and which requests have which profile.
+The first one says which prompts are composed for which requests. The second one says which requests have which
+capability profile, and sets the values of profiles, which variables of the environment may replace.
 """
 
 import re
@@ -19,8 +20,6 @@ from proxy.settings.teams import Name, Strict
 
 MOST_TEXT_CHARS = 256 << 10
 _KEY_ID = re.compile(r"key-[0-9a-z]{12}")
-_ROOTS = f"there are {', '.join(ROOTS)}"
-_NO_KEY_ID = "names of keys are their ids, as `stratiform keys list` shows them: key- and 12 letters or digits"
 
 Root = Literal["mission", "target", "agent", "memory", "variables", "custom"]
 
@@ -29,24 +28,23 @@ def _roots(context: object) -> object:
     for name in context if isinstance(context, dict) else ():
         if name not in ROOTS:
             close = nearest(str(name), ROOTS)
-            raise ValueError(f"has a root that there is not; {f'did you mean `{close}`?' if close else _ROOTS}")
+            advice = f"did you mean `{close}`?" if close else f"there are {', '.join(ROOTS)}"
+            raise ValueError(f"has a root that there is not; {advice}")
     return context
 
 
 def unicode_text(text: str) -> str:
     """A text that can be sent. Raises ValueError for half of a surrogate pair, which UTF-8 cannot represent."""
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise ValueError("holds half of a surrogate pair, which cannot be sent") from None
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("holds half of a surrogate pair, which cannot be sent") from None
     return text
 
 
 def _json_values(roots: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
     """A context that JSON can hold, and that is small enough to be handled for each request."""
-    exceeded = exceeded_bound(roots)  # type: ignore[arg-type]  # values of any type are counted
-    if exceeded:
+    if exceeded := exceeded_bound(roots):  # type: ignore[arg-type]  # values of any type are counted
         raise ValueError(f"holds {exceeded}")
     if not is_json(roots):
         raise ValueError("holds what JSON does not have; write names, dates and times in quotes, and whole characters")
@@ -56,7 +54,9 @@ def _json_values(roots: dict[str, dict[str, object]]) -> dict[str, dict[str, obj
 def _key_ids(names: object) -> object:
     # This comes before all other checks: if somebody writes the keys themselves here, the paths of messages show them.
     if isinstance(names, dict) and not all(isinstance(name, str) and _KEY_ID.fullmatch(name) for name in names):
-        raise ValueError(_NO_KEY_ID)
+        raise ValueError(
+            "names of keys are their ids, as `stratiform keys list` shows them: key- and 12 letters or digits"
+        )
     return names
 
 
@@ -177,7 +177,6 @@ class Window(Strict):
 
 _PREFIX = "STRATIFORM_"
 _NO_LETTER = re.compile(r"[^A-Z0-9]")
-_NULL = "null"
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     **{name.upper(): (name,) for name in Profile.model_fields if name != "caps"},
     **{f"CAPS_{name.upper()}": ("caps", name) for name in Caps.model_fields},
@@ -207,8 +206,9 @@ def profiles_of(window: Window, environment: Environment, problems: list[str]) -
         for level in levels:
             base = _over(base, level)
         found[name] = base
-        problems += _contradictions(base, path)
-    problems += _slips(stems, environment)
+        if base.window_tokens is not None and base.window_tokens <= base.output_tokens + base.margin_tokens:
+            problems.append(f"{path}: the output and the margin leave nothing of the window for a prompt")
+    problems += _misspelt(stems, environment)
     problems += _unknown(window, found)
     return found
 
@@ -228,26 +228,20 @@ def _of_environment(stem: str, environment: Environment, problems: list[str]) ->
         variable = f"{stem}_{end}"
         if not (text := environment.get(variable)):
             continue
-        value: object = None if text.lower() == _NULL else text
+        value: object = None if text.lower() == "null" else text
         try:
             yield Profile.model_validate({field: {inner[0]: value} if inner else value})
         except ValidationError as error:
             problems += [f"{variable}: {line.partition(': ')[2]}" for line in explain(error, Profile)]
 
 
-def _slips(stems: Mapping[str, str], environment: Environment) -> Iterator[str]:
+def _misspelt(stems: Mapping[str, str], environment: Environment) -> Iterator[str]:
     """Variables that are probably misspelt, and would silently have no effect."""
     for variable in sorted(environment.names(_PREFIX) - {f"{stem}_{end}" for stem in stems for end in _FIELDS}):
         stem = max((stem for stem in stems if variable.startswith(f"{stem}_")), key=len, default="")
         close = nearest(variable.removeprefix(f"{stem}_"), _FIELDS) if stem else None
         if close:
             yield f"{variable}: is no variable of a profile; did you mean `{stem}_{close}`?"
-
-
-def _contradictions(profile: CapabilityProfile, path: str) -> Iterator[str]:
-    window = profile.window_tokens
-    if window is not None and window <= profile.output_tokens + profile.margin_tokens:
-        yield f"{path}: the output and the margin leave nothing of the window for a prompt"
 
 
 def _unknown(window: Window, profiles: Mapping[str, CapabilityProfile]) -> Iterator[str]:

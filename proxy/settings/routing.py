@@ -80,10 +80,8 @@ def _by_kind(given: RetriesByError) -> dict[Kind, int]:
         "server-error": min(told) if told else None,
         "unavailable": None,
     }
-    every = given.DefaultRetries
-    return {
-        kind: most for kind, retries in by_kind.items() if (most := every if retries is None else retries) is not None
-    }
+    every = {kind: given.DefaultRetries if retries is None else retries for kind, retries in by_kind.items()}
+    return {kind: retries for kind, retries in every.items() if retries is not None}
 
 
 def weights_of(models: Sequence[ModelEntry]) -> list[float]:

@@ -23,8 +23,6 @@ from proxy.settings.litellm_schema import (
 from proxy.settings.prompts import Prompts, Window
 from proxy.settings.teams import Budgets, ClientKeys, ModeName, Strict, Team
 
-LogLevel = Literal["debug", "info", "warning", "error"]
-LogFormat = Literal["text", "json"]
 MOST_WORKERS = 64
 _LONGEST_S = 86_400
 
@@ -299,8 +297,8 @@ class Stratiform(Strict):
     open_to_network: bool = Field(
         default=False, description="accept any key from other machines, although models have keys of their own"
     )
-    log_level: LogLevel = "info"
-    log_format: LogFormat = Field(
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = Field(
         default="text", description="json: each line is an object; that of an exchange has the values of the text line"
     )
     request_id: bool = Field(default=True, description="send the id of each request to the upstream")

@@ -3,11 +3,10 @@
 A configuration that relies on a restriction which does not hold here refuses to start. Keys that would change requests
 or answers are reported at the start. Keys that change nothing are listed by ``stratiform check-config``.
 
-LiteLLM's keys that Stratiform does not use, by the effect of not using them.
-
-The keys are those of LiteLLM 1.109: its documented settings (https://docs.litellm.ai/docs/proxy/config_settings), the
-fields of its own configuration classes, and the keys that its proxy reads from each section. A test compares the table
-with the installed package. The keys that are used are in ``proxy.settings.litellm_schema``.
+Tables sort the keys by the effect of not using them. The keys are those of LiteLLM 1.109: its documented settings
+(https://docs.litellm.ai/docs/proxy/config_settings), the fields of its own configuration classes, and the keys that its
+proxy reads from each section. A test compares the tables with the installed package. The keys that are used are in
+``proxy.settings.litellm_schema``.
 
 - ``RESTRICTS``: LiteLLM would refuse requests, keys or contents that are accepted here. The text says what to do
   instead.
@@ -31,11 +30,7 @@ _GUARDRAIL = "no guardrail runs here: keep it in front of this proxy, or behind 
 _BUDGETS = "set stratiform.teams[].budgets"
 _RATES_ADVICE = "set requests_per_minute and tokens_per_minute in stratiform.teams"
 _ENFORCED = "router_settings.optional_pre_call_checks: [enforce_model_rate_limits] makes it one"
-_BODY = "set stratiform.limits.max_body_mib"
-_NETWORK = "restrict addresses in front of this proxy"
 _UPLOADS = "uploads are bounded by size alone"
-_BODIES = "no member of a body is asked for or refused here"
-_USERS = "give keys a `user` in stratiform.teams[].keys"
 _TEAM = "name the model in stratiform.teams[].models of those who may use it, and give all other teams a list, too"
 
 
@@ -59,9 +54,12 @@ RESTRICTS: Mapping[str, Mapping[str, str]] = {
             "use_azure_key_vault database_url database_type service_account_settings self_serve_budget_policy",
         ),
         **_all(_PATHS, "allowed_routes admin_only_routes public_routes"),
-        **_all(_NETWORK, "block_robots"),
-        **_all(_BODIES, "enforce_user_param enforced_params reject_clientside_metadata_tags missing_session_id"),
-        **_all(_USERS, "user_header_name user_header_mappings"),
+        "block_robots": "restrict addresses in front of this proxy",
+        **_all(
+            "no member of a body is asked for or refused here",
+            "enforce_user_param enforced_params reject_clientside_metadata_tags missing_session_id",
+        ),
+        **_all("give keys a `user` in stratiform.teams[].keys", "user_header_name user_header_mappings"),
         **_all(
             _RATES_ADVICE,
             "max_parallel_requests global_max_parallel_requests max_in_flight_requests_per_worker "
@@ -71,7 +69,7 @@ RESTRICTS: Mapping[str, Mapping[str, str]] = {
             _BUDGETS,
             "max_budget budget_duration fail_closed_budget_enforcement apply_user_budget_to_team_keys",
         ),
-        **_all(_BODY, "max_request_size_mb"),
+        "max_request_size_mb": "set stratiform.limits.max_body_mib",
         "max_response_size_mb": "answers are not bounded by size",
         **_all(
             _UPLOADS,
@@ -360,8 +358,6 @@ _NEVER_REPEATED = frozenset(
         "NotFoundErrorRetries",
     }
 )
-_BUDGET_CHECK = "router_budget_limiting"
-_RATES = ("rpm", "tpm")
 
 
 class Effect(StrEnum):
@@ -467,7 +463,7 @@ def _of_checks(checks: Sequence[str], *, has_teams: bool) -> Iterator[Unused]:
     if ENFORCED_RATES in checks and has_teams:
         # The limits would hold for all teams together, but here each team's requests are counted separately.
         yield Unused(path, Effect.RESTRICTS, "set requests_per_minute and tokens_per_minute in stratiform.teams")
-    elif _BUDGET_CHECK in checks:
+    elif "router_budget_limiting" in checks:
         yield Unused(path, Effect.RESTRICTS, "set budgets with `scope: model` in stratiform.teams")
     elif others := [check for check in checks if check != ENFORCED_RATES]:
         yield _found("router_settings", "optional_pre_call_checks", others, path)
@@ -495,7 +491,7 @@ def _of_entry(entry: ModelEntry, path: str, *, enforces_rates: bool) -> Iterator
     for key in entry.model_extra or {}:
         yield Unused(join(path, key), Effect.UNKNOWN)
     for name, part in (("litellm_params", entry.litellm_params), ("model_info", entry.model_info)):
-        rates = {} if enforces_rates else {rate: getattr(part, rate) for rate in _RATES}
+        rates = {} if enforces_rates else {rate: getattr(part, rate) for rate in ("rpm", "tpm")}
         for key, value in {**rates, **(part.model_extra or {})}.items():
             found = _found(name, key, value, f"{path}.{name}.{key}")
             if found.effect in _CONSEQUENCES:
@@ -527,7 +523,7 @@ def _only_logs(teams: object) -> bool:
 
 def _callbacks(value: object, path: str) -> Iterator[Unused]:
     """Each callback by its name: loggers, hooks that edit requests, and all others, which may refuse them."""
-    names = _listed(value)
+    names = [str(item) for item in value] if isinstance(value, list | Mapping) else [str(value)]
     for index, name in enumerate(names):
         if name in CHANGING_CALLBACKS:
             yield Unused(join(path, index), Effect.CHANGES, f"`{name}` does not run here")
@@ -542,12 +538,6 @@ def _found(section: str, key: str, value: object, path: str) -> Unused:
     if effect in _CONSEQUENCES and _is_unset(value):
         return Unused(path, Effect.HARMLESS)
     return Unused(path, effect, note)
-
-
-def _listed(value: object) -> list[str]:
-    if isinstance(value, Mapping):
-        return [str(key) for key in value]
-    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
 
 
 def _is_unset(value: object) -> bool:

@@ -28,7 +28,18 @@ _TEXT = "tag:yaml.org,2002:str"
 def read_yaml(path: Path, lines: dict[str, int] | None = None) -> object:
     """The value that a file holds; None for an empty file. ``lines`` gets the line of each value by its path. Raises
     ConfigError."""
-    return value_of(_text(path), path, lines)
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
+    if len(data) > MOST_BYTES:
+        raise ConfigError([f"{path}: is larger than {MOST_BYTES} bytes; divide it with `include`"])
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{path}: is not UTF-8 text"]) from error
+    return value_of(text, path, lines)
 
 
 def value_of(text: str, path: Path, lines: dict[str, int] | None = None) -> object:
@@ -58,20 +69,6 @@ def value_of(text: str, path: Path, lines: dict[str, int] | None = None) -> obje
         raise ConfigError([f"{path}: holds a date or a number that there is not; write it in quotes"]) from None
     finally:
         loader.dispose()
-
-
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
-    if len(data) > MOST_BYTES:
-        raise ConfigError([f"{path}: is larger than {MOST_BYTES} bytes; divide it with `include`"])
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise ConfigError([f"{path}: is not UTF-8 text"]) from error
 
 
 class _Check:

@@ -1,10 +1,8 @@
 """Chooses and orders the prompts of the registry for a request, and puts together the texts that are added to it.
 
-Reads and validates the section ``stratiform.prompts`` of a request. ``proxy.core.prompts.terms`` decides whether a
-client may ask for it.
-
-Every mistake is an InvalidRequest (400) that says which field to change. A field that is null counts as left out. The
-texts of a client are literal: they are sent unchanged, and are never templates.
+The second half reads the section ``stratiform.prompts`` of a request. ``proxy.core.prompts.terms`` decides whether a
+client may ask for it. Every mistake is an InvalidRequest (400) that says which field to change. A field that is null
+counts as left out. The texts of a client are literal: they are sent unchanged, and are never templates.
 """
 
 import re
@@ -73,13 +71,12 @@ def in_order(prompts: Iterable[Prompt]) -> tuple[Prompt, ...]:
 
 
 def _fits(prompt: Prompt, persona: str, terms: PromptTerms) -> bool:
-    if prompt.profile not in ("", terms.profile):
-        return False
-    if prompt.id.startswith(PERSONA_PREFIX) and prompt.id != persona:
-        return False
-    if terms.override and prompt.position.is_system:
-        return False
-    return prompt.position not in FLAGS or bool(getattr(terms, prompt.position))
+    return (
+        prompt.profile in ("", terms.profile)
+        and (prompt.id == persona or not prompt.id.startswith(PERSONA_PREFIX))
+        and not (terms.override and prompt.position.is_system)
+        and (prompt.position not in FLAGS or bool(getattr(terms, prompt.position)))
+    )
 
 
 Render = Callable[[Prompt, PromptContext, Mapping[str, Json]], str]

@@ -1,13 +1,13 @@
 """Conditions: whether a prompt is composed in this context.
 
 A field that is missing makes every condition false, except ``not_exists``. Strings, numbers, booleans and null are
-never converted into each other. Whole numbers and other numbers are compared by their value.
-
-Finds conditions of one prompt that can never hold together, so that the prompt is never composed.
+never converted into each other. Whole numbers and other numbers are compared by their value. ``contradiction`` finds
+conditions of one prompt that can never hold together, so that the prompt is never composed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
+from math import inf
 from types import MappingProxyType
 from typing import TypeGuard
 
@@ -195,7 +195,6 @@ OPERATORS = frozenset((*_OPERATORS, _EXISTS, _NOT_EXISTS))
 """The names of all operators."""
 
 
-_ABSENT = "not_exists"
 _ABOVE, _BELOW = ("gt", "gte"), ("lt", "lte")
 
 
@@ -214,9 +213,9 @@ def _is_impossible(field: str, conditions: Sequence[Condition]) -> bool:
     it."""
     own = [condition for condition in conditions if condition.field == field]
     inner = [condition for condition in conditions if condition.field.startswith(f"{field}.")]
-    if field not in ROOTS and all(condition.operator == _ABSENT for condition in (*own, *inner)):
+    if field not in ROOTS and all(condition.operator == _NOT_EXISTS for condition in (*own, *inner)):
         return False
-    if any(condition.operator == _ABSENT for condition in own):
+    if any(condition.operator == _NOT_EXISTS for condition in own):
         return True
     if (values := _values(own)) is not None:
         return not any(_agrees(field, value, (*own, *inner)) for value in values)
@@ -234,11 +233,8 @@ def _values(own: Sequence[Condition]) -> Sequence[Json] | None:
 
 
 def _is_empty_range(field: str, own: Sequence[Condition]) -> bool:
-    lows = [condition.value for condition in own if condition.operator in _ABOVE and is_number(condition.value)]
-    highs = [condition.value for condition in own if condition.operator in _BELOW and is_number(condition.value)]
-    if not lows or not highs:
-        return False
-    low, high = max(lows), min(highs)
+    low = max((each.value for each in own if each.operator in _ABOVE and is_number(each.value)), default=-inf)
+    high = min((each.value for each in own if each.operator in _BELOW and is_number(each.value)), default=inf)
     return low > high or (low == high and not _agrees(field, low, own))
 
 

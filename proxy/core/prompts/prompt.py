@@ -1,11 +1,7 @@
-"""The values of the registry: a prompt with its position, conditions and variables, and the errors about it.
+"""A prompt with its position, conditions and variables; the context that conditions and templates see; and the result
+of composing: the system text, and the texts around a user message.
 
 No error message has a text of a prompt or a value of the context.
-
-The context of conditions and templates: merges several contexts, finds the value at a path, and gives the values of
-the variables that a prompt names.
-
-The results of composing: the system text, and the texts around a user message.
 """
 
 import re

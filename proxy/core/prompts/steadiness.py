@@ -5,7 +5,8 @@ prompt of the position ``context`` that has changed in a conversation is moved t
 where a change costs only the prompt itself. If a prompt changes in most conversations of its client, new conversations
 begin in this way. Prompts of other positions stay in their places, and their changes are reported.
 
-Finds content that differs from request to request, or must soon be edited: clocks, dates, counters and random ids.
+The second half finds such texts before they are sent: content that differs from request to request, or must soon be
+edited: clocks, dates, counters and random ids.
 
 In a system text, such content makes the provider's cache useless for everything after it. Names and texts are only
 signs of it: a date in a text may be the date of a law, and a field named ``turn`` may never change. Code in fences is
