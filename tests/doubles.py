@@ -282,7 +282,7 @@ _KEEPALIVE_S = 3600
 @contextmanager
 def serving(app: ASGIApp, http: Any = "auto", drain_s: int = 5) -> Iterator[str]:
     """Run an app on a free port in a thread. Gives its base URL, and stops it in an orderly way: requests that have not
-    ended after ``drain_s`` are cut off. ``http`` is uvicorn's protocol (``proxy.web.guard``)."""
+    ended after ``drain_s`` are cut off. ``http`` is uvicorn's protocol (``proxy.web.connection``)."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
         app,

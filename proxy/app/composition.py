@@ -47,8 +47,7 @@ from proxy.ui.gate import Gate
 from proxy.upstream.embedded import EmbeddedUpstream
 from proxy.upstream.http import HttpUpstream
 from proxy.upstream.litellm_ import LitellmUpstream
-from proxy.web.admin import AdminEndpoint
-from proxy.web.app import Parts
+from proxy.web.app import AdminEndpoint, Parts
 
 _TAKEN_OVER = frozenset({"teams", "client_keys", "prices", "mode", "prompts", "window"})
 _FIXED = [name for name in Stratiform.model_fields if name not in _TAKEN_OVER]

@@ -59,7 +59,7 @@ from proxy.tasks import Tasks, spawn
 from proxy.telemetry.multiprocess import FOLDER_VARIABLE, SharedMetrics
 from proxy.upstream.litellm_ import LitellmUpstream
 from proxy.web.app import create_app
-from proxy.web.guard import WireLimits, guarded_http
+from proxy.web.connection import WireLimits, guarded_http
 
 _workers_log = logging.getLogger("stratiform.workers")
 

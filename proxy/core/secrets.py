@@ -18,7 +18,7 @@ not followed by anything that could match the same characters.
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 Headers = Sequence[tuple[str, str]]
 
@@ -69,9 +69,10 @@ def sent_keys(headers: Headers) -> list[str]:
     return [bare(value) for wanted in KEY_HEADERS for name, value in found if name == wanted and value.strip()]
 
 
-def secrets_in(headers: Headers) -> tuple[str, ...]:
+def secrets_in(headers: Headers, places: Container[str] = CREDENTIAL_HEADERS) -> tuple[str, ...]:
     """All texts in headers for credentials, each once. They must not be found anywhere else."""
-    return tuple(dict.fromkeys(_long(bare(value) for name, value in headers if canonical(name) in CREDENTIAL_HEADERS)))
+    found = (bare(value) for name, value in headers if canonical(name) in places)
+    return tuple(dict.fromkeys(value for value in found if len(value) >= _LEAST_CHARS))
 
 
 def client_key(headers: Headers) -> str | None:
@@ -82,23 +83,9 @@ def client_key(headers: Headers) -> str | None:
     return token or sent.get("x-api-key") or sent.get("api-key") or None
 
 
-def own_secrets(headers: Headers, *, is_virtual: bool, forwards_key: bool) -> tuple[str, ...]:
-    """The proxy's own keys in a request, which are never sent upstream. If the request came with such a key, these are
-    all of its credentials. If it came with a provider's key, it is the key in the proxy's own header."""
-    if is_virtual:
-        return (KEY_PREFIX, *secrets_in(headers))
-    if not forwards_key:
-        return ()
-    return (KEY_PREFIX, *_long(bare(value) for name, value in headers if canonical(name) == OWN_KEY_HEADER))
-
-
 def holds(text: str, secrets: Iterable[str]) -> bool:
     """Whether the text has one of the secrets."""
     return any(secret in text for secret in secrets)
-
-
-def _long(values: Iterable[str]) -> Iterator[str]:
-    return (value for value in values if len(value) >= _LEAST_CHARS)
 
 
 REDACTED = "[redacted]"

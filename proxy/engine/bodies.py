@@ -35,9 +35,8 @@ from proxy.core.value import dataclass
 from proxy.core.wire.json_body import splice
 from proxy.core.wire.scan import replaced
 from proxy.engine.exchange import Exchange
-from proxy.engine.headers import content_length, content_type, for_upstream, get, with_id
+from proxy.engine.headers import content_length, content_type, for_upstream, get, sent_query, with_id
 from proxy.engine.ports import Client
-from proxy.engine.target import sent_query
 from proxy.errors import InvalidRequest
 from proxy.ports import Call, Deployment, Headers, Principal
 
@@ -480,20 +479,14 @@ def call_to(
 ) -> Call:
     """A call to a deployment: the client's own headers, as far as they pass, and ``further`` ones."""
     principal, arrival = exchange.admitted, exchange.arrival
-    headers: Headers = for_upstream(
-        client.headers,
-        deployment,
-        is_virtual=principal.virtual,
-        forwards_key=principal.forwards_key,
-        accept_encoding=accept_encoding,
-    )
+    headers: Headers = for_upstream(client.headers, deployment, principal, accept_encoding)
     if arrival.tells_id:
         headers = with_id(headers, deployment, arrival.request_id)
     return Call(
         deployment=deployment,
         method=client.method,
         path=path,
-        query=sent_query(client, deployment, principal),
+        query=sent_query(client.query, client.headers, deployment, principal),
         headers=[*headers, *further],
         body=_salted(body, principal) if deployment.salts_cache and isinstance(body, bytes) else body,
         stream=exchange.requested.stream,

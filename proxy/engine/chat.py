@@ -17,8 +17,6 @@ from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.context import PROMPTS, SECTION, WINDOW, Section, section_of, split
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Unreadable, splice
-from proxy.engine.answers.panel_answers import PanelService
-from proxy.engine.answers.relay import AnswerRelay, AttemptResult, own_headers
 from proxy.engine.attempts import Attempts, OurEdit, Outgoing, QuestionOptOut
 from proxy.engine.bodies import Raw, addressed, call_to
 from proxy.engine.conclusion import Conclusion
@@ -26,7 +24,9 @@ from proxy.engine.exchange import Exchange, ExchangeOutcome, Planned
 from proxy.engine.headers import PROFILE_HEADER, get
 from proxy.engine.intake import Intake
 from proxy.engine.oversized import Oversized
+from proxy.engine.panel_answers import PanelService
 from proxy.engine.ports import Client, ComposedRequest, ComposeRequest, Follower, Ports
+from proxy.engine.relay import AnswerRelay, AttemptResult, own_headers
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import InvalidRequest, PayloadTooLarge
 from proxy.ports import Deployment, Plan, PlanRequest, Principal

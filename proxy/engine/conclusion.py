@@ -43,9 +43,9 @@ from proxy.engine.exchange import (
     Requested,
     Settlement,
 )
+from proxy.engine.headers import decoded
 from proxy.engine.ports import Follower, Ports
 from proxy.engine.suppress import suppress_and_log
-from proxy.engine.target import decoded
 from proxy.ports import Principal, Reservation
 from proxy.tasks import Tasks, drain, spawn
 

@@ -5,18 +5,17 @@ from collections.abc import Awaitable, Callable
 
 from proxy.core.account.objects import Path, read_path
 from proxy.core.reasons import Reason
-from proxy.engine.answers.relay import own_headers
 from proxy.engine.attempts import Breakers
 from proxy.engine.bodies import is_compressed
 from proxy.engine.chat import ChatRequests
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.custody import Custody
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned
-from proxy.engine.headers import get, named_by
+from proxy.engine.headers import get, keys_of, named_by
 from proxy.engine.intake import Intake, RequestRules
 from proxy.engine.ports import Client, ClientDisconnected, Follower, Ports
 from proxy.engine.raw_requests import RawRequests
-from proxy.engine.target import keys_of
+from proxy.engine.relay import own_headers
 from proxy.errors import InternalError, ProxyError, UpstreamError, UpstreamRejected
 from proxy.ports import Principal
 from proxy.tasks import Aside
@@ -129,7 +128,7 @@ class Engine:
     def _opened(
         self, client: Client, model: str = "", *, is_chat: bool = False, read_as: Path | None = None
     ) -> Exchange:
-        keys = keys_of(client)
+        keys = keys_of(client.headers, client.query)
         arrival = Arrival(
             client.method,
             client.path,

@@ -1,26 +1,36 @@
-"""Which headers cross the proxy, in either direction.
+"""What crosses the proxy in either direction: the headers, and the query of a request. Keys in the wrong place do not.
 
 All headers pass except those that belong to one connection (RFC 9110 section 7.6.1), those that the proxy sets itself,
 the proxy's own, and credentials that are not meant for the other side (``proxy.core.secrets``). Names are
 always in lower case. A name with ``_`` is treated like the name with ``-``, because some servers do not distinguish the
 two.
+
+A client may also put a key into the path, the query, the model's name or the user of its request. No key of this proxy
+goes upstream in these places, and no key of any kind is logged or stored because a client put it there.
 """
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from urllib.parse import unquote_plus
 
 from proxy.core.secrets import (
     ACCOUNT_HEADERS,
     CREDENTIAL_HEADERS,
+    KEY_PARAMETERS,
+    KEY_PREFIX,
+    OWN_KEY_HEADER,
     PLAIN_KEY_HEADERS,
     bare,
     canonical,
     holds,
-    own_secrets,
+    secrets_in,
     without_literals,
     without_shapes,
 )
-from proxy.ports import Deployment, Headers, Transport
+from proxy.engine.exchange import Exchange
+from proxy.errors import InvalidRequest
+from proxy.ports import Deployment, Headers, Principal, Transport
 
 OWN_PREFIX = "x-stratiform-"
 PROFILE_HEADER = "x-stratiform-profile"
@@ -64,6 +74,14 @@ _ACCOUNT_PREFIXES = ("x-litellm-key-", "x-litellm-model-api-base")
 _CONTROL = re.compile("[\\x00-\\x08\\x0a-\\x1f\\x7f]")
 # RFC 9110 section 5.1; header names are lower case here.
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
+# A shorter text without a digit may be a word.
+_SURE_CHARS = 16
+_MOST_DECODINGS = 4
+# Words in a name that indicate a credential, or the owner of an account.
+_SECRET = re.compile(
+    r"(^|[_-])(auth|authorization|key|token|secret|credentials?|password|cookie|organization|project|account|role"
+    r"|profile|session|sts|tenant|client|identity)([_-]|$)"
+)
 
 
 def get(headers: Headers, name: str) -> str | None:
@@ -128,12 +146,7 @@ def uses_operators_key(deployment: Deployment) -> bool:
 
 
 def for_upstream(
-    headers: Headers,
-    deployment: Deployment,
-    *,
-    is_virtual: bool,
-    forwards_key: bool = False,
-    accept_encoding: str | None = "identity",
+    headers: Headers, deployment: Deployment, principal: Principal, accept_encoding: str | None = "identity"
 ) -> list[tuple[str, str]]:
     """The request headers that are sent to a deployment.
 
@@ -144,9 +157,9 @@ def for_upstream(
     dropped = _dropped(headers, _REQUEST_DROPPED)
     own = {canonical(name.lower()) for name, _ in deployment.headers}
     key = deployment.api_key
-    if is_virtual or uses_operators_key(deployment):
+    if principal.virtual or uses_operators_key(deployment):
         dropped |= CREDENTIAL_HEADERS | ACCOUNT_HEADERS | _ANOTHER_REQUEST
-    secrets = own_secrets(headers, is_virtual=is_virtual, forwards_key=forwards_key)
+    secrets = _own_secrets(headers, principal)
     passed = [
         (name, value)
         for name, value in headers
@@ -204,3 +217,80 @@ def _credential(headers: Headers, key: str) -> tuple[str, str]:
             if get(headers, name) is not None:
                 return name, key
     return "authorization", f"Bearer {key}"
+
+
+def keys_of(headers: Headers, query: str) -> tuple[str, ...]:
+    """Every credential that the client sent, from any issuer. A word that is used in place of a key (``lm-studio``) is
+    not a credential, because names of models contain it, too."""
+    pairs = (decoded(part).partition("=") for part in query.split("&"))
+    in_query = (value for name, _, value in pairs if name.strip().lower() in KEY_PARAMETERS and value)
+    sent = (*secrets_in(headers), *in_query)
+    return tuple(key for key in sent if len(key) >= _SURE_CHARS or any(char.isdigit() for char in key))
+
+
+def sent_query(query: str, headers: Headers, deployment: Deployment, principal: Principal) -> str:
+    """The query that is sent to the deployment. Parameters that hold a key of this proxy are removed. If the client's
+    credentials must not go upstream, the parameters in which providers accept keys are removed, too. All others pass
+    unchanged."""
+    if not query:
+        return ""
+    secrets, hides_credentials = _own_secrets(headers, principal), principal.virtual or uses_operators_key(deployment)
+    return "&".join(part for part in query.split("&") if not _is_dropped(part, secrets, hides_credentials))
+
+
+def refuse_key_in_path(path: str, headers: Headers, principal: Principal) -> None:
+    """Raises InvalidRequest for a path that holds a key of this proxy, because paths are logged on the way and at their
+    destination, and go upstream unchanged."""
+    if holds(decoded(path), _own_secrets(headers, principal)):
+        raise InvalidRequest(
+            "The path holds an API key. Send the key as `Authorization: Bearer KEY` and in no other place.",
+            code="key_in_path",
+        )
+
+
+def refuse_key_in_model(model: str, exchange: Exchange) -> None:
+    """Raises InvalidRequest for a model whose name holds a key, because a name that matches a wildcard goes
+    upstream."""
+    principal = exchange.principal
+    is_ours = principal is not None and (principal.virtual or principal.forwards_key)
+    if is_ours and holds(model, (KEY_PREFIX, *exchange.arrival.keys)):
+        raise InvalidRequest("'model' holds an API key; send the name of a model", param="model", code="key_in_model")
+
+
+def without_keys_of(exchange: Exchange, user: str) -> str:
+    """The user that a client names, without any key. Long runs of letters stay, because they distinguish users."""
+    return without_shapes(without_literals(user, exchange.arrival.keys))
+
+
+def _own_secrets(headers: Headers, principal: Principal) -> tuple[str, ...]:
+    """The proxy's own keys in a request, which are never sent upstream. If the request came with such a key, these are
+    all of its credentials. If it came with a provider's key, it is the key in the proxy's own header."""
+    if not (principal.virtual or principal.forwards_key):
+        return ()
+    places = CREDENTIAL_HEADERS if principal.virtual else (OWN_KEY_HEADER,)
+    return (KEY_PREFIX, *secrets_in(headers, places))
+
+
+def decoded(text: str) -> str:
+    """The text without percent-encoding, even if it was encoded more than once (up to four times)."""
+    for _ in range(_MOST_DECODINGS):
+        if "%" not in text:
+            break
+        text = unquote_plus(text)
+    return text
+
+
+def _is_dropped(part: str, secrets: Sequence[str], hides_credentials: bool) -> bool:
+    plain = decoded(part)
+    name = plain.partition("=")[0].strip().lower()
+    return (hides_credentials and name in KEY_PARAMETERS) or holds(plain, secrets)
+
+
+def without_credentials(deployment: Deployment) -> Deployment:
+    """The deployment without its key, and without headers and parameters that could stand for one."""
+    return replace(
+        deployment,
+        api_key=None,
+        headers=tuple((name, value) for name, value in deployment.headers if not _SECRET.search(name.lower())),
+        params={name: value for name, value in deployment.params.items() if not _SECRET.search(name.lower())},
+    )

@@ -17,8 +17,7 @@ from proxy.core.money.prices import Price
 from proxy.core.providers import PROFILES, CacheProfile, fitted
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.tokens import bytes_over_four, quick
-from proxy.core.response.outcome import QUESTIONS, AnswerWithout, MissQuestion
-from proxy.core.response.stream import BodyFold, Fold, StreamFold
+from proxy.core.response.outcome import QUESTIONS, MissQuestion
 from proxy.core.wire.json_body import MOST_ELEMENTS, TooMany
 from proxy.engine.attempts import QuestionOptOut
 from proxy.engine.exchange import Exchange, Inquiry
@@ -104,11 +103,3 @@ def _profile(question: MissQuestion, deployment: Deployment) -> CacheProfile:
     no cache."""
     known = deployment.profile
     return known if known.name == question.profile else fitted(PROFILES[question.profile], deployment.model)
-
-
-def untold_cause(inquiry: Inquiry | None, fold: Fold) -> AnswerWithout | None:
-    """The object that removes the cause from an answer. None if the client may see the cause, or if the answer is not
-    read."""
-    if inquiry is None or not inquiry.asks or not isinstance(fold, StreamFold | BodyFold):
-        return None
-    return AnswerWithout(inquiry.question.told, is_stream=isinstance(fold, StreamFold))

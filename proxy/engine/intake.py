@@ -24,9 +24,8 @@ from proxy.engine.attempts import ONE_TRY, Attempts, Breakers, Levels, session_k
 from proxy.engine.bodies import Raw, Upload, check_addressed, has_body, refuse_compressed
 from proxy.engine.custody import Custody, pinned, refers
 from proxy.engine.exchange import Exchange, Requested
-from proxy.engine.headers import get
+from proxy.engine.headers import get, refuse_key_in_model, refuse_key_in_path, without_credentials, without_keys_of
 from proxy.engine.ports import Client, Limits, Ports
-from proxy.engine.target import refuse_key_in_model, refuse_key_in_path, without_credentials, without_keys_of
 from proxy.errors import ContextTooLong, Forbidden, UnknownModel
 from proxy.ports import Deployment, Planner, Principal, Transport
 from proxy.tasks import Aside
@@ -220,7 +219,7 @@ class Intake:
         """Identify the sender of the request, and check that its path may be used. Raises ProxyError."""
         now = self.now(client) if self.rules.trust_time_header else exchange.arrival.now
         principal = exchange.principal = self._ports.admission.admit(client.headers, now)
-        refuse_key_in_path(client, principal)
+        refuse_key_in_path(client.path, client.headers, principal)
         if self._custody is not None:
             await self._custody.enter(exchange, client)
         return principal

@@ -19,12 +19,12 @@ from proxy.core.response.event_format import DONE, event_of
 from proxy.core.response.refusal import ContextRefusalOutcome, Refusal, named_tokens
 from proxy.core.value import dataclass
 from proxy.core.window.profile import OverBudget
-from proxy.engine.answers.relay import note_context_refusal, own_headers
 from proxy.engine.attempts import Outgoing
 from proxy.engine.bodies import Raw
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.ports import Client, Windows
+from proxy.engine.relay import note_context_refusal, own_headers
 from proxy.errors import ContextTooLong, UpstreamRejected
 
 _MOST_ANSWERS = 128

@@ -21,8 +21,6 @@ from proxy.core.request.demand import asks_for_text
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.structured.context import SECTION, section_of
 from proxy.core.value import dataclass
-from proxy.engine.answers.relay import AnswerRelay, AttemptResult, own_headers
-from proxy.engine.answers.upstream_answer import check_status
 from proxy.engine.attempts import Attempts, OurEdit
 from proxy.engine.bodies import (
     Raw,
@@ -49,6 +47,8 @@ from proxy.engine.inquiries import MOST_ASKED_BYTES
 from proxy.engine.intake import Intake, path_for, refused_fields
 from proxy.engine.oversized import Oversized
 from proxy.engine.ports import Client, Ports
+from proxy.engine.relay import AnswerRelay, AttemptResult, own_headers
+from proxy.engine.upstream_answer import check_status
 from proxy.errors import Forbidden, InvalidRequest, UpstreamError, UpstreamUnavailable
 from proxy.ports import Answer, Call, Principal, Upstream
 from proxy.tasks import Aside

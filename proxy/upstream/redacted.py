@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from proxy.core.response.event_format import ErrorBody, ErrorEvents, error_in
 from proxy.core.secrets import ACCOUNT_HEADERS, CREDENTIAL_HEADERS, MOST_BYTES, Redaction, excerpt
-from proxy.engine.answers.upstream_answer import ReadAhead, WholeAnswer
 from proxy.engine.headers import content_length, content_type, get, is_coded
+from proxy.engine.upstream_answer import ReadAhead, WholeAnswer
 from proxy.errors import UpstreamRejected, error_body
 from proxy.ports import Answer, Call, Deployment, Headers
 

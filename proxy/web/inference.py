@@ -29,8 +29,8 @@ from proxy.core.value import dataclass
 from proxy.deployments import ModelTable
 from proxy.engine import Engine
 from proxy.engine.engine import CHAT
+from proxy.engine.headers import decoded
 from proxy.engine.intake import is_same_upstream
-from proxy.engine.target import decoded
 from proxy.errors import MethodNotAllowed, NotFound, ProxyError, UnknownModel
 from proxy.ports import Deployment, Principal
 from proxy.web.connection import Connection

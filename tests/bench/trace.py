@@ -25,7 +25,7 @@ from proxy.app import composition
 from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import Environment, load
 from proxy.web.app import create_app
-from proxy.web.guard import WireLimits, guarded_http
+from proxy.web.connection import WireLimits, guarded_http
 from tests.bench import bodies, servers
 from tests.bench.provider import Provider
 

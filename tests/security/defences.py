@@ -127,8 +127,8 @@ DEFENCES = (
     # What goes upstream
     Defence("no credentials upstream", "proxy.engine.headers:CREDENTIAL_HEADERS", empty, ["test_authentication.py"]),
     Defence("no secrets in other headers", "proxy.engine.headers:holds", always(False), ["test_keys.py"]),
-    Defence("no keys in queries", "proxy.engine.target:_is_dropped", always(False), ["test_keys.py"]),
-    Defence("no keys in paths", "proxy.engine.target:refuse_key_in_path", nothing, ["test_keys.py"]),
+    Defence("no keys in queries", "proxy.engine.headers:_is_dropped", always(False), ["test_keys.py"]),
+    Defence("no keys in paths", "proxy.engine.headers:refuse_key_in_path", nothing, ["test_keys.py"]),
     Defence("whose account pays", "proxy.engine.headers:ACCOUNT_HEADERS", empty, ["test_keys.py"]),
     Defence("headers that make another request", "proxy.engine.headers:_ANOTHER_REQUEST", empty, ["test_keys.py"]),
     Defence("headers of the connection", "proxy.engine.headers:_dropped", lambda old: lambda headers, fixed: fixed,
@@ -149,12 +149,12 @@ DEFENCES = (
     Defence("litellm's arguments", "proxy.upstream.litellm_.arguments:_native", same,
             ["test_ssrf.py::test_a_name_that_stands_for_a_place_or_a_key_is_refused_where_litellm_could_obey_it"]),
     # The wire
-    Defence("the size of heads", "proxy.web.guard:_GuardedProtocol._grow", nothing, ["test_smuggling.py"]),
-    Defence("the time of heads", "proxy.web.guard:_GuardedProtocol._on_deadline", nothing,
-            ["../unit/web/test_guard.py"]),
+    Defence("the size of heads", "proxy.web.connection:_GuardedProtocol._grow", nothing, ["test_smuggling.py"]),
+    Defence("the time of heads", "proxy.web.connection:_GuardedProtocol._on_deadline", nothing,
+            ["../unit/web/test_connection_guard.py"]),
     Defence("the size of bodies", "proxy.web.connection:content_length", always(None),
             ["../unit/web/test_connection.py"]),
-    Defence("trailers are no headers", "proxy.web.guard:_GuardedProtocol.on_header",
+    Defence("trailers are no headers", "proxy.web.connection:_GuardedProtocol.on_header",
             lambda old: HttpToolsProtocol.on_header,
             ["test_keys.py"]),
     # Models
@@ -327,8 +327,8 @@ DEFENCES = (
     Defence("keys in an upstream's errors", "proxy.core.secrets:Redaction.body", lambda old: lambda self,
             body: body,
             ["test_keys.py"]),
-    Defence("keys in models", "proxy.engine.target:refuse_key_in_model", nothing, ["test_keys.py"]),
-    Defence("keys in users", "proxy.engine.target:without_keys_of", lambda old: lambda exchange, user: user,
+    Defence("keys in models", "proxy.engine.headers:refuse_key_in_model", nothing, ["test_keys.py"]),
+    Defence("keys in users", "proxy.engine.headers:without_keys_of", lambda old: lambda exchange, user: user,
             ["test_keys.py"]),
     Defence("keys in log lines", "proxy.engine.conclusion:shown", same, ["test_keys.py"]),
     # Time

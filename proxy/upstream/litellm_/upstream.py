@@ -17,7 +17,7 @@ import orjson
 from proxy.core.response.event_format import DONE, event_of
 from proxy.core.secrets import Redaction, client_key, without_shapes
 from proxy.core.wire.json_body import Unreadable, text_value
-from proxy.engine.answers.upstream_answer import WholeAnswer
+from proxy.engine.upstream_answer import WholeAnswer
 from proxy.errors import (
     Forbidden,
     InvalidRequest,

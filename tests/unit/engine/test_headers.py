@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
-from proxy.engine.headers import for_client, for_upstream, get, named_by, with_id
+from proxy.core.providers import NONE
+from proxy.engine.headers import for_client, for_upstream, get, named_by, with_id, without_credentials
+from proxy.ports import Deployment, Principal, Transport
 from tests.doubles import make_deployment
 
+CLIENT, VIRTUAL = Principal("client"), Principal("ours", virtual=True)
 SENT = [
     ("host", "proxy"),
     ("authorization", "Bearer client"),
@@ -26,7 +29,7 @@ SENT = [
 
 
 def test_a_request_loses_what_belongs_to_the_connection_or_to_us() -> None:
-    passed = for_upstream(SENT, make_deployment(), is_virtual=False)
+    passed = for_upstream(SENT, make_deployment(), CLIENT)
     assert passed == [
         ("authorization", "Bearer client"),
         ("content-type", "application/json"),
@@ -38,36 +41,36 @@ def test_a_request_loses_what_belongs_to_the_connection_or_to_us() -> None:
 
 
 def test_raw_paths_keep_their_encoding() -> None:
-    passed = for_upstream(SENT, make_deployment(), is_virtual=False, accept_encoding="gzip, br")
+    passed = for_upstream(SENT, make_deployment(), CLIENT, accept_encoding="gzip, br")
     assert get(passed, "accept-encoding") == "gzip, br"
-    assert get(for_upstream(SENT, make_deployment(), is_virtual=False, accept_encoding=None), "accept-encoding") is None
+    assert get(for_upstream(SENT, make_deployment(), CLIENT, accept_encoding=None), "accept-encoding") is None
 
 
 def test_the_deployments_key_takes_the_place_of_the_clients() -> None:
-    passed = for_upstream(SENT, make_deployment(api_key="ours"), is_virtual=False)
+    passed = for_upstream(SENT, make_deployment(api_key="ours"), CLIENT)
     assert [value for name, value in passed if name == "authorization"] == ["Bearer ours"]
 
 
 def test_the_deployments_key_is_sent_in_the_clients_style() -> None:
     for name in ("x-api-key", "api-key"):
-        passed = for_upstream([(name, "client")], make_deployment(api_key="ours"), is_virtual=True)
+        passed = for_upstream([(name, "client")], make_deployment(api_key="ours"), VIRTUAL)
         assert get(passed, name) == "ours"
         assert get(passed, "authorization") is None
         assert "client" not in dict(passed).values()
     both = [("x-api-key", "client"), ("authorization", "Bearer client")]
-    passed = for_upstream(both, make_deployment(api_key="ours"), is_virtual=True)
+    passed = for_upstream(both, make_deployment(api_key="ours"), VIRTUAL)
     assert passed == [("authorization", "Bearer ours"), ("accept-encoding", "identity")]
 
 
 def test_a_virtual_key_is_never_sent_upstream() -> None:
     for name in ("authorization", "x-api-key", "api-key"):
-        passed = for_upstream([(name, "sk-virtual")], make_deployment(), is_virtual=True)
+        passed = for_upstream([(name, "sk-virtual")], make_deployment(), VIRTUAL)
         assert passed == [("accept-encoding", "identity")]
 
 
 def test_headers_of_the_deployment_win() -> None:
     deployment = make_deployment(api_key="ours", headers=[("X-Org", "a"), ("Authorization", "Basic abc")])
-    passed = for_upstream([("x-org", "client"), ("authorization", "Bearer c")], deployment, is_virtual=True)
+    passed = for_upstream([("x-org", "client"), ("authorization", "Bearer c")], deployment, VIRTUAL)
     assert passed == [("accept-encoding", "identity"), ("X-Org", "a"), ("Authorization", "Basic abc")]
 
 
@@ -145,3 +148,18 @@ def test_the_id_of_a_request_goes_where_the_provider_reads_it(deployment: dict[s
 )
 def test_an_id_of_the_clients_is_a_plain_word_without_a_key(given: str, kept: bool) -> None:
     assert named_by([("x-request-id", given)], ["client-key-12345678"]) == (given if kept else "")
+
+
+def test_keys_and_what_could_stand_for_one_serve_no_client_who_brings_a_key_along() -> None:
+    deployment = Deployment(
+        "m", "m", Transport.LITELLM, NONE, base_url="https://host/v1", api_key="sk-own",
+        headers=[("authorization", "Bearer x"), ("x-api-key", "k"), ("cf-aig-authorization", "t"), ("cookie", "c"),
+                 ("openai-organization", "org"), ("http-referer", "https://us"), ("anthropic-version", "2023-06-01")],
+        params={"aws_secret_access_key": "a", "vertex_credentials": "v", "azure_ad_token": "t", "aws_role_name": "r",
+                "api_version": "2026", "temperature": 0.5, "custom_llm_provider": "anthropic", "num_ctx": 1},
+    )  # fmt: skip
+    bare = without_credentials(deployment)
+    assert bare.api_key is None
+    assert [name for name, _ in bare.headers] == ["http-referer", "anthropic-version"]
+    assert set(bare.params) == {"api_version", "temperature", "custom_llm_provider", "num_ctx"}
+    assert (bare.name, bare.base_url, bare.transport) == ("m", "https://host/v1", Transport.LITELLM)

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from proxy.web.connection import Connection
-from proxy.web.guard import WireLimits, guarded_http
+from proxy.web.connection import Connection, WireLimits, guarded_http
 from tests.doubles import serving
 
 WAIT_S = 60.0

@@ -148,7 +148,7 @@ def test_a_status_that_only_the_layout_can_mean_keeps_the_question() -> None:
 
 
 def test_a_refusal_that_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.engine.answers.upstream_answer._MOST_S", 0.01)
+    monkeypatch.setattr("proxy.engine.upstream_answer._MOST_S", 0.01)
     slow = answers(b'{"error": ', None, status=400, headers=JSON)
     bench = Bench(slow, accepted(), planner=RewritingPlanner())
     assert bench.chat(MemoryClient(chat_body(stream=True))).status == 200

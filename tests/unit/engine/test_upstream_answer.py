@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from proxy.core.response.refusal import NO_WORDS
-from proxy.engine.answers import upstream_answer
-from proxy.engine.answers.upstream_answer import ReadAhead, with_refusal_read
+from proxy.engine import upstream_answer
+from proxy.engine.upstream_answer import ReadAhead, with_refusal_read
 from proxy.errors import ProxyError, UpstreamUnavailable
 from proxy.ports import Headers
 from tests.unit.engine.parts import JSON, SSE, Bench, MemoryClient, answers, chat_body

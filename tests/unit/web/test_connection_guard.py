@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from proxy.web.guard import WireLimits, guarded_http
+from proxy.web.connection import WireLimits, guarded_http
 from tests.doubles import serving
 
 WAIT_S = 60.0

@@ -27,12 +27,12 @@ from proxy.core.response.panel_answer import (
 )
 from proxy.core.response.stream import BodyFold, StreamFold
 from proxy.core.value import dataclass, replace
-from proxy.engine.answers.upstream_answer import ended
 from proxy.engine.attempts import Attempts, failure_answered, failure_of
 from proxy.engine.exchange import Exchange
 from proxy.engine.headers import content_length, content_type, is_coded
 from proxy.engine.ports import Admission, Client, Meter
 from proxy.engine.suppress import suppress_and_log
+from proxy.engine.upstream_answer import ended
 from proxy.errors import ProxyError, UpstreamError
 from proxy.ports import Answer, Call, Headers, Upstream
 from proxy.tasks import Aside

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.engine.answers.returned_usage import BodyAddition
 from proxy.engine.exchange import Exchange
+from proxy.engine.upstream_answer import BodyAddition
 from tests.unit.engine.parts import (
     BODY,
     DONE,

@@ -12,9 +12,6 @@ from proxy.core.response.outcome import AnswerWithout, Outcome
 from proxy.core.response.refusal import NO_WORDS, ContextRefusalOutcome, Refusal, is_context_refusal, refusal_of_object
 from proxy.core.response.stream import MAX_BODY_BYTES, BodyFold, Fold, RawFold, StreamFold
 from proxy.core.response.usage import usage_of
-from proxy.engine.answers.panel_answers import ContinuedAnswer, PanelService, reads_panel_calls
-from proxy.engine.answers.returned_usage import ReturnedUsage, returned_usage
-from proxy.engine.answers.upstream_answer import check_status, ended, is_bare, shaped, with_refusal_read
 from proxy.engine.attempts import Attempts, OurEdit, failure_answered, failure_of, refusal_of
 from proxy.engine.conclusion import Conclusion, shown
 from proxy.engine.exchange import Exchange, ExchangeOutcome
@@ -28,9 +25,18 @@ from proxy.engine.headers import (
     is_safe,
     uses_operators_key,
 )
-from proxy.engine.inquiries import untold_cause
+from proxy.engine.panel_answers import ContinuedAnswer, PanelService, reads_panel_calls
 from proxy.engine.ports import Client, ClientDisconnected, Ports
 from proxy.engine.suppress import suppress_and_log
+from proxy.engine.upstream_answer import (
+    ReturnedUsage,
+    change_of,
+    check_status,
+    ended,
+    is_bare,
+    shaped,
+    with_refusal_read,
+)
 from proxy.errors import (
     BudgetExceeded,
     ProxyError,
@@ -278,7 +284,7 @@ class AnswerRelay:
         exchange, client, record, written = self._exchange, self._client, self._exchange.answer, 0
         fold, chunks = _fold_of(answer, exchange), answer.chunks()
         hold = self._hold(answer, fold, attempts, may_refuse=may_refuse)
-        told = returned_usage(exchange, fold, self._ports.usage_reports) or untold_cause(exchange.inquiry, fold)
+        told = change_of(exchange, fold, self._ports.usage_reports)
         headers, passes = self._headers(answer, fold, is_spent=attempts.is_spent, keep_length=told is None), False
         try:
             # If another attempt could follow, the client gets nothing before the first bytes that it can use.
