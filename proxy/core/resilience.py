@@ -107,7 +107,11 @@ class Breaker:
     def ended(self, now: float, call: int, *, is_failure: bool) -> None:
         """Record that the call with this number was answered, or failed."""
         if self._until is not None:
-            self._judge(now, call, is_failure=is_failure)
+            # The end of the probe decides. Of calls that began earlier, only a success counts.
+            if not is_failure and not self.is_resting:
+                self._close()
+            elif is_failure and call == self._probe != ORDINARY:
+                self._open(now, self._policy.cooldown_s)
             return
         if now - self._window_from >= self._policy.window_s:
             self._calls = self._failed = 0
@@ -129,15 +133,6 @@ class Breaker:
         if self._until is None or (self.is_resting and until > self._until):
             self._open(now, until - now)
             self.is_resting = True
-
-    def _judge(self, now: float, call: int, *, is_failure: bool) -> None:
-        """Judge the end of a call while the breaker is not closed. The end of the probe decides. Of calls that began
-        earlier, only a success counts."""
-        is_probe = call != ORDINARY and call == self._probe
-        if not is_failure and not self.is_resting:
-            self._close()
-        elif is_failure and is_probe:
-            self._open(now, self._policy.cooldown_s)
 
     def _open(self, now: float, seconds: float) -> None:
         self._until = now + seconds
@@ -208,11 +203,6 @@ class RetryPolicy:
         found = self.retries_of.get(model)
         return self if found is None else replace(self, retries_after=found)
 
-    @property
-    def most_retries(self) -> int:
-        """The greatest number of retries after any failure."""
-        return max(self.retries, *self.retries_after.values(), 0)
-
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -236,12 +226,8 @@ class Option:
     is_admitted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The next attempt: which option, and after how long."""
-
-    index: int
-    wait_s: float
+Step = tuple[int, float]
+"""The next attempt: the index of its option, and the seconds to wait before it."""
 
 
 def kind_of(status: int) -> Kind | None:
@@ -297,15 +283,15 @@ def next_step(
         can_stay = may_stay and made + policy.spent <= retries and is_possible and failure.kind != "quota"
         is_patient = here.tries == 1 and wait_s <= policy.patience_s and failure.kind in _PATIENT
         if can_stay and (is_patient or not others):
-            step = Step(current, wait_s)
+            step = (current, wait_s)
         elif fresh:
-            step = Step(fresh[0], 0.0)
+            step = (fresh[0], 0.0)
         elif others and policy.stays == "always" and failure.kind != "quota":
-            step = Step(min(others, key=lambda i: options[i].tries), min(wait_s, 1.0))
+            step = (min(others, key=lambda i: options[i].tries), min(wait_s, 1.0))
     if step is None:
         later = (i for i, o in enumerate(options) if o.level > here.level and o.is_admitted)
-        step = next((Step(i, 0.0) for i in later), None)
-    return step if step is not None and elapsed_s + step.wait_s <= policy.most_total_s else None
+        step = next(((i, 0.0) for i in later), None)
+    return step if step is not None and elapsed_s + step[1] <= policy.most_total_s else None
 
 
 def beside_client(policy: RetryPolicy, count: str | None, agent: str | None) -> RetryPolicy:

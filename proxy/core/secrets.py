@@ -135,7 +135,9 @@ class Redaction:
     because they would be found everywhere."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        self._secrets = tuple(dict.fromkeys(_expanded(secrets)))
+        # For a header's value, also the part after its scheme counts.
+        texts = (text.strip() for secret in secrets for text in (secret, secret.strip().partition(" ")[2]))
+        self._secrets = tuple(dict.fromkeys(text for text in texts if len(text) >= _LEAST_CHARS))
         written = sorted({form for secret in self._secrets for form in _forms(secret)}, key=len, reverse=True)
         self._literal = re.compile("|".join(map(re.escape, written)), re.IGNORECASE) if written else None
 
@@ -151,7 +153,9 @@ class Redaction:
             before, plain = plain, _ESCAPED.sub(_unescaped, plain)
             if plain == before:
                 break
-        found = self._unquoted(self._unmasked(self._literal.sub(REDACTED, plain)))
+        unmasked = self._unmasked(self._literal.sub(REDACTED, plain))
+        # A long beginning, or a long end, of a secret goes as well.
+        found = _RUN.sub(lambda run: REDACTED if self._is_told(run[0]) else run[0], unmasked)
         return text if found == plain else found
 
     def body(self, body: bytes) -> bytes:
@@ -166,19 +170,16 @@ class Redaction:
         for mask in _MASK.finditer(text):
             if mask.start() < done:
                 continue
-            start = _run_start(text, mask.start())
+            before = text[max(done, mask.start() - _MOST_AROUND_CHARS) : mask.start()]
+            before = before[len(before.rstrip(_WORD_CHARS)) :]
             around = _AROUND.match(text, mask.end(), mask.end() + _MOST_AROUND_CHARS)
-            before, after = text[max(start, done) : mask.start()], around[0] if around else ""
+            after = around[0] if around else ""
             if max(len(before), len(after)) >= _LEAST_MASKED_CHARS and any(
                 secret.startswith(before) and secret.endswith(after) for secret in self._secrets
             ):
-                parts += [text[done : max(start, done)], REDACTED]
+                parts += [text[done : mask.start() - len(before)], REDACTED]
                 done = mask.end() + len(after)
         return "".join([*parts, text[done:]]) if parts else text
-
-    def _unquoted(self, text: str) -> str:
-        """The text without a long beginning, or a long end, of a secret."""
-        return _RUN.sub(lambda run: REDACTED if self._is_told(run[0]) else run[0], text)
 
     def _is_told(self, run: str) -> bool:
         return any(
@@ -224,14 +225,6 @@ def _unless_words(run: re.Match[str]) -> str:
     return REDACTED if is_mixed or is_hex else text
 
 
-def _expanded(secrets: Iterable[str]) -> Iterator[str]:
-    """The secrets, and for a header's value also the part after its scheme."""
-    for secret in secrets:
-        for text in (secret.strip(), secret.strip().partition(" ")[2].strip()):
-            if len(text) >= _LEAST_CHARS:
-                yield text
-
-
 def _forms(secret: str) -> Iterator[str]:
     yield secret
     yield secret.replace("\\", "\\\\").replace('"', '\\"')
@@ -244,11 +237,6 @@ def _unescaped(match: re.Match[str]) -> str:
         return "/"
     number = int(match[3]) if match[3] else int(match[1] or match[2] or match[4], 16)
     return chr(number) if chr(number) in _PLAIN else match[0]
-
-
-def _run_start(text: str, end: int) -> int:
-    """The start of the word that ends at ``end``."""
-    return end - len(before := text[max(0, end - _MOST_AROUND_CHARS) : end]) + len(before.rstrip(_WORD_CHARS))
 
 
 MOST_BYTES = 64 << 10

@@ -35,7 +35,8 @@ import asyncio
 import math
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import Flag, auto
@@ -44,6 +45,7 @@ from time import perf_counter
 
 from proxy.core.digest import digest
 from proxy.core.lru import LastUsed
+from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.routing_fields import RequestFields, untouched
 from proxy.core.resilience import (
     ORDINARY,
@@ -59,7 +61,7 @@ from proxy.core.resilience import (
     next_step,
 )
 from proxy.core.response.refusal import NO_WORDS, Refusal
-from proxy.core.wire.json_body import Members, Unreadable, members_of, value, with_options
+from proxy.core.wire.json_body import Unreadable, members_of, value, with_options
 from proxy.engine.headers import get
 from proxy.errors import (
     CircuitOpen,
@@ -176,36 +178,24 @@ def session_key(principal: Principal, head: RequestFields | None) -> bytes:
     given = members.get("prompt_cache_key")
     if given is not None:
         return digest(scope, b"cache-key", bytes(given))
-    return digest(scope, b"lead", _lead(head))
+    return digest(scope, b"lead", _lead(head.parsed))
 
 
-def _lead(head: RequestFields) -> bytes:
-    for message in _messages(head):
-        try:
-            if value(message["role"]) == "user":
-                return bytes(message["content"])[:_LEAD_BYTES]
-        except (KeyError, Unreadable):
-            continue
+def _lead(parsed: ParsedBody | None) -> bytes:
+    """The beginning of the first user message, as far as the messages can be read."""
+    with suppress(Unreadable):
+        for raw in parsed.raws() if parsed is not None and "messages" in parsed.members else ():
+            message = members_of(raw)
+            with suppress(KeyError, Unreadable):
+                if value(message["role"]) == "user":
+                    return bytes(message["content"])[:_LEAD_BYTES]
     return b""
-
-
-def _messages(head: RequestFields) -> Iterator[Members]:
-    parsed = head.parsed
-    if parsed is None or "messages" not in parsed.members:
-        return
-    try:
-        for raw in parsed.raws():
-            yield members_of(raw)
-    except Unreadable:
-        return
 
 
 def ordered(deployments: Sequence[Deployment], key: bytes) -> list[Deployment]:
     """The deployments in the order in which this session tries them. A deployment of weight 0 comes after all
     others."""
-    if len(deployments) < 2:
-        return list(deployments)
-    return sorted(deployments, key=lambda d: _draw(d, key), reverse=True)
+    return sorted(deployments, key=lambda d: _draw(d, key), reverse=True) if len(deployments) > 1 else list(deployments)
 
 
 def _draw(deployment: Deployment, key: bytes) -> float:
@@ -282,7 +272,8 @@ class Attempts:
     @property
     def may_follow(self) -> bool:
         """Whether another attempt could follow a failure at all."""
-        return self._policy.most_retries > 0 or len(self._options) > 1
+        most_retries = max(self._policy.retries, *self._policy.retries_after.values(), 0)
+        return most_retries > 0 or len(self._options) > 1
 
     def began(self) -> bool:
         """The attempt is about to be sent. Returns whether it may be sent. It may not if another call has begun to
@@ -345,13 +336,18 @@ class Attempts:
             Option(level, self._tries[i], self._breakers.admits(d)) for i, (level, d) in enumerate(self._options)
         ]
         step = next_step(self._policy, options, self._index, failure, self._elapsed_s(), random.random())
-        if step is None or step.index != self._index:
-            self._let_rest(failure)
+        if step is None or step[0] != self._index:
+            # Other requests stay away from a deployment that has no capacity or no money left. This is not done if
+            # there is no other deployment, or if the limit may be that of the client's own key.
+            rest_s = _QUOTA_REST_S if failure.kind == "quota" else failure.retry_after_s
+            is_own = len(self._options) > 1 and self.deployment.api_key is not None
+            if failure.kind in _NO_FAULT and rest_s and is_own:
+                self._breakers.rest(self.deployment, rest_s)
         if step is None:
             self.is_spent = failure.kind == "quota" or max(self._tries) > 1
             return False
         self._on_failure(failure.kind)
-        self._index, self._wait_s = step.index, step.wait_s
+        self._index, self._wait_s = step
         return True
 
     async def pause(self) -> bool:
@@ -400,15 +396,6 @@ class Attempts:
         if is_failure:
             self._counted.add(self._index)
         self._breakers.ended(self.deployment, call, is_failure=is_failure)
-
-    def _let_rest(self, failure: Failure) -> None:
-        """Keep other requests away from a deployment that has no capacity or no money left. This is not done if there
-        is no other deployment, or if the limit may be that of the client's own key."""
-        rest_s = _QUOTA_REST_S if failure.kind == "quota" else failure.retry_after_s
-        if failure.kind not in _NO_FAULT or not rest_s:
-            return
-        if len(self._options) > 1 and self.deployment.api_key is not None:
-            self._breakers.rest(self.deployment, rest_s)
 
 
 def failure_of(error: ProxyError) -> Failure | None:
@@ -486,12 +473,9 @@ class OurEdit(Flag):
 
     def behind(self, status: int) -> "OurEdit":
         """The edits among these that may be the cause of an answer with this status."""
-        found = OurEdit.NONE
-        if 400 <= status < 500 and status not in _NOT_THE_LAYOUT:
-            found = OurEdit.LAYOUT | OurEdit.CAUSE
         if status in _INVALID:
-            found |= OurEdit.USAGE
-        return self & found
+            return self
+        return self & ~OurEdit.USAGE if 400 <= status < 500 and status not in _NOT_THE_LAYOUT else OurEdit.NONE
 
     def in_refusal(self, status: int, said: Refusal) -> "OurEdit":
         """The edits among these that may be the cause of a refusal, by its status and its text. If the text names
@@ -519,10 +503,9 @@ class Outgoing:
     @property
     def body(self) -> bytes:
         """The request as it is sent now."""
-        plan, head = self.plan, self._head
+        head, laid_out = self._head, self.plan.original if self.is_original else self.plan.body
         if self._asks_usage or head.parsed is None or not head.lacks_usage:
-            return plan.original if self.is_original else plan.body
-        laid_out = plan.original if self.is_original else plan.body
+            return laid_out
         if laid_out == untouched(self._client_body, head, self._model):
             return untouched(self._client_body, head, self._model, asks_usage=False)
         # The operator's reminder is in the original, too.

@@ -59,8 +59,12 @@ class ChatRequests:
         chat, raw = await self._received(exchange, client)
         attempts, reach = await self._intake.route(exchange, client, raw, may_repeat=True)
         outgoing = await self._outgoing(exchange, chat)
-        if attempts.others:
-            self._note_whole(exchange, chat, outgoing.plan)
+        if attempts.others and not outgoing.plan.edits.keys().isdisjoint(_REDUCED):
+            # Another deployment, whose window may be wider, may be called. So budgets are also checked against the
+            # parts for which this deployment's window has no room.
+            inset = chat.composed.inset
+            further = len(inset.before.encode("utf-8", "replace")) + len(inset.after.encode("utf-8", "replace"))
+            exchange.sent = (*exchange.sent, (chat.head.parsed or chat.body, further + chat.window_bytes))
         await self._intake.reserve(exchange, attempts, reach, raw)
         exchange.overhead_s = exchange.elapsed_s()
         await self._forward(exchange, chat, outgoing, attempts)
@@ -173,26 +177,20 @@ class ChatRequests:
         exchange.stands_for(size)
         return await self._aside.run_large(len(body), lambda: unambiguous(body, head_of(body, parse)))
 
-    def _note_whole(self, exchange: Exchange, chat: "_Chat", plan: Plan) -> None:
-        """Another deployment, whose window may be wider, may be called. So budgets are also checked against the parts
-        for which this deployment's window has no room."""
-        if not plan.edits.keys().isdisjoint(_REDUCED):
-            inset = chat.composed.inset
-            further = len(inset.before.encode("utf-8", "replace")) + len(inset.after.encode("utf-8", "replace"))
-            exchange.sent = (*exchange.sent, (chat.head.parsed or chat.body, further + chat.window_bytes))
-
     async def _forward(self, exchange: Exchange, chat: "_Chat", outgoing: Outgoing, attempts: Attempts) -> None:
         """Send the plan, or the request that replaces it, until an answer is passed on. Raises ProxyError."""
-        relay = AnswerRelay(exchange, chat.client, self._ports, self._conclusion, self._panels(chat))
+        ports, panels = self._ports, chat.assembled.answers if chat.assembled is not None else None
+        service = PanelService(panels, ports.meter, ports.admission, self._aside) if panels is not None else None
+        relay = AnswerRelay(exchange, chat.client, ports, self._conclusion, service)
         resize = partial(self._outgoing, exchange, chat)
-        oversized = Oversized(exchange, chat.client, self._conclusion, resize, self._ports.windows)
+        oversized = Oversized(exchange, chat.client, self._conclusion, resize, ports.windows)
         while True:
             deployment, plan = attempts.deployment, outgoing.plan
             # Headers of the plan are left out if the client sends them itself.
             planned = () if outgoing.is_original else plan.headers
             added = [(name, value) for name, value in planned if get(chat.client.headers, name) is None]
             call = call_to(deployment, exchange, chat.client, chat.client.path, outgoing.body, added)
-            upstream = self._ports.upstreams[deployment.transport]
+            upstream = ports.upstreams[deployment.transport]
             match await relay.attempt(upstream, call, attempts, outgoing.suspects):
                 case AttemptResult.DONE:
                     return
@@ -213,13 +211,6 @@ class ChatRequests:
                     relay.on_accepted = None
                     exchange.deployment = attempts.deployment
                     outgoing = await self._outgoing(exchange, chat)
-
-    def _panels(self, chat: "_Chat") -> PanelService | None:
-        """The service that answers calls of panels; None if the request has no panels."""
-        answers = chat.assembled.answers if chat.assembled is not None else None
-        if answers is None:
-            return None
-        return PanelService(answers, self._ports.meter, self._ports.admission, self._aside)
 
     async def _outgoing(self, exchange: Exchange, chat: "_Chat", scale: float = 1.0) -> Outgoing:
         """The request for the deployment that is called next, fitted to its context window and planned. ``scale`` makes
@@ -268,7 +259,9 @@ class ChatRequests:
         exchange.planned.mode = mode
         body, parsed = chat.body, chat.head.parsed
         assembled = None
-        is_free = mode is Mode.PASSTHROUGH and not chat.has_panels and not chat.composed.inset
+        # Some upstreams accept live panels only with a declared tool.
+        has_panels = chat.assembled is not None and chat.assembled.dialogue.has_panels
+        is_free = mode is Mode.PASSTHROUGH and not has_panels and not chat.composed.inset
         if is_free and not may_be_signed(body):
             sent = await self._untouched(chat, deployment)
             plan = Plan(sent, sent, mode, Reason.PASSTHROUGH_MODE)
@@ -341,11 +334,6 @@ class _Chat:
     composed: ComposedRequest = ComposedRequest()
     window_bytes: int = 0
     """How many bytes the request says about its context window, including the texts of its parts."""
-
-    @property
-    def has_panels(self) -> bool:
-        """Whether live panels are shown. Some upstreams accept them only with a declared tool."""
-        return self.assembled is not None and self.assembled.dialogue.has_panels
 
 
 def _may_edit_front(chat: _Chat, plan: Plan, edits: Mapping[Edit, int]) -> bool:

@@ -72,11 +72,6 @@ class Line:
         return " ".join((self.about, *(f"{name}={value}" for name, value in self.values.items())))
 
 
-def exchange_line(exchange: Exchange) -> Line:
-    """The log line about the result of an exchange."""
-    return Line("exchange", exchange_values(exchange))
-
-
 def exchange_values(exchange: Exchange) -> dict[str, Value]:
     """The result of an exchange, by the names that logs and spans use. Empty values are left out. Texts that a client
     chose are cut and made safe."""
@@ -179,7 +174,12 @@ class Conclusion:
         # This happens before the client can send its next request, which another worker may get.
         self._learn(exchange)
         defers = self._custody is not None and is_deferred(exchange)
-        exchange.settlement = self._settlement(exchange, defers=defers)
+        # A deferred exchange costs nothing yet.
+        settlement = replace(exchange.lost, usage=exchange.answer.outcome.usage)
+        if not defers:
+            with suppress_and_log("meter.price"):
+                settlement = self._ports.meter.price(exchange)
+        exchange.settlement = settlement
         if exchange.reservation is None:
             return
         if self._ports.admission.is_immediate:
@@ -198,7 +198,7 @@ class Conclusion:
                 self._ports.meter.settle(exchange)
             if _log.isEnabledFor(logging.INFO):
                 with suppress_and_log("log"):
-                    _log.info(exchange_line(exchange))
+                    _log.info(Line("exchange", exchange_values(exchange)))
 
     async def aclose(self) -> None:
         """Finish the writes in progress."""
@@ -226,32 +226,25 @@ class Conclusion:
             with suppress_and_log("windows.settled"):
                 windows.settled(deployment, fitted, exchange.answer.outcome.usage, scope=exchange.admitted.scope)
 
-    def _settlement(self, exchange: Exchange, *, defers: bool) -> Settlement:
-        """The usage and the cost of the exchange. A deferred exchange costs nothing yet."""
-        if not defers:
-            with suppress_and_log("meter.price"):
-                return self._ports.meter.price(exchange)
-        return replace(exchange.lost, usage=exchange.answer.outcome.usage)
-
     async def _write(self, exchange: Exchange, *, defers: bool) -> None:
         """Write the settlement and the objects that the exchange made at the same time, because a store writes them in
         one batch."""
-        custody, outcome = self._custody, exchange.answer.outcome
+        custody, admission = self._custody, self._ports.admission
         if custody is not None and defers:
             await asyncio.gather(
-                _contained("admission.defer", self._ports.admission.defer(exchange)),
+                _contained("admission.defer", admission.defer(exchange)),
                 _contained("custody.remember", custody.remember(exchange, bill_of(exchange))),
             )
             return
-        if custody is None or outcome.said is None or exchange.objects.operation.act is Act.LIST:
-            await self._settle(exchange)
-            return
-        if shows_end(exchange):
+        if exchange.answer.outcome.said is None or exchange.objects.operation.act is Act.LIST:
+            custody = None
+        if custody is not None and shows_end(exchange):
             await self._settle_owed(custody, exchange)
-        if has_news(exchange):
-            await asyncio.gather(self._settle(exchange), _contained("custody.remember", custody.remember(exchange)))
+        settling = _contained("admission.settle", admission.settle(exchange))
+        if custody is not None and has_news(exchange):
+            await asyncio.gather(settling, _contained("custody.remember", custody.remember(exchange)))
         else:
-            await self._settle(exchange)
+            await settling
 
     async def _settle_owed(self, custody: Custody, shown: Exchange) -> None:
         """The answer shows that the provider has ended its work: bill the exchange that made the object."""
@@ -270,9 +263,6 @@ class Conclusion:
             if exchange.answer.outcome.usage is not None:
                 exchange.settlement = self._ports.meter.price(exchange)
             await self._ports.admission.settle_later(exchange)
-
-    async def _settle(self, exchange: Exchange) -> None:
-        await _contained("admission.settle", self._ports.admission.settle(exchange))
 
 
 async def _contained(step: str, work: Awaitable[None]) -> None:
@@ -323,9 +313,7 @@ def shows_end(exchange: Exchange) -> bool:
     """Whether the answer shows an object on which the provider has ended its work."""
     said = exchange.answer.outcome.said
     is_look = exchange.objects.operation.act in (Act.TOUCH, Act.UNKNOWN) and exchange.answer.is_accepted
-    if said is None or not is_look or not said.id or not said.status:
-        return False
-    return said.status not in _WORKING
+    return said is not None and is_look and bool(said.id and said.status) and said.status not in _WORKING
 
 
 def bill_of(exchange: Exchange) -> str:

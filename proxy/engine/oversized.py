@@ -4,10 +4,9 @@ The first refusal shows how the model counts tokens. The request is fitted again
 it has become smaller. Then the profile decides. Until then, nothing of any answer has reached the client. All attempts
 share one reservation, and refused attempts are not billed.
 
-Makes a completion in which the model says nothing, as one JSON body or as a stream of events. Pure.
-
-The forms are OpenAI's (https://platform.openai.com/docs/api-reference/chat/object, .../completions/object). No provider
-has written it, so its usage is zero.
+A profile may ask for a completion in which the model says nothing. Its forms are OpenAI's
+(https://platform.openai.com/docs/api-reference/chat/object, .../completions/object). No provider has written it, so its
+usage is zero.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -32,45 +31,35 @@ _MOST_ANSWERS = 128
 _NO_USAGE = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
 
-@dataclass(frozen=True, slots=True)
-class EmptyCompletion:
-    """The empty completion of one request. ``created`` is in unix seconds. ``answers`` is how many were asked for. If
-    it ``is_chat``, it has messages; otherwise it has texts."""
+def empty_completion(exchange: Exchange) -> bytes:
+    """A completion in which the model says nothing, in the form in which the client has asked for one: one JSON body,
+    or a stream of events. A chat's completion has messages; any other has texts."""
+    asked, arrival, is_chat = exchange.requested, exchange.arrival, exchange.arrival.is_chat
+    begins, form = ("chatcmpl", "chat.completion") if is_chat else ("cmpl", "text_completion")
+    # A name that a client chooses may hold half of a surrogate pair, which cannot be written as JSON.
+    model = asked.model.encode("utf-8", "replace").decode()
+    head = {
+        "id": f"{begins}-{exchange.arrival.id}",
+        "object": form,
+        "created": int(exchange.arrival.now),
+        "model": model,
+    }
 
-    id: str
-    model: str
-    created: int
-    answers: int = 1
-    is_chat: bool = True
+    def choices(said: Mapping[str, object], finish: str | None) -> list[Mapping[str, object]]:
+        count = max(1, min(asked.demand.answers, _MOST_ANSWERS))
+        return [{"index": index, **said, "logprobs": None, "finish_reason": finish} for index in range(count)]
 
-    def body(self) -> bytes:
-        """The one JSON body."""
-        said = {"message": {"role": "assistant", "content": ""}} if self.is_chat else {"text": ""}
-        choices = [_choice(index, said, "stop") for index in self._indices()]
-        return orjson.dumps({**self._head("chat.completion"), "choices": choices, "usage": _NO_USAGE})
-
-    def events(self, *, has_usage: bool) -> bytes:
-        """The whole stream. ``has_usage``: the client asked for a chunk with the usage."""
-        said: Mapping[str, object] = {"delta": {"role": "assistant", "content": ""}} if self.is_chat else {"text": ""}
-        opened = [_choice(index, said, None) for index in self._indices()]
-        closed = [_choice(index, {"delta": {}} if self.is_chat else said, "stop") for index in self._indices()]
-        usage: list[Mapping[str, object]] = [{"choices": [], "usage": _NO_USAGE}] if has_usage else []
-        head = self._head("chat.completion.chunk")
-        chunks = [{**head, **chunk} for chunk in ({"choices": opened}, {"choices": closed}, *usage)]
-        return b"".join([*(event_of(orjson.dumps(chunk)) for chunk in chunks), DONE])
-
-    def _indices(self) -> range:
-        return range(max(1, min(self.answers, _MOST_ANSWERS)))
-
-    def _head(self, kind: str) -> dict[str, object]:
-        # A name that a client chooses may hold half of a surrogate pair, which cannot be written as JSON.
-        model = self.model.encode("utf-8", "replace").decode()
-        begins, form = ("chatcmpl", kind) if self.is_chat else ("cmpl", "text_completion")
-        return {"id": f"{begins}-{self.id}", "object": form, "created": self.created, "model": model}
-
-
-def _choice(index: int, said: Mapping[str, object], finish: str | None) -> dict[str, object]:
-    return {"index": index, **said, "logprobs": None, "finish_reason": finish}
+    said = {"role": "assistant", "content": ""}
+    if not asked.stream:
+        whole = choices({"message": said} if is_chat else {"text": ""}, "stop")
+        return orjson.dumps({**head, "choices": whole, "usage": _NO_USAGE})
+    if is_chat:
+        head["object"] = f"{form}.chunk"
+    opened = choices({"delta": said} if is_chat else {"text": ""}, None)
+    closed = choices({"delta": {}} if is_chat else {"text": ""}, "stop")
+    usage: list[Mapping[str, object]] = [{"choices": [], "usage": _NO_USAGE}] if asked.wants_usage else []
+    chunks = [{**head, **chunk} for chunk in ({"choices": opened}, {"choices": closed}, *usage)]
+    return b"".join([*(event_of(orjson.dumps(chunk)) for chunk in chunks), DONE])
 
 
 T = TypeVar("T", bound=Outgoing | Raw)
@@ -131,12 +120,9 @@ class Oversized(Generic[T]):
         return None
 
     async def _answer_empty(self) -> None:
-        """Send an empty completion, in the form in which the client has asked for one."""
-        exchange, client, asked = self.exchange, self.client, self.exchange.requested
-        created, is_chat = int(exchange.arrival.now), exchange.arrival.is_chat
-        made = EmptyCompletion(exchange.arrival.id, asked.model, created, asked.demand.answers, is_chat)
-        body = made.events(has_usage=asked.wants_usage) if asked.stream else made.body()
-        kind = "text/event-stream" if asked.stream else "application/json"
+        """Send an empty completion."""
+        exchange, client, body = self.exchange, self.client, empty_completion(self.exchange)
+        kind = "text/event-stream" if exchange.requested.stream else "application/json"
         exchange.answer.status = 200
         exchange.ending = ExchangeOutcome.HUNG_UP if client.has_left else ExchangeOutcome.COMPLETED
         await self.conclusion.book(exchange)

@@ -156,7 +156,11 @@ class AnswerRelay:
                     answer, said, found = await self._judged(answer, attempts, suspects)
                     if found is not None:
                         return found
-                answer = self._over(answer, upstream, call, attempts)
+                exchange.answer.further, self._further = (), None
+                if self._panels is not None and reads_panel_calls(answer, call):
+                    answer = self._further = ContinuedAnswer(
+                        answer, exchange, self._client, self._panels, upstream, call, attempts
+                    )
                 told = await shaped(answer) if exchange.arrival.is_chat and is_bare(answer) else answer
                 result = await self._pass_on(told, attempts, may_refuse=OurEdit.LAYOUT in suspects)
                 if result is AttemptResult.DONE:
@@ -205,7 +209,8 @@ class AnswerRelay:
         # If the client breaks off an upload, the upstream connection fails too. That is no failure of the upstream.
         failure = failure_of(error) if self._client.failure is None else None
         said, suspected = NO_WORDS, OurEdit.NONE
-        self._given_up(error)
+        # An upstream that breaks off a call itself does not continue it. One that the proxy stopped waiting for may.
+        self._exchange.answer.runs_on &= isinstance(error, UpstreamTimeout)
         if isinstance(error, RateLimited):
             attempts.abandoned()  # a limit of the operator: the deployment was not called
         # A refusal whose body breaks off is still a refusal.
@@ -247,14 +252,6 @@ class AnswerRelay:
         if is_context_refusal(status, said):
             note_context_refusal(self._exchange, ContextRefusalOutcome.PASSED)
 
-    def _over(self, answer: Answer, upstream: Upstream, call: Call, attempts: Attempts) -> Answer:
-        """The answer without calls of panels."""
-        self._exchange.answer.further, self._further = (), None
-        if self._panels is None or not reads_panel_calls(answer, call):
-            return answer
-        self._further = ContinuedAnswer(answer, self._exchange, self._client, self._panels, upstream, call, attempts)
-        return self._further
-
     def _refused(self, refused: OurEdit, said: Refusal = NO_WORDS) -> AttemptResult:
         # The next attempt's answer has not begun. The bytes that were held back of this attempt are not part of it.
         self._exchange.answer.first_byte_s = None
@@ -267,11 +264,6 @@ class AnswerRelay:
         self._exchange.answer.first_byte_s = None
         self._exchange.call, self._client.is_awaited = None, False
         return AttemptResult.FAILED
-
-    def _given_up(self, error: ProxyError) -> None:
-        """An upstream that breaks off a call itself does not continue it. An upstream that the proxy stopped waiting
-        for may continue."""
-        self._exchange.answer.runs_on &= isinstance(error, UpstreamTimeout)
 
     async def _lose_answer(self) -> None:
         """The upstream will bill an answer that no client gets. The answer is priced, and then its record is
@@ -312,8 +304,8 @@ class AnswerRelay:
             # After the last event there may be the beginning of another one. The proxy does not wait for its end.
             is_between = fold.is_between
             rest = b"" if fold.keeps_end else fold.close()
-            instead = self._instead_of_stream(fold, attempts, may_refuse=may_refuse) if hold is not None else None
-            if instead is not None:
+            is_held = hold is not None and isinstance(fold, StreamFold)
+            if is_held and (instead := self._instead_of_stream(fold, attempts, may_refuse=may_refuse)) is not None:
                 return instead
             end = await self._end_of(answer.status, fold, rest, told, is_between=is_between)
             await self._finish(end if hold is None else hold.taken() + end, answer.status, headers)
@@ -327,8 +319,6 @@ class AnswerRelay:
 
     def _instead_of_stream(self, fold: Fold, attempts: Attempts, *, may_refuse: bool) -> AttemptResult | None:
         """The result that takes the place of a stream that ended while it was held back. None: it is passed on."""
-        if not isinstance(fold, StreamFold):
-            return None
         outcome = self._outcome(fold)
         found = self._too_large(*_told(outcome), attempts)
         if found is None and may_refuse and _is_void(outcome):
@@ -361,7 +351,9 @@ class AnswerRelay:
             outcome = self._exchange.answer.outcome
             if self.on_accepted is not None and self._exchange.answer.is_accepted and not _is_void(outcome):
                 self.on_accepted()
-            self._exchange.ending = ExchangeOutcome.HUNG_UP if self._client.has_left else _ending(status, outcome)
+            passed = ExchangeOutcome.COMPLETED if outcome.error is None else ExchangeOutcome.BROKEN
+            ending = ExchangeOutcome.REJECTED if status >= 400 else passed
+            self._exchange.ending = ExchangeOutcome.HUNG_UP if self._client.has_left else ending
             await self._conclusion.book(self._exchange)
         end = fold.end() + rest
         if isinstance(told, AnswerWithout):
@@ -394,7 +386,7 @@ class AnswerRelay:
         answer is cut off at this point, so that no client takes it for a complete one."""
         if not self._client.is_started:
             raise error
-        self._given_up(error)
+        self._exchange.answer.runs_on &= isinstance(error, UpstreamTimeout)
         self._exchange.ending = ExchangeOutcome.BROKEN
         self._exchange.answer.error_code = error.code or ""
         self._note(fold)
@@ -431,7 +423,7 @@ def own_headers(exchange: Exchange, theirs: Headers = ()) -> Headers:
         (ID_HEADER, exchange.arrival.request_id if get(theirs, ID_HEADER) is None else ""),
         ("x-stratiform-mode", planned.mode.name.lower() if is_sent else ""),
         ("x-stratiform-reason", planned.reason if is_sent else ""),
-        ("x-stratiform-deployment", _decision(exchange) if is_sent else ""),
+        ("x-stratiform-deployment", _decision(exchange) if is_sent and exchange.requested.decided_by else ""),
         ("x-stratiform-edits", ", ".join(edits) if is_sent else ""),
         ("x-stratiform-prompts", exchange.prompts),
         ("x-stratiform-break", _break(exchange) if is_sent and exchange.asks_break else ""),
@@ -442,11 +434,9 @@ def own_headers(exchange: Exchange, theirs: Headers = ()) -> Headers:
 
 
 def _decision(exchange: Exchange) -> str:
-    """The deployment that serves a request without a model, and what selected it. Empty for all other requests."""
-    if not exchange.requested.decided_by or exchange.deployment is None:
-        return ""
-    value = f"{exchange.deployment.name}; by={exchange.requested.decided_by}"
-    return value if is_safe(value) else ""
+    """The deployment that serves a request without a model, and what selected it."""
+    name = exchange.deployment.name if exchange.deployment is not None else ""
+    return f"{name}; by={exchange.requested.decided_by}" if name and is_safe(name) else ""
 
 
 def _break(exchange: Exchange) -> str:
@@ -495,12 +485,6 @@ def _is_void(outcome: Outcome) -> bool:
         return outcome.is_empty
     code = outcome.error.get("code", outcome.error.get("status"))
     return not outcome.saw_content and type(code) is int and bool(OurEdit.LAYOUT.behind(code))
-
-
-def _ending(status: int, outcome: Outcome) -> ExchangeOutcome:
-    if status >= 400:
-        return ExchangeOutcome.REJECTED
-    return ExchangeOutcome.COMPLETED if outcome.error is None else ExchangeOutcome.BROKEN
 
 
 def _fold_of(answer: Answer, exchange: Exchange) -> Fold:

@@ -125,12 +125,8 @@ class Health:
     metrics_key: str = ""
 
     async def live(self, request: Request) -> Response:
-        """Answer that the process is alive. The answer shows that the event loop runs."""
-        return JSONResponse({"status": "ok"})
-
-    async def lives(self, request: Request) -> Response:
-        """The same in LiteLLM's words."""
-        return JSONResponse("I'm alive!")
+        """Answer that the process is alive, also in LiteLLM's words. The answer shows that the event loop runs."""
+        return JSONResponse({"status": "ok"} if request.scope.get("path") == "/healthz" else "I'm alive!")
 
     async def ready(self, request: Request) -> Response:
         """Whether requests can be served, and the faults that do not prevent that."""
@@ -182,7 +178,11 @@ class AdminEndpoint:
 async def serve(connection: Connection, answer: Callable[[Connection], Awaitable[object]], status: int = 200) -> None:
     """Send an answer, which is a JSON value or a CSV text, or the error that replaces it."""
     try:
-        await _send(connection, await answer(connection), status)
+        content = await answer(connection)
+        body = content.encode() if isinstance(content, str) else orjson.dumps(content)
+        kind = "text/csv; charset=utf-8" if isinstance(content, str) else "application/json"
+        # An answer may hold a key that was just made.
+        await connection.answer(status, body, [("content-type", kind), ("cache-control", "no-store")])
     except ProxyError as error:
         await connection.refuse(error)
     except ClientDisconnected:
@@ -192,28 +192,12 @@ async def serve(connection: Connection, answer: Callable[[Connection], Awaitable
 async def sent(connection: Connection) -> tuple[dict[str, str], object]:
     """The query and the body of an authenticated request. Raises InvalidRequest."""
     body = await connection.read(_BODY_BYTES)
-    return _query(connection.query), _json(body) if body else {}
-
-
-async def _send(connection: Connection, content: object, status: int) -> None:
-    if isinstance(content, str):
-        body, kind = content.encode(), "text/csv; charset=utf-8"
-    else:
-        body, kind = orjson.dumps(content), "application/json"
-    # An answer may hold a key that was just made.
-    await connection.answer(status, body, [("content-type", kind), ("cache-control", "no-store")])
-
-
-def _query(text: str) -> dict[str, str]:
     try:
-        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS, errors="strict"))
+        pairs = parse_qsl(connection.query, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS, errors="strict")
     except ValueError as error:
         raise InvalidRequest("The query cannot be read.") from error
-
-
-def _json(body: bytes) -> object:
     try:
-        return orjson.loads(body)
+        return dict(pairs), orjson.loads(body) if body else {}
     except orjson.JSONDecodeError as error:
         raise InvalidRequest("The body is not JSON.", code="invalid_json") from error
 
@@ -328,8 +312,8 @@ def create_app(parts: Parts) -> Starlette:
             Route("/models/{name:path}", models, methods=["GET"]),
             Route("/healthz", health.live, methods=["GET"]),
             Route("/readyz", health.ready, methods=["GET"]),
-            Route("/health/liveliness", health.lives, methods=["GET"]),
-            Route("/health/liveness", health.lives, methods=["GET"]),
+            Route("/health/liveliness", health.live, methods=["GET"]),
+            Route("/health/liveness", health.live, methods=["GET"]),
             Route("/health/readiness", health.ready, methods=["GET"]),
             Route("/health", known, methods=["GET"]),
             Route("/model/info", known, methods=["GET"]),

@@ -31,8 +31,6 @@ from time import perf_counter
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
-from uvicorn.config import Config
-from uvicorn.server import ServerState
 
 from proxy.core.response.event_format import END_OF_EVENT
 from proxy.core.value import dataclass
@@ -147,20 +145,6 @@ def guarded_http(limits: WireLimits) -> Any:
     return type("GuardedProtocol", (_GuardedProtocol,), {"limits": limits})
 
 
-def ambiguity(headers: Sequence[tuple[bytes, bytes]], http_version: str) -> str:
-    """The part of a request's head that two servers could read differently; empty if there is none. Names are in lower
-    case. httptools itself refuses a length together with a transfer coding, two lengths, and invalid lengths."""
-    hosts = codings = 0
-    for name, value in headers:
-        if name == b"host":
-            hosts += 1
-        elif name == b"transfer-encoding":
-            codings += 1
-            if codings > 1 or value.strip().lower() != b"chunked" or http_version != "1.1":
-                return "the only transfer coding that is taken is `chunked`, once, in HTTP/1.1"
-    return "the request has more than one Host header" if hosts > 1 else ""
-
-
 if HttpToolsProtocol is not None:
 
     def _end_with_connection(cycle: Any) -> None:
@@ -184,24 +168,14 @@ if HttpToolsProtocol is not None:
         """One connection within the bounds."""
 
         limits = WireLimits()
-
-        def __init__(
-            self,
-            config: Config,
-            server_state: ServerState,
-            app_state: dict[str, Any],
-            _loop: asyncio.AbstractEventLoop | None = None,
-        ) -> None:
-            super().__init__(config, server_state, app_state, _loop)
-            self._in_head = True
-            self._head_bytes = 0
-            self._count = 0
-            self._refusal: ProxyError | None = None
-            self._deadline: asyncio.TimerHandle | None = None
-            self._stall: asyncio.TimerHandle | None = None
-            self._half_closed: HalfClosed | None = None
-            self._cycles: list[Any] = []
-            """The requests that are not answered completely: the one that is served, and those that wait behind it."""
+        _in_head = True
+        _head_bytes = 0
+        _refusal: ProxyError | None = None
+        _deadline: asyncio.TimerHandle | None = None
+        _stall: asyncio.TimerHandle | None = None
+        _half_closed: HalfClosed | None = None
+        _cycles: Sequence[Any] = ()
+        """The requests that are not answered completely: the one that is served, and those that wait behind it."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -289,7 +263,13 @@ if HttpToolsProtocol is not None:
                 super().on_header(name, value)
 
         def on_headers_complete(self) -> None:
-            problem = ambiguity(self.headers, self.parser.get_http_version())
+            # httptools itself refuses a length together with a transfer coding, two lengths, and invalid lengths.
+            codings = [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
+            problem = ""
+            if codings and (codings != [b"chunked"] or self.parser.get_http_version() != "1.1"):
+                problem = "the only transfer coding that is taken is `chunked`, once, in HTTP/1.1"
+            elif sum(name == b"host" for name, _ in self.headers) > 1:
+                problem = "the request has more than one Host header"
             if problem:
                 self._refusal = InvalidRequest(problem, code="ambiguous_request")
                 raise _Stop
@@ -298,8 +278,7 @@ if HttpToolsProtocol is not None:
             super().on_headers_complete()
             if self.cycle.scope["http_version"] == "1.0":
                 _end_with_connection(self.cycle)
-            self._cycles = [one for one in self._cycles if not one.response_complete]
-            self._cycles.append(self.cycle)
+            self._cycles = [*(one for one in self._cycles if not one.response_complete), self.cycle]
 
         def on_message_complete(self) -> None:
             self._in_head = True
@@ -359,7 +338,6 @@ if HttpToolsProtocol is not None:
             self.transport.close()
 
 
-RECEIVE_S = 60.0
 # A body may take one more second for each of these units, because an upload over a slow line is not an attack.
 _BYTES_PER_SECOND = 16 << 10
 
@@ -368,7 +346,7 @@ class Connection:
     """One request and its answer. ``path`` overrides the path after ``/v1``. ``receive_s`` is the time that a body may
     take in addition to the time that its size explains."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, path: str, *, receive_s: float = RECEIVE_S) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, path: str, *, receive_s: float = 60.0) -> None:
         self._receive_s = receive_s
         self._answer: Answer | None = scope.get("extensions", {}).get(EXTENSION)
         self._is_between = True

@@ -1,15 +1,13 @@
-"""``POST /v1/chat/completions``, and ``POST /v1/stratiform/breakdown`` for the same body.
+"""The paths of the API that clients ask for answers of models.
 
-Every other path under ``/v1``: passed through raw, whatever its method and content.
+``POST /v1/chat/completions`` is planned, and ``POST /v1/stratiform/breakdown`` takes the same body. Every other path
+under ``/v1`` is passed through raw, whatever its method and content.
 
-``GET /v1/models`` and ``/v1/models/{id}``: the names of the model list.
+``GET /v1/models`` and ``/v1/models/{id}`` have the names of the model list. If the list has only wildcards, the
+upstream is asked, because it knows its models better. Wildcards are listed in addition to names only if the client
+wants them (LiteLLM's ``?return_wildcard_routes=true``): no model is called ``openai/*``.
 
-If the list has only wildcards, the upstream is asked, because it knows its models better. Wildcards are listed in
-addition to names only if the client wants them (LiteLLM's ``?return_wildcard_routes=true``): no model is called
-``openai/*``.
-
-``/openai/...``: the addresses of Azure's clients, served like the same paths of OpenAI's API.
-
+``/openai/...`` has the addresses of Azure's clients, served like the same paths of OpenAI's API.
 ``/openai/deployments/NAME/chat/completions?api-version=...`` asks the model NAME, whatever model the body names.
 ``/openai/responses?...``, and every other path that names no deployment, is served as the path without ``/openai``. A
 key in ``api-key`` is the client's key, like a bearer token. The version of Azure's API is removed, because it means
@@ -188,15 +186,6 @@ _ENDINGS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """A path of OpenAI's API, after ``/v1``, and the model that the address names. ``model`` is empty if it names
-    none."""
-
-    path: str
-    model: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class AzureEndpoint:
     """Passes requests on to the endpoints that serve the same paths of OpenAI's API."""
 
@@ -209,33 +198,34 @@ class AzureEndpoint:
         """Serve one request."""
         try:
             check_request_line(scope)
-            found = read_address(raw_path(scope))
+            path, model = _address(raw_path(scope))
         except ProxyError as error:
             connection = Connection(scope, receive, send, raw_path(scope))
             await connection.refuse(self.engine.first_refusal(connection, error))
             return
-        inner = _as_openai(scope, found.path)
-        name = found.path.removeprefix("/models/")
-        if found.path == CHAT and scope["method"] == "POST":
-            await self.chat(inner, receive, send, found.model)
-        elif scope["method"] == "GET" and (found.path == "/models" or name != found.path):
-            names = {} if found.path == "/models" else {"name": decoded(name)}
+        inner = _as_openai(scope, path)
+        name = path.removeprefix("/models/")
+        if path == CHAT and scope["method"] == "POST":
+            await self.chat(inner, receive, send, model)
+        elif scope["method"] == "GET" and (path == "/models" or name != path):
+            names = {} if path == "/models" else {"name": decoded(name)}
             await self.models({**inner, "path_params": names}, receive, send)
         else:
-            await self.passthrough(inner, receive, send, found.model)
+            await self.passthrough(inner, receive, send, model)
 
 
-def read_address(raw: str) -> Address:
-    """The address that a path of Azure's API stands for. Raises NotFound for a path that can be read in several ways,
-    and for an operation on a deployment that Azure may have and this proxy does not know."""
+def _address(raw: str) -> tuple[str, str]:
+    """The path of OpenAI's API, after ``/v1``, for which a path of Azure's API stands, and the model that it names, if
+    it names one. Raises NotFound for a path that can be read in several ways, and for an operation on a deployment that
+    Azure may have and this proxy does not know."""
     sent = raw.removeprefix(_AZURE_FRONT)
     path = read_path(sent if sent.startswith("/") else f"/{sent}")
     if path.words[:1] != ("deployments",):
-        return Address("/" + "/".join(sent.split("/")[1 + path.skipped :]))
+        return "/" + "/".join(sent.split("/")[1 + path.skipped :]), ""
     for ending in (path.words[-2:], path.words[-1:]):
         name = path.segments[1 : -len(ending)]
         if ending in _ENDINGS and name:
-            return Address("/" + "/".join(ending), "/".join(name))
+            return "/" + "/".join(ending), "/".join(name)
     known = ", ".join(sorted("/".join(ending) for ending in _ENDINGS))
     raise NotFound(f"Behind /openai/deployments/NAME/ these are served: {known}.")
 
@@ -245,19 +235,16 @@ def _as_openai(scope: Scope, path: str) -> Scope:
     raw = f"/v1{path}"
     parts = [part for part in scope["query_string"].split(b"&") if part]
     kept = [part for part in parts if decoded(part.decode("latin-1")).partition("=")[0].strip().lower() != _VERSION]
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    if all(name != _AUTHORIZATION for name, _ in headers):
+        headers = [
+            (_AUTHORIZATION, f"Bearer {bare(key.decode('latin-1'))}".encode("latin-1")) if name == _KEY else (name, key)
+            for name, key in headers
+        ]
     return {
         **scope,
         "path": decoded(raw),
         "raw_path": raw.encode("latin-1"),
         "query_string": b"&".join(kept),
-        "headers": _with_bearer(scope["headers"]),
+        "headers": headers,
     }
-
-
-def _with_bearer(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    if any(name == _AUTHORIZATION for name, _ in headers):
-        return headers
-    return [
-        (_AUTHORIZATION, f"Bearer {bare(value.decode('latin-1'))}".encode("latin-1")) if name == _KEY else (name, value)
-        for name, value in headers
-    ]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.cli.serve import Formatter, JsonFormatter, log_to_stderr
 from proxy.core.response.usage import Usage
-from proxy.engine.conclusion import Line, exchange_line
+from proxy.engine.conclusion import Line, exchange_values
 from proxy.engine.exchange import ExchangeOutcome, Settlement
 from tests.doubles import make_deployment
 from tests.exchanges import make_exchange
@@ -69,7 +69,7 @@ def test_json_has_the_values_of_the_text_and_no_others(
         ending=ending,
     )
     exchange.total_s = total_s
-    text, found = both(exchange_line(exchange))
+    text, found = both(Line("exchange", exchange_values(exchange)))
     about, *pairs = text.split(" ")
     told = dict(pair.split("=", 1) for pair in pairs)
     beside = {"time", "level", "logger", "message"}

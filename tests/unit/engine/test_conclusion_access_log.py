@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.core.response.usage import Usage
-from proxy.engine.conclusion import exchange_line, shown_piece
+from proxy.engine.conclusion import Line, exchange_values, shown_piece
 from proxy.engine.exchange import ExchangeOutcome, Settlement
 from proxy.ports import PlanResult, Principal
 from tests.doubles import make_deployment
@@ -27,7 +27,7 @@ def test_one_line_of_key_and_value() -> None:
         settlement=Settlement(Usage(prompt=10, output=3, read=8), 0.00125),
         first_byte_s=0.25,
     )
-    assert str(exchange_line(exchange)) == (
+    assert str(Line("exchange", exchange_values(exchange))) == (
         "exchange id=sx-1 method=POST path=/chat/completions model=m deployment=m team=blue status=200 "
         "ending=completed mode=passthrough reason=not-chat stream=1 attempts=3 in_bytes=0 out_bytes=0 "
         "overhead_ms=0.00 first_byte_ms=250.00 total_ms=0.00 prompt=10 read=8 write=0 output=3 estimated=0 "
@@ -39,12 +39,13 @@ def test_one_line_of_key_and_value() -> None:
 def test_a_cause_is_shown_where_the_provider_has_named_one(cause: str, shown: str) -> None:
     result = PlanResult(deviation="evicted")
     exchange = make_exchange("POST", "/chat/completions", now=0.0, result=result, cache_cause=cause)
-    assert str(exchange_line(exchange)).endswith(f" cache=evicted{shown}")
+    assert str(Line("exchange", exchange_values(exchange))).endswith(f" cache=evicted{shown}")
 
 
 def test_what_clients_choose_cannot_forge_a_line_or_a_field() -> None:
     evil = "m\r\nexchange id=forged status=200 \x1b[31m" + "x" * 1000
-    line = str(exchange_line(make_exchange("GET", "/files?\n" + evil, now=0.0, model=evil, error_code="a b")))
+    exchange = make_exchange("GET", "/files?\n" + evil, now=0.0, model=evil, error_code="a b")
+    line = str(Line("exchange", exchange_values(exchange)))
     assert line.isprintable()
     assert line.count("id=") == 1
     assert line.count(" status=") == 1

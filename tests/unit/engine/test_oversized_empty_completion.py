@@ -6,10 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
+from proxy.core.request.demand import Demand
 from proxy.core.response.stream import StreamFold
-from proxy.engine.oversized import EmptyCompletion
+from proxy.engine.oversized import empty_completion
+from tests.exchanges import make_exchange
 
-MADE = EmptyCompletion("sx-1", "m", 1_700_000_000)
+
+def made(*, stream: bool = True, wants_usage: bool = False, model: str = "m", answers: int = 1) -> bytes:
+    """The answer to a chat request."""
+    asked = {"stream": stream, "wants_usage": wants_usage, "model": model, "demand": Demand(answers=answers)}
+    return empty_completion(make_exchange(now=1_700_000_000, id="sx-1", is_chat=True, **asked))
 
 
 def chunks(stream: bytes) -> list[ChatCompletionChunk]:
@@ -20,7 +26,7 @@ def chunks(stream: bytes) -> list[ChatCompletionChunk]:
 
 
 def test_the_body_is_a_completion_without_a_word() -> None:
-    read = ChatCompletion.model_validate_json(MADE.body(), strict=True)
+    read = ChatCompletion.model_validate_json(made(stream=False), strict=True)
     assert (read.id, read.model, read.created, read.object) == ("chatcmpl-sx-1", "m", 1_700_000_000, "chat.completion")
     (choice,) = read.choices
     assert (choice.message.role, choice.message.content, choice.finish_reason) == ("assistant", "", "stop")
@@ -29,14 +35,14 @@ def test_the_body_is_a_completion_without_a_word() -> None:
 
 
 def test_the_events_are_a_stream_without_a_word() -> None:
-    opened, closed = chunks(MADE.events(has_usage=False))
+    opened, closed = chunks(made())
     assert (opened.choices[0].delta.role, opened.choices[0].delta.content) == ("assistant", "")
     assert closed.choices[0].finish_reason == "stop"
     assert (opened.usage, closed.usage) == (None, None)
 
 
 def test_usage_comes_in_a_chunk_of_its_own_where_it_was_asked_for() -> None:
-    *_, last = chunks(MADE.events(has_usage=True))
+    *_, last = chunks(made(wants_usage=True))
     assert last.choices == []
     assert last.usage is not None
     assert last.usage.total_tokens == 0
@@ -44,21 +50,20 @@ def test_usage_comes_in_a_chunk_of_its_own_where_it_was_asked_for() -> None:
 
 @pytest.mark.parametrize(("asked", "given"), [(0, 1), (1, 1), (3, 3), (1 << 53, 128)])
 def test_there_are_as_many_answers_as_were_asked_for_within_a_bound(asked: int, given: int) -> None:
-    made = EmptyCompletion("sx-1", "m", 1, asked)
-    assert [choice["index"] for choice in orjson.loads(made.body())["choices"]] == list(range(given))
-    assert all(len(chunk.choices) == given for chunk in chunks(made.events(has_usage=False)))
+    body = orjson.loads(made(stream=False, answers=asked))
+    assert [choice["index"] for choice in body["choices"]] == list(range(given))
+    assert all(len(chunk.choices) == given for chunk in chunks(made(answers=asked)))
 
 
 @given(st.text(st.characters(), max_size=40))
 def test_any_name_of_a_model_can_be_written(model: str) -> None:
-    made = EmptyCompletion("sx-1", model, 1)
-    assert isinstance(orjson.loads(made.body())["model"], str)
-    assert len(chunks(made.events(has_usage=True))) == 3
+    assert isinstance(orjson.loads(made(stream=False, model=model))["model"], str)
+    assert len(chunks(made(model=model, wants_usage=True))) == 3
 
 
 def test_the_stream_reads_as_one_that_has_ended_well() -> None:
     fold = StreamFold()
-    fold.feed(MADE.events(has_usage=True))
+    fold.feed(made(wants_usage=True))
     fold.close()
     outcome = fold.outcome()
     assert (outcome.finish_reason, outcome.error, outcome.saw_content) == ("stop", None, False)

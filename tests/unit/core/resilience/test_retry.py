@@ -9,7 +9,6 @@ from proxy.core.resilience import (
     Option,
     RetryPolicy,
     Stays,
-    Step,
     backoff_s,
     beside_client,
     is_quota,
@@ -27,7 +26,7 @@ def option(tries: int = 0, level: int = 0, admitted: bool = True) -> Option:
     return Option(level, tries, admitted)
 
 
-def step(options: list[Option], failure: Failure, current: int = 0, elapsed_s: float = 0.0) -> Step | None:
+def step(options: list[Option], failure: Failure, current: int = 0, elapsed_s: float = 0.0) -> tuple[int, float] | None:
     return next_step(POLICY, options, current, failure, elapsed_s, luck=0.0)
 
 
@@ -63,18 +62,18 @@ def test_the_upstream_waits_are_kept_with_some_jitter() -> None:
 
 
 def test_a_lone_deployment_is_tried_again_after_a_wait_until_there_were_enough() -> None:
-    assert step([option(1)], BUSY) == Step(0, 0.5)
-    assert step([option(2)], GONE) == Step(0, 1.0)
+    assert step([option(1)], BUSY) == (0, 0.5)
+    assert step([option(2)], GONE) == (0, 1.0)
     assert step([option(3)], BUSY) is None
 
 
 def test_a_long_wait_is_the_clients_own() -> None:
     for kind in ("rate-limited", "server-error"):
-        assert step([option(1)], Failure(kind, 2.0)) == Step(0, pytest.approx(2.05))
+        assert step([option(1)], Failure(kind, 2.0)) == (0, pytest.approx(2.05))
         assert step([option(1)], Failure(kind, 2.1)) is None
-        assert step([option(1), option(0, level=1)], Failure(kind, 2.1)) == Step(1, 0.0)
-        assert step([option(1), option()], Failure(kind, 2.1)) == Step(1, 0.0)
-        assert step([option(1), option(1)], Failure(kind, 2.1)) == Step(1, 1.0)
+        assert step([option(1), option(0, level=1)], Failure(kind, 2.1)) == (1, 0.0)
+        assert step([option(1), option()], Failure(kind, 2.1)) == (1, 0.0)
+        assert step([option(1), option(1)], Failure(kind, 2.1)) == (1, 1.0)
 
 
 def test_an_upstream_that_says_not_to_retry() -> None:
@@ -91,33 +90,33 @@ def test_nothing_is_tried_again_late() -> None:
 
 
 def test_a_short_wait_is_cheaper_than_a_cold_cache() -> None:
-    assert step([option(1), option()], BUSY) == Step(0, 0.5)
-    assert step([option(2), option()], BUSY) == Step(1, 0.0)
-    assert step([option(1), option()], Failure("rate-limited", 2.5)) == Step(1, 0.0)
+    assert step([option(1), option()], BUSY) == (0, 0.5)
+    assert step([option(2), option()], BUSY) == (1, 0.0)
+    assert step([option(1), option()], Failure("rate-limited", 2.5)) == (1, 0.0)
 
 
 @pytest.mark.parametrize("failure", [GONE, Failure("timeout")])
 def test_what_cannot_be_reached_is_left_at_once(failure: Failure) -> None:
-    assert step([option(1), option()], failure) == Step(1, 0.0)
-    assert step([option(1), option(admitted=False)], failure) == Step(0, 0.5)
+    assert step([option(1), option()], failure) == (1, 0.0)
+    assert step([option(1), option(admitted=False)], failure) == (0, 0.5)
 
 
 def test_where_all_were_tried_the_least_tried_is_next() -> None:
-    assert step([option(1), option(1)], GONE, current=1) == Step(0, 0.5)
+    assert step([option(1), option(1)], GONE, current=1) == (0, 0.5)
     assert step([option(2), option(1)], GONE, current=1) is None
 
 
 def test_fallbacks_come_when_the_group_is_used_up() -> None:
-    assert step([option(3), option(0, level=1)], BUSY) == Step(1, 0.0)
-    assert step([option(1, admitted=False), option(0, level=1, admitted=False), option(0, level=2)], GONE) == Step(2, 0)
-    assert step([option(3), option(1, level=1)], BUSY, current=1) == Step(1, 0.5)
+    assert step([option(3), option(0, level=1)], BUSY) == (1, 0.0)
+    assert step([option(1, admitted=False), option(0, level=1, admitted=False), option(0, level=2)], GONE) == (2, 0)
+    assert step([option(3), option(1, level=1)], BUSY, current=1) == (1, 0.5)
     assert step([option(), option(3, level=1)], BUSY, current=1) is None, "never back up"
 
 
 def test_no_retries_still_leaves_fallbacks() -> None:
     none = RetryPolicy(retries=0)
     assert next_step(none, [option(1)], 0, GONE, 0.0, 0.0) is None
-    assert next_step(none, [option(1), option(0, level=1)], 0, GONE, 0.0, 0.0) == Step(1, 0.0)
+    assert next_step(none, [option(1), option(0, level=1)], 0, GONE, 0.0, 0.0) == (1, 0.0)
 
 
 QUOTA = Failure("quota")
@@ -125,27 +124,27 @@ QUOTA = Failure("quota")
 
 @for_every(
     [
-        ("always", 0, [option(1)], BUSY, Step(0, 0.5)),
+        ("always", 0, [option(1)], BUSY, (0, 0.5)),
         ("beside-others", 0, [option(1)], BUSY, None),
         ("beside-others", 0, [option(1)], GONE, None),
         ("never", 0, [option(1)], BUSY, None),
-        ("beside-others", 0, [option(1), option()], BUSY, Step(0, 0.5)),
-        ("beside-others", 1, [option(1), option()], BUSY, Step(0, 0.5)),
-        ("beside-others", 2, [option(1), option()], BUSY, Step(1, 0.0)),
-        ("beside-others", 100, [option(1), option()], GONE, Step(1, 0.0)),
+        ("beside-others", 0, [option(1), option()], BUSY, (0, 0.5)),
+        ("beside-others", 1, [option(1), option()], BUSY, (0, 0.5)),
+        ("beside-others", 2, [option(1), option()], BUSY, (1, 0.0)),
+        ("beside-others", 100, [option(1), option()], GONE, (1, 0.0)),
         ("beside-others", 0, [option(1), option(1)], GONE, None),
-        ("never", 0, [option(1), option()], BUSY, Step(1, 0.0)),
+        ("never", 0, [option(1), option()], BUSY, (1, 0.0)),
         ("never", 0, [option(1), option(1)], GONE, None),
-        ("beside-others", 0, [option(1), option(level=1)], BUSY, Step(0, 0.5)),
-        ("beside-others", 100, [option(1), option(level=1)], BUSY, Step(1, 0.0)),
+        ("beside-others", 0, [option(1), option(level=1)], BUSY, (0, 0.5)),
+        ("beside-others", 100, [option(1), option(level=1)], BUSY, (1, 0.0)),
         ("always", 0, [option(1)], QUOTA, None),
-        ("always", 0, [option(1), option()], QUOTA, Step(1, 0.0)),
+        ("always", 0, [option(1), option()], QUOTA, (1, 0.0)),
         ("always", 0, [option(1), option(1)], QUOTA, None),
-        ("always", 0, [option(1), option(level=1)], QUOTA, Step(1, 0.0)),
+        ("always", 0, [option(1), option(level=1)], QUOTA, (1, 0.0)),
     ]
 )
 def test_what_is_left_to_the_client_and_what_no_wait_helps(
-    stays: Stays, spent: int, options: list[Option], failure: Failure, expected: Step | None
+    stays: Stays, spent: int, options: list[Option], failure: Failure, expected: tuple[int, float] | None
 ) -> None:
     policy = replace(POLICY, stays=stays, spent=spent)
     assert next_step(policy, options, 0, failure, 0.0, luck=0.0) == expected
