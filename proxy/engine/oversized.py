@@ -39,9 +39,9 @@ def empty_completion(exchange: Exchange) -> bytes:
     # A name that a client chooses may hold half of a surrogate pair, which cannot be written as JSON.
     model = asked.model.encode("utf-8", "replace").decode()
     head = {
-        "id": f"{begins}-{exchange.arrival.id}",
+        "id": f"{begins}-{arrival.id}",
         "object": form,
-        "created": int(exchange.arrival.now),
+        "created": int(arrival.now),
         "model": model,
     }
 
