@@ -21,14 +21,13 @@ from proxy.core.request.transcript import Transcript
 from proxy.core.wire.json_body import (
     Members,
     Unreadable,
-    behind_space,
     elements,
     join_members,
     members_of,
     text_value,
     value,
 )
-from proxy.core.wire.scan import folded
+from proxy.core.wire.scan import behind_space, folded
 from proxy.core.wire.surrogates import text_json
 from proxy.errors import InvalidRequest
 

@@ -31,7 +31,8 @@ from proxy.core.request.parsed_body import Continuation, ParsedBody, parse_body
 from proxy.core.request.tokens import Encode, TokenCounter
 from proxy.core.request.transcript import Transcript
 from proxy.core.value import dataclass, field
-from proxy.core.wire.json_body import Members, Span, Unreadable, behind_space, elements, parse_members
+from proxy.core.wire.json_body import Members, Span, Unreadable, elements, parse_members
+from proxy.core.wire.scan import behind_space
 from proxy.errors import InvalidRequest
 
 

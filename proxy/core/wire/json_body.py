@@ -1,28 +1,24 @@
-"""A JSON object as its raw members: read without copying, edited by splicing.
+"""A JSON object as its raw members: read without copying, edited by splicing. Pure.
 
 Parsing and re-serialising a client's body would change number formats, escapes and key order. Here a body is cut into
 its top-level members. Every value stays the slice of bytes that the client sent, and only values that must change are
-replaced.
+replaced. The edits that every mode makes are here, too (``transport_edits``).
 
-The edits that every mode makes, spliced into the client's own bytes.
-
-Reads a JSON value without losing anything: if a name occurs twice, both values are kept, and a number that no
-machine number can hold stays a text. Pure.
-
-If a name has several values, readers of JSON keep one of them, and not all readers keep the same one. They read a
-number of a thousand digits as infinity, or as all of its digits. Code that bounds what a provider may read must see all
-of it.
+``kept_value`` reads a value without losing anything. If a name has several values, readers of JSON keep one of them,
+and not all readers keep the same one. They read a number of a thousand digits as infinity, or as all of its digits.
+Code that bounds what a provider may read must see all of it.
 """
 
 import json
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 import orjson
 from msgspec import Raw
 
-from proxy.core.wire.scan import counted
+from proxy.core.wire.scan import behind_space, counted
 from proxy.core.wire.surrogates import PIECE_BYTES, loads, mended, same_shape, string_text
 from proxy.errors import InvalidRequest
 
@@ -60,7 +56,7 @@ Patch = tuple[int, int, bytes]
 def parse_members(body: bytes) -> Members:
     """The members of a JSON object. Raises InvalidRequest if the body is no JSON object. Raises Unreadable for odd
     Unicode, for too many members, and for a name of absurd length."""
-    if _is_vast(body) and counted(body, b":") > _MOST_COMMAS:
+    if len(body) > _LARGE_BYTES and counted(body, b",") > _MOST_COMMAS and counted(body, b":") > _MOST_COMMAS:
         raise Unreadable("too many members")
     try:
         members = decoded_object(body)
@@ -78,7 +74,12 @@ def parse_members(body: bytes) -> Members:
 def elements(raw: Raw | bytes) -> list[Raw]:
     """The elements of a JSON array. Raises Unreadable if it is no array, or has too many elements, in itself or in a
     value within it."""
-    if _is_vast(raw) or _has_vast_parts(raw):
+    # Within a string, a brace is hardly ever followed by what can follow the brace of an object: quotes and line ends
+    # are escaped in strings.
+    if len(raw) > _LARGE_BYTES and (
+        counted(raw, b",") > _MOST_COMMAS
+        or (counted(raw, b"{") > _MOST_OBJECTS and counted(raw, *_OBJECT_STARTS) > _MOST_OBJECTS)
+    ):
         raise TooMany("too many elements")
     try:
         found = decoded_array(raw)
@@ -87,20 +88,6 @@ def elements(raw: Raw | bytes) -> list[Raw]:
     if len(found) > MOST_ELEMENTS:
         raise TooMany("too many elements")
     return found
-
-
-def _is_vast(raw: Raw | bytes) -> bool:
-    return len(raw) > _LARGE_BYTES and counted(raw, b",") > _MOST_COMMAS
-
-
-def _has_vast_parts(raw: Raw | bytes) -> bool:
-    """Whether messages have so many parts that they are not taken apart.
-
-    Within a string, a brace is hardly ever followed by what can follow the brace of an object: quotes and line ends are
-    escaped in strings.
-    """
-    is_large = len(raw) > _LARGE_BYTES
-    return is_large and counted(raw, b"{") > _MOST_OBJECTS and counted(raw, *_OBJECT_STARTS) > _MOST_OBJECTS
 
 
 def members_of(raw: Raw | bytes) -> Members:
@@ -166,7 +153,9 @@ def decoded_object(raw: Raw | bytes) -> Members:
         own, shape = _own_and_shape(raw, error)
         found = _OBJECT.decode(shape)
         spans = value_spans(shape, found) if len(found) <= _MOST_MEMBERS else None
-        if spans is None or not _has_same_names(own, shape, spans):
+        # A name with such a half differs from its shape: the bytes between the values must be the same.
+        ends = [0, *(end for _, end in (spans or {}).values())]
+        if spans is None or any(own[e:s] != shape[e:s] for e, (s, _) in zip(ends, spans.values(), strict=False)):
             raise
         whole = memoryview(own)
         return {name: Raw(whole[start:end]) for name, (start, end) in spans.items()}
@@ -179,16 +168,6 @@ def _own_and_shape(raw: Raw | bytes, error: msgspec.DecodeError) -> tuple[bytes,
     if (shape := same_shape(own)) is None:
         raise error
     return own, shape
-
-
-def _has_same_names(own: bytes, shape: bytes, spans: Mapping[str, Span]) -> bool:
-    """Whether the bytes between the values are the same."""
-    position = 0
-    for start, end in spans.values():
-        if own[position:start] != shape[position:start]:
-            return False
-        position = end
-    return True
 
 
 def decoded_array(raw: Raw | bytes) -> list[Raw]:
@@ -226,42 +205,30 @@ def splice(
     effective = {k: v for k, v in changes.items() if v is not None or k in members}
     if not effective and not within:
         return body
-    removes = any(v is None for v in effective.values())
-    spans = None if removes else value_spans(body, members, messages_at)
+    spans = None if None in effective.values() else value_spans(body, members, messages_at)
     if spans is None:
         if within and messages_at is not None:
             effective["messages"] = _patched(body, messages_at, within)
         return join_members(members, effective)
-    whole = memoryview(body)  # not copied piece by piece: messages are large
-    pieces: list[bytes | memoryview] = []
-    position = 0
+    patches: list[Patch] = []
     for key, (start, end) in spans.items():
         if (replacement := effective.get(key)) is not None:
-            pieces += (whole[position:start], replacement)
-            position = end
-        elif within and key == "messages":
-            position = _patch(whole, position, within, pieces)
+            patches.append((start, end, replacement))
+        elif key == "messages":
+            patches += within
     added = [orjson.dumps(key) + b":" + new for key, new in effective.items() if key not in members and new is not None]
-    close = body.rindex(b"}")
-    pieces.append(whole[position:close])
     if added:
-        pieces.append((b"," if members else b"") + b",".join(added))
-    pieces.append(whole[close:])
-    return b"".join(pieces)
+        close = body.rindex(b"}")
+        patches.append((close, close, (b"," if members else b"") + b",".join(added)))
+    return _patched(body, (0, len(body)), patches)
 
 
-def _patch(whole: memoryview, position: int, within: Sequence[Patch], pieces: list[bytes | memoryview]) -> int:
-    """Add the bytes from ``position`` up to the last patch, with the patches applied. Returns the
-    position behind them."""
-    for first, behind, new in within:
+def _patched(body: bytes, span: Span, patches: Sequence[Patch]) -> bytes:
+    """The bytes of the span, with the patches applied, which stand in their order."""
+    whole, pieces, position = memoryview(body), list[bytes | memoryview](), span[0]  # not copied piece by piece
+    for first, behind, new in patches:
         pieces += (whole[position:first], new)
         position = behind
-    return position
-
-
-def _patched(body: bytes, span: Span, within: Sequence[Patch]) -> bytes:
-    whole, pieces = memoryview(body), list[bytes | memoryview]()
-    position = _patch(whole, span[0], within, pieces)
     return b"".join((*pieces, whole[position : span[1]]))
 
 
@@ -318,13 +285,6 @@ def value_spans(body: bytes, members: Members, messages_at: Span | None = None) 
 
 # A member's name up to its value. The quantifiers are possessive: no byte is looked at twice.
 _NAME = re.compile(rb'(?<![ \n\r\t])[ \n\r\t]*+"(?:[^"\\]++|\\.)*+"[ \n\r\t]*+:[ \n\r\t]*+', re.DOTALL)
-_SPACE = re.compile(rb"[ \n\r\t]*+")
-
-
-def behind_space(body: bytes, position: int) -> int:
-    """The position of the first byte from ``position`` on that is no white space."""
-    found = _SPACE.match(body, position)
-    return found.end() if found is not None else position
 
 
 def transport_edits(members: Members, named: str, model: str, *, asks_usage: bool) -> Mapping[str, bytes | None]:
@@ -364,29 +324,18 @@ def kept_value(raw: Raw | bytes) -> object:
     content = bytes(raw)
     if content[:1] == b'"':
         return text_value(content)
-    if (value := _whole(content)) is not None:
-        return value
+    with suppress(orjson.JSONDecodeError, orjson.JSONEncodeError):
+        value = orjson.loads(content)
+        if orjson.dumps(value) == content:
+            return value  # it is written again as the same bytes, so that nothing was lost
     try:
         text = content.decode("utf-8", "surrogatepass")
-        found: object = json.loads(text, object_pairs_hook=_object, parse_int=_number, parse_float=_number)
+        return json.loads(text, object_pairs_hook=_object, parse_int=_number, parse_float=_number)
     except (ValueError, RecursionError) as error:
         raise Unreadable("nested too deeply, or not valid Unicode") from error
-    return found
-
-
-def _whole(content: bytes) -> object:
-    """The value, if it is written again as the same bytes, because nothing was lost then. Otherwise None."""
-    try:
-        value = orjson.loads(content)
-        return value if orjson.dumps(value) == content else None
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
-        return None
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) == len(pairs):
-        return found
     every: dict[str, list[object]] = {}
     for name, value in pairs:
         every.setdefault(name, []).append(value)

@@ -53,12 +53,12 @@ class Member:
 
 def scan_members(body: bytes) -> Sequence[Member] | None:
     """All members in their order, also those with equal names. None if the body is not understood."""
-    at = _behind_space(body, 0)
+    at = behind_space(body, 0)
     if body[at : at + 1] != b"{":
         return None
     found: list[Member] = []
     brackets = _MOST_BRACKETS
-    at = _behind_space(body, at + 1)
+    at = behind_space(body, at + 1)
     while body[at : at + 1] != b"}" or found:
         behind_name = behind_string(body, at)
         start = _behind_colon(body, behind_name)
@@ -71,14 +71,14 @@ def scan_members(body: bytes) -> Sequence[Member] | None:
         if (text := _text(written)) is None:
             return None
         found.append(Member(text, written, body[start:end], start))
-        at = _behind_space(body, end)
+        at = behind_space(body, end)
         mark = body[at : at + 1]
         if mark == b"}":
             break
         if mark != b",":
             return None
-        at = _behind_space(body, at + 1)
-    return found if _behind_space(body, at + 1) == len(body) else None
+        at = behind_space(body, at + 1)
+    return found if behind_space(body, at + 1) == len(body) else None
 
 
 def once(members: Sequence[Member]) -> bytes:
@@ -97,12 +97,8 @@ def replaced(body: bytes, name: str, value: bytes) -> bytes:
     return body[:at] + value + body[end:]
 
 
-def _behind_space(body: bytes, at: int) -> int:
-    return _behind_run(_SPACE, body, at)
-
-
-def _behind_run(run: re.Pattern[bytes], body: bytes, at: int) -> int:
-    """The end of the ``run`` of characters that begins here. ``run`` may match nothing."""
+def behind_space(body: bytes, at: int, run: re.Pattern[bytes] = _SPACE) -> int:
+    """The end of the white space, or of another ``run`` of bytes, that begins here. It may be empty."""
     while True:
         end = min(at + PIECE_BYTES, len(body))
         found = run.match(body, at, end)
@@ -132,8 +128,8 @@ def _behind_colon(body: bytes, behind_name: int) -> int:
     """The start of the value after the name of a member. It is -1 if there is no name or no colon."""
     if behind_name < 0:
         return -1
-    at = _behind_space(body, behind_name)
-    return _behind_space(body, at + 1) if body[at : at + 1] == b":" else -1
+    at = behind_space(body, behind_name)
+    return behind_space(body, at + 1) if body[at : at + 1] == b":" else -1
 
 
 def _behind_value(body: bytes, at: int, brackets: int) -> tuple[int, int]:
@@ -142,7 +138,7 @@ def _behind_value(body: bytes, at: int, brackets: int) -> tuple[int, int]:
     if first == b'"':
         return behind_string(body, at), brackets
     if first not in (b"{", b"["):
-        end = _behind_run(_WORD, body, at)
+        end = behind_space(body, at, _WORD)
         return (end if end > at else -1), brackets
     at, depth = at + 1, 1
     while brackets > 0:

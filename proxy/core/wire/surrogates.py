@@ -8,6 +8,7 @@ place in the copy and in the client's bytes.
 import json
 import re
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import TypeVar
 
 import msgspec
@@ -18,19 +19,13 @@ T = TypeVar("T")
 _PAIR_BYTES = len(rb"\ud83d\ude00")
 _PAIR = re.compile(rb"\\u[dD][89abAB]..\\u[dD][c-fC-F]")
 _PIECE_BYTES = 128 << 10
-_MOST_CHARACTER_BYTES = 4
-_SURROGATE_SECONDS = [b"%c" % second for second in range(0xA0, 0xC0)]
 _STARTS = (rb"\ud", rb"\uD")
-_SURROGATE_DIGITS = [b"%c" % digit for digit in b"89abcdefABCDEF"]
-_ESCAPED_BACKSLASH = rb"\u005c"
-_NO_BACKSLASH = b"__"
-"""The replacement for an escaped backslash if the length must stay the same."""
 
 
 def mended(body: bytes) -> bytes:
     """The body with every surrogate replaced by something that can be read, which is good enough for its shape. Raises
     UnicodeDecodeError if the body is no UTF-8, apart from surrogates."""
-    found = _replaced(body.removeprefix(b"\xef\xbb\xbf"), _ESCAPED_BACKSLASH)
+    found = _replaced(body.removeprefix(b"\xef\xbb\xbf"), rb"\u005c")
     found.decode()
     return found
 
@@ -51,13 +46,12 @@ def same_shape(raw: bytes) -> bytes | None:
     backslash. None if the JSON has no surrogate at all."""
     if not any(start in raw for start in (*_STARTS, b"\xed")):
         return None
-    return _replaced(raw, _NO_BACKSLASH)
+    return _replaced(raw, b"__")
 
 
 def loads(raw: bytes) -> object:
     """A JSON value whose texts keep their surrogates. Raises ValueError and RecursionError."""
-    found: object = json.loads(raw.decode("utf-8", "surrogatepass"), parse_constant=_refused)
-    return found
+    return json.loads(raw.decode("utf-8", "surrogatepass"), parse_constant=_refused)
 
 
 def dumps(found: object) -> bytes:
@@ -92,44 +86,40 @@ def _refused(constant: str) -> object:
 
 
 def _replaced(text: bytes, backslash: bytes) -> bytes:
-    """The bytes with surrogates replaced by other characters.
+    """The bytes with surrogates replaced by other characters. ``backslash`` replaces an escaped backslash.
 
     Escaped backslashes are replaced first, so that each backslash that is left begins an escape. Plain replacements
     take a tenth of the time of a regular expression here.
     """
-    pieces: list[bytes] = []
-    position = 0
-    while position < len(text):
-        end = behind_piece(text, position, _PIECE_BYTES)
-        pieces.append(_replaced_in_piece(text[position:end], backslash))
-        position = end
-    return b"".join(pieces)
+    return b"".join([_replaced_in_piece(piece, backslash) for piece in _pieces(text, 0, len(text), _PIECE_BYTES)])
 
 
 def _replaced_in_piece(piece: bytes, backslash: bytes) -> bytes:
     if b"\xed" in piece:
         # In UTF-8 these bytes are the first two of a surrogate, and those of another character.
-        for second in _SURROGATE_SECONDS:
-            piece = piece.replace(b"\xed" + second, b"\xee" + second)
-    starts = [start for start in _STARTS if start in piece]
-    if starts:
+        for second in range(0xA0, 0xC0):
+            piece = piece.replace(b"\xed%c" % second, b"\xee%c" % second)
+    if starts := [start for start in _STARTS if start in piece]:
         piece = piece.replace(rb"\\", backslash)
-    for start in starts:
-        for digit in _SURROGATE_DIGITS:
-            piece = piece.replace(start + digit, rb"\ue" + digit)
+    for start, digit in product(starts, b"89abcdefABCDEF"):
+        piece = piece.replace(b"%b%c" % (start, digit), rb"\ue%c" % digit)
     return piece
 
 
-def behind_piece(text: bytes, start: int, piece_bytes: int) -> int:
-    """The end of a piece of JSON that begins at ``start``. Each character, each escape, and the two escapes of one
-    surrogate pair are whole in it.
+def _pieces(text: bytes, start: int, end: int, piece_bytes: int) -> Iterator[bytes]:
+    """The JSON between these places in short pieces, because Python does nothing else while it works on one. Each
+    character, each escape, and the two escapes of one surrogate pair are whole in a piece."""
+    while start < end:
+        behind = min(end, _behind_piece(text, start, piece_bytes))
+        yield text[start:behind]
+        start = behind
 
-    A piece is short, because Python does nothing else while it works on one.
-    """
+
+def _behind_piece(text: bytes, start: int, piece_bytes: int) -> int:
     at = start + piece_bytes
     if at >= len(text):
         return len(text)
-    most = at + _MOST_CHARACTER_BYTES - 1
+    most = at + 3  # the most bytes of a character behind its first one
     while at < most and text[at : at + 1] and text[at] & 0xC0 == 0x80:
         at += 1
     last = text.rfind(b"\\", max(start, at - _PAIR_BYTES), at)
@@ -138,15 +128,9 @@ def behind_piece(text: bytes, start: int, piece_bytes: int) -> int:
         # In a run of backslashes, each second one ends an escape. The run begins in this piece, because the piece began
         # after an escape.
         if (len(run) - len(run.rstrip(b"\\"))) % 2:
-            at = max(at, last + _escape_bytes(text, last))
+            is_short = text[last + 1 : last + 2] != b"u"
+            at = max(at, last + (2 if is_short else _PAIR_BYTES if _PAIR.match(text, last) else _PAIR_BYTES // 2))
     return min(at, len(text))
-
-
-def _escape_bytes(text: bytes, at: int) -> int:
-    """The length of the escape that begins here, with the other half of its pair."""
-    if text[at + 1 : at + 2] != b"u":
-        return 2
-    return _PAIR_BYTES if _PAIR.match(text, at) else _PAIR_BYTES // 2
 
 
 PIECE_BYTES = 512 << 10
@@ -157,7 +141,16 @@ def string_text(raw: bytes, start: int, end: int) -> str:
     """The text of the JSON string between these places, without its quotes. Halves of surrogate pairs are kept. It is
     decoded piece by piece, because no other thread runs while one call of C works on a text. Raises ValueError if this
     is no string."""
-    return "".join(_texts(raw, start, end))
+    texts: list[str] = []
+    for piece in _pieces(raw, start, end, PIECE_BYTES):
+        try:
+            text = orjson.loads(b'"%b"' % piece)
+        except orjson.JSONDecodeError:
+            text = loads(b'"%b"' % piece)
+        if not isinstance(text, str):
+            raise ValueError("no string")
+        texts.append(text)
+    return "".join(texts)
 
 
 def utf8(text: str) -> bytes:
@@ -166,17 +159,3 @@ def utf8(text: str) -> bytes:
         return text.encode("utf-8", "surrogatepass")
     places = range(0, len(text), PIECE_BYTES)
     return b"".join([text[at : at + PIECE_BYTES].encode("utf-8", "surrogatepass") for at in places])
-
-
-def _texts(raw: bytes, start: int, end: int) -> Iterator[str]:
-    while start < end:
-        behind = min(end, behind_piece(raw, start, PIECE_BYTES))
-        piece = b'"' + raw[start:behind] + b'"'
-        try:
-            text = orjson.loads(piece)
-        except orjson.JSONDecodeError:
-            text = loads(piece)
-        if not isinstance(text, str):
-            raise ValueError("no string")
-        yield text
-        start = behind
