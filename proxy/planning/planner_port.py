@@ -220,7 +220,7 @@ class Planning:
         reader = self.pure.reader
         try:
             parsed.chat()
-            messages, tools = reader.read(parsed).messages, reader.read_tools(parsed.members.get("tools"))
+            messages, tools = reader.read(parsed).messages, reader.tools.read(parsed.members.get("tools"))
         except (Unreadable, InvalidRequest):
             return None  # the planner meets the same error, and tells the client
         return sum(message.tokens for message in messages) + sum(tool.tokens for tool in tools)

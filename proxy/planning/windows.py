@@ -56,7 +56,7 @@ async def read_ahead(reader: RequestReader, aside: Aside, parsed: ParsedBody) ->
             messages = parsed.unread()
         except Unreadable:
             return
-        if _size(messages) < _LARGE_BYTES or _size(reader.unread(messages)) < _LARGE_BYTES:
+        if _size(messages) < _LARGE_BYTES or _size(reader.messages.unread(messages)) < _LARGE_BYTES:
             return
     fork = reader.fork()
     await aside.run(size, partial(fork.read_ahead, parsed))
@@ -165,7 +165,7 @@ class ContextWindows:
         the event loop. ``sent_tokens`` is 0 if nothing can be learnt from the count. Raises Unreadable."""
         await read_ahead(self._reader, self._aside, parsed)
         transcript = self._reader.read(parsed)
-        tools = self._reader.read_tools(parsed.members.get("tools"))
+        tools = self._reader.tools.read(parsed.members.get("tools"))
         budget, known = await self._budget(parsed, deployment, job, scope)
         messages = await self._fitted_by(parsed, transcript, tools, replace(job, factor=known.value), budget)
         if messages.excess_tokens and known.is_guess:

@@ -270,7 +270,7 @@ class TierPlanner:
         steady = self._steady_tools(replace(incoming, mode=Mode.TIER, still=0), tools)
         if form.tools and tools:
             steady = in_order(bytes(parsed.members["tools"]), tools[0], form.tools) or steady
-        tools = (*tools, *self.reader.read_tools(steady))
+        tools = (*tools, *self.reader.tools.read(steady))
         messages = self.reader.inlaid(seen_volatile(transcript, form.regions), route).messages
         front = laid_out_again(messages[: form.count], tools, form.elements, self.reader.counter)
         if front is None:
@@ -361,7 +361,7 @@ class TierPlanner:
         tools = own_tools = self._own_tools(incoming)
         steady = self._steady_tools(incoming, tools)
         if steady is not None:
-            tools = self.reader.read_tools(steady)
+            tools = self.reader.tools.read(steady)
         tools_key = _key_of(tools)
         session, transcript = self._session_of(incoming, tools_key)
         front, still = incoming.front, incoming.still
@@ -399,7 +399,7 @@ class TierPlanner:
         )
 
     def _own_tools(self, incoming: IncomingChat) -> tuple[Element, ...]:
-        return self.reader.read_tools(incoming.parsed.members.get("tools"))
+        return self.reader.tools.read(incoming.parsed.members.get("tools"))
 
     def _steady_tools(self, incoming: IncomingChat, tools: tuple[Element, ...]) -> bytes | None:
         """The tools as this client first sent them, if these are the same tools in another order or form."""

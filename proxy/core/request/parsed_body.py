@@ -1,7 +1,5 @@
-"""A parsed request body: its members and, for a chat, its messages.
-
-The difference between a client's chat request and what is sent in its place.
-"""
+"""A parsed request body: its members and, for a chat, its messages. ``BodyChanges`` is the difference between a client's
+chat request and what is sent in its place."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -31,11 +29,10 @@ _NULL = b"null"
 
 
 class Continuation(NamedTuple):
-    """How a body continues a conversation that was read before: it repeats the first ``known`` messages of ``base``,
-    which begin at ``starts``, and ``added`` are the messages behind them."""
+    """How a body continues a conversation that was read before: it repeats the first messages of ``base``, which begin
+    at ``starts``, and ``added`` are the messages behind them."""
 
     base: Transcript
-    known: int
     added: Sequence[Raw]
     starts: Sequence[int]
 
@@ -69,7 +66,7 @@ class ParsedBody:
     @property
     def known(self) -> int:
         """The number of messages that were read with an earlier request."""
-        return self._continues.known if self._continues is not None else 0
+        return len(self._continues.starts) if self._continues is not None else 0
 
     @property
     def read_messages(self) -> Sequence[Message] | None:
@@ -88,19 +85,14 @@ class ParsedBody:
         read it, or could not read it ahead."""
         if self.failure is not None:
             raise self.failure
-        if not self.model:
-            self._read_head()
-        return self
-
-    def _read_head(self) -> None:
+        if self.model:
+            return self
         members = self.members
         if "messages" not in members:
             raise InvalidRequest("the request has no 'messages'", param="messages", code="missing_messages")
         if bytes(memoryview(members["messages"])[:1]) != b"[":
             raise InvalidRequest("'messages' must be an array", param="messages", code="invalid_type")
-        if self._added is None:
-            self._added = elements(members["messages"])
-        if not self._added and not self.known:
+        if not self.unread() and not self.known:
             raise InvalidRequest("'messages' is empty", param="messages", code="missing_messages")
         model = value(members.get("model", _NULL))
         if not isinstance(model, str) or not model:
@@ -111,6 +103,7 @@ class ParsedBody:
         wants_usage = isinstance(options, dict) and options.get("include_usage") is True
         self.lacks_usage = not wants_usage and value(members.get("stream", _NULL)) is True
         self.model = model
+        return self
 
     def edits(self, model: str) -> Mapping[str, bytes | None]:
         """The edits that every mode makes in a chat request (``proxy.core.wire.json_body``). ``model`` is the model's
@@ -127,9 +120,9 @@ class ParsedBody:
         and everything around them. A sign stands within one message, or within one other member."""
         if self._continues is None:
             return sign(self.body)
-        base, known, _, starts = self._continues
-        messages = base.messages[:known]
-        end = starts[known - 1] + len(messages[-1].raw)
+        base, _, starts = self._continues
+        messages = base.messages[: len(starts)]
+        end = starts[-1] + len(messages[-1].raw)
         around = (self.body[: starts[0]], self.body[end:])
         return any(map(sign, around)) or any(message.has(sign) for message in messages)
 
@@ -154,11 +147,9 @@ class ParsedBody:
             added = [reader(raw) for raw in self.unread()]
             if sum(len(message.parts) for message in added) > MOST_ELEMENTS:
                 raise Unreadable("too many parts")
-            if self._continues is None:
-                self._transcript = Transcript(added)
-            else:
-                base, known = self._continues.base, self.known
-                self._transcript = Transcript((*base.messages[:known], *added), base, known)
+            base, known = self._continues.base if self._continues is not None else None, self.known
+            before = base.messages[:known] if base is not None else ()
+            self._transcript = Transcript((*before, *added), base, known)
         return self._transcript
 
     def starts(self, raws: Sequence[bytes]) -> Sequence[int]:

@@ -1,22 +1,19 @@
 """Reads requests for the planner, and remembers what it has read: bodies, messages, tools and token counts.
 
-A large request is read by a fork of the reader in another thread. The fork knows everything that the reader knows, and
-does not change the reader. Back in the reader's own thread, ``merge`` hands the results of the fork to the reader.
+``Route`` is the destination of a request, with the texts that are written into it on the way.
 
-The destination of a request and the texts that are written into it on the way, as far as its layout depends on
-them.
+``BodyCache`` remembers the bodies of conversations. Clients send the whole conversation each time. If a body begins
+with the same messages as an earlier one, byte by byte, the parsed messages of the earlier body are used again and only
+the rest is parsed. JSON is read from left to right, so equal bytes mean the same if equal bytes stand in front of them.
+A body that does not clearly begin like an earlier one is parsed as if nothing were known.
 
-Remembers the bodies of conversations. If a body continues one of them, only its new part is parsed.
-
-Clients send the whole conversation each time. If a body begins with the same messages as an earlier one, byte by byte,
-the parsed messages of the earlier body are used again and only the rest is parsed. JSON is read from left to right, so
-equal bytes mean the same if equal bytes stand in front of them. A body that does not clearly begin like an earlier one
-is parsed as if nothing were known.
+``RequestReader`` reads all parts of a request. A large request is read by a fork of the reader in another thread. The
+fork knows everything that the reader knows, and does not change the reader. Back in the reader's own thread, ``merge``
+hands the results of the fork to the reader.
 """
 
 from collections.abc import Mapping, Sequence
 from operator import is_
-from typing import NamedTuple
 
 from msgspec import Raw
 
@@ -24,7 +21,7 @@ from proxy.core.lru import Bounded
 from proxy.core.prompts.prompt import Inset
 from proxy.core.providers import CacheProfile
 from proxy.core.recognition.pieces import Recogniser
-from proxy.core.request.element import Element, ToolReader
+from proxy.core.request.element import ToolReader
 from proxy.core.request.insets import placed, with_inset
 from proxy.core.request.message import Message, MessageReader
 from proxy.core.request.parsed_body import Continuation, ParsedBody, parse_body
@@ -75,7 +72,6 @@ class Route:
 
 
 _NAME = b'"messages"'
-_COMMA, _COLON, _OPEN, _CLOSE = b",:[]"
 # At most this many places are tried that may be the member's name: tools have parameters of that name, too.
 _MAX_PLACES = 4
 # The number of bytes behind the first message that tell conversations with the same instructions apart.
@@ -83,6 +79,7 @@ _WINDOW = 160
 _MAX_FIRSTS = 8
 _MAX_ENDS = 4
 _EMPTY = Raw(b"[]")
+_NO_MEMBERS: Members = {}
 _MAX_BRANCHES = 8
 _OPENINGS_PART = 4
 _FRAME_BYTES = 1024
@@ -97,11 +94,6 @@ class _Trunk:
     body: bytes
     end: int
     starts: Sequence[int]
-
-    @property
-    def front(self) -> memoryview:
-        """The body up to the end of its last message."""
-        return memoryview(self.body)[: self.end]
 
     @property
     def size(self) -> int:
@@ -152,17 +144,15 @@ class BodyCache:
         table once, and compares what it finds there with the body."""
         place = 0
         for _ in range(_MAX_PLACES if self._openings else 0):
-            place = body.find(_NAME, place)
-            if place < 0:
+            place = body.find(_NAME, place) + len(_NAME)
+            if place < len(_NAME):
                 break
-            place += len(_NAME)
-            start = _list_behind(body, place)
-            opening = self._openings.get(_key(body, start)) if start > 0 else None
-            if opening is not None and body.startswith(opening.preamble):
-                found = self._continued(body, start, opening)
-                if found is not None:
-                    return found
-                break
+            colon = behind_space(body, place)
+            start = behind_space(body, colon + 1)
+            if body[colon : colon + 1] == b":" and body[start : start + 1] == b"[":
+                opening = self._openings.get(_key(body, start))
+                if opening is not None and body.startswith(opening.preamble):
+                    return self._continued(body, start, opening) or parse_body(body)
         return parse_body(body)
 
     def keep(self, parsed: ParsedBody, transcript: Transcript) -> None:
@@ -179,13 +169,10 @@ class BodyCache:
         opening.note(first, body, span, parsed.members)
         self._openings.put(opening_key, opening)
         key = (first, _window(body, starts[0] + len(first)))
-        self._branch(key, _Trunk(transcript, body, starts[-1] + len(messages[-1].raw), starts))
-
-    def _branch(self, key: tuple[bytes, bytes], new: _Trunk) -> None:
-        messages = new.transcript.messages
         trunks = self._branches.get(key, [])
         old = next((t for t in trunks if _is_continued(t.transcript.messages, messages)), None)
         others = [trunk for trunk in trunks if trunk is not old]
+        new = _Trunk(transcript, body, starts[-1] + len(messages[-1].raw), starts)
         self._branches.put(key, [new, *others[: _MAX_BRANCHES - 1]])
 
     def _continued(self, body: bytes, start: int, opening: _Opening) -> ParsedBody | None:
@@ -193,51 +180,45 @@ class BodyCache:
         first = next((raw for raw in opening.firsts if body.startswith(raw, at)), None)
         if first is None:
             return None
-        best, base = _Common(0, at, ()), None
+        starts: Sequence[int] = ()
+        behind, base = at, None
         for trunk in tuple(self._branches.get((first, _window(body, at + len(first))), ())):
             messages = trunk.transcript.messages
-            if len(messages) <= best.size or not body.startswith(messages[best.size].raw, best.end):
+            if len(messages) <= len(starts) or not body.startswith(messages[len(starts)].raw, behind):
                 continue  # the body repeats no more of this conversation than of the best one so far
-            found = _in_common(body, at, trunk)
-            if found.size > best.size:
-                best, base = found, trunk.transcript
-            if found.size == len(messages):
+            own_starts, own_behind = _in_common(body, at, trunk)
+            if len(own_starts) > len(starts):
+                starts, behind, base = own_starts, own_behind, trunk.transcript
+            if len(own_starts) == len(messages):
                 break
-        if base is None:
+        found = (_between(body, start, behind, opening) or _rest(body, start, behind)) if base is not None else None
+        if base is None or found is None:
             return None
-        return _between(body, start, best, base, opening) or _rest(body, start, best, base)
+        members, span, added = found
+        whole = Raw(memoryview(body)[span[0] : span[1]])
+        return ParsedBody(body, {**members, "messages": whole}, span, Continuation(base, added, starts))
 
 
-class _Common(NamedTuple):
-    """How many messages a body repeats, where the next element or the array's end begins, and where each repeated
-    message begins."""
-
-    size: int
-    end: int
-    starts: Sequence[int]
+_Found = tuple[Members, Span, Sequence[Raw]]
+"""The members of a body but for the messages, the place of the messages, and those of them that are new."""
 
 
-def _between(body: bytes, start: int, common: _Common, base: Transcript, opening: _Opening) -> ParsedBody | None:
-    """The body, if both its first messages and its end are known: the bytes between them are parsed as the rest of the
-    array, and the other members are those of the known end. None if the end is unknown, or the bytes are not the rest
-    of an array."""
-    known = next((pair for pair in opening.ends if body.endswith(pair[0])), None)
-    if known is None:
-        return None
-    end = len(body) - len(known[0])
+def _between(body: bytes, start: int, behind: int, opening: _Opening) -> _Found | None:
+    """The body, if both its messages up to ``behind`` and its end are known: the bytes between them are parsed as the
+    rest of the array, and the other members are those of the known end. None if the end is unknown, or the bytes are
+    not the rest of an array."""
+    known, members = next((pair for pair in opening.ends if body.endswith(pair[0])), (b"", _NO_MEMBERS))
+    end = len(body) - len(known)
     try:
-        rest = elements(b"[" + body[common.end : end])
+        return (members, (start, end), elements(b"[" + body[behind:end])) if known else None
     except Unreadable:
         return None
-    whole = Raw(memoryview(body)[start:end])
-    continues = Continuation(base, common.size, rest, common.starts)
-    return ParsedBody(body, {**known[1], "messages": whole}, (start, end), continues)
 
 
-def _rest(body: bytes, start: int, common: _Common, base: Transcript) -> ParsedBody | None:
-    """The body, whose part behind the known messages is parsed as if the array began there; None if that is not clearly
-    right."""
-    short = body[: start + 1] + body[common.end :]
+def _rest(body: bytes, start: int, behind: int) -> _Found | None:
+    """The body, whose part ``behind`` the known messages is parsed as if the array began there; None if that is not
+    clearly right."""
+    short = body[: start + 1] + body[behind:]
     try:
         members = parse_members(short)
         tail = members.get("messages")
@@ -247,22 +228,19 @@ def _rest(body: bytes, start: int, common: _Common, base: Transcript) -> ParsedB
         # If there were a second member of that name, that one would count.
         if not short.startswith(bytes(tail), start) or short.find(_NAME, start + length) >= 0:
             return None
-        rest = elements(tail)
+        return members, (start, start + length + len(body) - len(short)), elements(tail)
     except (InvalidRequest, Unreadable):
         return None
-    span = (start, start + length + len(body) - len(short))
-    whole = Raw(memoryview(body)[span[0] : span[1]])
-    return ParsedBody(body, {**members, "messages": whole}, span, Continuation(base, common.size, rest, common.starts))
 
 
-def _in_common(body: bytes, at: int, trunk: _Trunk) -> _Common:
-    """The messages that a body has in common with a conversation, from ``at`` on."""
-    messages = trunk.transcript.messages
-    if body.startswith(trunk.front):
+def _in_common(body: bytes, at: int, trunk: _Trunk) -> tuple[Sequence[int], int]:
+    """Where each message begins that a body has in common with a conversation, from ``at`` on, and where the next
+    element or the array's end begins."""
+    if body.startswith(memoryview(trunk.body)[: trunk.end]):
         end = _next_element(body, trunk.end)
-        return _Common(len(messages), end, trunk.starts) if end >= 0 else _Common(0, at, ())
+        return (trunk.starts, end) if end >= 0 else ((), at)
     starts: list[int] = []
-    for message in messages:
+    for message in trunk.transcript.messages:
         if not body.startswith(message.raw, at):
             break
         end = _next_element(body, at + len(message.raw))
@@ -270,9 +248,9 @@ def _in_common(body: bytes, at: int, trunk: _Trunk) -> _Common:
             break
         starts.append(at)
         at = end
-        if body[end] == _CLOSE:
+        if body[end : end + 1] == b"]":
             break
-    return _Common(len(starts), at, starts)
+    return starts, at
 
 
 def _next_element(body: bytes, end: int) -> int:
@@ -281,14 +259,11 @@ def _next_element(body: bytes, end: int) -> int:
     if body.startswith(b",{", end):
         return end + 1  # as most clients write it
     end = behind_space(body, end)
-    follows = body[end] if end < len(body) else 0
-    if follows == _CLOSE:
-        return end
-    if follows != _COMMA:
-        return -1
-    end = behind_space(body, end + 1)
-    # A comma in front of the array's end is no JSON: the ordinary parser will report it.
-    return -1 if end >= len(body) or body[end] == _CLOSE else end
+    if body[end : end + 1] == b",":
+        end = behind_space(body, end + 1)
+        # A comma in front of the array's end is no JSON: the ordinary parser will report it.
+        return -1 if body[end : end + 1] in b"]" else end
+    return end if body[end : end + 1] == b"]" else -1
 
 
 def _is_continued(before: Sequence[Message], after: Sequence[Message]) -> bool:
@@ -303,15 +278,6 @@ def _key(body: bytes, start: int) -> _Key:
 
 def _window(body: bytes, at: int) -> bytes:
     return body[at : at + _WINDOW]
-
-
-def _list_behind(body: bytes, place: int) -> int:
-    """The place where the array behind a member's name begins; -1 if no array follows."""
-    place = behind_space(body, place)
-    if place >= len(body) or body[place] != _COLON:
-        return -1
-    place = behind_space(body, place + 1)
-    return place if place < len(body) and body[place] == _OPEN else -1
 
 
 _MOST_COUNTS = 200_000
@@ -343,24 +309,15 @@ class RequestReader:
         """Token counts take additional memory: up to an eighth of ``memory_bytes``, but at most 50 MB."""
         self.counter = TokenCounter(encode, capacity=min(_MOST_COUNTS, memory_bytes // 2_000))
         self._bodies = BodyCache(capacity_bytes=memory_bytes // 4)
-        self._messages = MessageReader(self.counter, recognisers, capacity_bytes=memory_bytes // 4)
-        self._tools = ToolReader(self.counter, capacity_bytes=memory_bytes // 16)
-
-    def parse(self, body: bytes) -> ParsedBody:
-        """The body, parsed with the help of earlier requests of the conversation. Another thread may call this. Raises
-        InvalidRequest for a body that is no JSON object, and Unreadable if only the proxy cannot read it."""
-        return self._bodies.parse(body)
+        self.parse = self._bodies.parse
+        self.messages = MessageReader(self.counter, recognisers, capacity_bytes=memory_bytes // 4)
+        self.tools = ToolReader(self.counter, capacity_bytes=memory_bytes // 16)
 
     def read(self, parsed: ParsedBody) -> Transcript:
         """All messages of a chat. The reader remembers the conversation. Raises Unreadable."""
-        transcript = parsed.read(self._messages.read)
+        transcript = parsed.read(self.messages.read)
         self._bodies.keep(parsed, transcript)
         return transcript
-
-    def read_tools(self, raw: Raw | bytes | None) -> tuple[Element, ...]:
-        """The tools as one element; nothing if there are no tools. Raises Unreadable if they are no array of
-        objects."""
-        return self._tools.read(raw)
 
     def inlaid(self, transcript: Transcript, route: Route) -> Transcript:
         """The transcript with the operator's texts in its user messages. The client's next request has none of these
@@ -370,16 +327,12 @@ class RequestReader:
         messages = transcript.messages
         texts = placed([message.is_asked for message in messages], route.inset, route.earlier)
         written = {i: with_inset(messages[i].raw, inset) for i, inset in texts.items()}
-        return transcript.replaced({i: self._messages.read(Raw(raw)) for i, raw in written.items()})
-
-    def unread(self, messages: Sequence[Raw]) -> list[Raw]:
-        """The messages that were never read. Planning would have to tokenise them."""
-        return self._messages.unread(messages)
+        return transcript.replaced({i: self.messages.read(Raw(raw)) for i, raw in written.items()})
 
     def fork(self) -> ReaderFork:
         """Readers for another thread, which know everything that this reader knows."""
-        return ReaderFork(self._messages.fork(), self._tools.fork())
+        return ReaderFork(self.messages.fork(), self.tools.fork())
 
     def merge(self, fork: ReaderFork) -> None:
-        self._messages.merge(fork.messages)
-        self._tools.merge(fork.tools)
+        self.messages.merge(fork.messages)
+        self.tools.merge(fork.tools)

@@ -35,7 +35,7 @@ def read(*requests: Sequence[str]) -> tuple[int, int]:
             messages = [{"role": "user", "content": text} for text in texts]
             parsed = reader.parse(orjson.dumps({"model": "m", "messages": messages}))
             await read_ahead(reader, aside, parsed)
-            unread = len(reader.unread(parsed.unread()))
+            unread = len(reader.messages.unread(parsed.unread()))
         aside.close()
         return aside.calls, unread
 

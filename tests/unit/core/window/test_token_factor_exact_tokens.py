@@ -44,7 +44,7 @@ def test_tools_have_the_tokens_of_their_json() -> None:
     reader, body = read([user("q")], tools=tools)
     parsed = reader.parse(body)
     raw = parsed.members["tools"]
-    elements = reader.read_tools(raw)
+    elements = reader.tools.read(raw)
     counting = Counting()
     exact = ExactTokens(counting, capacity=100)
     expected = sum(len(json.dumps(each)) for each in tools)
