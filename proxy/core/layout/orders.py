@@ -419,7 +419,7 @@ def moved_elements(
     recognised: RecognisedRequest, elements: RequestElements, counter: TokenCounter
 ) -> RequestElements | None:
     """The elements with every volatile line relocated; None if nothing in the system prompt moves."""
-    if not any(text.is_moving for text in recognised.system):
+    if not recognised.system:
         return None
     texts = {text.message: text for text in recognised.system}
     preamble: list[Element] = []

@@ -12,10 +12,9 @@ https://platform.openai.com/docs/api-reference/responses/create, https://docs.an
 https://ai.google.dev/api/generate-content#generationconfig. For each prompt, the provider bills ``best_of`` answers,
 not ``n``: https://platform.openai.com/docs/api-reference/completions/create#completions-create-best_of.
 
-The things that a request asks for beyond text at the usual price: a faster tier, tools that the provider runs,
-sound, and content that is not in its body. Pure; every fact has its source.
-
-Service tiers: https://platform.openai.com/docs/api-reference/chat/create#chat-create-service_tier; ``fast`` is the new
+``Wants`` are the things that a request asks for beyond text at the usual price: a faster tier, tools that the provider
+runs, sound, and content that is not in its body. Service tiers:
+https://platform.openai.com/docs/api-reference/chat/create#chat-create-service_tier; ``fast`` is the new
 name of ``priority``, https://developers.openai.com/api/docs/guides/fast-mode. Speed and place of inference:
 https://platform.claude.com/docs/en/build-with-claude/fast-mode,
 https://platform.claude.com/docs/en/build-with-claude/data-residency. Tools that a provider runs and bills:
@@ -32,6 +31,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from functools import lru_cache
 
@@ -160,7 +160,7 @@ _LONG_LIST_BYTES = 1 << 16
 """Longer lists of tools are not remembered."""
 _MOST_BRACES = 20_000
 _MOST_COMMAS = 100_000
-_TOOL_LIST = msgspec.json.Decoder(list[Raw])
+_ARRAY = msgspec.json.Decoder(list[Raw])
 _TOOL = msgspec.json.Decoder(dict[str, Raw])
 
 
@@ -263,25 +263,21 @@ def _objects(raw: Raw | bytes | None) -> Sequence[Mapping[str, Raw] | None]:
     text = b"null" if raw is None else bytes(raw)
     if text == b"null":
         return ()
-    if text.count(b"{") > _MOST_BRACES or text.count(b",") > _MOST_COMMAS:
-        return (None,)
-    try:
-        return [known_once(one, _TOOL.decode(one)) for one in _TOOL_LIST.decode(text)]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return (None,)
+    if text.count(b"{") <= _MOST_BRACES and text.count(b",") <= _MOST_COMMAS:
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return [_known_once(one, _TOOL.decode(one)) for one in _ARRAY.decode(text)]
+    return (None,)
 
 
 def small_object(raw: Raw | bytes) -> Mapping[str, Raw] | None:
     """An object's members; None for a value that is no object, is too large, or could be read in different ways."""
-    if len(raw) > _MOST_OBJECT_BYTES:
-        return None
-    try:
-        return known_once(raw, _TOOL.decode(raw))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+    if len(raw) <= _MOST_OBJECT_BYTES:
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return _known_once(raw, _TOOL.decode(raw))
+    return None
 
 
-def known_once(raw: Raw | bytes, members: Mapping[str, Raw]) -> Mapping[str, Raw] | None:
+def _known_once(raw: Raw | bytes, members: Mapping[str, Raw]) -> Mapping[str, Raw] | None:
     """The members of an object; None if a name occurs twice, or if only some servers read it as one of those that are
     read here, because servers may take either value."""
     if any(name not in _INNER and folded(name) in _FOLDED for name in members):
@@ -310,12 +306,8 @@ def _kinds(tool: Mapping[str, Raw]) -> Sequence[Tool | None]:
 
 
 def _known(kind: str) -> Sequence[Tool | None]:
-    if not kind:
-        return ()
-    for beginning, tool in _TOOLS:
-        if kind.startswith(beginning):
-            return () if tool is None else (tool,)
-    return (None,)
+    tools = [() if tool is None else (tool,) for beginning, tool in _TOOLS if kind.startswith(beginning)]
+    return () if not kind else tools[0] if tools else (None,)
 
 
 def _word(raw: Raw | bytes | None) -> tuple[str, bool]:
@@ -437,7 +429,6 @@ _MOST_NUMBER_BYTES = 1024
 """A longer value is no number. It is not read, because reading it could take long."""
 _MOST_ANSWERS = 1000
 """No provider gives as many answers to one prompt."""
-_ARRAY = msgspec.json.Decoder(list[Raw])
 
 
 def demand_of(method: str, path: str, asked: Asked | None, sound_s: float | None = None) -> Demand:
@@ -453,12 +444,15 @@ def demand_of(method: str, path: str, asked: Asked | None, sound_s: float | None
         case Kind.UNKNOWN:
             return Demand(found.kind)
         case Kind.IMAGE:
-            return _image_demand(asked)
+            # The fields of a form are not read: a form may ask for the largest number of images.
+            count = _MOST_IMAGES if asked is None else _few(asked["n"]) if "n" in asked else 1
+            return Demand(found.kind, 0, unclear="" if count else "n", images=count or 1)
         case Kind.RERANK:
-            return Demand(found.kind, 0, documents=_documents((asked or {}).get("documents")))
+            # At least the number of documents: commas inside a document count, too.
+            listed = (asked or {}).get("documents")
+            return Demand(found.kind, 0, documents=0 if listed is None else bytes(listed).count(b",") + 1)
         case Kind.SPEECH if asked is not None:
-            characters = len(asked.get("input", b""))
-            slowness = 1.0 if "speed" not in asked else _SLOWEST
+            characters, slowness = len(asked.get("input", b"")), 1.0 if "speed" not in asked else _SLOWEST
             return Demand(found.kind, 0, characters=characters, seconds=characters * _CHARACTER_S * slowness)
         case Kind.TRANSCRIPTION:
             return Demand(found.kind, 0, seconds=_LONGEST_SOUND_S if sound_s is None else sound_s)
@@ -489,27 +483,11 @@ def _text_demand(found: _Path, asked: Asked) -> Demand:
     return Demand(found.kind, limit, answers, least, more, odd or unclear, wanted)
 
 
-def _image_demand(asked: Asked | None) -> Demand:
-    """The fields of a form are not read: a form may ask for the largest number of images."""
-    if asked is None:
-        return Demand(Kind.IMAGE, 0, images=_MOST_IMAGES)
-    count = _few(asked["n"]) if "n" in asked else 1
-    return Demand(Kind.IMAGE, 0, unclear="" if count else "n", images=count or 1)
-
-
-def _documents(raw: Raw | bytes | None) -> int:
-    """At least the number of documents: commas inside a document count, too."""
-    return 0 if raw is None else bytes(raw).count(b",") + 1
-
-
 def _path_of(method: str, path: str) -> _Path:
     if method in _HARMLESS:
         return _Path("", Kind.FREE)
-    if _PLAIN_PATH.fullmatch(path):
-        for ending, found in _BY_ENDING:
-            if ending.search(path):
-                return found
-    return _Path("", Kind.UNKNOWN)
+    known = _BY_ENDING if _PLAIN_PATH.fullmatch(path) else ()
+    return next((found for ending, found in known if ending.search(path)), _Path("", Kind.UNKNOWN))
 
 
 def _answers(sources: Sequence[Asked]) -> tuple[int, str]:
@@ -525,8 +503,7 @@ def _answers(sources: Sequence[Asked]) -> tuple[int, str]:
 
 def _few(raw: Raw | bytes) -> int | None:
     """A count of answers; None if it cannot be read, or is larger than any server accepts."""
-    count = _count(raw)
-    return count if count is not None and count <= _MOST_ANSWERS else None
+    return count if (count := _count(raw)) is not None and count <= _MOST_ANSWERS else None
 
 
 def _count(raw: Raw | bytes) -> int | None:
@@ -537,9 +514,7 @@ def _count(raw: Raw | bytes) -> int | None:
             found = float(found.strip().replace("_", ""))
         except ValueError:
             return None
-    if found is None:
-        return 1 if _is_null(raw) else None
-    if isinstance(found, bool):
+    if isinstance(found, bool) or (found is None and _is_null(raw)):
         return 1
     if isinstance(found, int) or (isinstance(found, float) and math.isfinite(found)):
         return max(1, min(math.ceil(found), LARGEST))
@@ -552,15 +527,13 @@ def _prompts(raw: Raw | bytes) -> int | None:
     text = bytes(raw)
     if text[:1] != b"[":
         return 1 if text[:1] in b'"n' else None
-    if len(text) > _LARGE_BYTES:
-        # Commas inside strings count, too: the count may be too large but never too small, and nothing is decoded.
-        return text.count(b",") + 1
-    try:
-        found = _ARRAY.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return text.count(b",") + 1
-    tokens = sum(1 for one in found if bytes(memoryview(one)[:1]) in b"-0123456789")
-    return len(found) - tokens + (tokens > 0) or 1
+    if len(text) <= _LARGE_BYTES:
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            found = _ARRAY.decode(text)
+            tokens = sum(1 for one in found if bytes(memoryview(one)[:1]) in b"-0123456789")
+            return len(found) - tokens + (tokens > 0) or 1
+    # Commas inside strings count, too: the count may be too large but never too small, and a large text is not decoded.
+    return text.count(b",") + 1
 
 
 def _is_null(raw: Raw | bytes) -> bool:

@@ -1,14 +1,12 @@
 """Elements: the units of a request that a layout can place.
 
-The tools of a request as positions of the prompt; they stand in front of everything else.
+An element is made of a message, of a piece of a message, or of all tools, which stand in front of everything else.
 
-Tools in the order and form in which a client first sent them.
-
-Tools stand in front of everything else. If a client builds its list from a set, or writes its schemas' keys in another
-order each time, no request reads anything of the prompt from the cache (whoz-oss/coday #1322, QwenLM/qwen-code #6339,
-maximhq/bifrost #2082). If the very same definitions come again in another order or form, they are sent as they came
-first. Values are never changed, and the items of a list keep their order. If a client marks its tools, it decides their
-places itself: these tools are sent as they came.
+``ToolOrders`` keeps tools in the order and form in which a client first sent them. If a client builds its list from a
+set, or writes its schemas' keys in another order each time, no request reads anything of the prompt from the cache
+(whoz-oss/coday #1322, QwenLM/qwen-code #6339, maximhq/bifrost #2082). If the very same definitions come again in
+another order or form, they are sent as they came first. Values are never changed, and the items of a list keep their
+order. If a client marks its tools, it decides their places itself: these tools are sent as they came.
 """
 
 import json
@@ -234,11 +232,6 @@ def _name(raw: Raw) -> str:
     return " ".join(name.split())[:_MOST_NAME_CHARS] if isinstance(name, str) and name.strip() else "tool"
 
 
-def _weight(known: tuple[bytes, Element]) -> int:
-    content, element = known
-    return 1_000 + len(content) + 300 * len(element.parts)
-
-
 class ToolReader:
     """Reads a tools array once per distinct array."""
 
@@ -246,7 +239,7 @@ class ToolReader:
         self._counter = counter
         self._base: ToolReader | None = None
         self._known: Bounded[tuple[int, bytes], tuple[bytes, Element]] = Bounded(
-            capacity_bytes, _weight, _MAX_REMEMBERED
+            capacity_bytes, lambda known: 1_000 + len(known[0]) + 300 * len(known[1].parts), _MAX_REMEMBERED
         )
 
     def fork(self) -> "ToolReader":
@@ -269,9 +262,7 @@ class ToolReader:
         content = bytes(raw)
         # Comparing the bytes is far cheaper than hashing them.
         key = (len(content), content[-_KEY_BYTES:])
-        known = self._known.get(key)
-        if known is None and self._base is not None:
-            known = self._base._known.get(key)
+        known = self._known.get(key) or (self._base._known.get(key) if self._base is not None else None)
         if known is None or known[0] != content:
             known = (content, self._parse(content))
         self._known.put(key, known)
@@ -326,16 +317,10 @@ class ToolOrders:
         None. ``form`` is the digest of ``raw``, an array of objects."""
         if any(f'"{key}"'.encode() in raw for key in MARK_KEYS):
             return None
-        known = self._sets.find((scope, form))
-        if known is None:
-            known = _set_of(raw)
-            self._sets.put((scope, form), known)
-        key = (scope, known)
-        first = self._first.get(key)
-        if first is None:
-            self._first.put(key, raw)
-            return None
-        self._first.move_to_end(key)
+        known = self._sets.find((scope, form)) or _set_of(raw)
+        self._sets.put((scope, form), known)
+        first = self._first.get((scope, known), raw)
+        self._first.put((scope, known), first)
         return first if first != raw else None
 
 

@@ -4,7 +4,8 @@ user messages.
 Some servers read ``Messages`` as ``messages``, and ``Content`` as ``content``. Such a member would replace the member
 into which the operator's text was put.
 
-The user's turns of a conversation, each with the answer in front of it, and the head in front of all turns.
+The texts of earlier turns are found again by the user's turns of the conversation, each with the answer in front of it
+(``user_turns``), and by the head in front of all turns.
 """
 
 from bisect import bisect_left
@@ -15,7 +16,7 @@ from msgspec import Raw
 from proxy.core.digest import chain, digest
 from proxy.core.prompts.prompt import Inset
 from proxy.core.recognition.pieces import MessageKind, PieceKind
-from proxy.core.request.message import SYSTEM_ROLES, Message, answered_calls
+from proxy.core.request.message import SYSTEM_ROLES, answered_calls, message_json, text_part
 from proxy.core.request.parsed_body import ParsedBody, parse_body
 from proxy.core.request.transcript import Transcript
 from proxy.core.wire.json_body import (
@@ -32,7 +33,6 @@ from proxy.core.wire.surrogates import text_json
 from proxy.errors import InvalidRequest
 
 _JOINT = "\n\n"
-_NOTHING_EARLIER: Mapping[int, Inset] = {}
 _MEANT = frozenset({"messages", "role", "content"})
 
 
@@ -58,15 +58,11 @@ def with_system(parsed: ParsedBody, text: str) -> bytes:
     body, first = parsed.body, next(iter(parsed.raws()), None)
     position = behind_space(body, spans["messages"][0] + 1)
     if first is None:
-        return parsed.edited({"messages": b"[" + _message(text) + b"]"})
+        return parsed.edited({"messages": b"[" + message_json("system", text) + b"]"})
     joined = _joined(first, text)
     if joined is None:
-        return body[:position] + _message(text) + b"," + body[position:]
+        return body[:position] + message_json("system", text) + b"," + body[position:]
     return body[:position] + joined + body[position + len(first) :]
-
-
-def _message(text: str) -> bytes:
-    return b'{"role":"system","content":' + text_json(text) + b"}"
 
 
 def _joined(first: Raw | bytes, text: str) -> bytes | None:
@@ -99,18 +95,15 @@ def _around(members: Members, before: str, after: str) -> bytes | None:
         case b'"':
             return join_members(members, {"content": text_json(f"{before}{text_value(content)}{after}")})
         case b"[":
-            parts = [_part(before), *map(bytes, elements(content)), _part(after)]
-            return join_members(members, {"content": b"[" + b",".join(filter(None, parts)) + b"]"})
+            first, last = [text_part(text) if text else b"" for text in (before, after)]
+            parts = filter(None, [first, *map(bytes, elements(content)), last])
+            return join_members(members, {"content": b"[" + b",".join(parts) + b"]"})
     return None
 
 
 def _first(content: Raw | bytes) -> bytes:
     """The first byte of a value. It is not copied whole, because it may be long."""
     return bytes(memoryview(content)[:1])
-
-
-def _part(text: str) -> bytes:
-    return b'{"type":"text","text":' + text_json(text) + b"}" if text else b""
 
 
 def takes_inset(parsed: ParsedBody) -> bool:
@@ -133,7 +126,7 @@ def placed(asked: Sequence[bool], inset: Inset, earlier: Mapping[int, Inset]) ->
     return found
 
 
-def inset_body(body: bytes, inset: Inset, earlier: Mapping[int, Inset] = _NOTHING_EARLIER) -> bytes:
+def inset_body(body: bytes, inset: Inset, earlier: Mapping[int, Inset] | None = None) -> bytes:
     """A chat request with the operator's texts and every other byte as it came; for requests that are sent without a
     plan. The messages are split but not read. Raises Unreadable if they cannot be found, and InvalidRequest if the body
     is no JSON object."""
@@ -141,7 +134,7 @@ def inset_body(body: bytes, inset: Inset, earlier: Mapping[int, Inset] = _NOTHIN
         return body
     parsed = parse_body(body)
     raws = [bytes(raw) for raw in parsed.raws()] if "messages" in parsed.members else []
-    texts = placed([_is_asked(raw) for raw in raws], inset, earlier)
+    texts = placed([_is_asked(raw) for raw in raws], inset, earlier or {})
     if not texts:
         return body
     changed = {index: with_inset(raws[index], text) for index, text in texts.items()}
@@ -199,16 +192,13 @@ def tokens_from(
 def head_digest(transcript: Transcript, tools: Raw | bytes | None) -> bytes:
     """A digest of the tools and the system messages in front of the conversation. Volatile lines are left out: they are
     mostly moved to the end."""
-    system = (_fixed(message) for message in transcript.messages[: transcript.preamble])
+    system: list[bytes] = []
+    for message in transcript.messages[: transcript.preamble]:
+        known = message.recognition
+        cuts = zip(known.cuts, message.cut_digests, strict=True) if known is not None and message.cut_digests else ()
+        kept = [own for cut, own in cuts if cut.kind is not PieceKind.VOLATILE]
+        system.append(digest(*kept) if message.cut_digests else message.digest)
     return digest(bytes(tools) if tools is not None else b"", *system)
-
-
-def _fixed(message: Message) -> bytes:
-    known = message.recognition
-    if known is None or not message.cut_digests:
-        return message.digest
-    kept = (own for cut, own in zip(known.cuts, message.cut_digests, strict=True) if cut.kind is not PieceKind.VOLATILE)
-    return digest(*kept)
 
 
 def _pairs(transcript: Transcript, without: Container[int]) -> list[tuple[int, bytes]]:

@@ -17,7 +17,7 @@ from proxy.core.recognition.pieces import Cut, MessageKind, PieceKind, Recognise
 from proxy.core.recognition.text_blocks import closes_fences
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter
 from proxy.core.wire.json_body import Members, Unreadable, elements, members_of, text_value, value
-from proxy.core.wire.surrogates import PIECE_BYTES, raw_text, string_text, utf8
+from proxy.core.wire.surrogates import PIECE_BYTES, raw_text, string_text, text_json, utf8
 
 SYSTEM_ROLES = frozenset({"system", "developer"})
 RESULT_ROLES = frozenset({"tool", "function"})
@@ -103,6 +103,16 @@ class Message(Struct, frozen=True):
         return self.role == "user" and not self.answers
 
 
+def message_json(role: str, text: str) -> bytes:
+    """The JSON of a message that is a role and a text."""
+    return b'{"role":' + text_json(role) + b',"content":' + text_json(text) + b"}"
+
+
+def text_part(text: str) -> bytes:
+    """The JSON of a text in a list of parts."""
+    return b'{"type":"text","text":' + text_json(text) + b"}"
+
+
 LEAD_CHARS = 200
 _PLAIN = re.compile(rb'\{\s*"role"\s*:\s*"([a-z]+)"\s*,\s*"content"\s*:\s*"')
 # The memory that a remembered message takes besides its JSON, and the memory of each of its parts. If its text is kept,
@@ -149,6 +159,7 @@ class _ListPart(NamedTuple):
 _Calls = tuple[tuple[Part, ...], tuple[str, ...]]
 _NO_CALLS: _Calls = ((), ())
 _NO_MEMBERS: Members = MappingProxyType({})
+_NULL = Raw(b"null")
 
 
 class MessageReader:
@@ -180,8 +191,8 @@ class MessageReader:
         if known is not None and known.raw == content:
             self._known.move_to_end(key)
             return known
-        before = self._base._known.get(key) if self._base is not None else None
-        message = before if before is not None and before.raw == content else self._parse(content)
+        known = self._base._known.get(key) if self._base is not None else None
+        message = known if known is not None and known.raw == content else self._parse(content)
         self._known.put(key, message)
         return message
 
@@ -205,10 +216,8 @@ class MessageReader:
             self._known.put(key, message)
 
     def _parse(self, raw: bytes) -> Message:
-        plain = _plain(raw)
-        if plain is not None:
-            role, text = plain
-            return _message(raw, role, self._text(role, text, None))
+        if (plain := _plain(raw)) is not None:
+            return _message(raw, plain[0], self._text(*plain, None))
         members = members_of(raw)
         said = value(members["role"]) if "role" in members else None
         if not isinstance(said, str):
@@ -222,9 +231,9 @@ class MessageReader:
         return _Content((self._text_part(role, text, index, mark, known, cuts),), index >= 0, text, known, cuts)
 
     def _content(self, role: str, members: Members) -> _Content:
-        content, mark = members.get("content"), marker_of(members)
-        first = b"n" if content is None else bytes(memoryview(content)[:1])  # not copied: it may be long
-        if content is None or first == b"n":
+        content, mark = members.get("content", _NULL), marker_of(members)
+        first = bytes(memoryview(content)[:1])  # not copied: it may be long
+        if first == b"n":
             return _Content((), is_list=False)
         if first == b'"':
             text = text_value(content)
@@ -283,10 +292,15 @@ class MessageReader:
         # A recognised text is identified by its pieces: each piece is hashed and counted once, however often the rest
         # changes.
         key = digest(role.encode(), b"cuts", *cuts) if cuts else text_digest(role, text)
+        if known is None or not cuts:
+            tokens = self._counter.count(key, text)
+        else:
+            pieces = zip(cuts, known.cuts, strict=True)
+            tokens = sum([self._counter.count(own, text[c.start : c.end]) for own, c in pieces])
         return Part(
             kind=kind,
             digest=key,
-            tokens=self._count(key, cuts, text, known) + (MESSAGE_OVERHEAD_TOKENS if index <= 0 else 0),
+            tokens=tokens + (MESSAGE_OVERHEAD_TOKENS if index <= 0 else 0),
             index=index,
             markable=bool(text) and not text.isspace(),
             own_mark=mark,
@@ -306,11 +320,6 @@ class MessageReader:
         # If a provider takes no marker on the message, the marker has to stand on the last part.
         markable = bool(listed) and self._part("tool", listed[-1], 0).markable
         return Part(PartKind.RESULT, digest(b"tool", *keys), tokens, -1, markable, mark)
-
-    def _count(self, key: bytes, cuts: tuple[bytes, ...], text: str, known: Recognition | None) -> int:
-        if known is None or not cuts:
-            return self._counter.count(key, text)
-        return sum(self._counter.count(own, text[c.start : c.end]) for own, c in zip(cuts, known.cuts, strict=True))
 
     def _part(self, role: str, part: _ListPart, index: int) -> Part:
         members, mark = part.members, marker_of(part.members)
@@ -333,18 +342,15 @@ class MessageReader:
 
     def _calls(self, members: Members) -> _Calls:
         """The calls of tools that a message makes, and their ids."""
-        raw_calls = members.get("tool_calls")
-        if raw_calls is None or bytes(raw_calls) == b"null":
-            return _NO_CALLS
+        raw_calls = members.get("tool_calls", _NULL)
+        raws = () if bytes(raw_calls) == b"null" else elements(raw_calls)
+        calls = [members_of(raw) for raw in raws]
         parts: list[Part] = []
-        ids: list[str] = []
-        for index, raw in enumerate(elements(raw_calls)):
-            call = members_of(raw)
+        for index, (raw, call) in enumerate(zip(raws, calls, strict=True)):
             key = digest(b"call", *unmarked(call))
             tokens = self._counter.count(key, raw_text(bytes(raw)))
             parts.append(Part(PartKind.CALL, key, tokens, index, False, marker_of(call)))
-            ids.append(_text_of(call, "id") or "")
-        return tuple(parts), tuple(ids)
+        return tuple(parts), tuple([_text_of(call, "id") or "" for call in calls])
 
 
 def _message(
@@ -367,8 +373,8 @@ def _message(
         tokens=sum([p.tokens for p in positions]),
         is_list=content.is_list,
         has_marks=bool(members) and (b'"cache_control"' in raw or b'"prompt_cache_breakpoint"' in raw),
-        call_ids=(*call_ids, *_ids_of_parts(raw, members, "tool_use", "id")),
-        answers=answered_calls(raw, members),
+        call_ids=(*call_ids, *_ids_of_parts(raw, members, "tool_use", "id")) if members else (),
+        answers=answered_calls(raw, members) if members else (),
         lead=(content.text or "")[:LEAD_CHARS],
         text=content.text if content.recognition is not None else None,
         recognition=content.recognition,
@@ -413,27 +419,18 @@ def _text_of(members: Members, name: str) -> str | None:
 
 def _plain(raw: bytes) -> tuple[str, str] | None:
     """Role and text of a message that has only these two, read in one step; None for any other message."""
-    begin = _PLAIN.match(raw)
-    if begin is None:
+    begin, is_long = _PLAIN.match(raw), len(raw) > PIECE_BYTES
+    if begin is None or (is_long and not raw.endswith(b'"}')):
         return None
-    if len(raw) > PIECE_BYTES:
-        return _plain_long(raw, begin)
     try:
+        if is_long:
+            return begin[1].decode(), string_text(raw, begin.end(), len(raw) - len(b'"}'))
         found = orjson.loads(raw)
-    except orjson.JSONDecodeError:
+    except (ValueError, RecursionError):
         return None
     if len(found) != 2 or not isinstance(found.get("content"), str) or not isinstance(found.get("role"), str):
         return None
     return found["role"], found["content"]
-
-
-def _plain_long(raw: bytes, begin: re.Match[bytes]) -> tuple[str, str] | None:
-    if not raw.endswith(b'"}'):
-        return None
-    try:
-        return begin[1].decode(), string_text(raw, begin.end(), len(raw) - len(b'"}'))
-    except (ValueError, RecursionError):
-        return None
 
 
 def text_digest(role: str, text: str) -> bytes:
@@ -441,11 +438,10 @@ def text_digest(role: str, text: str) -> bytes:
     return digest(role.encode(), b"text", utf8(text))
 
 
-def _cut_digests(text: str | None, known: Recognition | None) -> tuple[bytes, ...]:
+def _cut_digests(text: str, known: Recognition | None) -> tuple[bytes, ...]:
     """Digests of the pieces; empty for a text without pieces, and for a turn, which is identified by its whole text."""
-    if text is None or known is None or known.form is MessageKind.PROMPT:
-        return ()
-    return tuple(piece_digest(text[c.start : c.end]) for c in known.cuts)
+    cuts = known.cuts if known is not None and known.form is not MessageKind.PROMPT else ()
+    return tuple([piece_digest(text[c.start : c.end]) for c in cuts])
 
 
 def piece_digest(text: str) -> bytes:
@@ -497,20 +493,17 @@ def unmarked(members: Members) -> list[bytes]:
 def _list_part(raw: Raw) -> _ListPart:
     members = members_of(raw)
     is_text = "text" in members and "type" in members and value(members["type"]) == "text"
-    if not is_text or not members.keys() <= PLAIN_TEXT_KEYS:
-        return _ListPart(raw, members, None)
-    text = text_value(members["text"])
-    if not isinstance(text, str):
+    is_plain = is_text and members.keys() <= PLAIN_TEXT_KEYS
+    text = text_value(members["text"]) if is_plain else None
+    if is_plain and not isinstance(text, str):
         raise Unreadable("a text part without text")
-    return _ListPart(raw, members, text)
+    return _ListPart(raw, members, text if isinstance(text, str) else None)
 
 
 def marker_of(members: Members) -> Life | None:
     """The marker that stands in an object, in either dialect."""
     raw = members.get("cache_control") or members.get("prompt_cache_breakpoint")
-    if raw is None:
-        return None
-    control = value(raw)
+    control = value(raw) if raw is not None else None
     if not isinstance(control, dict):
         return None
     return "1h" if control.get("ttl") == "1h" else "5m"

@@ -1,5 +1,5 @@
-"""A parsed request body: its members and, for a chat, its messages. ``BodyChanges`` is the difference between a client's
-chat request and what is sent in its place."""
+"""A parsed request body: its members and, for a chat, its messages. ``BodyChanges`` is the difference between a
+client's chat request and what is sent in its place."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple

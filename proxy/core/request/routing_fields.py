@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import msgspec
 import orjson
@@ -61,8 +62,10 @@ def head_of(body: bytes, parse: Callable[[bytes], ParsedBody] = parse_body) -> R
     parsed, found, asked = _read(body, parse)
     options = found.get("stream_options")
     model, user = found.get("model"), found.get("user")
+    # Half of a character (a lone surrogate) cannot be sent on.
+    is_model = isinstance(model, str) and (model.isascii() or not any("\ud800" <= c <= "\udfff" for c in model))
     return RequestFields(
-        model=model if isinstance(model, str) and _is_unicode(model) else "",
+        model=model if isinstance(model, str) and is_model else "",
         stream=found.get("stream") is True,
         wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
         parsed=parsed,
@@ -133,7 +136,10 @@ def _slow(body: bytes) -> tuple[Mapping[str, object], Mapping[str, Raw | bytes]]
     decoded."""
     found = read_or_mended(_FEW.decode, body)
     if found is not None:
-        own = {name: _or_nothing(name, getattr(found, name)) for name in _OWN_NAMES}
+        own: dict[str, object] = {}
+        for name in _OWN_NAMES:
+            with suppress(Unreadable):
+                own[name] = _small(name, getattr(found, name))
         return own, {name: getattr(found, name) for name in MEMBERS if getattr(found, name) is not _NULL}
     try:
         # Python's own JSON has NaN, too. Large bodies were refused before.
@@ -150,15 +156,3 @@ def _small(name: str, raw: Raw) -> object:
     if len(raw) > _MOST_BYTES:
         raise InvalidRequest(f"'{name}' is longer than {_MOST_BYTES} bytes; shorten it", param=name)
     return value(raw)
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether the text has no half of a character (a lone surrogate), which cannot be sent on."""
-    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
-
-
-def _or_nothing(name: str, raw: Raw) -> object:
-    try:
-        return _small(name, raw)
-    except Unreadable:
-        return None

@@ -1,6 +1,4 @@
-"""Token counts, counted once per digest.
-
-Tokens of ordinary text, estimated from the kinds of its characters.
+"""Token counts: tokens of ordinary text are estimated from the kinds of its characters, and each text is counted once.
 
 A tokeniser looks up every word in a table of tens of megabytes, which does not fit into the processor's caches: this
 took a sixth of the layout's time. The estimate deletes one kind of characters after another and compares the lengths,
@@ -14,8 +12,7 @@ from string import ascii_lowercase, ascii_uppercase, digits, punctuation
 
 from proxy.core.lru import LastUsed
 
-_LOWER, _UPPER = ascii_lowercase.encode(), ascii_uppercase.encode()
-_DIGITS, _PUNCTUATION = digits.encode(), punctuation.encode()
+_KINDS = [kind.encode() for kind in (ascii_lowercase, ascii_uppercase, digits, punctuation)]
 # Pairs of characters that mostly are one token.
 _PAIRS = (b'("', b'",', b"):", b"()", b"--", b"==", b'":')
 
@@ -35,37 +32,16 @@ _MIN_SLICES = 4
 
 def estimate(text: str) -> int | None:
     """About how many tokens a text has; None for a text that is not ordinary."""
-    length = len(text)
-    if length <= _WHOLLY_SEEN_CHARS:
-        tokens = _weighed(text)
-        return None if tokens is None else max(1, round(tokens))
-    slices = even_slices(text, _SEEN_SLICE_CHARS)
-    tokens = _weighed("".join(slices))
-    return None if tokens is None else max(1, round(tokens * length / (len(slices) * _SEEN_SLICE_CHARS)))
-
-
-def even_slices(text: str, chars: int) -> list[str]:
-    """Evenly spaced slices of ``chars`` characters each: a sixteenth of a long text in all, and at least four
-    slices."""
-    count = max(_MIN_SLICES, len(text) // (chars * _SAMPLE_SHARE))
-    step = len(text) / count
-    margin = (step - chars) / 2
-    return [text[start : start + chars] for start in [int(i * step + margin) for i in range(count)]]
-
-
-def _weighed(text: str) -> float | None:
-    data = text.encode("utf-8", "surrogatepass")
+    seen = text if len(text) <= _WHOLLY_SEEN_CHARS else "".join(even_slices(text, _SEEN_SLICE_CHARS))
+    data = seen.encode("utf-8", "surrogatepass")
     size = len(data)
-    wide = size - len(text)
-    lower = size - len(data.translate(None, _LOWER))
-    upper = size - len(data.translate(None, _UPPER))
-    numbers = size - len(data.translate(None, _DIGITS))
-    marks = size - len(data.translate(None, _PUNCTUATION))
+    wide = size - len(seen)
+    lower, upper, numbers, marks = [size - len(data.translate(None, kind)) for kind in _KINDS]
     is_dense = numbers > _MOST_DIGITS * size or wide > _MOST_WIDE * size or marks > _MOST_PUNCTUATION * size
     if is_dense or upper > _MOST_UPPER * lower:
         return None
     count = data.count
-    return (
+    tokens = (
         0.751
         + 0.137 * lower
         + 0.232 * upper
@@ -80,6 +56,16 @@ def _weighed(text: str) -> float | None:
         + 1.949 * count(b"\\n ")
         - 1.079 * sum([count(pair) for pair in _PAIRS])
     )
+    return max(1, round(tokens * len(text) / len(seen) if len(seen) < len(text) else tokens))
+
+
+def even_slices(text: str, chars: int) -> list[str]:
+    """Evenly spaced slices of ``chars`` characters each: a sixteenth of a long text in all, and at least four
+    slices."""
+    count = max(_MIN_SLICES, len(text) // (chars * _SAMPLE_SHARE))
+    step = len(text) / count
+    margin = (step - chars) / 2
+    return [text[start : start + chars] for start in [int(i * step + margin) for i in range(count)]]
 
 
 Encode = Callable[[str], int]
@@ -146,14 +132,14 @@ class TokenCounter:
 
     def count(self, digest: bytes, text: str) -> int:
         """Tokens of ``text``, whose digest is ``digest``."""
-        return self.counted(digest, lambda: self._encode(text))
+        return self.counted(digest, self._encode, text)
 
-    def counted(self, key: bytes, count: Callable[[], int]) -> int:
-        """The count that is remembered under this key. If there is none, it is made."""
+    def counted(self, key: bytes, count: Callable[..., int], *counted: object) -> int:
+        """The count that is remembered under this key. If there is none, it is made of what is ``counted``."""
         known = self._counts.find(key)
         if known is not None:
             return known
         before = self._base._counts.get(key) if self._base is not None else None
-        tokens = count() if before is None else before
+        tokens = count(*counted) if before is None else before
         self._counts.put(key, tokens)
         return tokens

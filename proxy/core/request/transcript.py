@@ -1,18 +1,18 @@
-"""A conversation as the planner needs it. As the conversation grows, the results for its first messages are taken over.
+"""A conversation as the planner needs it: its messages, their parts, and what is recognised in them.
 
-So a long conversation costs time for its new messages only. Every result for a message depends on this message and
-those in front of it, never on the messages behind it.
+As a ``Transcript`` grows, the results for its first messages are taken over. So a long conversation costs time for its
+new messages only. Every result for a message depends on this message and those in front of it, never on the messages
+behind it.
 
-The texts of a message that consists of several parts, and the rest of each part without its volatile text.
+A message may consist of several parts: ``kept_parts`` is the rest of each part without its volatile text.
 
-A whole request with its recognised parts: the fixed ones, the movable ones, and the place where the last exchange
-begins.
+A ``RecognisedRequest`` is a whole request with its recognised parts: the fixed ones, the movable ones, and the place
+where the last exchange begins.
 
-Spans of a long file, for caches that store every prefix: after an edit, the text in front of the edit is still read
-from the cache.
-
-Spans do not change what is sent: the forecast and the shadow cache use them to look into one text. The end of a span
-depends only on the text in front of it, so two versions of a file share their spans up to the first edit.
+``span_ends`` divides a long file into spans, for caches that store every prefix: after an edit, the text in front of
+the edit is still read from the cache. Spans do not change what is sent: the forecast and the shadow cache use them to
+look into one text. The end of a span depends only on the text in front of it, so two versions of a file share their
+spans up to the first edit.
 """
 
 from bisect import bisect_left
@@ -148,12 +148,15 @@ class Transcript:
         self.notices = (*self.notices, *later)
         self.signed = (*self.signed, *[i for i, one in numbered if one.is_signed])
         if self.media_at < 0:
-            self.media_at = next((i for i, one in numbered if _has_media(one)), -1)
+            self.media_at = next((i for i, one in numbered for part in one.parts if part.kind is PartKind.MEDIA), -1)
         return [message_element(one, i, "system" if i < self.preamble else "turn") for i, one in numbered]
 
     def _pair(self, index: int, message: Message, pairs: list[tuple[int, bytes]]) -> None:
         skip, self._skips = self._skips, None
-        if message.role == "assistant" and (skip is MessageKind.CONTEXT or (skip and _is_short(message))):
+        # An assistant message that is too long is no acknowledgement of a message that only looks like context: that
+        # message was a turn, and this one is its answer.
+        is_short = 0 < len(message.lead) <= MAX_GENERIC_ACK_CHARS and not message.call_ids
+        if message.role == "assistant" and (skip is MessageKind.CONTEXT or (skip and is_short)):
             return
         known = message.recognition
         if known is not None and known.form in (MessageKind.CONTEXT, MessageKind.CANDIDATE):
@@ -182,16 +185,6 @@ class Transcript:
         new.messages, new.turns, new.elements = tuple(messages), tuple(turns), tuple(elements)
         new.recognised = tuple(sorted(recognised))
         return new
-
-
-def _has_media(message: Message) -> bool:
-    return any(part.kind is PartKind.MEDIA for part in message.parts)
-
-
-def _is_short(message: Message) -> bool:
-    """Whether an assistant message may be an acknowledgement of a message that only looks like context. If not, that
-    message was a turn, and this one is its answer."""
-    return 0 < len(message.lead) <= MAX_GENERIC_ACK_CHARS and not message.call_ids
 
 
 def turn_digest(message: Message) -> bytes:
@@ -298,17 +291,13 @@ class ContextMessage:
 
 @dataclass(frozen=True, slots=True)
 class SystemText:
-    """A system message taken apart: the fixed text, the volatile lines, and the retrieved documents."""
+    """A system message taken apart, of which some part can stand elsewhere: the fixed text, the volatile lines, and the
+    retrieved documents."""
 
     message: int
     fixed: str
     volatile: tuple[str, ...]
     documents: tuple[ContextPiece, ...]
-
-    @property
-    def is_moving(self) -> bool:
-        """Whether any part of the message can stand elsewhere."""
-        return bool(self.volatile or self.documents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,10 +329,7 @@ class RecognisedRequest:
 
     def turn_digests(self) -> tuple[bytes, ...]:
         """The identities of the conversation's own messages."""
-        turns = self.transcript.turns
-        if not self.groups and not self.moving:
-            return turns[self.preamble :]
-        return tuple(turns[i] for i in self.own_turns())
+        return tuple([self.transcript.turns[i] for i in self.own_turns()])
 
     def items(self) -> list[ContextPiece]:
         """All movable pieces that keep a key over time: files, maps, documents."""
@@ -386,8 +372,10 @@ def recognise_request(
     groups = (_group_at(messages, index, is_movable) for index in transcript.recognised if index in places)
     found = [group for group in groups if group is not None]
     if sum(1 for index in transcript.recognised if _holds_files(messages[index])) > 1:
+        # The header would only refer to a message of files, and may mean any of them.
         found = [
-            _undivided(group, messages[group.message]) for group in (found if has_moved else _agreeing(found, messages))
+            _in_one_piece(group, messages[group.message]) if group.claim is FileClaim.AS_SAID else group
+            for group in (found if has_moved else _agreeing(found, messages))
         ]
     system = _system_texts(messages, preamble) if last_user < len(messages) and not still else ()
     return RecognisedRequest(transcript, last_user, _with_distinct_keys(found), system, moving, still)
@@ -443,25 +431,16 @@ def _group_at(
     messages: Sequence[Message], index: int, is_movable: Callable[[Recognition, Message], bool]
 ) -> ContextMessage | None:
     message, ack = messages[index], messages[index + 1]
-    known = message.recognition
-    if known is None or message.text is None or ack.role != "assistant" or ack.call_ids or ack.is_signed:
+    known, text = message.recognition, message.text
+    if known is None or text is None or ack.role != "assistant" or ack.call_ids or ack.is_signed:
         return None
-    if known.form is MessageKind.CONTEXT:
-        if not any(ack.lead.startswith(words) for words in known.acknowledgements):
-            return None
-    elif known.form is MessageKind.CANDIDATE:
-        if len(ack.lead) > MAX_GENERIC_ACK_CHARS or not is_movable(known, message):
-            return None
+    if known.form is MessageKind.CANDIDATE:
+        is_acknowledged = len(ack.lead) <= MAX_GENERIC_ACK_CHARS and is_movable(known, message)
     else:
+        words = known.acknowledgements
+        is_acknowledged = known.form is MessageKind.CONTEXT and ack.lead.startswith(tuple(words))
+    if not is_acknowledged or len(message.parts) != 1 or not ack.parts:
         return None
-    if len(message.parts) != 1 or not ack.parts:
-        return None
-    group = _cut(known, message, message.text, index)
-    # Other members of the message (a name, a client's own field) hold for all of its text.
-    return group if _says_nothing_else(message) else _in_one_piece(group, message.text)
-
-
-def _cut(known: Recognition, message: Message, text: str, index: int) -> ContextMessage:
     opening = "".join(text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.OPENING)
     items = tuple(
         ContextPiece(c.key, c.kind, known.claim, text[c.start : c.end], own)
@@ -469,7 +448,9 @@ def _cut(known: Recognition, message: Message, text: str, index: int) -> Context
         if c.kind is not PieceKind.OPENING
     )
     group = ContextMessage(known.name, index, index + 1, opening, known.claim, items)
-    return group if can_follow(opening, [item.text for item in items]) else _in_one_piece(group, text)
+    # Other members of the message (a name, a client's own field) hold for all of its text.
+    is_divisible = can_follow(opening, [item.text for item in items]) and _says_nothing_else(message)
+    return group if is_divisible else _in_one_piece(group, message)
 
 
 def _holds_files(message: Message) -> bool:
@@ -493,16 +474,9 @@ def _shown(message: Message) -> list[tuple[str, bytes]]:
     return [(c.key, own) for c, own in zip(cuts, message.cut_digests, strict=True) if c.key.startswith(_FILE)]
 
 
-def _undivided(group: ContextMessage, message: Message) -> ContextMessage:
-    """The group in one piece, if the header would only refer to a message of files. There are several such messages,
-    and the header may mean any of them."""
-    if group.claim is not FileClaim.AS_SAID or message.text is None:
-        return group
-    return _in_one_piece(group, message.text)
-
-
-def _in_one_piece(group: ContextMessage, text: str) -> ContextMessage:
-    if len(group.items) == 1:
+def _in_one_piece(group: ContextMessage, message: Message) -> ContextMessage:
+    text = message.text
+    if len(group.items) == 1 or text is None:
         return group
     return replace(group, items=(ContextPiece("files", PieceKind.FILE, group.claim, text, piece_digest(text)),))
 

@@ -24,7 +24,7 @@ from itertools import accumulate
 from msgspec import Raw, structs
 
 from proxy.core.reasons import Edit
-from proxy.core.request.message import Message
+from proxy.core.request.message import Message, message_json
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS
 from proxy.core.request.transcript import Transcript
 from proxy.core.value import dataclass, field, replace
@@ -37,7 +37,6 @@ from proxy.core.window.shortening import (
     behind_conversation,
     beside_conversation,
     head,
-    message_json,
     own_text,
     shortened_messages,
     tail,

@@ -15,6 +15,7 @@ from enum import StrEnum
 
 from msgspec import Raw
 
+from proxy.core.request.message import text_part
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS
 from proxy.core.value import dataclass
 from proxy.core.window.profile import PartCaps, VirtualFile
@@ -155,14 +156,9 @@ def with_text(raw: bytes, text: str, *, keeps_own: bool = True) -> bytes:
     content = members.get("content")
     if content is not None and bytes(content)[:1] == b"[":
         others = [bytes(part) for part in elements(content) if keeps_own or _part_text(part) is None]
-        return join_members(members, {"content": b"[" + b",".join([_text_part(text), *others]) + b"]"})
+        return join_members(members, {"content": b"[" + b",".join([text_part(text), *others]) + b"]"})
     own = own_text(raw) if keeps_own else ""
     return join_members(members, {"content": text_json(f"{text}\n\n{own}" if own.strip() else text)})
-
-
-def message_json(role: str, text: str) -> bytes:
-    """The JSON of a message."""
-    return b'{"role":' + text_json(role) + b',"content":' + text_json(text) + b"}"
 
 
 def shortened_messages(messages: Sequence[tuple[bytes, int]], allowed_tokens: int, count: Count) -> list[bytes]:
@@ -185,10 +181,6 @@ def _part_text(raw: Raw) -> str | None:
         return None
     text = text_value(members["text"])
     return text if isinstance(text, str) else None
-
-
-def _text_part(text: str) -> bytes:
-    return b'{"type":"text","text":' + text_json(text) + b"}"
 
 
 @dataclass(frozen=True, slots=True)
