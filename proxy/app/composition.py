@@ -38,9 +38,9 @@ from proxy.prompting.composer import Composer
 from proxy.settings import ConfigError, Settings, Stratiform
 from proxy.spend.alerts import BudgetAlerts, WebhookSender
 from proxy.spend.bookings import LimitResolver, rule_of
-from proxy.spend.epochs import faults
 from proxy.spend.estimates import Estimates, PromptBounds
 from proxy.spend.reservations import BudgetReservations
+from proxy.spend.store_watch import faults
 from proxy.telemetry.meter import Meter
 from proxy.ui.endpoint import Live, UiEndpoint
 from proxy.ui.gate import Gate

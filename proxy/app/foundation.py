@@ -32,11 +32,9 @@ from proxy.planning.tokenizers import ModelFacts, local_tokens
 from proxy.planning.windows import ContextWindows
 from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
 from proxy.settings import Settings
-from proxy.spend import epochs as store_epochs
-from proxy.spend import timekeeping
-from proxy.spend.epochs import Epochs
+from proxy.spend import store_watch
 from proxy.spend.store_client import StoreClient
-from proxy.spend.timekeeping import ClockNews, ask_time
+from proxy.spend.store_watch import Epochs, ask_time, report_departure
 from proxy.storage.port import Store
 from proxy.tasks import Aside, Tasks, cancel, repeat, spawn
 from proxy.telemetry.metrics import Metrics
@@ -127,7 +125,7 @@ async def lay(
 async def _open_state(settings: Settings, metrics: Metrics, readings: Readings | None) -> State:
     """The store, opened and read for the first time. Raises ConfigError."""
     store = await factories.open_store(settings, is_serving=True)
-    clock = SteadyClock(readings, ClockNews(metrics))
+    clock = SteadyClock(readings, partial(report_departure, metrics))
     await ask_time(clock, store)
     directory = Directory(declared.declared(settings), store)
 
@@ -140,9 +138,9 @@ async def _open_state(settings: Settings, metrics: Metrics, readings: Readings |
     await epochs.start()
     await directory.load()
     loops: Tasks = set()
-    spawn(repeat(timekeeping.EVERY_S, partial(ask_time, clock, store)), loops)
+    spawn(repeat(store_watch.TIME_EVERY_S, partial(ask_time, clock, store)), loops)
     if store.is_durable:
-        spawn(repeat(store_epochs.EVERY_S, epochs.look), loops)
+        spawn(repeat(store_watch.EPOCH_EVERY_S, epochs.look), loops)
         spawn(repeat(POLL_S, directory.load), loops)
     return State(store, clock, epochs, directory, loops)
 

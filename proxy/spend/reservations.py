@@ -36,9 +36,9 @@ from proxy.spend.bookings import (
     rate_headers,
     refusing,
 )
-from proxy.spend.epochs import Epochs
 from proxy.spend.estimates import Amounts, Estimates
 from proxy.spend.store_client import DEFERRED, StoreClient, lost_entry, settled_entry
+from proxy.spend.store_watch import Epochs
 from proxy.storage.port import Balance, Charge, Granted, LedgerEntry, Refused, Reserve, Settle
 
 DEFERRED_S = 3600.0

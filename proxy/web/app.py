@@ -17,7 +17,7 @@ client with the master key sees everything. A client with another key sees the m
 
 import hmac
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from urllib.parse import parse_qsl
@@ -121,7 +121,7 @@ class Health:
 
     registry: Metrics
     obstacle: Callable[[], str]
-    faults: Callable[[], Sequence[Fault]] = tuple
+    faults: Callable[[], Iterable[Fault]] = tuple
     metrics_key: str = ""
 
     async def live(self, request: Request) -> Response:
@@ -279,7 +279,7 @@ class Parts:
     models: ModelTable
     metrics: Metrics
     obstacle: Callable[[], str] = str
-    faults: Callable[[], Sequence[Fault]] = tuple
+    faults: Callable[[], Iterable[Fault]] = tuple
     on_close: Sequence[Callable[[], Awaitable[None]]] = ()
     admin: AdminEndpoint | None = None
     is_failing: Callable[[Deployment], bool] = lambda deployment: False

@@ -3,22 +3,22 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from proxy.clock import Readings, SteadyClock
+from proxy.clock import SETTLED_S, Readings, SteadyClock
 from proxy.core.money.charges import NANOS_PER_USD, Rule
 from proxy.core.request.demand import Demand, Kind
 from proxy.core.response.usage import Usage
-from proxy.core.timing import SETTLED_S
 from proxy.engine.exchange import ExchangeOutcome, Settlement
 from proxy.errors import BudgetExceeded
 from proxy.spend.alerts import BudgetAlerts, WebhookSender
 from proxy.spend.estimates import Estimates
 from proxy.spend.reservations import BudgetReservations
 from proxy.spend.store_client import StoreClient
-from proxy.spend.timekeeping import ClockNews, ask_time
+from proxy.spend.store_watch import ask_time, report_departure
 from proxy.storage.port import Charge, LedgerEntry, Reserve, Settle, Store
 from proxy.telemetry.metrics import Metrics
 from tests.contract.stores import ENGINES, redis, redis_store
@@ -70,7 +70,7 @@ class Host:
 @asynccontextmanager
 async def host(store: Store, window: str, machine: Machine) -> AsyncIterator[Host]:
     metrics = Metrics()
-    clock = SteadyClock(machine.readings(), ClockNews(metrics))
+    clock = SteadyClock(machine.readings(), partial(report_departure, metrics))
     await ask_time(clock, store)
     rule = Rule(BUDGET.id, BUDGET.title, hard=BUDGET.hard, window=window)
     store_client = StoreClient(store, clock, metrics)

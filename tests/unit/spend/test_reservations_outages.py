@@ -12,7 +12,7 @@ from proxy.core.response.usage import Usage
 from proxy.errors import BudgetExceeded, BudgetUnavailable
 from proxy.ports import Principal, StoreError
 from proxy.spend.bookings import counter_of
-from proxy.spend.epochs import Epochs
+from proxy.spend.store_watch import Epochs
 from proxy.storage.port import Charge, Granted, Refused, Reserve
 from tests.doubles import ManualClock
 from tests.money import DOLLAR, MOST, NOW, RED, SIZE, TOTAL, Flaky, budgeting, exchange, reserved, spent

@@ -1,13 +1,13 @@
 """What the store's clock does to the proxy's, and what is said about it."""
 
 import logging
+from functools import partial
 
 import pytest
 
-from proxy.clock import Readings, SteadyClock
-from proxy.core.timing import SETTLED_S
+from proxy.clock import SETTLED_S, Readings, SteadyClock
 from proxy.ports import StoreError
-from proxy.spend.timekeeping import ClockNews, ask_time
+from proxy.spend.store_watch import ask_time, report_departure
 from proxy.storage.sqlite import MemoryStore
 from proxy.telemetry.metrics import Metrics
 
@@ -36,7 +36,7 @@ async def test_the_store_tells_the_time_where_it_has_a_clock_and_answers(told: f
 
 def test_what_happens_to_the_clock_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     metrics, wall, monotonic = Metrics(), WALL, 0.0
-    clock = SteadyClock(Readings(lambda: wall, lambda: monotonic), ClockNews(metrics))
+    clock = SteadyClock(Readings(lambda: wall, lambda: monotonic), partial(report_departure, metrics))
 
     def read(name: str) -> float:
         return metrics.registry.get_sample_value(f"stratiform_{name}") or 0.0
@@ -49,7 +49,7 @@ def test_what_happens_to_the_clock_is_said_once(caplog: pytest.LogCaptureFixture
         wall, monotonic = wall + SETTLED_S, SETTLED_S
         clock.now()
         assert (len(caplog.records), read("clock_steps_total"), read("clock_held_back_seconds")) == (2, 1, 0)
-        clock.steady.told_by_store(wall, monotonic)
+        clock.told_by_store(wall, monotonic)
         wall += HOUR
         for _ in range(3):
             clock.now()

@@ -1,22 +1,26 @@
-"""Notices when the store was emptied or replaced by another one (``proxy.core.epoch``).
+"""Watches the store: asks for its time, and notices when it was emptied or replaced by another one.
 
-The known epoch is kept in memory and in a small file of the spool folder, one file for each address of a store. Every
-reservation brings the epoch of the store that granted it, so the first request after the loss notices an emptied Redis.
-In addition, the worker asks the store every few seconds. The caller of ``trusts`` decides what follows from the answer.
+Every ten seconds the worker asks the store for its time, because budgets use the store's clock where the machine's own
+differs from it (``proxy.clock``). This also reads the clock while no request comes, so that a step is noticed.
 
-Lists the parts that do not work as they should, and whether requests are refused because of them: for readiness
-probes.
+Every five seconds it asks for the store's epoch (``proxy.core.epoch``). The known epoch is kept in memory and in a
+small file of the spool folder, one file for each address of a store. In addition, every reservation brings the epoch of
+the store that granted it, so the first request after the loss notices an emptied Redis. The caller of ``trusts``
+decides what follows from the answer.
+
+At the end stands the list of all parts that do not work as they should, for readiness probes.
 """
 
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 from proxy.access.authentication import Directory
+from proxy.clock import SETTLED_S, Departure, SteadyClock
 from proxy.core import epoch
 from proxy.core.epoch import StoreEpoch
 from proxy.ports import Fault, StoreError
@@ -24,13 +28,49 @@ from proxy.spend.store_client import StoreClient
 from proxy.storage.port import Store
 from proxy.storage.private_file import read_small, replace_small
 from proxy.tasks import within
+from proxy.telemetry.metrics import Metrics
 
-EVERY_S = 5.0
+TIME_EVERY_S = 10.0
+EPOCH_EVERY_S = 5.0
 """How often a serving process asks the store."""
 _TIMEOUT_S = 2.0
 _MOST_BYTES = 256
 
+_clock_log = logging.getLogger("stratiform.clock")
 _log = logging.getLogger("stratiform.store")
+
+
+async def ask_time(clock: SteadyClock, store: Store) -> None:
+    """Ask the store for its time, and correct the clock. It does not wait for a store that is away."""
+    with suppress(StoreError, TimeoutError):
+        async with asyncio.timeout(_TIMEOUT_S):
+            before_s = clock.readings.monotonic()
+            store_s = await store.time()
+        if store_s is not None:
+            clock.told_by_store(store_s, (before_s + clock.readings.monotonic()) / 2)
+    # Reading the clock notices a step of the time, and the end of the step.
+    clock.now()
+
+
+def report_departure(metrics: Metrics, before: Departure, departure: Departure) -> None:
+    """Report a change of the machine's clock in the log and in metrics (``SteadyClock.on_departure``)."""
+    metrics.clock_is_held_back(departure.held_back_s)
+    metrics.clock_is_off_store(departure.ahead_of_store_s)
+    if departure.held_back_s and departure.held_back_s != before.held_back_s:
+        metrics.clock_stepped()
+        _clock_log.warning(
+            "the clock was stepped by %+.0f s; budgets go by the old time until the new one has stood for %.0f s",
+            departure.held_back_s, SETTLED_S,
+        )  # fmt: skip
+    elif before.held_back_s and not departure.held_back_s:
+        _clock_log.warning("the step of the clock is over; budgets go by the clock again")
+    if departure.ahead_of_store_s and not before.ahead_of_store_s:
+        _clock_log.warning(
+            "this host's clock is %+.0f s off the store's, and budgets go by the store's: correct the host's clock",
+            departure.ahead_of_store_s,
+        )
+    elif before.ahead_of_store_s and not departure.ahead_of_store_s:
+        _clock_log.warning("this host's clock agrees with the store's again")
 
 
 class Epochs:
@@ -135,21 +175,19 @@ class Epochs:
 
 def faults(
     store_client: StoreClient, epochs: Epochs, directory: Directory, on_store_error: Literal["allow", "deny"]
-) -> Sequence[Fault]:
+) -> Iterator[Fault]:
     """One fault for each part that does not work. Under ``deny``, a spool that cannot be written blocks every request.
     A store that is away blocks the requests under a hard budget. Until the store has been read once, any request may be
     under a hard budget."""
     denies = on_store_error == "deny"
     denies_some = denies and any(budget.hard is not None for budget in directory.snapshot.budgets.values())
-    found = []
     for part, why in store_client.troubles.items():
         if part == "store":
             refuses = denies_some or (denies and not directory.is_loaded)
-            found.append(Fault("store", f"the store is away: {why}", refuses))
+            yield Fault("store", f"the store is away: {why}", refuses)
         else:
-            found.append(Fault(part, f"what the store does not take cannot be kept: {why}", denies))
+            yield Fault(part, f"what the store does not take cannot be kept: {why}", denies)
     if epochs.trouble:
-        found.append(Fault("epoch", f"the store is not the one that was known: {epochs.trouble}", denies_some))
+        yield Fault("epoch", f"the store is not the one that was known: {epochs.trouble}", denies_some)
     if directory.store_errors:
-        found.append(Fault("directory", "the store's teams and keys cannot be read: what was read last holds"))
-    return found
+        yield Fault("directory", "the store's teams and keys cannot be read: what was read last holds")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.timing import SETTLED_S, STEP_S, Departure, SteadyTime
+from proxy.clock import SETTLED_S, STEP_S, Departure, Readings, SteadyClock
 
 WALL = 1_700_000_000.0
 HOUR, DAY = 3600.0, 86400.0
@@ -14,7 +14,10 @@ class Machine:
 
     def __init__(self) -> None:
         self.wall, self.monotonic = WALL, 5000.0
-        self.steady = SteadyTime(self.wall, self.monotonic)
+        self.restart()
+
+    def restart(self) -> None:
+        self.steady = SteadyClock(Readings(lambda: self.wall, lambda: self.monotonic))
 
     def passes(self, seconds: float) -> float:
         """Time passes, on both clocks; the time at its end. A reading is taken every ten seconds."""
@@ -27,7 +30,7 @@ class Machine:
         return self.at()
 
     def at(self) -> float:
-        return self.steady.at(self.wall, self.monotonic)
+        return self.steady.now()
 
 
 def test_steady_time_is_the_wall_clock_as_long_as_nobody_steps_it() -> None:
@@ -165,7 +168,7 @@ def test_hosts_of_one_store_agree(steps: list[tuple[float, float]], off: float) 
     one, other = Machine(), Machine()
     true = WALL
     other.wall += off
-    other.steady = SteadyTime(other.wall, other.monotonic)
+    other.restart()
     for host in (one, other):
         host.steady.told_by_store(true, host.monotonic)
     for passed, step in steps:

@@ -8,8 +8,8 @@ import pytest
 
 from proxy.access.authentication import Declared, Directory
 from proxy.ports import StoreError
-from proxy.spend.epochs import Epochs, faults
 from proxy.spend.store_client import StoreClient
+from proxy.spend.store_watch import Epochs, faults
 from proxy.storage.port import BudgetRecord, TeamRecord
 from proxy.storage.sqlite import MemoryStore
 
@@ -49,7 +49,7 @@ def refusing(
     """The parts with a fault, and whether it refuses requests."""
     directory = Directory(Declared(teams=[TeamRecord("red")], budgets=[budget]), store or MemoryStore())
     asyncio.run(directory.load())
-    found = faults(Client(troubles), Exchanged(exchanged), directory, policy)
+    found = list(faults(Client(troubles), Exchanged(exchanged), directory, policy))
     return {fault.part: fault.refuses for fault in found}
 
 
