@@ -16,7 +16,7 @@ from proxy.core.response.usage import Usage
 from proxy.core.structured.panels.board import Board
 from proxy.planning.context_assembler import Arrangement, ContextAssembler
 from proxy.planning.context_sessions import SessionStore
-from proxy.planning.structured import StructuredChats
+from proxy.planning.planner_port import StructuredChats
 from proxy.ports import Deployment, Principal, Transport
 from proxy.storage.port import Store
 from proxy.tasks import Aside

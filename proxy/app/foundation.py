@@ -26,8 +26,7 @@ from proxy.planning.compactions import Compactions
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.context_sessions import SessionStore, TextStore
 from proxy.planning.layout_state import SharedLayoutStore, TokenFactors
-from proxy.planning.planner_port import FingerprintFile, Planning
-from proxy.planning.structured import StructuredChats
+from proxy.planning.planner_port import FingerprintFile, Planning, StructuredChats
 from proxy.planning.tokenizers import ModelFacts, local_tokens
 from proxy.planning.windows import ContextWindows
 from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer

@@ -1,11 +1,11 @@
-"""Turns structured context into the messages that are planned: reads, resolves, indexes, and assembles.
+"""Turns structured context into the messages that are planned: reads, resolves, indexes, assembles, and arranges.
 
 Every step is a plain function call. ``StructuredChats`` decides which of them run beside the event loop. A replay runs
 them one after another (``chat_of``). The texts that clients send are kept in memory here, within a bound and separately
 for each scope. ``StructuredChats`` may keep them in the store, too.
 
-Arranges an assembled chat for an upstream: which of its layouts is sent there, how the planner takes it, and what
-its panels cost.
+The assembled chat is the same for every upstream. ``arrange`` then decides which of its layouts is sent to one of them,
+how the planner takes it, and what its panels cost.
 """
 
 import logging
@@ -109,114 +109,6 @@ T = TypeVar("T")
 _log = logging.getLogger("stratiform")
 
 
-class Arranger:
-    """Arranges the chats of these ``sessions``."""
-
-    def __init__(self, texts: ContextTexts, options: AssemblyOptions, sessions: ContextSessions) -> None:
-        self._texts = texts
-        self._options = options
-        self._sessions = sessions
-
-    def place(self, chat: AssembledChat, profile: CacheProfile) -> Placement | None:
-        """The place of each item, as the conversation's tracker decides it. None if the proxy itself has an error."""
-        return tried(partial(self._placement, chat, profile))
-
-    def _placement(self, chat: AssembledChat, profile: CacheProfile) -> Placement:
-        tracker = self._sessions.session(chat.scope, chat.session).tracker
-        if not self._options.has_target:
-            tracker.policy = with_target(tracker.policy, profile.min_tokens)
-        return tracker.placement(chat.context, chat.reading.history, chat.reading.head_tokens)
-
-    def arrange(
-        self,
-        chat: AssembledChat,
-        placement: Placement | None,
-        profile: CacheProfile,
-        mode: Mode,
-        price: Price | None,
-        most_input: int | None = None,
-    ) -> Arrangement:
-        """The messages for an upstream with these cache rules. ``price`` is the model's price, and ``most_input`` the
-        most tokens that it reads; None: unknown. Any thread may call this. If the proxy itself has an error, the error
-        is logged and the flat assembly is used."""
-        wants = _wants(chat.sent, profile)
-        if chat.dialogue.has_panels and (profile.declares_tools or profile.name in self._options.repeats_for or wants):
-            chat = self._ordered(chat, profile, wants, is_chronological=False)
-        kind, sent, planned = self._sent(chat, placement, profile, wants, mode)
-        board = sent.dialogue.board
-        bill = (
-            PanelBill(sent.order, sent.reading.panel_tokens, board, price) if board is not None and sent.order else None
-        )
-        tokens = placement.tokens if placement is not None else {}
-        return Arrangement(
-            kind=kind,
-            body=sent.body,
-            fallback=chat.body,
-            mode=planned,
-            assembly=sent.assembly,
-            counted=partial(self._sessions.counted, sent, bill, profile, most_input),
-            edits=chat.dialogue.edits,
-            bill=bill,
-            tier_tokens={tier.label: count for tier, count in tokens.items() if count},
-            moving={} if board is None else moving(sent.assembly, board, sent.order),
-        )
-
-    def _sent(
-        self, chat: AssembledChat, placement: Placement | None, profile: CacheProfile, wants: Wants, mode: Mode
-    ) -> tuple[AssemblyKind, AssembledChat, Mode]:
-        """The chat as it is sent in this mode, and the mode in which the planner takes it. The planner only observes a
-        layout that is settled here."""
-        if chat.kind is AssemblyKind.ECONOMIC:
-            moves = mode > Mode.OBSERVE and chat.dialogue.board is not None
-            return chat.kind, self._ordered(chat, profile, wants, is_chronological=True) if moves else chat, mode
-        if mode <= Mode.OBSERVE:
-            return AssemblyKind.FLAT, chat, mode
-        if chat.kind is AssemblyKind.TIERED:
-            if mode is not Mode.TIER:
-                # This mode does not order by tiers: the planner alone decides.
-                return AssemblyKind.FLAT, chat, mode
-            if placement is not None:
-                tiered = tried(partial(self._tiered, chat, placement, profile, wants))
-                if tiered is not None:
-                    return AssemblyKind.TIERED, tiered, Mode.OBSERVE
-        return AssemblyKind.FLAT, chat, Mode.OBSERVE
-
-    def _ordered(
-        self, chat: AssembledChat, profile: CacheProfile, wants: Wants, *, is_chronological: bool
-    ) -> AssembledChat:
-        """The request with its panels in this order, and with what else this upstream needs. In chronological order
-        each panel stands where the conversation was when the panel last changed; otherwise all panels stand in front.
-        If the proxy itself has an error, the error is logged and the request stays as it is."""
-
-        def work() -> AssembledChat:
-            inlay = self._inlay(chat, profile, wants, is_chronological=is_chronological)
-            assembly = untiered_assembly(chat.front, chat.dialogue.conversation, inlay, chat.context.images)
-            return _with(chat, assembly, inlay, profile)
-
-        return tried(work) or chat
-
-    def _tiered(self, chat: AssembledChat, placement: Placement, profile: CacheProfile, wants: Wants) -> AssembledChat:
-        slots = max(0, min(profile.max_marks, MOST_MARKS) - marks_beside_messages(chat.sent.members))
-        inlay = self._inlay(chat, profile, wants, is_chronological=False)
-        assembly = tiered_assembly(
-            chat.context,
-            chat.dialogue.conversation,
-            placement,
-            self._texts.tiered,
-            profile.dialect if slots else Dialect.NONE,
-            slots=max(1, slots),
-            inlay=inlay,
-        )
-        return _with(chat, assembly, inlay, profile)
-
-    def _inlay(self, chat: AssembledChat, profile: CacheProfile, wants: Wants, *, is_chronological: bool) -> Inlay:
-        texts, repeat = self._texts.panels, ""
-        if profile.name in self._options.repeats_for:
-            repeat = system_text(chat.dialogue.conversation)
-        inlay = chat.dialogue.inlay(texts, is_chronological=is_chronological, repeat=repeat)
-        return fitted(inlay, chat.dialogue.conversation.turns, wants, texts.ok)
-
-
 def tried(work: Callable[[], T]) -> T | None:
     """The result of the work. If the proxy itself has an error, the result is None, and the error is logged with its
     type and its place."""
@@ -232,14 +124,6 @@ def _with(chat: AssembledChat, assembly: Assembly, inlay: Inlay, profile: CacheP
     declared. Without a panel the tool is not declared, because nobody would answer a call of it."""
     body = body_of(chat.sent, assembly, declares_tool=profile.declares_tools and bool(inlay.order))
     return replace(chat, assembly=assembly, body=body, order=inlay.order)
-
-
-def _wants(sent: ParsedBody, profile: CacheProfile) -> Wants:
-    return Wants(
-        begins_with_user=profile.begins_with_user,
-        answers_results=profile.answers_results or (profile.thinks_in_calls and has_thinking(sent.members)),
-        plain_ids=profile.plain_call_ids,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +148,7 @@ class Resolved(SentContext):
 
 class ContextAssembler:
     """Assembles structured context. Its state is in memory and bounded: the texts are in ``uploads``, all else is in
-    ``sessions``. ``arranger`` turns a chat into what a single upstream gets."""
+    ``sessions``."""
 
     def __init__(
         self,
@@ -285,7 +169,6 @@ class ContextAssembler:
         self._indexer = indexer
         self.uploads = Uploads(self._options.text_bytes)
         self.sessions = ContextSessions(self._counter, self._options)
-        self.arranger = Arranger(texts, self._options, self.sessions)
 
     def chat_of(self, sent: ParsedBody, scope: str, hint: str = "", now: float = 0.0) -> AssembledChat:
         """A request with its context as messages, made by all steps one after another. Raises InvalidRequest,
@@ -412,6 +295,108 @@ class ContextAssembler:
         board = chat.dialogue.board
         if keeps_state and board is not None:
             self.sessions.go_on(resolved.scope, resolved.name, resolved.session, board)
+
+    def place(self, chat: AssembledChat, profile: CacheProfile) -> Placement | None:
+        """The place of each item, as the conversation's tracker decides it. None if the proxy itself has an error."""
+
+        def work() -> Placement:
+            tracker = self.sessions.session(chat.scope, chat.session).tracker
+            if not self._options.has_target:
+                tracker.policy = with_target(tracker.policy, profile.min_tokens)
+            return tracker.placement(chat.context, chat.reading.history, chat.reading.head_tokens)
+
+        return tried(work)
+
+    def arrange(
+        self,
+        chat: AssembledChat,
+        placement: Placement | None,
+        profile: CacheProfile,
+        mode: Mode,
+        price: Price | None,
+        most_input: int | None = None,
+    ) -> Arrangement:
+        """The messages for an upstream with these cache rules. ``price`` is the model's price, and ``most_input`` the
+        most tokens that it reads; None: unknown. Any thread may call this. If the proxy itself has an error, the error
+        is logged and the flat assembly is used."""
+        wants = Wants(
+            begins_with_user=profile.begins_with_user,
+            answers_results=profile.answers_results or (profile.thinks_in_calls and has_thinking(chat.sent.members)),
+            plain_ids=profile.plain_call_ids,
+        )
+        if chat.dialogue.has_panels and (profile.declares_tools or profile.name in self._options.repeats_for or wants):
+            chat = self._ordered(chat, profile, wants, is_chronological=False)
+        kind, sent, planned = self._sent(chat, placement, profile, wants, mode)
+        board = sent.dialogue.board
+        bill = (
+            PanelBill(sent.order, sent.reading.panel_tokens, board, price) if board is not None and sent.order else None
+        )
+        tokens = placement.tokens if placement is not None else {}
+        return Arrangement(
+            kind=kind,
+            body=sent.body,
+            fallback=chat.body,
+            mode=planned,
+            assembly=sent.assembly,
+            counted=partial(self.sessions.counted, sent, bill, profile, most_input),
+            edits=chat.dialogue.edits,
+            bill=bill,
+            tier_tokens={tier.label: count for tier, count in tokens.items() if count},
+            moving={} if board is None else moving(sent.assembly, board, sent.order),
+        )
+
+    def _sent(
+        self, chat: AssembledChat, placement: Placement | None, profile: CacheProfile, wants: Wants, mode: Mode
+    ) -> tuple[AssemblyKind, AssembledChat, Mode]:
+        """The chat as it is sent in this mode, and the mode in which the planner takes it. The planner only observes a
+        layout that is settled here."""
+        if chat.kind is AssemblyKind.ECONOMIC:
+            moves = mode > Mode.OBSERVE and chat.dialogue.board is not None
+            return chat.kind, self._ordered(chat, profile, wants, is_chronological=True) if moves else chat, mode
+        if mode <= Mode.OBSERVE:
+            return AssemblyKind.FLAT, chat, mode
+        if chat.kind is AssemblyKind.TIERED:
+            if mode is not Mode.TIER:
+                # This mode does not order by tiers: the planner alone decides.
+                return AssemblyKind.FLAT, chat, mode
+            if placement is not None and (tiered := tried(partial(self._tiered, chat, placement, profile, wants))):
+                return AssemblyKind.TIERED, tiered, Mode.OBSERVE
+        return AssemblyKind.FLAT, chat, Mode.OBSERVE
+
+    def _ordered(
+        self, chat: AssembledChat, profile: CacheProfile, wants: Wants, *, is_chronological: bool
+    ) -> AssembledChat:
+        """The request with its panels in this order, and with what else this upstream needs. In chronological order
+        each panel stands where the conversation was when the panel last changed; otherwise all panels stand in front.
+        If the proxy itself has an error, the error is logged and the request stays as it is."""
+
+        def work() -> AssembledChat:
+            inlay = self._inlay(chat, profile, wants, is_chronological=is_chronological)
+            assembly = untiered_assembly(chat.front, chat.dialogue.conversation, inlay, chat.context.images)
+            return _with(chat, assembly, inlay, profile)
+
+        return tried(work) or chat
+
+    def _tiered(self, chat: AssembledChat, placement: Placement, profile: CacheProfile, wants: Wants) -> AssembledChat:
+        slots = max(0, min(profile.max_marks, MOST_MARKS) - marks_beside_messages(chat.sent.members))
+        inlay = self._inlay(chat, profile, wants, is_chronological=False)
+        assembly = tiered_assembly(
+            chat.context,
+            chat.dialogue.conversation,
+            placement,
+            self._texts.tiered,
+            profile.dialect if slots else Dialect.NONE,
+            slots=max(1, slots),
+            inlay=inlay,
+        )
+        return _with(chat, assembly, inlay, profile)
+
+    def _inlay(self, chat: AssembledChat, profile: CacheProfile, wants: Wants, *, is_chronological: bool) -> Inlay:
+        texts, repeat = self._texts.panels, ""
+        if profile.name in self._options.repeats_for:
+            repeat = system_text(chat.dialogue.conversation)
+        inlay = chat.dialogue.inlay(texts, is_chronological=is_chronological, repeat=repeat)
+        return fitted(inlay, chat.dialogue.conversation.turns, wants, texts.ok)
 
     def _dialogue(self, resolved: Resolved, counter: TokenCounter, now: float) -> Dialogue:
         """The conversation as it is sent, and what the session will remember of it."""

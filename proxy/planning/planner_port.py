@@ -1,4 +1,4 @@
-"""Implements the engine's planner port with the pure planner: builds the route, and reports contained errors.
+"""Implements the engine's planner port with the pure planner, for plain requests and for structured context.
 
 A large request is planned in three steps. First, it is read and tokenised beside the event loop (``proxy.tasks``), by
 readers of its own. Second, the layout is decided on the event loop, which alone holds the planner's state. The time for
@@ -6,11 +6,13 @@ that grows with the number of messages and pieces (both are bounded), and not wi
 written beside the event loop. The result is the same as that of a single step: nothing in it depends on how long
 anything took. A small request takes the same steps, all of them on the event loop, and never waits for a large one.
 
-The file of fingerprints: what was sent, as keyed digests and sizes, a line for each request.
+A request with structured context is assembled before, in the same way: ``StructuredChats`` does large work beside the
+event loop, and touches state only on the event loop.
 
-All workers of a host append to one file. Its key is in a file beside it and is made at the same time. Only the user
-that runs the proxy can read the two files. Lines are written beside the event loop. If the disk is full or slow, lines
-are lost, but no request fails or waits.
+What was sent is also written into a file of fingerprints, if the operator asks for it: as keyed digests and sizes, a
+line for each request. All workers of a host append to one file. Its key is in a file beside it and is made at the same
+time. Only the user that runs the proxy can read the two files. Lines are written beside the event loop. If the disk is
+full or slow, lines are lost, but no request fails or waits.
 """
 
 import asyncio
@@ -19,7 +21,7 @@ import fcntl
 import logging
 import os
 import secrets
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -27,6 +29,7 @@ from functools import partial
 from pathlib import Path
 
 from proxy.core.diagnosis.record import VERSION, Fingerprint, line_of
+from proxy.core.layout.tiers import Change
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price, cost
 from proxy.core.planner.in_flight import PlanResult
@@ -36,122 +39,35 @@ from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.reader import Route
 from proxy.core.response.usage import Usage
-from proxy.core.structured.chat import AssembledChat
-from proxy.core.wire.json_body import Unreadable
+from proxy.core.structured.blocks import Circumstances, Measure, shown
+from proxy.core.structured.chat import AssembledChat, Dialogue
+from proxy.core.structured.context import SymbolMap
+from proxy.core.structured.panels.board import Board
+from proxy.core.structured.session import filled
+from proxy.core.wire.json_body import MOST_ELEMENTS, TooMany, Unreadable
 from proxy.engine.suppress import place_of, suppress_and_log
-from proxy.errors import InvalidRequest
-from proxy.planning.compactions import Compactions
+from proxy.errors import InvalidRequest, MissingContent
+from proxy.planning.compactions import CompactionOutcome, Compactions
+from proxy.planning.context_assembler import Arrangement, ContextAssembler, Resolved, SentContext
+from proxy.planning.context_sessions import SessionStore, TextStore
 from proxy.planning.layout_state import SharedLayoutStore
-from proxy.planning.structured import StructuredChats
+from proxy.planning.tokenizers import ModelFacts
 from proxy.planning.windows import read_ahead
 from proxy.ports import Deployment, PlanRequest, Principal
 from proxy.storage.private_file import make_private, tighten
-from proxy.tasks import Aside, Tasks, drain, spawn
+from proxy.tasks import Aside, Tasks, drain, spawn, work_in
+from proxy.telemetry.metrics import Metrics
 
 MOST_BYTES = 1 << 30
 """A larger file is renamed to ``.1`` and replaces an earlier ``.1``. A new file is begun in its place."""
 _MOST_WAITING = 256
 _KEY_BYTES = 32
-
-_log = logging.getLogger("stratiform")
-
-
-class FingerprintFile:
-    """Appends to the file of this path."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._key = b""
-        self._waiting: deque[Fingerprint] = deque(maxlen=_MOST_WAITING)
-        self._writing: Tasks = set()
-        self._has_failed = False
-
-    def add(self, plan: Plan, usage: Usage | None) -> None:
-        """Write a request that was planned and answered. If more lines wait than the disk takes, the oldest are
-        lost."""
-        if plan.in_flight is None or plan.in_flight.sent is None:
-            return
-        analysis, is_told = plan.in_flight.analysis, usage is not None and not usage.estimated
-        self._waiting.append(
-            Fingerprint(
-                v=VERSION,
-                session=plan.session,
-                model=analysis.route.name,
-                record=plan.in_flight.sent.record,
-                client=plan.client,
-                profile=analysis.profile.name,
-                tokens=(usage.prompt, usage.output, usage.read, usage.write_5m, usage.write_1h)
-                if usage is not None and is_told
-                else None,
-                cost_usd=cost(usage, plan.price).total_usd if usage is not None and plan.price is not None else None,
-            )
-        )
-        if all(task.done() for task in self._writing):  # the set still holds a task that has just ended
-            spawn(self._write_all(), self._writing)
-
-    async def aclose(self) -> None:
-        await drain(self._writing)
-
-    async def _write_all(self) -> None:
-        while self._waiting:
-            batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
-            await asyncio.to_thread(self._write, batch)
-
-    def _write(self, batch: Sequence[Fingerprint]) -> None:
-        try:
-            self._key = self._key or _key_of(self._path)
-            self._make_room()
-            lines = b"".join(line_of(fingerprint, self._key) for fingerprint in batch)
-            make_private(self._path)
-            with open(self._path, "ab", buffering=0) as file:
-                # A line that was written only in part ends here, so that the next line can be read.
-                whole = b"\n" * self._has_failed + lines
-                if file.write(whole) < len(whole):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            self._has_failed = False
-        except OSError as error:
-            if not self._has_failed:
-                _log.warning("fingerprints cannot be written to %s: %s", self._path, error.strerror or error)
-            self._has_failed = True
-
-    def _make_room(self) -> None:
-        with suppress(FileNotFoundError):
-            if self._path.stat().st_size <= MOST_BYTES:
-                return
-            with open(_key_file(self._path), "rb") as held:
-                fcntl.flock(held, fcntl.LOCK_EX)
-                # Another worker may have renamed the file meanwhile: the new file must not replace the full one.
-                if self._path.stat().st_size > MOST_BYTES:
-                    self._path.replace(self._path.with_name(f"{self._path.name}.1"))
-
-
-def _key_of(path: Path) -> bytes:
-    """The key beside the file. It is made if there is none. If two processes make one at the same time, the first one's
-    key is used. Raises OSError, also for a key that is too short to keep anything secret."""
-    file = _key_file(path)
-    with suppress(FileNotFoundError):
-        tighten(file)
-        return _read(file)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    mine = file.with_name(f"{file.name}.{os.getpid()}")
-    make_private(mine)
-    mine.write_bytes(secrets.token_bytes(_KEY_BYTES))
-    with suppress(FileExistsError):
-        os.link(mine, file)
-    mine.unlink()
-    return _read(file)
-
-
-def _key_file(path: Path) -> Path:
-    return path.with_name(f"{path.name}.key")
-
-
-def _read(file: Path) -> bytes:
-    key = file.read_bytes()[:_KEY_BYTES]
-    if len(key) < _KEY_BYTES:
-        raise OSError(errno.EINVAL, f"{file} is no key: remove it, and a new one is made")
-    return key
-
+_BYTES_PER_FILE = 2_000
+_BYTES_PER_CHAR = 30
+"""About how much work the index has for a file that it knows, and for a character of a file that it does not know. The
+unit is the work of reading one byte of other text."""
+_BYTES_PER_PANEL = 20_000
+"""About how much work it is to place and write a panel of any length, in the work of reading one byte of other text."""
 
 _log = logging.getLogger("stratiform")
 
@@ -165,29 +81,22 @@ class Planning:
         planner: TierPlanner,
         state: SharedLayoutStore | None = None,
         aside: Aside | None = None,
-        structured: StructuredChats | None = None,
+        structured: "StructuredChats | None" = None,
         price_of: Callable[[Deployment], Price | None] = lambda deployment: None,
-        fingerprints: FingerprintFile | None = None,
+        fingerprints: "FingerprintFile | None" = None,
     ) -> None:
         """``planner`` is the pure planner. ``structured`` assembles structured context; None: a request with structured
         context is refused. ``price_of`` tells a model's price, in USD a token. ``fingerprints`` is the file that takes
         the digests of what is sent; None: no digests are written."""
         self.pure = planner
+        self.parse, self.refused, self.barred = planner.reader.parse, planner.refused, planner.barred
         self._structured = structured
+        self.compactions = structured.compactions if structured is not None else None
         self.state = state
         self._aside = aside or Aside()
         self._advised: set[str] = set()
         self._price_of = price_of
         self._fingerprints = fingerprints
-
-    @property
-    def compactions(self) -> Compactions | None:
-        """The compactions of conversations. None if compaction is not allowed."""
-        return self._structured.compactions if self._structured is not None else None
-
-    def parse(self, body: bytes) -> ParsedBody:
-        """The body, parsed with the help of earlier requests."""
-        return self.pure.reader.parse(body)
 
     async def assemble(
         self,
@@ -295,14 +204,6 @@ class Planning:
             scope, blobs = self.pure.export_front(plan)
             self.state.keep(scope, blobs, now)
 
-    def refused(self, plan: Plan) -> None:
-        """The upstream refused the rewritten body: the original is sent in its place."""
-        self.pure.refused(plan)
-
-    def barred(self, plan: Plan) -> None:
-        """The upstream accepted the original after it had refused the rewritten body: bar rewrites for the session."""
-        self.pure.barred(plan)
-
     def on_completed(self, plan: Plan, usage: Usage | None, now: float) -> PlanResult:
         """The exchange ended well: count it once, and store what was learnt from it for other workers."""
         result = self.pure.on_completed(plan, usage, now)
@@ -342,3 +243,271 @@ def _route(request: PlanRequest) -> Route:
         server=deployment.server,
         repeats=request.repeats_texts,
     )
+
+
+class StructuredChats:
+    """Assembles the context that clients describe."""
+
+    def __init__(
+        self,
+        assembler: ContextAssembler,
+        aside: Aside,
+        watch: Metrics,
+        texts: TextStore | None = None,
+        facts: ModelFacts | None = None,
+        compactions: Compactions | None = None,
+        sessions: SessionStore | None = None,
+    ) -> None:
+        """``watch`` counts what becomes of structured context. ``texts`` keeps in the store the texts that clients
+        send, and ``sessions`` the state of conversations; None: they are kept in memory only. ``compactions`` compacts
+        conversations; None: compaction is not allowed."""
+        self.compactions = compactions
+        self._facts = facts or ModelFacts()
+        self.assembler = assembler
+        self._texts = texts
+        self._sessions = sessions
+        self._aside = aside
+        # A text that is made to be slow holds up other indexing, and nothing else.
+        self._indexing = Aside()
+        self._watch = watch
+
+    async def assemble(
+        self,
+        sent: ParsedBody,
+        principal: Principal,
+        now: float,
+        *,
+        keeps_state: bool = True,
+        own_count: int | None = None,
+    ) -> AssembledChat:
+        """The request with its context as messages. ``now`` is when it arrived, in unix seconds. The session takes over
+        its review and its panels if it ``keeps_state``. ``own_count`` of its messages are the client's, and stand after
+        those of the operator; None: all are the client's. Raises InvalidRequest, PayloadTooLarge, MissingContent."""
+        size, assembler = work_in(sent.body), self.assembler
+        try:
+            request = await self._aside.run_large(size, partial(assembler.read, sent, own_count))
+        except TooMany as error:
+            message = f"'messages' has more than {MOST_ELEMENTS} messages, or too many parts in them"
+            raise InvalidRequest(message, param="messages", code="too_many_items") from error
+        except Unreadable as error:
+            raise InvalidRequest("'messages' must be an array of messages", param="messages") from error
+        resolved = await self._resolved(request, principal)
+        session, form = resolved.session, request.form
+        if self._sessions is not None and (form.has_history or form.compaction):
+            with suppress_and_log("context.recall"):
+                await self._sessions.recall(resolved.scope, resolved.name, size)
+        with suppress_and_log("context.aliases"):
+            assembler.give_aliases(resolved)
+        symbols = await self._indexed(resolved)
+        context, board = assembler.context(resolved, symbols, keeps_state=keeps_state), session.board
+        # A short body may name long texts, and a first request may name thousands of files. To read them here would
+        # hold up every other client.
+        size = max(size, context.chars) + _BYTES_PER_PANEL * len(form.panels)
+        chat, counted, blocks = await self._aside.run_large(size, partial(assembler.assembled, resolved, context, now))
+        assembler.remember(resolved, chat, counted, blocks, keeps_state=keeps_state)
+        if keeps_state:
+            self._count_panels(board, chat.dialogue)
+            if self._sessions is not None:
+                with suppress_and_log("context.keep"):
+                    self._sessions.keep(resolved.scope, resolved.name, session, now)
+        for reason, count in chat.assembly.skipped.items():
+            self._watch.item_skipped(reason.value, by=count)
+        if chat.dialogue.uncompacted is not None and self.compactions is None:
+            self._watch.compacted(CompactionOutcome.DISALLOWED.value)
+        return chat
+
+    def _count_panels(self, before: Board, dialogue: Dialogue) -> None:
+        if dialogue.board is None:
+            return
+        states: Counter[tuple[str, str]] = Counter()
+        for panel in dialogue.panels:
+            if panel.is_shown:
+                is_same = before.memory(panel).digest == dialogue.board.memory(panel).digest
+                states[panel.label, "same" if is_same else "new"] += 1
+        for (kind, state), count in states.items():
+            self._watch.panels(kind, state, by=count)
+
+    async def aclose(self) -> None:
+        """Write what waits to be written, and end the threads once their work is done."""
+        if self._sessions is not None:
+            await self._sessions.aclose()
+        if self._texts is not None:
+            await self._texts.aclose()
+        self._indexing.close()
+
+    async def _resolved(self, request: SentContext, principal: Principal) -> Resolved:
+        """The request with its texts, which come from memory, or else from the store. Raises MissingContent."""
+        resolve = partial(self.assembler.resolve, scope=principal.scope, hint=principal.session_hint)
+        if self._texts is None:
+            return resolve(request)
+        try:
+            resolved = resolve(request)
+        except MissingContent as error:
+            texts: Mapping[str, str] = {}
+            with suppress_and_log("context.recall"):
+                texts = await self._texts.recall(principal.scope, error.missing)
+            if not texts:
+                raise
+            resolved = resolve(replace(request, form=filled(request.form, texts)))
+        with suppress_and_log("context.keep"):
+            self._texts.keep(principal.scope, resolved.form)
+        return resolved
+
+    async def _indexed(self, resolved: Resolved) -> SymbolMap:
+        """The symbols. If there is no index, or if it fails, these are the symbols that the client has sent."""
+        shown = resolved.form.context
+        with suppress_and_log("context.index"):
+            size = sum(_BYTES_PER_CHAR * len(file.text or "") + _BYTES_PER_FILE for file in resolved.form.context.files)
+            return await self._indexing.run_large(size, partial(self.assembler.index, resolved))
+        return SymbolMap(shown.symbols, shown.legend)
+
+    async def arrange(self, chat: AssembledChat, deployment: Deployment, mode: Mode) -> Arrangement:
+        """How the request is planned for this deployment."""
+        arranged = await self._arranged(chat, deployment, mode)
+        if self._sessions is not None:
+            arranged = replace(arranged, counted=partial(self._counted, self._sessions, chat, arranged.counted))
+        self._watch.assembled(arranged.kind)
+        self._watch.empty_tiers(by=arranged.assembly.empty_tiers)
+        return arranged
+
+    async def _arranged(self, chat: AssembledChat, deployment: Deployment, mode: Mode) -> Arrangement:
+        assembler, sessions, profile = self.assembler, self.assembler.sessions, deployment.profile
+        placement, price = assembler.place(chat, profile), self._facts.price(deployment)
+        measure, session = Measure.of(sessions.counter.fork()), sessions.session(chat.scope, chat.session)
+        freezing_cost = session.freezing_cost + chat.dialogue.freezing_cost
+        most_input, _ = self._facts.limits(deployment)
+        work = partial(assembler.arrange, chat, placement, profile, mode, price, most_input)
+        arranged = await self._aside.run_large(_size(chat), work)
+        return replace(arranged, contents=partial(arranged.inventory, placement, measure, freezing_cost))
+
+    def _counted(
+        self,
+        sessions: SessionStore,
+        chat: AssembledChat,
+        counted: Callable[[Usage | None], Sequence[Change]],
+        usage: Usage | None,
+    ) -> Sequence[Change]:
+        """The exchange counts. The change is written to the store for other processes."""
+        moved = counted(usage)
+        sessions.changed(chat.scope, chat.session)
+        return moved
+
+    async def breakdown(self, chat: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
+        """The contents of the request at this deployment, as a value for JSON."""
+        most_input, most_output = self._facts.limits(deployment)
+        session = self.assembler.sessions.session(chat.scope, chat.session)
+        about = Circumstances(
+            model=deployment.name,
+            max_input_tokens=most_input,
+            max_output_tokens=most_output,
+            changes=session.changes,
+            empty_tiers_total=session.empty_tiers,
+            last=session.last,
+            total=session.total,
+            edits=chat.dialogue.edits,
+        )
+        contents = (await self._arranged(chat, deployment, mode)).contents
+        assert contents is not None
+        return await self._aside.run_large(_size(chat), lambda: shown(contents(), about))
+
+
+def _size(chat: AssembledChat) -> int:
+    """How much work the arrangement is, in the work of reading one byte."""
+    return work_in(chat.body) + _BYTES_PER_PANEL * len(chat.dialogue.panels)
+
+
+class FingerprintFile:
+    """Appends to the file of this path."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._key = b""
+        self._waiting: deque[Fingerprint] = deque(maxlen=_MOST_WAITING)
+        self._writing: Tasks = set()
+        self._has_failed = False
+
+    def add(self, plan: Plan, usage: Usage | None) -> None:
+        """Write a request that was planned and answered. If more lines wait than the disk takes, the oldest are
+        lost."""
+        if plan.in_flight is None or plan.in_flight.sent is None:
+            return
+        analysis, is_told = plan.in_flight.analysis, usage is not None and not usage.estimated
+        self._waiting.append(
+            Fingerprint(
+                v=VERSION,
+                session=plan.session,
+                model=analysis.route.name,
+                record=plan.in_flight.sent.record,
+                client=plan.client,
+                profile=analysis.profile.name,
+                tokens=(usage.prompt, usage.output, usage.read, usage.write_5m, usage.write_1h)
+                if usage is not None and is_told
+                else None,
+                cost_usd=cost(usage, plan.price).total_usd if usage is not None and plan.price is not None else None,
+            )
+        )
+        if all(task.done() for task in self._writing):  # the set still holds a task that has just ended
+            spawn(self._write_all(), self._writing)
+
+    async def aclose(self) -> None:
+        await drain(self._writing)
+
+    async def _write_all(self) -> None:
+        while self._waiting:
+            batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
+            await asyncio.to_thread(self._write, batch)
+
+    def _write(self, batch: Sequence[Fingerprint]) -> None:
+        try:
+            self._key = self._key or _key_of(self._path)
+            self._make_room()
+            lines = b"".join(line_of(fingerprint, self._key) for fingerprint in batch)
+            make_private(self._path)
+            with open(self._path, "ab", buffering=0) as file:
+                # A line that was written only in part ends here, so that the next line can be read.
+                whole = b"\n" * self._has_failed + lines
+                if file.write(whole) < len(whole):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._has_failed = False
+        except OSError as error:
+            if not self._has_failed:
+                _log.warning("fingerprints cannot be written to %s: %s", self._path, error.strerror or error)
+            self._has_failed = True
+
+    def _make_room(self) -> None:
+        with suppress(FileNotFoundError):
+            if self._path.stat().st_size <= MOST_BYTES:
+                return
+            with open(_key_file(self._path), "rb") as held:
+                fcntl.flock(held, fcntl.LOCK_EX)
+                # Another worker may have renamed the file meanwhile: the new file must not replace the full one.
+                if self._path.stat().st_size > MOST_BYTES:
+                    self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+
+
+def _key_of(path: Path) -> bytes:
+    """The key beside the file. It is made if there is none. If two processes make one at the same time, the first one's
+    key is used. Raises OSError, also for a key that is too short to keep anything secret."""
+    file = _key_file(path)
+    with suppress(FileNotFoundError):
+        tighten(file)
+        return _read(file)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    mine = file.with_name(f"{file.name}.{os.getpid()}")
+    make_private(mine)
+    mine.write_bytes(secrets.token_bytes(_KEY_BYTES))
+    with suppress(FileExistsError):
+        os.link(mine, file)
+    mine.unlink()
+    return _read(file)
+
+
+def _key_file(path: Path) -> Path:
+    return path.with_name(f"{path.name}.key")
+
+
+def _read(file: Path) -> bytes:
+    key = file.read_bytes()[:_KEY_BYTES]
+    if len(key) < _KEY_BYTES:
+        raise OSError(errno.EINVAL, f"{file} is no key: remove it, and a new one is made")
+    return key

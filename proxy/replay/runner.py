@@ -70,9 +70,9 @@ class ReplayedContexts:
 
     def plan(self, planner: TierPlanner, chat: AssembledChat, route: Route, mode: Mode, now: float) -> Plan:
         """The plan of an assembled request."""
-        arranger = self._assembler.arranger
-        placement = arranger.place(chat, route.profile)
-        arranged = arranger.arrange(chat, placement, route.profile, mode, None)
+        assembler = self._assembler
+        placement = assembler.place(chat, route.profile)
+        arranged = assembler.arrange(chat, placement, route.profile, mode, None)
         shown = arranged.assembly
         if placement is not None:
             self._items = placement.tier_of()

@@ -17,8 +17,7 @@ from proxy.core.structured.history.compaction import Compaction, digest_of_known
 from proxy.inside import Callback, Host, Work
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.context_sessions import AssemblyOptions
-from proxy.planning.planner_port import Planning
-from proxy.planning.structured import StructuredChats
+from proxy.planning.planner_port import Planning, StructuredChats
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Deployment, PlanRequest, Principal, Transport
 from proxy.tasks import Aside

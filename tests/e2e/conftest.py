@@ -20,8 +20,7 @@ from proxy.engine import Engine, Limits, Ports, RequestRules
 from proxy.engine.ports import Admission
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.context_sessions import AssemblyOptions
-from proxy.planning.planner_port import Planning
-from proxy.planning.structured import StructuredChats
+from proxy.planning.planner_port import Planning, StructuredChats
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Planner, Transport
 from proxy.tasks import Aside

@@ -87,7 +87,7 @@ FEATURES = (
     Feature("pauses promise more than they keep", "proxy.core.forecast:_CAUTION", constant(1.0),
             ("made-forgetful", "anthropic")),
     Feature("panels stand where the conversation stood when they changed",
-            "proxy.planning.context_assembler:Arranger._ordered",
+            "proxy.planning.context_assembler:ContextAssembler._ordered",
             lambda old: lambda self, chat, *args, is_chronological: chat if is_chronological
             else old(self, chat, *args, is_chronological=False), ("made-panels", "anthropic")),
     Feature("panels behind the first change move to the end with it",

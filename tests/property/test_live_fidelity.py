@@ -57,9 +57,9 @@ class Worker:
         raw = json.dumps(body, ensure_ascii=False).encode()
         resolved, chat = self._assembled(raw)
         price = Price.relative(self.profile.read, self.profile.write, self.profile.write_long)
-        arranger = self.assembler.arranger
-        placement = arranger.place(chat, self.profile)
-        arrangement = arranger.arrange(chat, placement, self.profile, self.mode, price)
+        assembler = self.assembler
+        placement = assembler.place(chat, self.profile)
+        arrangement = assembler.arrange(chat, placement, self.profile, self.mode, price)
         terms = LiveTerms(self.now_s, tokens=lambda message: 1, allows_compaction=True, repeats=self.repeats)
         front = LiveTerms(self.now_s, False, tokens=lambda message: 1, allows_compaction=True, repeats=self.repeats)
         is_within = arrangement.kind == "economic" and self.mode > Mode.OBSERVE

@@ -220,7 +220,7 @@ DEFENCES = (
             lambda old: property(lambda self: 0), ["test_structured_context.py"]),
     Defence("what a short request unfolds to", "proxy.planning.context_assembler:ContextAssembler._check_size", nothing,
             ["test_unfolding.py"]),
-    Defence("short messages and files in thousands", "proxy.planning.structured:work_in", lambda old: len,
+    Defence("short messages and files in thousands", "proxy.planning.planner_port:work_in", lambda old: len,
             ["test_unfolding.py"]),
     Defence("texts that are dear to parse", "plugins.symbol_index.indexer:Budget.is_spent",
             lambda old: property(lambda self: False), ["test_unfolding.py"]),

@@ -51,8 +51,8 @@ def served_bytes(assembler: ContextAssembler, planner: TierPlanner, sent: bytes,
     """Do for a request what the proxy does in front of its call; how many bytes it sends."""
     route = Route("key", "m", "m", PROFILES["anthropic"], hint="s")
     chat = assembler.chat_of(parse_body(sent), "key", now=now)
-    placement = assembler.arranger.place(chat, route.profile)
-    arranged = assembler.arranger.arrange(chat, placement, route.profile, Mode.TIER, None)
+    placement = assembler.place(chat, route.profile)
+    arranged = assembler.arrange(chat, placement, route.profile, Mode.TIER, None)
     plan = arranged.concluded(planner.plan(arranged.body, route, arranged.mode, now), Mode.TIER)
     planner.on_completed(plan, None, now)
     arranged.counted(None)

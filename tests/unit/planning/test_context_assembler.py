@@ -44,7 +44,7 @@ def arranged(
     subject: ContextAssembler, chat: AssembledChat, mode: Mode = Mode.TIER, profile: CacheProfile = ANTHROPIC
 ) -> Arrangement:
     price = Price.relative(profile.read, profile.write, profile.write_long)
-    return subject.arranger.arrange(chat, subject.arranger.place(chat, profile), profile, mode, price)
+    return subject.arrange(chat, subject.place(chat, profile), profile, mode, price)
 
 
 def selected(path: str = "a.py", text: str = TEXT) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def test_a_retry_of_the_same_conversation_does_not_age_anything() -> None:
     for _ in range(6):
         arranged(subject, assembled(subject, {"session": "s", "files": [selected()]})).counted(None)
     chat = assembled(subject, {"session": "s", "files": [selected()]})
-    placement = subject.arranger.place(chat, ANTHROPIC)
+    placement = subject.place(chat, ANTHROPIC)
 
     assert placement is not None
     assert placement.counts == {"file:a.py": 0}
@@ -97,7 +97,7 @@ def test_what_was_not_answered_changes_nothing() -> None:
     for _ in range(6):
         arranged(subject, assembled(subject, {"session": "s", "files": [selected()]}))
 
-    placement = subject.arranger.place(assembled(subject, {"session": "s", "files": [selected()]}), ANTHROPIC)
+    placement = subject.place(assembled(subject, {"session": "s", "files": [selected()]}), ANTHROPIC)
     assert placement is not None
     assert placement.counts == {}
 
@@ -185,7 +185,7 @@ def test_a_breakdown_tells_of_the_conversation_so_far() -> None:
     section = {"session": "s", "files": [selected()]}
     arranged(subject, assembled(subject, section, "q1")).counted(Usage(100, 5, read=50))
     chat = assembled(subject, section, "q1", "a", "q2")
-    placement = subject.arranger.place(chat, ANTHROPIC)
+    placement = subject.place(chat, ANTHROPIC)
     session = subject.sessions.session("key", "s")
     about = Circumstances(empty_tiers_total=session.empty_tiers, last=session.last, total=session.total)
     found: Any = shown(arranged(subject, chat).inventory(placement, Measure.of(TokenCounter()), 0.0), about)

@@ -25,8 +25,8 @@ def arranged(subject: ContextAssembler, *texts: str, now: float = NOW, **section
     roles = ("user", "assistant")
     messages = [{"role": roles[index % 2], "content": text} for index, text in enumerate(texts)]
     body = {"model": "m", "messages": messages, "stratiform": {"session": "s", **section}}
-    chat, arranger = subject.chat_of(parse_body(orjson.dumps(body)), "key", now=now), subject.arranger
-    return arranger.arrange(chat, arranger.place(chat, ANTHROPIC), ANTHROPIC, Mode.TIER, PRICE)
+    chat = subject.chat_of(parse_body(orjson.dumps(body)), "key", now=now)
+    return subject.arrange(chat, subject.place(chat, ANTHROPIC), ANTHROPIC, Mode.TIER, PRICE)
 
 
 def assembler() -> ContextAssembler:

@@ -18,7 +18,7 @@ from proxy.core.structured.session import MOST_TEXT_BYTES, blob_name, packed_tex
 from proxy.errors import MissingContent
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.context_sessions import RENEWED_S, AssemblyOptions, TextStore
-from proxy.planning.structured import StructuredChats
+from proxy.planning.planner_port import StructuredChats
 from proxy.ports import Principal, StoreError
 from proxy.storage.sqlite import MemoryStore
 from proxy.tasks import Aside

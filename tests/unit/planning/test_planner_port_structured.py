@@ -19,7 +19,8 @@ from proxy.core.wire.json_body import MOST_ELEMENTS
 from proxy.errors import InvalidRequest
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.context_sessions import AssemblyOptions
-from proxy.planning.structured import ModelFacts, StructuredChats
+from proxy.planning.planner_port import StructuredChats
+from proxy.planning.tokenizers import ModelFacts
 from proxy.ports import Principal
 from proxy.tasks import Aside
 from proxy.telemetry.metrics import Metrics
@@ -143,7 +144,7 @@ def test_many_panels_are_assembled_and_arranged_beside_the_event_loop_however_sh
         return note
 
     monkeypatch.setattr(subject.assembler, "assembled", noted(subject.assembler.assembled))
-    monkeypatch.setattr(subject.assembler.arranger, "arrange", noted(subject.assembler.arranger.arrange))
+    monkeypatch.setattr(subject.assembler, "arrange", noted(subject.assembler.arrange))
     chat = assemble(subject, {"panels": [{"id": f"p{n}", "content": "1"} for n in range(count)]})
     asyncio.run(subject.arrange(chat, make_deployment(profile=ANTHROPIC), Mode.TIER))
 
