@@ -7,11 +7,10 @@ changes none of its objects, and stands down in doubt: then the request is sent 
 
     callback.py        Callback: LiteLLM's hooks, contained; the planner, the store and the metrics, built by the first
                        request; the ledger
-    work.py            Work: one attempt, from its plan to its settlement incoming.py        a request read from
-    LiteLLM's arguments: its sender, its body, its deployment rewriting.py       a plan as arguments for LiteLLM
-    attempts.py        attempts that are under way, bounded in number, bytes and time share_of_time.py   how much of the
-    process's time planning may take host.py            data that is read from LiteLLM itself, and the metrics that it
-    serves
+    work.py            Work: one attempt, from its plan as arguments for LiteLLM to its settlement; attempts under way,
+                       bounded in number, bytes and time; how much of the process's time planning may take
+    incoming.py        a request read from LiteLLM's arguments: its sender, its body, its deployment; data that is read
+                       from LiteLLM itself, and the metrics that it serves
 
 ``plugins/litellm_hook.py`` is the entry that LiteLLM loads. Nothing here imports an HTTP server or client.
 """

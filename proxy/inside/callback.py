@@ -20,7 +20,7 @@ from proxy.errors import Unauthorized
 from proxy.inside.incoming import Deployments, Host, StandDownReason, StoodDown, export
 from proxy.inside.work import ShareOfTime, Work, timed
 from proxy.ports import Deployment, Headers, Principal, Reservation
-from proxy.settings import ConfigError, Settings, load_section
+from proxy.settings import ConfigError, load_section
 from proxy.spend.store_client import StoreClient, settled_entry
 from proxy.storage.port import Settle
 from proxy.telemetry.meter import Meter
@@ -126,10 +126,12 @@ class Callback:
         settings = load_section(path)
         for warning in shadowing(settings.folder) if path is not None else ():
             self.tell(warning)
-        unused = [name for name in _WITHOUT_EFFECT if name in settings.stratiform.model_fields_set]
-        if unused:
+        if unused := [name for name in _WITHOUT_EFFECT if name in settings.stratiform.model_fields_set]:
             self.tell(f"without effect here are stratiform.{', stratiform.'.join(unused)}")
-        base = await lay(_unwatched(settings))
+        # Nothing serves pages here, so data that only pages show is not collected.
+        ours = settings.stratiform
+        unwatched = ours.model_copy(update={"ui": ours.ui.model_copy(update={"enabled": False})})
+        base = await lay(replace(settings, stratiform=unwatched))
         self.metrics, self.share = base.metrics, ShareOfTime(settings.stratiform.callback.share_of_time)
         store_client = base.store_client(settings)
         await store_client.start()
@@ -144,12 +146,6 @@ class Callback:
             base.aside,
             replaces_points=settings.stratiform.callback.injection_points == "replace",
         )
-
-
-def _unwatched(settings: Settings) -> Settings:
-    """The settings of a proxy that serves no pages, so that data that only pages show is not collected."""
-    ours = settings.stratiform
-    return replace(settings, stratiform=ours.model_copy(update={"ui": ours.ui.model_copy(update={"enabled": False})}))
 
 
 class Recording:

@@ -4,8 +4,8 @@ LiteLLM writes the sender of a request into ``metadata``. On some paths it write
 instead, and ``metadata`` is the client's own. So only one of the two is LiteLLM's. A scope is therefore made of both: a
 client that writes another sender's identity into its own half gets a scope that nobody else has.
 
-Reads data of the LiteLLM in which the callback runs (its configuration file, its response cache, its providers), and
-adds the callback's metrics to LiteLLM's.
+``Host`` reads data of the LiteLLM in which the callback runs (its configuration file, its response cache, its
+providers), and ``export`` adds the callback's metrics to LiteLLM's.
 
 The module ``litellm`` comes from the entry (``plugins/litellm_hook.py``); only the entry imports it.
 """

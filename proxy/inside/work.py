@@ -1,18 +1,15 @@
 """One attempt inside LiteLLM, from its plan to its settlement.
 
-Each attempt is planned for its own deployment, from the request as it came. If LiteLLM repeats a call, or makes a call
-within another one, the new call begins with the arguments that the callback returned. These are recognised, and the
-change is undone first. For nested calls, only the innermost call is planned and settled.
-
-Bounds the share of the process's time that planning may take, so that planning never delays LiteLLM's own work.
-
-Attempts that are under way: LiteLLM has called a deployment, and has not reported the end of the call yet.
+A plan becomes LiteLLM's arguments: a new mapping with the plan's changes. All other values are the caller's objects.
 
 A client's call is one or more attempts (retries, fallbacks). LiteLLM reports the end of most attempts by one of several
 hooks, and the end of some by none. Attempts without a reported end are dropped after some time, or when all attempts
-together take too much room.
+together take too much room. Planning may take only a share of the process's time, so that it never delays LiteLLM's own
+work.
 
-A plan as LiteLLM's arguments: a new mapping with the plan's changes. All other values are the caller's objects.
+Each attempt is planned for its own deployment, from the request as it came. If LiteLLM repeats a call, or makes a call
+within another one, the new call begins with the arguments that the callback returned. These are recognised, and the
+change is undone first. For nested calls, only the innermost call is planned and settled.
 """
 
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
@@ -403,8 +400,7 @@ class Work:
         done = await self.aside.run_large(len(plan.original), rewriting, arguments, plan.changes, plan.headers, route)
         if done is None:
             return None
-        key = self.host.cache_key(arguments)
-        if key is not None:
+        if (key := self.host.cache_key(arguments)) is not None:
             done = replace(done, changed={**done.changed, "cache_key": key})
         return replace(done, dropped=done.dropped | {_POINTS}) if self.replaces_points else done
 

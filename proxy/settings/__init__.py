@@ -5,10 +5,9 @@ reload. Checked, frozen settings go out, or ``ConfigError``. This package never 
 """
 
 from proxy.settings.config_file import NO_SHARED_STORE, Settings, key_digest, load, load_section, places, read
-from proxy.settings.litellm_schema import ModelEntry, ModelInfo
+from proxy.settings.litellm_schema import ModelEntry, ModelInfo, Routing, weights_of
 from proxy.settings.messages import ConfigError, Environment, Mistakes, export, nearest
 from proxy.settings.prompts import AllowedPrompts, PromptLevel
-from proxy.settings.routing import Routing, weights_of
 from proxy.settings.schema import MOST_WORKERS, Limits, Stratiform
 from proxy.settings.teams import Budget, Key, Team
 from proxy.settings.unsupported import IGNORE_FLAG, Effect, Unused, unused_on_http

@@ -22,7 +22,7 @@ from proxy.access.authentication import digest_of
 from proxy.access.validation import window_of
 from proxy.core.value import dataclass, field, replace
 from proxy.core.window.profile import BUILT_IN, CapabilityProfile
-from proxy.settings.litellm_schema import LiteLLMSettings, Loose, ModelEntry, http_url
+from proxy.settings.litellm_schema import LiteLLMSettings, Loose, ModelEntry, Routing, http_url, routing_of
 from proxy.settings.messages import (
     ConfigError,
     Environment,
@@ -35,7 +35,6 @@ from proxy.settings.messages import (
     without,
 )
 from proxy.settings.prompts import profiles_of
-from proxy.settings.routing import Routing, routing_of
 from proxy.settings.schema import ConfigFile, Stratiform
 from proxy.settings.teams import Budget, Key
 from proxy.settings.unsupported import Unused, unused
@@ -166,8 +165,11 @@ def read(path: Path | None, mistakes: Mistakes, upstream: str = "", environment:
     names = section if isinstance(section, dict) else ()
     exported = {name: value for name in names if (value := environment.get(name)) is not None}
     known = ConfigFile.model_fields  # other unknown sections are LiteLLM's, or ignored
-    misspelt = {key: close for key in raw if key not in known and (close := nearest(key, known))}
-    problems = [f"{key}: unknown section; did you mean `{close}`?" for key, close in misspelt.items()]
+    problems = [
+        f"{key}: unknown section; did you mean `{close}`?"
+        for key in raw
+        if key not in known and (close := nearest(key, known))
+    ]
     raw = _expanded(raw, environment, problems)
     mistakes.add(problems)
     file = _validated(raw, mistakes)
@@ -310,8 +312,9 @@ def _with_credentials(file: ConfigFile, problems: list[str]) -> Iterator[ModelEn
     credentials = {credential.credential_name: credential.credential_values for credential in file.credential_list}
     for index, entry in enumerate(file.model_list):
         if (name := entry.litellm_params.litellm_credential_name) is not None and name not in credentials:
-            path = f"model_list[{index}].litellm_params.litellm_credential_name"
-            problems.append(f"{path}: no such entry in credential_list")
+            problems.append(
+                f"model_list[{index}].litellm_params.litellm_credential_name: no such entry in credential_list"
+            )
         yield _merged(entry, credentials[name], index, problems) if name in credentials else entry
 
 

@@ -19,9 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from proxy.core.value import dataclass, replace
-from proxy.settings.litellm_schema import FallbackList, ModelEntry, RetriesByError
+from proxy.settings.litellm_schema import ENFORCED_RATES, FallbackList, ModelEntry, RetriesByError, fallbacks_in
 from proxy.settings.messages import join, nearest
-from proxy.settings.routing import ENFORCED_RATES, fallbacks_in
 from proxy.settings.schema import ConfigFile, Stratiform
 
 _KEYS = "make keys with stratiform.teams or `stratiform keys create`"

@@ -121,9 +121,8 @@ class _Check:
         for (_, name), lines in found.items():
             self._lines[join(place, name)] = lines[-1]
             if len(lines) > 1:
-                where = " and ".join(map(str, lines))
-                message = f"{join(place, name)}: stands {len(lines)} times (lines {where} of {self._path}); keep one"
-                self.twice.append(message)
+                times = f"{len(lines)} times (lines {' and '.join(map(str, lines))} of {self._path})"
+                self.twice.append(f"{join(place, name)}: stands {times}; keep one")
 
     def _refused(self, node: yaml.Node, complaint: str) -> ConfigError:
         mark = node.start_mark

@@ -313,8 +313,12 @@ class _Reader:
 
     def _run(self, work: Work[T]) -> T:
         if self._connection is None:
-            uri = f"{self._path.absolute().as_uri()}?mode=ro"
-            self._connection = sqlite3.connect(uri, uri=True, timeout=self._busy_timeout_s, check_same_thread=False)
+            self._connection = sqlite3.connect(
+                f"{self._path.absolute().as_uri()}?mode=ro",
+                uri=True,
+                timeout=self._busy_timeout_s,
+                check_same_thread=False,
+            )
         try:
             return work(self._connection)
         except sqlite3.Error as error:

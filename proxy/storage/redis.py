@@ -24,6 +24,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import wraps
 from inspect import iscoroutinefunction
+from itertools import chain
 from operator import add, attrgetter
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
@@ -144,18 +145,16 @@ class RedisStore:
         await self._register(ask.team, now)
         is_granted, *rest = await self._run("reserve", ask.team, ask.exchange_id, now, ask.expires_at, _record(ask))
         if is_granted:
-            balances = _balances((charge.account for charge in ask.charges), rest[0])
-            return Granted(balances, await self._epoch_of(ask.team, rest[1].decode()))
+            return Granted(_balances(ask.charges, rest[0]), await self._epoch_of(ask.team, rest[1].decode()))
         charge = ask.charges[rest[0]]
         return Refused(charge, Balance(charge.account, *rest[1]))
 
     async def settle(self, end: Settle, now: float) -> Sequence[Balance]:
         entry = end.entry
         await self._register(entry.team, now)
-        found = await self._run(
-            "settle", entry.team, entry.exchange_id, now, entry.at, _packed(entry), msgpack.encode(_charges(end.final))
-        )
-        return _balances((charge.account for charge in end.final), found)
+        final = msgpack.encode(_charges(end.final))
+        found = await self._run("settle", entry.team, entry.exchange_id, now, entry.at, _packed(entry), final)
+        return _balances(end.final, found)
 
     async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
         await self._register(team, now)
@@ -241,7 +240,7 @@ class RedisStore:
 
     async def put_facts(self, facts: Mapping[str, str], *, overwrite: bool) -> None:
         if overwrite and facts:  # all at once, so that nobody sees only some of them
-            await self._link.command("HSET", _FACTS, *(word for pair in facts.items() for word in pair))
+            await self._link.command("HSET", _FACTS, *chain.from_iterable(facts.items()))
         elif not overwrite:
             for name, value in facts.items():
                 await self._link.command("HSETNX", _FACTS, name, value)
@@ -249,10 +248,11 @@ class RedisStore:
     async def remember(self, team: str, records: Sequence[ObjectRecord], most: int, now: float) -> None:
         await self._register(team, now)
         for start in range(0, len(records), _PAGE):
-            words: list[Argument] = []
-            for record in records[start : start + _PAGE]:
-                words += [record.name, record.server, record.forget_at, json.encode(record)]
-            await self._run_objects("remember", team, now, most, *words)
+            rows: Iterable[tuple[Argument, ...]] = (
+                (record.name, record.server, record.forget_at, json.encode(record))
+                for record in records[start : start + _PAGE]
+            )
+            await self._run_objects("remember", team, now, most, *chain.from_iterable(rows))
 
     async def owned(self, team: str, names: Sequence[str], now: float) -> Sequence[ObjectRecord | None]:
         found: list[bytes | None] = []
@@ -272,8 +272,8 @@ class RedisStore:
         return found
 
     async def page(self, scope: str, behind: Place, limit: int, now: float) -> Sequence[tuple[str, float, bytes]]:
-        found = await self._run_state("page", scope, now, limit, *behind)
-        return [(name.decode(), float(until), blob) for name, until, blob in found]
+        blobs = await self._run_state("page", scope, now, limit, *behind)
+        return [(name.decode(), float(until), blob) for name, until, blob in blobs]
 
     async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
         """Write blobs of one scope. Beyond a bound, the blobs that were saved first are deleted."""
@@ -303,11 +303,9 @@ class RedisStore:
 
     async def _expire_team(self, team: str, now: float) -> int:
         await self._run_objects("prune", team, now, _PRUNED_AT_ONCE)
-        billed = 0
-        while found := await self._run("expire", team, now, _PAGE):
-            billed += found
-            if found < _PAGE:
-                break
+        billed = found = int(await self._run("expire", team, now, _PAGE))
+        while found >= _PAGE:
+            billed += (found := await self._run("expire", team, now, _PAGE))
         return billed
 
     async def _page(self, team: str, since: float, until: float, after: str, limit: int) -> list[LedgerEntry]:
@@ -358,8 +356,8 @@ def _keys(kind: str, owner: str, names: Iterable[str]) -> list[str]:
 
 def _packed(entry: LedgerEntry) -> str:
     """An entry without the fields that have their default value. In most cases these are two thirds of the entry."""
-    values = ((name, getattr(entry, name)) for name in LedgerEntry.__slots__)
-    return json.encode({name: value for name, value in values if value not in ("", 0)}).decode()
+    values = {name: getattr(entry, name) for name in LedgerEntry.__slots__}
+    return json.encode({name: value for name, value in values.items() if value not in ("", 0)}).decode()
 
 
 def _charges(charges: Iterable[Charge]) -> list[tuple[object, ...]]:
@@ -386,8 +384,8 @@ def _record(ask: Reserve) -> bytes:
     return msgpack.encode((repr(ask.entry.at), _packed(replace(ask.entry, estimated=True)), _charges(ask.charges)))
 
 
-def _balances(accounts: Iterable[str], found: Iterable[Sequence[int]]) -> list[Balance]:
-    return [Balance(account, *numbers) for account, numbers in zip(accounts, found, strict=True)]
+def _balances(charges: Sequence[Charge], found: Iterable[Sequence[int]]) -> list[Balance]:
+    return [Balance(charge.account, *numbers) for charge, numbers in zip(charges, found, strict=True)]
 
 
 def _sum_up(entries: Iterable[LedgerEntry], query: SpendQuery, sums: dict[tuple[str, ...], Sequence[int]]) -> None:
@@ -395,10 +393,9 @@ def _sum_up(entries: Iterable[LedgerEntry], query: SpendQuery, sums: dict[tuple[
     for entry in entries:
         if all(getattr(query, name) in (None, getattr(entry, name)) for name in GROUP_FIELDS.values()):
             group = tuple(_group(entry, by, query.utc_offset_s) for by in query.by)
-            written = entry.write_5m_tokens + entry.write_1h_tokens
             values = (
-                1, entry.read_tokens, written, entry.plain_tokens, entry.output_tokens, entry.cost, entry.saved,
-                int(entry.estimated),
+                1, entry.read_tokens, entry.write_5m_tokens + entry.write_1h_tokens, entry.plain_tokens,
+                entry.output_tokens, entry.cost, entry.saved, int(entry.estimated),
             )  # fmt: skip
             sums[group] = [*map(add, sums[group], values)] if group in sums else values
 

@@ -59,7 +59,7 @@ Client = Redis | RedisCluster
 _log = logging.getLogger("stratiform.store")
 
 
-async def connected(url: str, connections: int, ca_file: Path | None) -> Client:
+async def _connected(url: str, connections: int, ca_file: Path | None) -> Client:
     """A client of a server that accepts writes: for a single server or for a cluster, whichever the server is.
     ``connections`` is the number of calls at the same time. Raises StoreError, OSError, and the errors of redis-py.
 
@@ -94,8 +94,11 @@ def _check_server(info: Mapping[str, Any]) -> None:
     if int(str(info["redis_version"]).partition(".")[0]) < _OLDEST:
         raise StoreError(f"Redis {info['redis_version']} is too old: version {_OLDEST} is needed")
     if info.get("maxmemory") and str(info["maxmemory_policy"]).startswith("allkeys"):
-        text = "the Redis deletes keys when its memory is full (maxmemory-policy %s), and budgets begin anew then: "
-        _log.error(text + "set noeviction", info["maxmemory_policy"])
+        _log.error(
+            "the Redis deletes keys when its memory is full (maxmemory-policy %s), and budgets begin anew then: set "
+            "noeviction",
+            info["maxmemory_policy"],
+        )
 
 
 async def check_writing(client: Client) -> None:
@@ -167,7 +170,7 @@ class RedisLink:
 
     def __init__(self, url: str, timeout_s: float, ca_file: Path | None = None) -> None:
         parse_url(url)
-        self._open = partial(connected, url, _CONNECTIONS, ca_file)
+        self._open = partial(_connected, url, _CONNECTIONS, ca_file)
         self._timeout_s = timeout_s
         self._line: _Line | None = None
         self._connecting: asyncio.Task[_Line | Exception] | None = None

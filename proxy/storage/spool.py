@@ -105,9 +105,8 @@ class Spool:
         first = next(self._numbers)
         for path in await asyncio.to_thread(self._found):
             await self._take_over(path)
-        if self._database is None:
-            return []
-        return [call for _, call in await self._read(await self._database.write(_behind(first)))]
+        rows = await self._database.write(_behind(first)) if self._database is not None else ()
+        return [call for _, call in await self._read(rows)]
 
     async def page(self, after: int) -> Sequence[tuple[int, PutOff]]:
         """The oldest calls whose number is higher than ``after``, with their numbers. Raises StoreError."""
@@ -216,8 +215,10 @@ class Spool:
         if rows:
             await self._add(rows)
         aside = await asyncio.to_thread(_set_aside, path)
-        text = "the spool %s is damaged (%s): %d calls were read from it, and it is kept as %s"
-        _log.error(text, path, error, len(rows), aside)
+        _log.error(
+            "the spool %s is damaged (%s): %d calls were read from it, and it is kept as %s",
+            path, error, len(rows), aside,
+        )  # fmt: skip
 
 
 def _adding(rows: Sequence[_Row], room_bytes: int | None) -> Callable[[sqlite3.Connection], tuple[int, int]]:
@@ -277,8 +278,8 @@ def _is_own(folder: Path) -> bool:
         found = folder.lstat()
     except OSError:
         return False
-    is_private = not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and is_private
+    of_others = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not of_others
 
 
 def _set_aside(path: Path) -> Path:

@@ -192,8 +192,12 @@ class SqliteStore:
         await self._database.let_go()
         self._damaged = await asyncio.to_thread(self._stamp)
         if is_news:
-            text = "the store %s is damaged (%s): it is written no more, and hard budgets go by on_store_error, until "
-            _log.error(text + "a whole file is in its place", self._database.path, damage)
+            _log.error(
+                "the store %s is damaged (%s): it is written no more, and hard budgets go by on_store_error, until a "
+                "whole file is in its place",
+                self._database.path,
+                damage,
+            )
 
     def _stamp(self) -> tuple[int, ...]:
         """A value that changes when another file replaces this one, or when the file is repaired."""

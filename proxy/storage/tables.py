@@ -178,12 +178,12 @@ def forget(connection: sqlite3.Connection, now: float) -> None:
 def balance(connection: sqlite3.Connection, team: str, charge: Charge, now: float = 0.0) -> Balance:
     """A counter, together with the counters that count towards the same limit."""
     accounts = (charge.account, *charge.within)
-    row = connection.execute(
+    sums = connection.execute(
         "SELECT coalesce(sum(spent), 0), coalesce(sum(reserved), 0), coalesce(sum(expected), 0) FROM counter "
         f"WHERE team = ? AND account IN ({', '.join('?' * len(accounts))})",
         (team, *accounts),
-    ).fetchone()
-    return Balance(charge.account, *row)
+    )
+    return Balance(charge.account, *sums.fetchone())
 
 
 def set_spent(connection: sqlite3.Connection, team: str, charge: Charge, now: float) -> Balance:
@@ -295,8 +295,17 @@ def _change(
     expected: int = 0,
 ) -> None:
     forget_at = None if charge.keep_s is None else now + charge.keep_s
-    changes = {"spent": spent, "reserved": reserved, "expected": expected, "forget_at": forget_at}
-    connection.execute(_CHANGE, {"team": team, "account": charge.account, **changes})
+    connection.execute(
+        _CHANGE,
+        {
+            "team": team,
+            "account": charge.account,
+            "spent": spent,
+            "reserved": reserved,
+            "expected": expected,
+            "forget_at": forget_at,
+        },
+    )
 
 
 def _put(connection: sqlite3.Connection, entry: LedgerEntry, *, is_replaced: bool) -> bool:

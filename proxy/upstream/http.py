@@ -15,7 +15,7 @@ from yarl import URL
 
 from proxy.engine.headers import content_type, speaks_azure
 from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
-from proxy.ports import Answer, Call, Deployment, Headers
+from proxy.ports import Answer, Call, Headers
 from proxy.upstream.redacted import redacted
 
 CONNECT_S = 10.0
@@ -24,6 +24,13 @@ READ_BUFFER_BYTES = 1 << 18
 EVENT_PIECE_BYTES = 8 << 10
 """A stream of events is read in pieces of this size. Looking into a piece that has an event in every third byte takes
 about 10 ms, and other requests have their turn between two pieces."""
+_FRONT = "/openai"
+# Paths that belong to a deployment of Azure's; all other paths belong to the resource.
+_OF_DEPLOYMENTS = (
+    "/chat/completions", "/completions", "/embeddings", "/images/generations", "/images/edits", "/audio/speech",
+    "/audio/transcriptions", "/audio/translations",
+)  # fmt: skip
+_VERSION = "api-version"
 # Headers that aiohttp would add by itself if the client sent none.
 _NO_AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
@@ -78,10 +85,23 @@ class HttpUpstream:
 
 
 def _address(call: Call) -> str:
-    deployment = call.deployment
-    if speaks_azure(deployment):
-        return azure_address(deployment, call.path, call.query)
-    return f"{deployment.base_url}{call.path}{'?' if call.query else ''}{call.query}"
+    """The address of a call. A deployment that sets ``api_version``, as in LiteLLM's configuration, has Azure's own
+    API, whose addresses contain the deployment and the version of the API
+    (https://learn.microsoft.com/en-us/azure/ai-services/openai/reference)."""
+    deployment, path, query = call.deployment, call.path, call.query
+    if not speaks_azure(deployment):
+        return f"{deployment.base_url}{path}{'?' if query else ''}{query}"
+    host = deployment.base_url.partition(_FRONT)[0]
+    if path.startswith(f"{_FRONT}/"):
+        front = ""
+    elif path in _OF_DEPLOYMENTS:
+        front = f"{_FRONT}/deployments/{quote(deployment.model, safe='')}"
+    else:
+        front = _FRONT
+    names = {unquote(part.partition("=")[0]).lower() for part in query.split("&")}
+    version = f"{_VERSION}={quote(str(deployment.params['api_version']), safe='')}"
+    parts = [part for part in (query, "" if _VERSION in names else version) if part]
+    return f"{host}{front}{path}?{'&'.join(parts)}"
 
 
 class HttpAnswer:
@@ -134,29 +154,3 @@ def _translated(error: aiohttp.ClientError | OSError) -> UpstreamError:
             return UpstreamUnavailable("the upstream could not be reached").unreached()
         case _:
             return UpstreamUnavailable("the connection to the upstream broke")
-
-
-_FRONT = "/openai"
-# Paths that belong to a deployment of Azure's; all other paths belong to the resource.
-_OF_DEPLOYMENTS = (
-    "/chat/completions", "/completions", "/embeddings", "/images/generations", "/images/edits", "/audio/speech",
-    "/audio/transcriptions", "/audio/translations",
-)  # fmt: skip
-_VERSION = "api-version"
-
-
-def azure_address(deployment: Deployment, path: str, query: str) -> str:
-    """The address of Azure's own API for a path after ``/v1``. It contains the deployment and the version of the API.
-    It is used if a deployment sets ``api_version``, as in LiteLLM's configuration
-    (https://learn.microsoft.com/en-us/azure/ai-services/openai/reference)."""
-    host = deployment.base_url.partition(_FRONT)[0]
-    if path.startswith(f"{_FRONT}/"):
-        front = ""
-    elif path in _OF_DEPLOYMENTS:
-        front = f"{_FRONT}/deployments/{quote(deployment.model, safe='')}"
-    else:
-        front = _FRONT
-    names = {unquote(part.partition("=")[0]).lower() for part in query.split("&")}
-    version = f"{_VERSION}={quote(str(deployment.params['api_version']), safe='')}"
-    parts = [part for part in (query, "" if _VERSION in names else version) if part]
-    return f"{host}{front}{path}?{'&'.join(parts)}"

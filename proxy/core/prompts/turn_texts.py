@@ -136,16 +136,14 @@ class TurnTexts:
         return AppliedTexts(texts, kept, decided, newest, head, latest)
 
     def sent_with(self, turn: bytes) -> Inset | None:
-        sent = self._sent.get(turn)
-        return sent.inset if sent is not None else None
+        return sent.inset if (sent := self._sent.get(turn)) is not None else None
 
     def commit(self, applied: AppliedTexts, inset: Inset, tokens: int, stored: StoredPrompt, now: float) -> None:
         """The exchange counts. ``inset`` was sent with the newest turn, and added ``tokens``. A conversation that has
         never had a text takes no memory."""
         before = applied.before
         for key, is_kept in applied.decided.items():
-            sent = self._sent.get(key)
-            if sent is not None:
+            if (sent := self._sent.get(key)) is not None:
                 self._sent.put(key, replace(sent, is_kept=is_kept))
         for key in applied.kept:
             if key in self._sent:

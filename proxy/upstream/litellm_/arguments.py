@@ -67,9 +67,11 @@ def call_arguments(
     """The arguments of one litellm call. The client's values win over the operator's defaults."""
     arguments: dict[str, Any] = dict(deployment.params)
     extra_body: dict[str, Any] = dict(mapping(arguments.pop("extra_body", None)))
+    # Providers that sign requests with their headers do not get the request's id.
+    passing = _FORWARDED_HEADERS | ID_HEADERS if route.takes_key else _FORWARDED_HEADERS
     extra_headers = {
         **mapping(arguments.pop("extra_headers", None)),
-        **_forwarded(headers, route),
+        **{name: value for name, value in headers if name.lower() in passing},
         **dict(deployment.headers),
     }
     for name, value in body.items():
@@ -147,10 +149,3 @@ def _user_metadata(value: object) -> dict[str, Any]:
     than OpenAI gets only the user id."""
     user = value.get("user_id") if isinstance(value, Mapping) else None
     return {"metadata": {"user_id": user}} if isinstance(user, str) else {}
-
-
-def _forwarded(headers: Headers, route: Route) -> dict[str, str]:
-    """The client's headers that are passed on. Providers that sign requests with their headers do not get the request's
-    id."""
-    passing = _FORWARDED_HEADERS | ID_HEADERS if route.takes_key else _FORWARDED_HEADERS
-    return {name: value for name, value in headers if name.lower() in passing}

@@ -151,12 +151,6 @@ def _route(litellm: Any, model: str, base_url: str, provider: str) -> Route:
     )
 
 
-def keys_in_environment(litellm: Any, model: str) -> bool:
-    """Whether litellm finds the provider's credentials in the environment, as its users are used to."""
-    found: Mapping[str, object] = litellm.validate_environment(model=model)
-    return bool(found["keys_in_environment"])
-
-
 def dumped(value: object) -> Mapping[str, Any]:
     """The members of an object of litellm, such as its usage, or of a plain mapping in its place; empty for anything
     else."""

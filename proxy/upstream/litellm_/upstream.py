@@ -1,10 +1,8 @@
-"""The litellm transport as an Upstream.
-
-The only translator of litellm's exceptions to ours.
+"""The litellm transport as an Upstream, and the only translator of litellm's exceptions to ours.
 
 litellm raises its own classes, and chooses their status and message. The real error is further down the chain of
 causes: the provider's HTTP response (413 and 529 become 400 and 500 in litellm), or the broken connection. So the chain
-is searched, for the most specific cause first.
+is searched, for the most specific cause first. Behind the translator come the call and its answer as bytes.
 """
 
 import re
@@ -31,7 +29,7 @@ from proxy.errors import (
 )
 from proxy.ports import Answer, Call, Headers
 from proxy.upstream.litellm_.arguments import CHAT_FIELDS, EMBEDDING_FIELDS, call_arguments
-from proxy.upstream.litellm_.library import Library, Route, dumped, keys_in_environment, mapping
+from proxy.upstream.litellm_.library import Library, dumped, mapping
 from proxy.upstream.redacted import secrets_of
 
 if TYPE_CHECKING:
@@ -230,14 +228,20 @@ class LitellmUpstream:
         try:
             with errors:
                 route = self._library.route(deployment)
-                if call.forwards_key:
-                    _check_forwards(key, route)
-                elif key and (not route.takes_key or keys_in_environment(litellm, deployment.model)):
+                if call.forwards_key and (key is None or not route.takes_key):
+                    # litellm would use the operator's key instead.
+                    raise Forbidden(
+                        "This model is not served with keys of the provider's own, only with keys of this proxy.",
+                        code="client_key_not_accepted",
+                    )
+                if key and not call.forwards_key and not (route.takes_key and _needs_key(litellm, deployment.model)):
                     key = None
                 arguments = call_arguments(deployment, body, route, fields=fields, headers=call.headers, api_key=key)
                 ask = litellm.acompletion if fields is CHAT_FIELDS else litellm.aembedding
                 response = await ask(**arguments)
-                return await _opened(response, errors) if hasattr(response, "__anext__") else _whole(response)
+                if hasattr(response, "__anext__"):
+                    return await _opened(response, errors)
+                return WholeAnswer(200, (_JSON, *_provider_headers(response)), render(response))
         except UpstreamRejected as error:
             return WholeAnswer(error.status, (_JSON, *error.headers.items()), error_body(error))
 
@@ -250,12 +254,14 @@ async def _opened(stream: Any, errors: ErrorMap) -> Answer:
         with errors:
             first = await anext(stream, None)
         is_open = first is not None and not _is_made_up(stream, first)
-        return StreamAnswer(stream, first, errors) if is_open else empty_stream(stream)
+        if is_open:
+            return StreamAnswer(stream, first, errors)
     except StreamEndedEarly:
-        return empty_stream(stream)
+        pass
     finally:
         if not is_open:
             await stream.aclose()
+    return WholeAnswer(200, (_SSE, *_provider_headers(stream)), b"")
 
 
 def _is_made_up(stream: Any, first: Any) -> bool:
@@ -264,14 +270,9 @@ def _is_made_up(stream: Any, first: Any) -> bool:
     return finished and getattr(stream, "received_finish_reason", "") is None
 
 
-def _check_forwards(key: str | None, route: Route) -> None:
-    """Refuse a call without the client's key, because litellm would use the operator's key instead. Raises
-    Forbidden."""
-    if key is None or not route.takes_key:
-        raise Forbidden(
-            "This model is not served with keys of the provider's own, only with keys of this proxy.",
-            code="client_key_not_accepted",
-        )
+def _needs_key(litellm: Any, model: str) -> bool:
+    """Whether litellm does not find the provider's credentials in the environment, as its users are used to."""
+    return not litellm.validate_environment(model=model)["keys_in_environment"]
 
 
 async def _read(call: Call) -> dict[str, Any]:
@@ -323,16 +324,6 @@ class StreamAnswer:
         """Close the provider's response. A call that is still running is cancelled."""
         self._closed = True
         await self._stream.aclose()
-
-
-def _whole(response: Any) -> WholeAnswer:
-    """A chat completion or a list of embeddings."""
-    return WholeAnswer(200, (_JSON, *_provider_headers(response)), render(response))
-
-
-def empty_stream(stream: Any) -> WholeAnswer:
-    """A stream that ended well without a chunk."""
-    return WholeAnswer(200, (_SSE, *_provider_headers(stream)), b"")
 
 
 def render(response: Any) -> bytes:
