@@ -68,7 +68,7 @@ class StoodDown(Exception):
 def principal_of(arguments: Mapping[str, Any]) -> Principal:
     """The sender of the request, by LiteLLM's identities: team, key and user. LiteLLM tells only the hash of a key."""
     told = [mapping(arguments.get(holder)) for holder in _HOLDERS]
-    whole = [_text(one, "user_api_key_team_id", _KEY, joined=True) for one in told]
+    whole = [_text(one, name) for one in told for name in ("user_api_key_team_id", _KEY)]
     scope = hashlib.blake2b("\0".join(["litellm", *whole]).encode("utf-8", "replace"), digest_size=16).hexdigest()
     mine = _sender(arguments)
     return Principal(
@@ -184,17 +184,18 @@ def injected_marks(arguments: Mapping[str, Any]) -> int:
     points, messages = arguments.get("cache_control_injection_points"), arguments.get("messages")
     if not isinstance(points, list) or not isinstance(messages, list):
         return 0
-    if any(mapping(mapping(point).get("control")).get("ttl") == _LONG for point in points):
+    told = [mapping(point) for point in points]
+    if any(mapping(point.get("control")).get("ttl") == _LONG for point in told):
         raise StoodDown("injection-points")
     roles = [mapping(message).get("role") for message in messages]
-    at_index = [mapping(point).get("index") is not None or mapping(point).get("role") is None for point in points]
-    return sum(1 if is_one else roles.count(mapping(p)["role"]) for p, is_one in zip(points, at_index, strict=True))
+    # A point names one message by its index, or all messages of a role.
+    of_roles = [point["role"] for point in told if point.get("index") is None and point.get("role") is not None]
+    return len(told) - len(of_roles) + sum(map(roles.count, of_roles))
 
 
-def _text(told: Mapping[str, Any], *names: str, joined: bool = False) -> str:
-    """The first of these values that is a text and not empty. ``joined``: all of them in one text, with separators."""
-    found = [value[:_MOST_CHARS] if isinstance(value := told.get(name), str) else "" for name in names]
-    return "\0".join(found) if joined else next(filter(None, found), "")
+def _text(told: Mapping[str, Any], *names: str) -> str:
+    """The first of these values that is a text and not empty."""
+    return next((value[:_MOST_CHARS] for name in names if isinstance(value := told.get(name), str) and value), "")
 
 
 _PROXY_SERVER = "litellm.proxy.proxy_server"

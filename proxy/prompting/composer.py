@@ -63,8 +63,8 @@ class Rules:
     @property
     def may_compose(self) -> bool:
         """Whether any request may get a prompt of the registry."""
-        has_template = any(profile.template for profile in self.windows.profiles.values())
-        return not self.prompts.is_empty or (has_template and not self.windows.is_empty)
+        templates = (profile.template for profile in self.windows.profiles.values())
+        return not self.prompts.is_empty or (any(templates) and not self.windows.is_empty)
 
     def terms_for(self, whose: Whose, wish: ClientWish | None = None) -> tuple[PromptTerms, CapabilityProfile | None]:
         """The terms of the request, and the profile of its context window; None: it has none. If there is a capability
@@ -143,8 +143,8 @@ class Composer:
         """The additions to the request. Raises InvalidRequest, Forbidden, PromptInvalid."""
         if not request.asks_anything and self.rules.is_empty:
             return ComposedRequest()
-        size = len(request.prompts or b"") + len(request.window or b"")
-        terms, plain = await self._aside.run_large(size, partial(self._asked, request))
+        said = (request.prompts or b"", request.window or b"")
+        terms, plain = await self._aside.run_large(sum(map(len, said)), partial(self._asked, request))
         if terms.is_empty:
             return plain
         try:
@@ -156,8 +156,7 @@ class Composer:
             self._failed(terms, error)
             return plain
         self._metrics.composed("composed")
-        is_required = terms.on_failure is OnFailure.REFUSE
-        return replace(plain, body=body, inset=found, version=version, is_required=is_required)
+        return replace(plain, body=body, inset=found, version=version, is_required=terms.on_failure is OnFailure.REFUSE)
 
     def requires(self, model: str, principal: Principal) -> bool:
         """Whether a request of that model must not go without the operator's prompts. If the model is not known (""),
@@ -195,8 +194,11 @@ class Composer:
         terms, profile = self.rules.terms_for(whose, asked)
         self._check_names(asked, terms)
         if parts is not None and parts.has_any and profile is None:
-            message = "the request names parts of its context window and has no capability profile: name one"
-            raise InvalidRequest(message, param="stratiform.window.profile", code="missing_field")
+            raise InvalidRequest(
+                "the request names parts of its context window and has no capability profile: name one",
+                param="stratiform.window.profile",
+                code="missing_field",
+            )
         return terms, ComposedRequest(profile=profile, parts=parts)
 
     def _check_names(self, asked: ClientWish, terms: PromptTerms) -> None:
@@ -248,8 +250,11 @@ class Composer:
         composition = await self._aside.run_large(size, work)
         if sum(len(part.text) for part in composition.parts) > MOST_CHARS:
             longest = max(composition.parts, key=lambda part: len(part.text))
-            why = f"the prompts have more than {MOST_CHARS} characters together"
-            raise PromptFailure(longest.id, is_client=terms.is_of_client, why=why)
+            raise PromptFailure(
+                longest.id,
+                is_client=terms.is_of_client,
+                why=f"the prompts have more than {MOST_CHARS} characters together",
+            )
         self._tell_skipped(composition, terms)
         self._known.put(name, composition)
         return composition
@@ -296,8 +301,11 @@ class Composer:
         if isinstance(error, PromptFailure) and is_client:
             raise InvalidRequest(str(error), param="stratiform.prompts", code="prompt_invalid") from error
         if isinstance(error, Unreadable):
-            message = "the operator's prompts belong into this request, and its messages cannot be taken apart"
-            raise InvalidRequest(message, param="messages", code="prompt_invalid") from error
+            raise InvalidRequest(
+                "the operator's prompts belong into this request, and its messages cannot be taken apart",
+                param="messages",
+                code="prompt_invalid",
+            ) from error
         raise PromptInvalid("the operator's prompts cannot be composed for this request") from error
 
 

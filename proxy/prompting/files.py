@@ -102,8 +102,7 @@ def markdown_files(folder: Path) -> list[FileState]:
             if folders and len(Path(place).relative_to(folder).parts) >= _MOST_DEPTH:
                 raise PromptFileError(f"{place}: folders are nested deeper than {_MOST_DEPTH} levels")
             named = (name for name in (*names, *links) if name.endswith(".md") and not name.startswith("."))
-            paths = [Path(place, name) for name in named]
-            for path in paths:
+            for path in (Path(place, name) for name in named):
                 if path.stem.lower() != "readme" and (path.is_file() or path.is_symlink()):
                     state = path.stat()
                     found.append(FileState(path, (state.st_mtime_ns, state.st_size, state.st_ino)))

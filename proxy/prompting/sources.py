@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
+from itertools import chain
 from pathlib import Path
 
 import orjson
@@ -79,9 +80,6 @@ def _text(name: str, fragment: Fragment) -> str:
     return text
 
 
-_VERSION_BYTES = 6
-
-
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """``prompts`` are in the order of their registration. ``version`` identifies their content: equal prompts and
@@ -119,7 +117,7 @@ class Snapshot:
 def _version(prompts: tuple[Prompt, ...], fragments: Mapping[str, str]) -> str:
     parts = [_bytes(_said(prompt), prompt.origin or prompt.id) for prompt in prompts]
     parts.append(_bytes(sorted(fragments.items()), "fragments"))
-    return digest(*parts)[:_VERSION_BYTES].hex()
+    return digest(*parts)[:6].hex()
 
 
 def _bytes(value: object, place: str) -> bytes:
@@ -175,21 +173,17 @@ class Sources:
 
     def composed(self, held: Known, earlier: Snapshot | None = None) -> Snapshot:
         """The snapshot of the prompts of the files and of the plugins. Raises PromptFileError."""
-        prompts = [prompt for prompt in held.values() if prompt is not None]
-        return Snapshot.of([*prompts, *self.prompts], texts_of(self.fragments or {}), earlier)
+        return Snapshot.of([*filter(None, held.values()), *self.prompts], texts_of(self.fragments or {}), earlier)
 
     def snapshot(self) -> Snapshot:
         return self.composed(self.read(self.states(), {}))
 
 
 def _registered(manager: pluggy.PluginManager) -> list[Prompt]:
-    found: list[Prompt] = []
-    for some in manager.hook.register_prompts():
-        for prompt in some:
-            if not isinstance(prompt, Prompt):
-                raise PromptFileError("a plugin registers something that is no prompt")
-            found.append(checked_prompt(replace(prompt, origin=prompt.origin or "a plugin")))
-    return found
+    found = list(chain.from_iterable(manager.hook.register_prompts()))
+    if not all(isinstance(prompt, Prompt) for prompt in found):
+        raise PromptFileError("a plugin registers something that is no prompt")
+    return [checked_prompt(replace(prompt, origin=prompt.origin or "a plugin")) for prompt in found]
 
 
 _MOST_NAMED = 10

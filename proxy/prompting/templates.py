@@ -1,9 +1,9 @@
-"""Templates of prompts: compiled once for each text, and rendered within bounds.
+"""Templates of prompts: their filters and tests, and the templates, which are compiled once for each text and rendered
+within bounds.
 
-The filters and tests of templates, under Jinja's names and under those that templates of Go know.
-
-The input and the output of each are counted and bounded here, so that a filter need not do so. A filter whose output
-may be much longer than its input checks the length first. None of them uses the time, chance, files or the network.
+Filters and tests have Jinja's names and those that templates of Go know. The input and the output of each are counted
+and bounded here, so that a filter need not do so. A filter whose output may be much longer than its input checks the
+length first. None of them uses the time, chance, files or the network.
 """
 
 import json
@@ -306,9 +306,9 @@ def compiled(text: str) -> tuple[Template, Uses]:
         check(tree, _ENVIRONMENT)
         names = frozenset(find_undeclared_variables(tree))
         paths = frozenset(".".join(path) for path in _paths(tree) if path[0] in names)
-        calls = [call for call in tree.find_all(nodes.Call) if getattr(call.node, "name", "") == "fragment"]
-        args = [arg.value for call in calls for arg in call.args if isinstance(arg, nodes.Const)]
-        uses = Uses(names, paths, frozenset(map(str, args)))
+        calls = (call.args for call in tree.find_all(nodes.Call) if getattr(call.node, "name", "") == "fragment")
+        fragments = frozenset(str(arg.value) for args in calls for arg in args if isinstance(arg, nodes.Const))
+        uses = Uses(names, paths, fragments)
         counted(tree)
         tree.set_environment(_ENVIRONMENT)
         code = _ENVIRONMENT.compile(tree)
@@ -355,8 +355,7 @@ class Templates:
             bounded(len(text))
         except (RenderError, *_FAILURES) as error:
             # A message of Python's own, or of the sandbox, may quote a value.
-            is_told = isinstance(error, RenderError | UndefinedError)
-            why = str(error) if is_told else type(error).__name__
+            why = str(error) if isinstance(error, RenderError | UndefinedError) else type(error).__name__
             raise RenderError(in_file(f"{_line(template, error.__traceback__)}{why}", prompt)) from error
         return text
 
@@ -370,8 +369,10 @@ def unknown_names(prompt: Prompt, uses: Uses, fragments: Mapping[str, str]) -> I
     """The references of a template that are not defined anywhere, sorted: the kind of mistake, and a message."""
     known = {*ROOTS, *(variable.name for variable in prompt.variables)}
     for name in sorted(uses.names - known):
-        why = "is neither a root of the context nor a variable of the prompt"
-        yield "undefined-variable", f"{_where(name, prompt)}'{name}' {why}"
+        yield (
+            "undefined-variable",
+            f"{_where(name, prompt)}'{name}' is neither a root of the context nor a variable of the prompt",
+        )
     for name in sorted(uses.fragments - fragments.keys()):
         yield "unknown-fragment", f"{_where(name, prompt)}there is no fragment '{name}'"
 

@@ -61,8 +61,8 @@ def chosen(prompts: Sequence[Prompt], terms: PromptTerms) -> tuple[Prompt, ...]:
         if extra.id != persona or persona not in found:
             found[extra.id] = extra
         ranks.setdefault(extra.id, len(ranks))
-    fitting = [prompt for prompt in found.values() if _fits(prompt, persona, terms)]
-    return in_order(sorted(fitting, key=lambda prompt: ranks[prompt.id]))
+    registered = sorted(found.values(), key=lambda prompt: ranks[prompt.id])
+    return in_order(prompt for prompt in registered if _fits(prompt, persona, terms))
 
 
 def in_order(prompts: Iterable[Prompt]) -> tuple[Prompt, ...]:

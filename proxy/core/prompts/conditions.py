@@ -6,8 +6,10 @@ conditions of one prompt that can never hold together, so that the prompt is nev
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from math import inf
+from operator import ge, gt, le, lt
 from types import MappingProxyType
 from typing import TypeGuard
 
@@ -122,15 +124,10 @@ def _operator(name: str) -> Operator:
     return operator
 
 
-def _ordered(name: str) -> Operator:
-    order = _ORDERS[name]
-
-    def compare(found: Json, value: Json) -> bool:
-        if not (is_number(found) and is_number(value)):
-            raise _not_numbers(name)
-        return order(found, value)
-
-    return compare
+def _compared(name: str, found: Json, value: Json) -> bool:
+    if not (is_number(found) and is_number(value)):
+        raise _not_numbers(name)
+    return _ORDERS[name](found, value)
 
 
 def _contains(found: Json, value: Json) -> bool:
@@ -173,19 +170,12 @@ def _not_numbers(name: str) -> ConditionError:
     return ConditionError("invalid_type", f"'{name}' needs a field and a value that are numbers")
 
 
-_ORDERS: Mapping[str, Operator] = MappingProxyType(
-    {
-        "gt": lambda found, value: found > value,  # type: ignore[operator]  # both are numbers
-        "lt": lambda found, value: found < value,  # type: ignore[operator]
-        "gte": lambda found, value: found >= value,  # type: ignore[operator]
-        "lte": lambda found, value: found <= value,  # type: ignore[operator]
-    }
-)
+_ORDERS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType({"gt": gt, "lt": lt, "gte": ge, "lte": le})
 _OPERATORS: Mapping[str, Operator] = MappingProxyType(
     {
         "eq": equal,
         "ne": lambda found, value: not equal(found, value),
-        **{name: _ordered(name) for name in _ORDERS},
+        **{name: partial(_compared, name) for name in _ORDERS},
         "contains": _contains,
         "in": _in,
         "matches": _matches,
@@ -250,5 +240,4 @@ def _context(field: str, value: Json) -> PromptContext:
     root, *names = field.split(".")
     for name in reversed(names):
         value = {name: value}
-    inner: Mapping[str, Json] = value if isinstance(value, dict) else {}
-    return {**{name: {} for name in ROOTS}, root: inner}
+    return {**{name: {} for name in ROOTS}, root: value if isinstance(value, dict) else {}}

@@ -251,5 +251,5 @@ class Composition:
         if not moved:
             return self.system, self.inset
         stays = [part.text for part in self.parts if part.position.is_system and part.id not in at_tail]
-        before = [*moved, self.inset.before] if self.inset.before else moved
-        return "\n\n".join(stays), replace(self.inset, before="\n\n".join(before))
+        before = "\n\n".join(filter(None, (*moved, self.inset.before)))
+        return "\n\n".join(stays), replace(self.inset, before=before)

@@ -125,9 +125,8 @@ class TurnTexts:
             if is_kept is None:
                 behind = max(0, tokens_from(index) - max(latest.stored.loose_tokens, latest.lost_tokens))
                 is_cheaper = applies_again(sent.tokens, behind, prices, latest.number, chance)
-                is_kept = is_cheaper if self._again is Again.BY_PRICE else self._again is Again.ALWAYS
-                is_kept = is_kept or index < signed
-                decided[key] = is_kept
+                is_asked = is_cheaper if self._again is Again.BY_PRICE else self._again is Again.ALWAYS
+                is_kept = decided[key] = is_asked or index < signed
                 if not is_kept:
                     chance = 0.0  # the tokens after it are written again in any case
             if is_kept:
