@@ -59,7 +59,7 @@ Client = Redis | RedisCluster
 _log = logging.getLogger("stratiform.store")
 
 
-async def _connected(url: str, connections: int, ca_file: Path | None) -> Client:
+async def connected(url: str, connections: int, ca_file: Path | None) -> Client:
     """A client of a server that accepts writes: for a single server or for a cluster, whichever the server is.
     ``connections`` is the number of calls at the same time. Raises StoreError, OSError, and the errors of redis-py.
 
@@ -170,7 +170,7 @@ class RedisLink:
 
     def __init__(self, url: str, timeout_s: float, ca_file: Path | None = None) -> None:
         parse_url(url)
-        self._open = partial(_connected, url, _CONNECTIONS, ca_file)
+        self._open = partial(connected, url, _CONNECTIONS, ca_file)
         self._timeout_s = timeout_s
         self._line: _Line | None = None
         self._connecting: asyncio.Task[_Line | Exception] | None = None
