@@ -257,7 +257,9 @@ class Identity:
                 if (principal := self._met.get(record.id)) is None:
                     principal = _principal(self._scope(team.name, record.id), team, record)
                     self._met[record.id] = principal
-                brings_key = bool(own) and team.forwards_keys and self._brings_theirs(headers)
+                # If the other key, besides the proxy's own, were a second key of the proxy, the provider would get it.
+                brings_key = bool(own) and team.forwards_keys and client_key(headers) is not None
+                brings_key = brings_key and not any(key.startswith(KEY_PREFIX) or self._find(key) for key in keys)
                 return replace(
                     principal,
                     session_hint=hint,
@@ -281,13 +283,6 @@ class Identity:
         it. Empty if there is no master key."""
         master = self._directory.declared.master_digest
         return hmac.digest(master.encode(), text.encode(), "sha256").hex() if master else ""
-
-    def _brings_theirs(self, headers: Headers) -> bool:
-        """Whether the other key, besides the proxy's own, is the provider's. If it were a second key of the proxy, it
-        would be disclosed to the provider."""
-        return client_key(headers) is not None and not any(
-            key.startswith(KEY_PREFIX) or self._find(key) is not None for key in sent_keys(headers)
-        )
 
     def _stranger(self, own: str, keys: Sequence[str], theirs: str | None, hint: str) -> Principal:
         """The principal of a key that is not known here. If the configuration forwards such keys, it counts as the

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Raw
 
-from proxy.core.account.objects import VERBS, Path, asking_path, is_body_path, percent_decoded
+from proxy.core.account.objects import ASKING_PATHS, VERBS, Path, is_body_path, percent_decoded
 from proxy.core.request.demand import small_object
 from proxy.core.request.routing_fields import HEAD_NAMES, UTF8_MARK, RequestFields, head_of
 from proxy.core.value import dataclass, field
@@ -47,10 +47,6 @@ _FUNCTION_MEMBERS = frozenset(
 _FUNCTION = Raw(b'"function"')
 _FUNCTIONS = (b'"function"', b'"custom"')
 _MOST_NAMES_BYTES = 64 << 10
-
-
-class NotUnderstood(Exception):
-    """It cannot be told which models are meant."""
 
 
 def speaks_of_models(name: str) -> bool:
@@ -83,17 +79,17 @@ def chooses(raw: bytes) -> bool:
 
 def names_of(raw: bytes) -> Sequence[str]:
     """The names that a member chooses. Its value is a name, or a list of names or of objects. A key of an object may
-    also be a name: LiteLLM writes ``{"fallbacks": [{"this": ["that"]}]}``. Raises NotUnderstood."""
+    also be a name: LiteLLM writes ``{"fallbacks": [{"this": ["that"]}]}``. Raises Unreadable."""
 
     def parts(pairs: list[tuple[str, object]]) -> list[object]:
         return [part for name, value in pairs for part in ((value,) if speaks_of_models(name) else (name, value))]
 
     if len(raw) > _MOST_NAMES_BYTES:
-        raise NotUnderstood("a member that names models is too long")
+        raise Unreadable("a member that names models is too long")
     try:
         left = [json.loads(raw.decode("utf-8", "surrogatepass"), object_pairs_hook=parts)]
     except (ValueError, RecursionError) as error:
-        raise NotUnderstood("it cannot be read") from error
+        raise Unreadable("it cannot be read") from error
     names = []
     while left:
         one = left.pop()
@@ -155,21 +151,6 @@ class ModelPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The parts of a request that are read here. ``members`` are those of its JSON body; None: it has no JSON body that
-    was understood. ``form_model`` is the model of a form; None: the body is no form. ``has_body``: the request has a
-    body."""
-
-    method: str
-    path: Path
-    query: str = ""
-    headers: Headers = ()
-    members: Values | None = None
-    form_model: str | None = None
-    has_body: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class Reach:
     """What a request can reach. ``models`` are all models that it names. The first one decides where the request goes.
 
@@ -209,31 +190,40 @@ class _Found:
                 return
 
 
-def reach_of(asked: Asked) -> Reach:
-    """All models that the request can reach."""
-    path = asked.path
-    chosen = next((value for name, value in asked.headers if name == MODEL_HEADER), "")
-    if asked.method in _READS and path.words[:1] == ("models",) and not asked.has_body and not chosen:
+def reach_of(
+    method: str,
+    path: Path,
+    query: str = "",
+    headers: Headers = (),
+    members: Values | None = None,
+    form_model: str | None = None,
+    *,
+    has_body: bool = True,
+) -> Reach:
+    """All models that the request can reach. ``members`` are those of its JSON body; None: it has no JSON body that was
+    understood. ``form_model`` is the model of a form; None: the body is no form."""
+    chosen = next((value for name, value in headers if name == MODEL_HEADER), "")
+    if method in _READS and path.words[:1] == ("models",) and not has_body and not chosen:
         return Reach(is_listing=True)
     place = place_of(path)
-    by_body, row = asked.method == "POST" and is_body_path(path.text), asking_path(path.text)
+    by_body, row = method == "POST" and is_body_path(path.text), ASKING_PATHS.get(path.text)
     needs_model = by_body and not (row is not None and row.is_free)
     found = _Found()
-    if asked.members is not None:
-        _read_members(asked.members, found)
-    elif asked.form_model is not None:
-        found.add([asked.form_model] if asked.form_model else [])
-    elif asked.has_body and (by_body or place is not None):
+    if members is not None:
+        _read_members(members, found)
+    elif form_model is not None:
+        found.add([form_model] if form_model else [])
+    elif has_body and (by_body or place is not None):
         found.unread.append("its body is no JSON object that could be read here")
     if place is not None:
         found.add([place.name])
-    _read_query(asked.query, found)
-    _read_headers(asked.headers, found)
+    _read_query(query, found)
+    _read_headers(headers, found)
     if not found.models and needs_model:
         found.unread.append("it names no model")
-    if asked.has_body and asked.method != "POST" and (place is not None or is_body_path(path.text)):
+    if has_body and method != "POST" and (place is not None or is_body_path(path.text)):
         found.unread.append("only POST is understood there")
-    is_foreign = not by_body and (place is None or asked.method != "POST")
+    is_foreign = not by_body and (place is None or method != "POST")
     if found.models or place is not None or needs_model:
         chosen = ""
     return Reach(tuple(found.models), next(iter(found.unread), ""), is_foreign, place=place, chosen=chosen)
@@ -244,7 +234,7 @@ def place_of(path: Path) -> ModelPlace | None:
     /models/X:generateContent."""
     segments, words = path.segments, path.words
     if len(words) > 2 and words[0] in ("engines", "deployments"):
-        behind = asking_path("/" + "/".join(words[2:]))
+        behind = ASKING_PATHS.get("/" + "/".join(words[2:]))
         return ModelPlace(segments[1], path.skipped + 1) if behind is not None and behind.behind_name else None
     if len(words) == 2 and words[0] == "models":
         name, colon, verb = segments[1].rpartition(":")
@@ -263,7 +253,7 @@ def _read_members(members: Values, found: _Found) -> None:
                 found.add(names_of(raw))
             elif _may_choose(name, raw, members, found):
                 found.unread.append(f"its member '{ascii(name)[1:-1][:_SHOWN_CHARS]}' may choose a model")
-        except (NotUnderstood, Unreadable) as error:
+        except Unreadable as error:
             found.unread.append(str(error))
 
 
@@ -347,7 +337,14 @@ def unambiguous(body: bytes, head: RequestFields) -> CheckedBody:
         body = body.removeprefix(UTF8_MARK)
         head = head_of(body)
     if (parsed := head.parsed) is None:
-        return _scanned(body, head)
+        if (scanned := scan_members(body)) is None:
+            return CheckedBody(body, head, None)
+        check_names(member.name for member in scanned)
+        found = {member.name: member.value for member in scanned}
+        if len(found) == len(scanned):
+            return CheckedBody(body, head, found)
+        joined = once(scanned)
+        return CheckedBody(joined, head_of(joined), found)
     check_names(parsed.members)
     if parsed.spans() is not None:
         return CheckedBody(body, head, parsed.members)
@@ -366,14 +363,3 @@ def check_names(names: Iterable[str]) -> None:
 
 _EXACT = frozenset({*HEAD_NAMES, _SECTION})
 _FOLDED: Mapping[str, str] = {folded(name): name for name in _EXACT}
-
-
-def _scanned(body: bytes, head: RequestFields) -> CheckedBody:
-    if (members := scan_members(body)) is None:
-        return CheckedBody(body, head, None)
-    check_names(member.name for member in members)
-    found = {member.name: member.value for member in members}
-    if len(found) == len(members):
-        return CheckedBody(body, head, found)
-    joined = once(members)
-    return CheckedBody(joined, head_of(joined), found)

@@ -67,6 +67,8 @@ class FormScan:
 
     def __init__(self, boundary: bytes, refuses: Callable[[str], bool] | None = None) -> None:
         self._refuses = refuses
+        self.is_strict = refuses is not None
+        """Whether some fields are refused, so that all of the form must be read."""
         self._delimiter = b"\n--" + boundary
         # The first delimiter may be at the very beginning.
         self._tail, self._at = b"\n", -1
@@ -78,11 +80,6 @@ class FormScan:
         """The places of those files in the form that have arrived completely."""
         self.model: str | None = None
         self.span: tuple[int, int] | None = None
-
-    @property
-    def is_strict(self) -> bool:
-        """Whether some fields are refused, so that all of the form must be read."""
-        return self._refuses is not None
 
     def feed(self, chunk: bytes) -> None:
         """Take a chunk that arrived. Raises InvalidRequest if this is no valid form, or if it has two models."""
@@ -259,55 +256,45 @@ def is_any_form(client: Client) -> bool:
     return content_type(client.headers).strip().startswith("multipart/")
 
 
+@dataclass(slots=True, repr=False)
 class Upload:
-    """A form that has arrived as far as its model. ``model`` is empty if the form has none, and None if no model was
-    found within the limit."""
+    """A form that has arrived as far as its model: the bytes that are ``held``, and the ``rest``. ``model`` is empty if
+    the form has none, and None if no model was found within the limit."""
 
-    def __init__(self, client: Client, held: bytes, rest: AsyncIterator[bytes], scan: FormScan, model: str | None):
-        self._client = client
-        self._held = held
-        self._rest = rest
-        self._scan = scan
-        self.model = model
-
-    @property
-    def held(self) -> int:
-        """How many bytes have arrived."""
-        return len(self._held)
+    client: Client
+    held: bytes
+    rest: AsyncIterator[bytes]
+    scan: FormScan
+    model: str | None
 
     def sound_s(self) -> float | None:
         """How long the audio in the form's files lasts at the most. None if that is not known, or if the files have not
         arrived completely."""
-        return longest_s([self._held[start:end] for start, end in self._scan.files])
-
-    @property
-    def head(self) -> RequestFields | None:
-        """The routing fields of the request, as far as the form's model is known."""
-        return RequestFields(self.model, False, False, None) if self.model else None
+        return longest_s([self.held[start:end] for start, end in self.scan.files])
 
     def length(self, model: str) -> str | None:
         """The length of the form with that name for the model. None if the client did not declare the length of its own
         form."""
-        given = content_length(self._client.headers)
-        return None if given is None else str(given + len(self._front(model)) - len(self._held))
+        given = content_length(self.client.headers)
+        return None if given is None else str(given + len(self._front(model)) - len(self.held))
 
     async def body(self, model: str) -> AsyncIterator[bytes]:
         """The form with that name for the model, as it arrives."""
         yield self._front(model)
-        async for chunk in self._rest:
-            if self.model is not None or self._scan.is_strict:
+        async for chunk in self.rest:
+            if self.model is not None or self.scan.is_strict:
                 try:
-                    self._scan.feed(chunk)
+                    self.scan.feed(chunk)
                 except InvalidRequest as error:
-                    self._client.failure = error
+                    self.client.failure = error
                     raise
             yield chunk
 
     def _front(self, model: str) -> bytes:
-        span = self._scan.span
+        span = self.scan.span
         if span is None or model == self.model:
-            return self._held
-        return self._held[: span[0]] + model.encode() + self._held[span[1] :]
+            return self.held
+        return self.held[: span[0]] + model.encode() + self.held[span[1] :]
 
 
 async def read_form(
@@ -504,12 +491,6 @@ def _salted(body: bytes, principal: Principal) -> bytes:
         return body
     whose = principal.scope if principal.forwards_key else principal.team
     return b'%b,"cache_salt":"%b"}' % (whole[:-1], digest(b"salt", whose.encode()).hex().encode())
-
-
-def json_length(client: Client) -> int:
-    """The declared length of a JSON body that is too long to be read here. 0 for other uploads, because they are no
-    prompts."""
-    return content_length(client.headers) or 0 if is_json(client) else 0
 
 
 def is_json(client: Client) -> bool:

@@ -49,11 +49,6 @@ _PAUSE_S = 1.0
 """A model that writes without thinking makes no pauses longer than this."""
 
 
-def new_id() -> str:
-    """An exchange id, unique across workers."""
-    return "sx-" + os.urandom(8).hex()
-
-
 @dataclass(slots=True)
 class Arrival:
     """The request as it arrived. ``path`` starts after ``/v1``. ``opened`` is a reading of the monotonic clock."""
@@ -61,7 +56,8 @@ class Arrival:
     method: str
     path: str
     now: float
-    id: str = field(default_factory=new_id)
+    id: str = field(default_factory=lambda: "sx-" + os.urandom(8).hex())
+    """Unique across workers."""
     opened: float = field(default_factory=perf_counter)
     size: int = 0
     """Bytes of the request's body, as far as they are known."""
@@ -183,11 +179,6 @@ class AnswerRecord:
     def is_accepted(self) -> bool:
         """Whether the upstream accepted the request (2xx) and began to answer."""
         return self.first_byte_s is not None and 200 <= self.status < 300
-
-    @property
-    def is_over_budget(self) -> bool:
-        """Whether the client gets the answer that its capability profile has for requests that are too large."""
-        return any(self.context_refusals[one] for one in (ContextRefusalOutcome.EMPTY, ContextRefusalOutcome.ERROR))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ import orjson
 from proxy.core.diagnosis.diagnose import Continued, Conversations, Exchanged
 from proxy.core.diagnosis.sent import is_continuation, wire_record
 from proxy.core.money.prices import Price
-from proxy.core.providers import PROFILES, CacheProfile, fitted
+from proxy.core.providers import PROFILES, fitted
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.tokens import bytes_over_four, quick
-from proxy.core.response.outcome import QUESTIONS, MissQuestion
+from proxy.core.response.outcome import QUESTIONS
 from proxy.core.wire.json_body import MOST_ELEMENTS, TooMany
 from proxy.engine.attempts import QuestionOptOut
 from proxy.engine.exchange import Exchange, Inquiry
@@ -87,7 +87,10 @@ class Inquiries:
         deployment, outcome, found = exchange.deployment, exchange.answer.outcome, inquiry.continued
         if deployment is None:
             return
-        profile, usage = _profile(inquiry.question, deployment), outcome.usage
+        # The rules of the cache may differ from those of chats, for which the same deployment may have no cache.
+        profile, usage, rules = deployment.profile, outcome.usage, inquiry.question.profile
+        if profile.name != rules:
+            profile = fitted(PROFILES[rules], deployment.model)
         broke = None
         if found.comparison is not None:
             broke = found.comparison.diagnosed(usage, profile, self._price_of(deployment))
@@ -96,10 +99,3 @@ class Inquiries:
         name = outcome.said.id if outcome.said is not None and _ID.fullmatch(outcome.said.id) else ""
         said = Exchanged(found.record.answered(usage, profile), name, deployment.id)
         self._conversations.add(inquiry.scope, found, said)
-
-
-def _profile(question: MissQuestion, deployment: Deployment) -> CacheProfile:
-    """The rules of the cache on this path. They may differ from those of chats, for which the same deployment may have
-    no cache."""
-    known = deployment.profile
-    return known if known.name == question.profile else fitted(PROFILES[question.profile], deployment.model)

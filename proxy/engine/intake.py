@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from proxy.access.validation import one_line
 from proxy.clock import request_time
-from proxy.core.access import Asked, ModelPlace, Reach, reach_of, speaks_of_models
+from proxy.core.access import ModelPlace, Reach, reach_of, speaks_of_models
 from proxy.core.account.objects import Path
 from proxy.core.model_patterns import allows, allows_all, is_ordinary
 from proxy.core.request.demand import demand_of, wants_of
@@ -64,8 +64,8 @@ def reach_of_request(path: Path, client: Client, raw: Raw, principal: Principal)
     too."""
     form_model = raw.body.model if isinstance(raw.body, Upload) else None
     has_one = raw.body != b"" if isinstance(raw.body, bytes) else has_body(client)
-    asked = Asked(client.method, path, client.query, client.headers, raw.members, form_model, has_body=has_one)
-    reach = reach_of(asked)
+    headers, members = client.headers, raw.members
+    reach = reach_of(client.method, path, client.query, headers, members, form_model, has_body=has_one)
     if not reach.unread and not allows_all(principal.models) and (odd := wants_of(raw.members or {})[1]) in _MAY_ASK:
         reach = replace(reach, unread=f"its '{odd}' may ask a model that is not named")
     return reach

@@ -95,7 +95,14 @@ class Oversized(Generic[T]):
             return outgoing
         if profile.over_budget is OverBudget.EMPTY:
             note_context_refusal(exchange, ContextRefusalOutcome.EMPTY, sizes)
-            await self._answer_empty()
+            client, body = self.client, empty_completion(exchange)
+            kind = "text/event-stream" if exchange.requested.stream else "application/json"
+            exchange.answer.status = 200
+            exchange.ending = ExchangeOutcome.HUNG_UP if client.has_left else ExchangeOutcome.COMPLETED
+            await self.conclusion.book(exchange)
+            await client.start(200, [("content-type", kind), *own_headers(exchange)])
+            exchange.answer.sent_bytes += len(body)
+            await client.end(body)
             return None
         note_context_refusal(exchange, ContextRefusalOutcome.ERROR, sizes)
         raise UpstreamRejected(
@@ -118,14 +125,3 @@ class Oversized(Generic[T]):
             if outgoing.size < refused.size:
                 return outgoing
         return None
-
-    async def _answer_empty(self) -> None:
-        """Send an empty completion."""
-        exchange, client, body = self.exchange, self.client, empty_completion(self.exchange)
-        kind = "text/event-stream" if exchange.requested.stream else "application/json"
-        exchange.answer.status = 200
-        exchange.ending = ExchangeOutcome.HUNG_UP if client.has_left else ExchangeOutcome.COMPLETED
-        await self.conclusion.book(exchange)
-        await client.start(200, [("content-type", kind), *own_headers(exchange)])
-        exchange.answer.sent_bytes += len(body)
-        await client.end(body)

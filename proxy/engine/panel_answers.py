@@ -152,7 +152,12 @@ class ContinuedAnswer:
             # Each call may ask for the same panel, which may be nearly all of the body.
             size, service = len(body) * (1 + found.taken), self._service
             following = await service.aside.run_large(size, continued_request, body, found.message, service.answers)
-        if following is None or not await self._may_spend(len(following)) or not self._attempts.goes_on():
+        if following is None:
+            return None
+        booked = [self._booked(made) for made in self._made if made.is_billed]
+        spent = self._service.meter.spent(self._exchange, booked)
+        has_room = await self._service.admission.extend(self._exchange, spent, self._added_tokens(len(following)))
+        if not has_room or not self._attempts.goes_on():
             return None
         headers = [(name, value) for name, value in self._call.headers if name.lower() not in _OF_ONE_CALL]
         self._call = replace(self._call, body=following, headers=headers, stream=False)
@@ -226,12 +231,6 @@ class ContinuedAnswer:
             tokens=first.tokens,
             cache_cause=first.cache_cause,
         )
-
-    async def _may_spend(self, size: int) -> bool:
-        """Whether the limits leave room for a call whose body has this many bytes."""
-        booked = [self._booked(made) for made in self._made if made.is_billed]
-        spent = self._service.meter.spent(self._exchange, booked)
-        return await self._service.admission.extend(self._exchange, spent, self._added_tokens(size))
 
     def _booked(self, made: _MadeCall) -> Outcome:
         """The outcome of a call, with its usage or with the amounts that are booked in place of a usage."""

@@ -19,6 +19,7 @@ from proxy.core.access import Reach, unambiguous
 from proxy.core.account.objects import is_body_path, takes_prompt
 from proxy.core.request.demand import asks_for_text
 from proxy.core.request.parsed_body import parse_body
+from proxy.core.request.routing_fields import RequestFields
 from proxy.core.structured.context import SECTION, section_of
 from proxy.core.value import dataclass
 from proxy.engine.attempts import Attempts, OurEdit
@@ -33,7 +34,6 @@ from proxy.engine.bodies import (
     is_form,
     is_json,
     is_sound,
-    json_length,
     peeked_head,
     raw_call,
     read_form,
@@ -42,7 +42,7 @@ from proxy.engine.bodies import (
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.custody import Custody, FileWatch, refers
 from proxy.engine.exchange import Exchange, ExchangeOutcome
-from proxy.engine.headers import PROFILE_HEADER, for_client, get
+from proxy.engine.headers import PROFILE_HEADER, content_length, for_client, get
 from proxy.engine.inquiries import MOST_ASKED_BYTES
 from proxy.engine.intake import Intake, path_for, refused_fields
 from proxy.engine.oversized import Oversized
@@ -190,12 +190,21 @@ class RawRequests:
         principal = await self.intake.enter(exchange, client)
         raw = await self._read(exchange, client, principal)
         await self.intake.check_objects(exchange, raw)
-        exchange.arrived(self.intake.now(client), raw.size or json_length(client))
+        # The length of a JSON body that is too long to be read counts. Other uploads are no prompts.
+        declared = content_length(client.headers) or 0 if is_json(client) else 0
+        exchange.arrived(self.intake.now(client), raw.size or declared)
         attempts, reach = await self.intake.route(exchange, client, raw, may_repeat=raw.may_repeat(exchange))
         self._obey_operator(exchange, client, raw, reach)
         fitted = await self._fitted(exchange, raw)
-        await self._inquire(exchange, fitted)
-        await self.intake.reserve(exchange, attempts, reach, raw, await self._sound_s(raw))
+        parsed = fitted.head.parsed if fitted.head is not None else None
+        if self.ports.inquiries is not None and parsed is not None:
+            # The question to the provider for the cause of a cache miss counts with the request.
+            exchange.inquiry = await self.ports.inquiries.open(exchange, parsed)
+            exchange.sent = ((parsed, MOST_ASKED_BYTES),) if exchange.inquiry is not None else ()
+        form, sound_s = raw.body, None
+        if isinstance(form, Upload):
+            sound_s = await self.aside.run_large(len(form.held), form.sound_s)
+        await self.intake.reserve(exchange, attempts, reach, raw, sound_s)
         exchange.overhead_s = exchange.elapsed_s()
         if exchange.objects.is_filtered and self.custody is not None:
             call = raw_call(exchange, client, attempts.deployment, raw, client.path)
@@ -242,14 +251,6 @@ class RawRequests:
         fitted = await windows.fitted_completion(parsed, profile, deployment, scale=scale, scope=scope)
         exchange.fitted = fitted
         return raw if fitted.body is parsed.body else Raw(fitted.body, peeked_head(fitted.body), raw.members)
-
-    async def _inquire(self, exchange: Exchange, raw: Raw) -> None:
-        """Decide whether the provider is asked for the cause of a cache miss. The question's size is counted with the
-        request."""
-        parsed = raw.head.parsed if raw.head is not None else None
-        if self.ports.inquiries is not None and parsed is not None:
-            exchange.inquiry = await self.ports.inquiries.open(exchange, parsed)
-            exchange.sent = ((parsed, MOST_ASKED_BYTES),) if exchange.inquiry is not None else ()
 
     async def _forward(
         self, exchange: Exchange, client: Client, raw: Raw, sent: Raw, attempts: Attempts, reach: Reach
@@ -309,11 +310,6 @@ class RawRequests:
             return Raw(client.stream(limits.upload_bytes))
         return await self.aside.run_large(len(body), _peeked, body, exchange.arrival.addressed)
 
-    async def _sound_s(self, raw: Raw) -> float | None:
-        """How long the audio in a form lasts at the most. None if that is not known."""
-        form = raw.body
-        return await self.aside.run_large(form.held, form.sound_s) if isinstance(form, Upload) else None
-
     async def _form(self, client: Client, principal: Principal, *, is_whole: bool) -> Raw:
         limits, refuses = self.intake.rules.limits, refused_fields(principal)
         limit = limits.body_bytes
@@ -321,7 +317,7 @@ class RawRequests:
         if upload.model is None and (principal.models or self.ports.models.sole() is None):
             what = f"its first {limit} bytes do not name the model: send the field 'model' in front of the file"
             raise InvalidRequest(f"the form is too long: {what}", param="model", code="missing_model")
-        return Raw(upload, upload.head)
+        return Raw(upload, RequestFields(upload.model, False, False, None) if upload.model else None)
 
 
 def _peeked(body: bytes, model: str) -> Raw:

@@ -33,7 +33,6 @@ from proxy.engine.upstream_answer import (
     change_of,
     check_status,
     ended,
-    is_bare,
     shaped,
     with_refusal_read,
 )
@@ -60,6 +59,8 @@ _RATE_PREFIX = "x-ratelimit-"
 # SDKs obey this header (https://github.com/openai/openai-python, _base_client.py). It says that the proxy has made all
 # the attempts that were worth making.
 _NOT_AGAIN = ("x-should-retry", "false")
+_OVER_BUDGET = (ContextRefusalOutcome.EMPTY, ContextRefusalOutcome.ERROR)
+"""The client gets the answer that its capability profile has for requests that are too large."""
 _CUT_OFF = "the client's connection is closed, so that it takes the answer for no whole one"
 
 _log = logging.getLogger("stratiform")
@@ -161,7 +162,7 @@ class AnswerRelay:
                     answer = self._further = ContinuedAnswer(
                         answer, exchange, self._client, self._panels, upstream, call, attempts
                     )
-                told = await shaped(answer) if exchange.arrival.is_chat and is_bare(answer) else answer
+                told = await shaped(answer) if exchange.arrival.is_chat else answer
                 result = await self._pass_on(told, attempts, may_refuse=OurEdit.LAYOUT in suspects)
                 if result is AttemptResult.DONE:
                     self._count_passed(answer.status, said)
@@ -427,7 +428,7 @@ def own_headers(exchange: Exchange, theirs: Headers = ()) -> Headers:
         ("x-stratiform-edits", ", ".join(edits) if is_sent else ""),
         ("x-stratiform-prompts", exchange.prompts),
         ("x-stratiform-break", _break(exchange) if is_sent and exchange.asks_break else ""),
-        ("x-stratiform-outcome", "over_budget" if exchange.answer.is_over_budget else ""),
+        ("x-stratiform-outcome", "over_budget" if any(map(exchange.answer.context_refusals.get, _OVER_BUDGET)) else ""),
         ("x-stratiform-budget-warning", held.notice if held is not None else ""),
     ]
     return [*(header for header in told if header[1]), *(held.rates if held is not None else ())]

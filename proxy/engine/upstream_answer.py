@@ -13,6 +13,7 @@ After the last event of a stream, its end is awaited for a moment.
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from http.client import responses
 
@@ -113,21 +114,19 @@ async def with_refusal_read(answer: Answer, *, reads_size: bool = False) -> tupl
     return ahead, refusal_in(await ahead.read())
 
 
-def is_bare(answer: Answer) -> bool:
-    """Whether the answer is an error whose content type is neither JSON nor a stream of events."""
-    kind = content_type(answer.headers)
-    return answer.status >= 400 and "json" not in kind and not kind.startswith("text/event-stream")
-
-
 async def shaped(answer: Answer) -> Answer:
-    """A bare error as OpenAI's error object. If the body is a JSON object after all, only its content type is changed.
-    For a body that is long or slow, or that breaks off, the beginning is enough."""
+    """An error whose content type is neither JSON nor a stream of events as OpenAI's error object, and every other
+    answer as it is. If the body is a JSON object after all, only its content type is changed. For a body that is long
+    or slow, or that breaks off, the beginning is enough."""
+    kind = content_type(answer.headers)
+    if answer.status < 400 or "json" in kind or kind.startswith("text/event-stream"):
+        return answer
     ahead = answer if isinstance(answer, ReadAhead) else ReadAhead(answer)
     found = await ahead.read()
     await ahead.aclose()
-    if _is_object(found):
-        return _whole(answer, found)
-    kind = content_type(answer.headers)
+    with suppress(Unreadable):
+        if isinstance(text_value(found), dict):
+            return _whole(answer, found)
     is_text = kind.startswith("text/plain") and not is_coded(answer.headers)
     text = " ".join(found.decode("utf-8", "replace").split())[:_SHOWN_CHARS] if is_text else ""
     phrase = f" ({responses[answer.status]})" if answer.status in responses else ""
@@ -145,13 +144,6 @@ def _whole(answer: Answer, body: bytes) -> WholeAnswer:
     kept = [(name, value) for name, value in answer.headers if name not in _REPLACED]
     headers = [*kept, ("content-type", "application/json"), ("content-length", str(len(body)))]
     return WholeAnswer(answer.status, headers, body)
-
-
-def _is_object(body: bytes) -> bool:
-    try:
-        return isinstance(text_value(body), dict)
-    except Unreadable:
-        return False
 
 
 TOKEN_USAGE = "token_usage"
@@ -241,9 +233,7 @@ def change_of(exchange: Exchange, fold: Fold, reports: UsageReports | None) -> R
 async def ended(chunks: AsyncIterator[bytes]) -> None:
     """Wait a moment for the end of a body whose last event has arrived, so that its connection can serve another
     call."""
-    try:
+    with suppress(TimeoutError, ProxyError):
         async with asyncio.timeout(_LINGER_S):
             async for _ in chunks:
                 pass
-    except (TimeoutError, ProxyError):
-        pass

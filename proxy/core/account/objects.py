@@ -67,7 +67,10 @@ def _read(raw: str) -> Path:
         raise _invalid(f"it is longer than {MOST_PATH_CHARS} characters")
     if _RAW.fullmatch(raw) is None:
         raise _invalid("it has characters that a path must percent-encode, or a percent sign that encodes nothing")
-    segments = [_decoded(segment) for segment in raw[1:].split("/")]
+    try:
+        segments = [percent_decoded(segment.encode("ascii")) for segment in raw[1:].split("/")]
+    except UnicodeDecodeError as error:
+        raise _invalid("it is not UTF-8") from error
     if segments[-1] == "":
         segments.pop()
     skipped = len(list(takewhile(lambda segment: segment.lower() in _FRONTS, segments)))
@@ -82,13 +85,6 @@ def _read(raw: str) -> Path:
 def percent_decoded(text: bytes) -> str:
     """The text with every escape replaced by its byte. Raises UnicodeDecodeError."""
     return _ESCAPE.sub(lambda found: bytes((int(found[1], 16),)), text).decode()
-
-
-def _decoded(segment: str) -> str:
-    try:
-        return percent_decoded(segment.encode("ascii"))
-    except UnicodeDecodeError as error:
-        raise _invalid("it is not UTF-8") from error
 
 
 def _check(part: str) -> None:
@@ -166,7 +162,8 @@ _PATHS = (
     AskingPath("/assistants", keeps=True),
     AskingPath("/threads/runs", keeps=True),
 )
-_BY_TEXT = {one.text: one for one in _PATHS}
+ASKING_PATHS: Mapping[str, AskingPath] = {one.text: one for one in _PATHS}
+"""The rows by ``Path.text``."""
 UNKEPT = frozenset(tuple(one.text[1:].split("/")) for one in _PATHS if not one.keeps)
 """The words of the paths on which no object is made that could be kept."""
 _RUNS = re.compile(r"/threads/[^/]+/runs")
@@ -179,12 +176,7 @@ _GENERATING = (
 
 def is_body_path(text: str) -> bool:
     """Whether only the body of a POST on this path (``Path.text``) names the model."""
-    return text in _BY_TEXT or _RUNS.fullmatch(text) is not None
-
-
-def asking_path(text: str) -> AskingPath | None:
-    """The row of this path (``Path.text``). None if the path is not in the table."""
-    return _BY_TEXT.get(text)
+    return text in ASKING_PATHS or _RUNS.fullmatch(text) is not None
 
 
 def takes_prompt(path: Path) -> bool:
@@ -295,11 +287,20 @@ def operation_of(method: str, segments: Segments) -> Operation:
         return Operation(Act.ASK, words[0])
     if words[:1] in (("models",), ("engines",)):
         return _of_models(method, words)
-    for family in _LONGEST_FIRST:
-        size = len(family.path)
-        if words[:size] == family.path:
-            return _within(family, method, segments[size:])
-    return Operation(Act.UNKNOWN, bills=method not in _GET and method != "DELETE")
+    family = next((one for one in _LONGEST_FIRST if words[: len(one.path)] == one.path), None)
+    if family is None:
+        return Operation(Act.UNKNOWN, bills=method not in _GET and method != "DELETE")
+    rest, name, passing = segments[len(family.path) :], family.name, family.is_passing
+    if not rest:
+        if method == "POST":
+            return Operation(Act.CREATE, name, makes=True, is_passing=passing)
+        return Operation(Act.LIST if method in _GET and family.lists else Act.UNKNOWN, name, bills=False)
+    below = rest[1].lower() if len(rest) > 1 else ""
+    allowed = family.below.get(below, frozenset()) if below else _ANY
+    if rest[0].lower() in family.fixed or method not in allowed:
+        return Operation(Act.UNKNOWN, name, bills=False)
+    makes = below in family.makes and method == "POST"
+    return Operation(Act.TOUCH, name, rest[0], below, makes=makes, is_passing=passing, bills=makes)
 
 
 def is_allowed(paths: Sequence[str], segments: Segments) -> bool:
@@ -315,19 +316,3 @@ def _of_models(method: str, words: tuple[str, ...]) -> Operation:
         return Operation(Act.ASK, bills=False)
     is_asking = method == "POST" and len(words) > 1 and words[-1].endswith(_ASKING_VERBS)
     return Operation(Act.ASK if is_asking else Act.UNKNOWN, bills=method == "POST")
-
-
-def _within(family: Family, method: str, rest: Segments) -> Operation:
-    name, passing = family.name, family.is_passing
-    if not rest:
-        if method == "POST":
-            return Operation(Act.CREATE, name, makes=True, is_passing=passing)
-        if method in _GET and family.lists:
-            return Operation(Act.LIST, name, bills=False)
-        return Operation(Act.UNKNOWN, name, bills=False)
-    below = rest[1].lower() if len(rest) > 1 else ""
-    allowed = family.below.get(below, frozenset()) if below else _ANY
-    if rest[0].lower() in family.fixed or method not in allowed:
-        return Operation(Act.UNKNOWN, name, bills=False)
-    makes = below in family.makes and method == "POST"
-    return Operation(Act.TOUCH, name, rest[0], below, makes=makes, is_passing=passing, bills=makes)

@@ -317,22 +317,18 @@ def _made(said: Mapping[str, object]) -> Iterator[tuple[str, str]]:
         if found := _id(value) or _id_in(value):
             yield found, "files"
     for item in _objects(said.get("output")):
-        yield from _made_by(item)
+        # The item itself is an object, and so are the containers in which its tools ran.
+        if found := _id(item.get("id")):
+            yield found, "responses"
+        notes = [note for part in _objects(item.get("content")) for note in _objects(part.get("annotations"))]
+        for holder in (item, *notes):
+            if found := _id(holder.get("container_id")):
+                yield found, "containers"
     for choice in _objects(said.get("choices")):
         for member in ("message", "delta"):
             message = choice.get(member)
             if isinstance(message, Mapping) and (found := _id_in(message.get("audio"))):
                 yield found, "chat/completions"
-
-
-def _made_by(item: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """The objects of an item of a response's output: the item itself, and the containers in which its tools ran."""
-    if found := _id(item.get("id")):
-        yield found, "responses"
-    notes = [note for part in _objects(item.get("content")) for note in _objects(part.get("annotations"))]
-    for holder in (item, *notes):
-        if found := _id(holder.get("container_id")):
-            yield found, "containers"
 
 
 def _objects(value: object) -> list[Mapping[str, object]]:

@@ -1,11 +1,10 @@
 """Exchanges."""
 
-from proxy.engine.exchange import new_id
 from tests.exchanges import make_exchange
 
 
 def test_ids_are_unique() -> None:
-    assert len({new_id() for _ in range(1000)}) == 1000
+    assert len({make_exchange().arrival.id for _ in range(1000)}) == 1000
 
 
 def test_time_runs_from_the_exchanges_own_now() -> None:

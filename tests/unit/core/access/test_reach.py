@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from proxy.core.access import MODEL_HEADER, Asked, ModelPlace, Reach, place_of, reach_of
+from proxy.core.access import MODEL_HEADER, ModelPlace, Reach, place_of, reach_of
 from proxy.core.account.objects import read_path
 from tests.examples import for_every
 from tests.growth import assert_linear
@@ -12,7 +12,7 @@ from tests.growth import assert_linear
 
 def reach(path: str = "/chat/completions", query: str = "", method: str = "POST", **members: object) -> Reach:
     raw = {name: json.dumps(value).encode() for name, value in members.items()}
-    return reach_of(Asked(method, read_path(path), query, (), raw))
+    return reach_of(method, read_path(path), query, (), raw)
 
 
 @for_every(
@@ -65,10 +65,10 @@ def test_a_query_that_is_not_understood(query: str) -> None:
 
 def test_only_a_plain_question_is_one_for_the_list() -> None:
     for path in ("/models", "/models/x", "/v1/models"):
-        assert reach_of(Asked("GET", read_path(path), has_body=False)) == Reach(is_listing=True)
-        assert not reach_of(Asked("GET", read_path(path))).is_listing
-        assert not reach_of(Asked("DELETE", read_path(path), has_body=False)).is_listing
-        chosen = reach_of(Asked("GET", read_path(path), "", ((MODEL_HEADER, "b"),), has_body=False))
+        assert reach_of("GET", read_path(path), has_body=False) == Reach(is_listing=True)
+        assert not reach_of("GET", read_path(path)).is_listing
+        assert not reach_of("DELETE", read_path(path), has_body=False).is_listing
+        chosen = reach_of("GET", read_path(path), "", ((MODEL_HEADER, "b"),), has_body=False)
         assert not chosen.is_listing, "the header chooses an upstream, and its list is that account's"
         assert chosen.chosen == "b"
 
@@ -106,7 +106,7 @@ def test_the_time_to_find_models_grows_with_the_bytes() -> None:
         n = len(times)
         tools = b"[" + b'{"type":"x","model":"a"},' * n + b"{}]"
         members = {"model": b'"a"', "tools": tools, "x": b'{"model":[' * 3 * n}
-        assert reach_of(Asked("POST", read_path("/responses"), "&".join(["a=b"] * n), (), members)).unread
+        assert reach_of("POST", read_path("/responses"), "&".join(["a=b"] * n), (), members).unread
 
     assert_linear(asked, range, 2_500)
 
@@ -116,4 +116,4 @@ def test_what_is_searched_for_models_is_bounded_for_all_of_a_request(name: str) 
     text = b'"model","x":"%s"' % (b"\\u0061" * 15_000)
     tool = b'{"type":"a","type":"b","y":' + text + b"}"
     raw = {"model": b'"a"', **{f"{name}{n}": tool for n in range(60)}, name: b"[" + b",".join([tool] * 60) + b"]"}
-    assert reach_of(Asked("POST", read_path("/chat/completions"), "", (), raw)).unread
+    assert reach_of("POST", read_path("/chat/completions"), "", (), raw).unread
