@@ -115,8 +115,7 @@ def file_cuts(text: str) -> tuple[Cut, ...] | None:
     if not text.endswith(close + "\n") and not text.endswith(close):
         return None
     opened, closed = _line_fences(text, fence, close)
-    starts = [(first.start(), first.group(1))]
-    starts += _following_files(text, first.end(), opened, fence, close)
+    starts = [(first.start(), first.group(1)), *_following_files(text, first.end(), opened, fence, close)]
     if len(starts) >= MOST_PIECES:
         raise TooMuch(Bound.PIECES)
     if not _are_borders(text, [start for start, _ in starts], len(opened), len(closed), close):
@@ -130,15 +129,12 @@ def file_cuts(text: str) -> tuple[Cut, ...] | None:
 def _line_fences(text: str, fence: str, close: str) -> tuple[list[int], list[int]]:
     """The line ends after which a line begins with the opening fence, and those after which a line begins with the
     closing fence. Both are found in one pass, which is most of the work for a long message. Raises TooMuch."""
-    if fence == close:
-        both = list(islice(_places(text, "\n" + fence), _MOST_FENCES + 1))
-    else:
-        both = [at.start() for at in islice(_TAG_LINES[fence].finditer(text), _MOST_FENCES + 1)]
+    is_tag = fence != close
+    found = (at.start() for at in _TAG_LINES[fence].finditer(text)) if is_tag else _places(text, "\n" + fence)
+    both = list(islice(found, _MOST_FENCES + 1))
     if len(both) > _MOST_FENCES:
         raise TooMuch(Bound.MATCHES)
-    if fence == close:
-        return both, both
-    return [at for at in both if text[at + 2] != "/"], [at for at in both if text[at + 2] == "/"]
+    return [at for at in both if text[at + 2] != "/"], [at for at in both if text[at + 2] == "/" or not is_tag]
 
 
 def _places(text: str, words: str) -> Iterator[int]:
@@ -183,10 +179,7 @@ def _prompt(text: str) -> Recognition | None:
     start = found - 1 if text[found - 1 : found] == "\n" else found
     if start <= 0:
         return None
-    cuts = (
-        Cut("prompt", PieceKind.PROMPT, 0, start),
-        Cut("reminder", PieceKind.REMINDER, start, len(text)),
-    )
+    cuts = (Cut("prompt", PieceKind.PROMPT, 0, start), Cut("reminder", PieceKind.REMINDER, start, len(text)))
     return Recognition("aider:prompt", MessageKind.PROMPT, cuts)
 
 

@@ -8,7 +8,7 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import islice, pairwise
 
 from proxy.core.digest import digest
 from proxy.core.recognition import MOST_PIECES, Bound, Cut, MessageKind, PieceKind, Recognition, TooMuch
@@ -80,8 +80,7 @@ Span = tuple[int, int, str, PieceKind]
 
 def _clocks(text: str) -> Iterator[Span]:
     """The lines that tell the time. Raises TooMuch."""
-    position = 0
-    number = 0
+    position = number = 0
     for _ in range(_MOST_TIMES):
         found = _TIME.search(text, position)
         if found is None:
@@ -125,8 +124,7 @@ def _blocks(text: str) -> tuple[list[tuple[int, int]], list[Span]]:
     """
     fences: list[tuple[int, int]] = []
     documents: list[Span] = []
-    position = 0
-    seen = 0
+    position = seen = 0
     while (found := _BLOCK.search(text, position)) is not None:
         position = found.end()
         seen += 1
@@ -177,8 +175,7 @@ def _movable(text: str, documents: list[Span]) -> list[Span]:
     """The documents that can be moved: all of them, if there is no text between them and no two are parts of one
     source; else none. If a tag encloses them, the tag and the documents are one piece, so that the prompt's statements
     about the tag stay true. If the tag holds anything else, the documents stay where they are."""
-    gaps = (text[a[1] : b[0]] for a, b in zip(documents, documents[1:], strict=False))
-    if any(gap.strip() for gap in gaps):
+    if any(text[one[1] : next_[0]].strip() for one, next_ in pairwise(documents)):
         return []
     start, end = documents[0][0], documents[-1][1]
     while (closing := _closing_line(text, end)) is not None:
@@ -227,15 +224,13 @@ def _tags(text: str, start: int, end: int) -> Iterator[re.Match[str]]:
 def _joined(text: str, documents: list[Span]) -> list[Span]:
     """Joins neighbours that are numbered parts of one source (part="2" behind part="1") to one piece, so that a text
     stays whole and in order. Excerpts that a retriever ranked are not numbered like this."""
+    attributes = [_attributes(text, document) for document in documents]
     runs = [documents[:1]]
-    before = _attributes(text, documents[0])
-    for document in documents[1:]:
-        now = _attributes(text, document)
+    for document, before, now in zip(documents[1:], attributes, attributes[1:], strict=False):
         if _follows(before, now):
             runs[-1].append(document)
         else:
             runs.append([document])
-        before = now
     return [run[0] if len(run) == 1 else _as_one(text, run[0][0], run[-1][1]) for run in runs]
 
 

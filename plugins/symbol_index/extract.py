@@ -154,10 +154,9 @@ class _Walk:
             if len(self._used) < _MOST_NAMES and node.end_byte - node.start_byte >= _FEWEST_NAME_CHARS:
                 self._used[self._source.text(node)] = None
             return None
-        if (define := rules.definitions.get(kind)) is not None:
-            inner = self._define(define, node, place)
-            if inner is not None:
-                return inner
+        define = rules.definitions.get(kind)
+        if define is not None and (inner := self._define(define, node, place)) is not None:
+            return inner
         if (ask := rules.imports.get(kind)) is not None:
             for one in ask(node, self._source):
                 if one.target and len(self._imports) < _MOST_IMPORTS:
@@ -202,11 +201,10 @@ class _Walk:
         if self._left_out:
             lines.append(f"… {self._left_out} more")
         targets = " ".join(dict.fromkeys(one.target for one in self._imports))
+        if len(targets) > _MOST_LINE_CHARS:
+            targets = targets[:_MOST_LINE_CHARS].rpartition(" ")[0] + " …"
         if targets:
-            clipped = (
-                targets if len(targets) <= _MOST_LINE_CHARS else targets[:_MOST_LINE_CHARS].rpartition(" ")[0] + " …"
-            )
-            lines.insert(0, f"{IMPORTS} {clipped}")
+            lines.insert(0, f"{IMPORTS} {targets}")
         return Extract(
             "\n".join(lines),
             tuple(self._defined),

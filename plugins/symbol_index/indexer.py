@@ -1,16 +1,15 @@
-"""The symbol indexer. It keeps results for texts by their digests, and for whole repositories by their paths.
+"""The symbol indexer: it parses texts by the grammar of their files, with bounded work, and keeps the results.
 
-Every kept value is a pure function of texts and paths. So the answer is always that of an index from scratch, whatever
-was asked before, in any order and by any thread. The kept values only make it quicker.
+A grammar is loaded when the first file needs it. The work for one text is counted and not timed, so that a text always
+gets the same answer. In a text that is built for it, a hundred steps may take fifty times as long, and only the clock
+shows that. So the processor time of all texts of a call is bounded, too. The bound is above the time that texts written
+by people take. After each hundred steps the parser calls a function that counts these steps and says whether it goes
+on. Other threads of the process can run during this call: without it the parser would hold the interpreter until it is
+done.
 
-Parses texts by the grammar of their files, with bounded work. A grammar is loaded when the first file needs it.
-
-The work for one text is counted and not timed, so that a text always gets the same answer. In a text that is built for
-it, a hundred steps may take fifty times as long, and only the clock shows that. So the processor time of all texts of a
-call is bounded, too. The bound is above the time that texts written by people take.
-
-After each hundred steps the parser calls a function that counts these steps and says whether it goes on. Other threads
-of the process can run during this call: without it the parser would hold the interpreter until it is done.
+Results for texts are kept by their digests, and those for whole repositories by their paths. Every kept value is a pure
+function of texts and paths. So the answer is always that of an index from scratch, whatever was asked before, in any
+order and by any thread. The kept values only make it quicker.
 """
 
 import ctypes
@@ -258,9 +257,9 @@ class TreeSitterIndexer:
 def _text_bytes(one: Found) -> int:
     if one is None:
         return 400
-    names = sum(len(name) + 57 for name in (*one.definitions, *one.uses))
-    imports = sum(len(one.target) + 160 + sum(len(name) + 57 for name in one.names) for one in one.imports)
-    return 1_000 + len(one.body) + names + imports
+    names = [*one.definitions, *one.uses, *(name for each in one.imports for name in each.names)]
+    imports = sum(len(each.target) + 160 for each in one.imports)
+    return 1_000 + len(one.body) + sum(len(name) + 57 for name in names) + imports
 
 
 def _weight(blocks: Mapping[str, str], entries: Sequence[Entry], paths: tuple[str, ...]) -> int:

@@ -1,12 +1,10 @@
 """Finds the references between files: from imports to files by their paths, and from names to the defining files.
 
-The work is linear in the number of paths, imports and names. A name that several files define says nothing and is
-ignored, unless one of these files is in the same directory.
+First come the places of the modules that an import names: the ends of paths to look for, by the rules of each family of
+languages. An end is a path without its suffix, or the last parts of one: ``b/c`` finds ``a/b/c.py``.
 
-Places of the modules that an import names: the ends of paths to look for, by the rules of each family of
-languages.
-
-An end is a path without its suffix, or the last parts of one: ``b/c`` finds ``a/b/c.py``. Nothing here looks at files.
+Then the files are looked up. The work is linear in the number of paths, imports and names. A name that several files
+define says nothing and is ignored, unless one of these files is in the same directory.
 """
 
 import posixpath
@@ -235,27 +233,24 @@ def _references_of(entry: Entry, files: _Files) -> frozenset[str]:
 
 def _tables(entries: list[Entry]) -> _Files:
     whole: dict[str, list[str]] = defaultdict(list)
-    ends: dict[str, list[str]] = defaultdict(list)
-    folders: dict[str, list[str]] = defaultdict(list)
-    known: set[str] = set()
     definers: dict[str, list[str]] = defaultdict(list)
     for entry in entries:
-        stem, folder = _stem(entry.path, entry.family), entry.path.rpartition("/")[0]
-        whole[stem].append(entry.path)
-        for end in _ends(stem):
-            _add(ends[end], entry.path, _MOST_ALIKE)
-        if folder not in known:
-            known.add(folder)
-            for end in _ends(folder):
-                _add(folders[end], folder, _MOST_ALIKE)
+        whole[_stem(entry.path, entry.family)].append(entry.path)
         for name in entry.extract.definitions:
             definers[name].append(entry.path)
-    return _Files(dict(whole), dict(ends), dict(folders), dict(definers))
+    ends = _by_ends((stem, path) for stem, paths in whole.items() for path in paths)
+    folders = _by_ends((folder, folder) for folder in dict.fromkeys(entry.path.rpartition("/")[0] for entry in entries))
+    return _Files(dict(whole), ends, folders, dict(definers))
 
 
-def _add(some: list[str], one: str, most: int) -> None:
-    if len(some) <= most:
-        some.append(one)
+def _by_ends(named: Iterable[tuple[str, str]]) -> Table:
+    """The paths by the ends of their names."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, path in named:
+        for end in _ends(name):
+            if len(found[end]) <= _MOST_ALIKE:
+                found[end].append(path)
+    return dict(found)
 
 
 def _stem(path: str, family: Family) -> str:

@@ -74,10 +74,8 @@ def _js_assigned(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
 
 def _js_enum_body(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
     for child in node.named_children:
-        if child.type == "property_identifier":
-            yield Symbol(VALUE, source.text(child))
-        elif child.type == "enum_assignment":
-            yield Symbol(VALUE, source.field(child, "name"))
+        if child.type in ("property_identifier", "enum_assignment"):
+            yield Symbol(VALUE, source.field(child, "name") or source.text(child))
 
 
 def _js_import(node: Node, source: Source) -> Iterator[Import]:
@@ -160,10 +158,8 @@ def _php_is_private(node: Node, source: Source) -> bool:
 def _php_properties(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
     if not _php_is_private(node, source):
         for child in node.named_children:
-            if child.type == "property_element":
+            if child.type in ("property_element", "const_element"):
                 yield Symbol(VALUE, source.text(first_named(child)).removeprefix("$"), is_closed=True)
-            elif child.type == "const_element":
-                yield Symbol(VALUE, source.text(first_named(child)), is_closed=True)
 
 
 def _php_define(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
@@ -252,8 +248,7 @@ def _python_assignment(node: Node, source: Source, place: Place) -> Iterator[Sym
 
 
 def _python_import(node: Node, source: Source) -> Iterator[Import]:
-    for name in node.children_by_field_name("name"):
-        yield Import(_python_plain(name, source))
+    yield from (Import(_python_plain(name, source)) for name in node.children_by_field_name("name"))
 
 
 def _python_import_from(node: Node, source: Source) -> Iterator[Import]:

@@ -1,13 +1,14 @@
-"""The lines of a text in which blocks are searched, its fenced code, and the line breaks between its pieces.
+"""The lines of a text: fenced code among them, the line breaks between pieces, and the lines that differ.
 
-A provider joins the parts of a message with nothing between them. A piece that is moved takes the line breaks in front
-of it along, so it begins a line of its own behind any other piece. The pieces that stay are separated by the line
-breaks behind the moved piece. A carriage return belongs to the line that it ends.
+The lines in which blocks are searched come first, with their fenced code and their tags.
 
-Finds the lines in which two versions of a text differ, also if the text is long and the differences are far apart.
+Then come line breaks. A provider joins the parts of a message with nothing between them. A piece that is moved takes
+the line breaks in front of it along, so it begins a line of its own behind any other piece. The pieces that stay are
+separated by the line breaks behind the moved piece. A carriage return belongs to the line that it ends.
 
-Lines that occur once in each version, in the same order, are matched ("patience diff"). The lines between two matches
-are compared again in the same way, so the time grows with the number of lines and not with its square.
+At the end, the lines are found in which two versions of a text differ, also if the text is long and the differences are
+far apart. Lines that occur once in each version, in the same order, are matched ("patience diff"). The lines between
+two matches are compared again in the same way, so the time grows with the number of lines and not with its square.
 """
 
 import re
@@ -47,9 +48,9 @@ class Lines(tuple[str, ...]):
         """These lines, extended to both ends of all fenced code that contains any of them. ``is_strict``: a fence may
         be indented, and a closing fence stands alone on its line. Otherwise a closing fence may be followed by more
         text."""
-        known = self._fenced.get(is_strict)
-        if known is None:
-            known = self._fenced[is_strict] = tuple(self._pairs(is_strict))
+        if is_strict not in self._fenced:
+            self._fenced[is_strict] = tuple(self._pairs(is_strict))
+        known = self._fenced[is_strict]
         at = bisect_left(known, first, key=lambda pair: pair[1])
         if at < len(known) and known[at][0] < last:
             first = min(first, known[at][0])
@@ -142,9 +143,8 @@ def bare_lines(text: str, lines: Range) -> str:
     """Whole lines. If the line break behind them belongs to another piece, the line break in front of them is
     removed."""
     start, end = lines
-    found = text[start:end]
-    is_shifted = not found.endswith("\n") and text.startswith("\n", end)
-    return found.removeprefix("\n") if is_shifted else found
+    is_shifted = not text.endswith("\n", start, end) and text.startswith("\n", end)
+    return text[start:end].removeprefix("\n") if is_shifted else text[start:end]
 
 
 def stay_apart(before: str, texts: Iterable[str]) -> bool:

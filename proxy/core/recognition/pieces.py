@@ -80,8 +80,6 @@ class ContextPiece(Struct, frozen=True):
     digest: bytes
 
 
-_MOVABLE = (MessageKind.CONTEXT, MessageKind.CANDIDATE)
-
 MOST_CHARS = 500_000
 """A longer text stays whole: while Python searches a text for a pattern, it can do nothing else."""
 MOST_PIECES = 2_000
@@ -125,21 +123,19 @@ def recognise_text(recognisers: Iterable[Recogniser], role: str, text: str) -> R
             found = recogniser.recognise(role, text)
         except TooMuch:
             continue
-        if found is not None and (len(found.cuts) > MOST_PIECES or len(text) > MOST_CHARS):
-            continue
-        if found is not None and covers(found.cuts, len(text)):
+        is_bounded = found is not None and len(found.cuts) <= MOST_PIECES and len(text) <= MOST_CHARS
+        if found is not None and is_bounded and covers(found.cuts, len(text)):
             cuts = _printable(found.cuts)
-            cuts = joined(cuts) if found.form in _MOVABLE else cuts
+            cuts = joined(cuts) if found.form in (MessageKind.CONTEXT, MessageKind.CANDIDATE) else cuts
             return found if cuts is found.cuts else replace(found, cuts=cuts)
     return None
 
 
 def _printable(cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:
     """The cuts with keys that can be logged, stored and shown: a path may hold half of a surrogate pair."""
-    keys = [printable(cut.key) for cut in cuts]
-    if all(key == cut.key for key, cut in zip(keys, cuts, strict=True)):
+    if all(printable(cut.key) == cut.key for cut in cuts):
         return cuts
-    return tuple(structs.replace(cut, key=key) for key, cut in zip(keys, cuts, strict=True))
+    return tuple(structs.replace(cut, key=printable(cut.key)) for cut in cuts)
 
 
 def joined(cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:

@@ -181,10 +181,9 @@ def _closed(lines: Lines, first: int, last: int, *, is_whole: bool = True) -> Ra
                 return None
             last = end + 1
         for name in closed:
-            start = next((i for i in _near(first - 1, -1, -1) if _name(OPEN, lines[i]) == name), -1)
-            if start < 0:
+            first = next((i for i in _near(first - 1, -1, -1) if _name(OPEN, lines[i]) == name), -1)
+            if first < 0:
                 return None
-            first = start
         if is_whole and first < last:
             first, last = _emptied(lines, first, last)
         if (first, last) == before:
@@ -249,18 +248,18 @@ def is_heading(line: str) -> bool:
 
 
 def _level(line: str) -> int:
-    found = _SECTION.match(line)
-    return len(found.group(1)) if found is not None else 0
+    return len(_name(_SECTION, line))
 
 
-def _name(tag: re.Pattern[str], line: str) -> str:
-    found = tag.match(line)
+def _name(pattern: re.Pattern[str], line: str) -> str:
+    """The group of the pattern if the line begins with it, else nothing."""
+    found = pattern.match(line)
     return found.group(1) if found is not None else ""
 
 
 def _marker(line: str) -> str:
-    found = _MARKER.match(line)
-    return "1" if found is not None and found.group(1)[0].isdigit() else found.group(1) if found is not None else ""
+    marker = _name(_MARKER, line)
+    return "1" if marker[:1].isdigit() else marker
 
 
 def _is_indented(line: str) -> bool:
