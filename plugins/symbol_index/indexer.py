@@ -150,8 +150,8 @@ class Parsers(threading.local):
             if _keeps_what_it_read(grammar):
                 for chunk in given:
                     ctypes.pythonapi.Py_DecRef(ctypes.py_object(chunk))
-        has_many = tree.root_node.descendant_count > _FEW_NODES + _MOST_NODES_PER_BYTE * len(source)
-        return None if has_many else tree
+        most_nodes = _FEW_NODES + _MOST_NODES_PER_BYTE * len(source)
+        return tree if tree.root_node.descendant_count <= most_nodes else None
 
 
 @cache

@@ -391,8 +391,7 @@ def _with_marks(blocks: Sequence[Block], ends: frozenset[Tier], dialect: Dialect
 
 def _own_messages(block: Block) -> int:
     """How many messages of a tier stand in front of its history."""
-    turns = sum(len(one.items) for one in block.sections if one.kind is Kind.HISTORY)
-    return len(block.messages) - turns
+    return len(block.messages) - sum(len(one.items) for one in block.sections if one.kind is Kind.HISTORY)
 
 
 Chunks = Sequence[Sequence[str]]

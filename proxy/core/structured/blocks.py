@@ -259,14 +259,13 @@ def shown(inventory: Inventory, about: Circumstances) -> dict[str, object]:
         tiers.setdefault(section.tier, []).append(section)
     tokens, kinds = inventory.tier_tokens(), _by_kind(inventory)
     total, used = sum(tokens.values()), about.total or Usage(0, 0)
-    left = None if about.max_input_tokens is None else about.max_input_tokens - total
     return {
         "model": printable(about.model),
         "max_input_tokens": about.max_input_tokens,
         "max_output_tokens": about.max_output_tokens,
         "total_tokens": total,
         "used_tokens": total,
-        "remaining_tokens": left,
+        "remaining_tokens": None if about.max_input_tokens is None else about.max_input_tokens - total,
         "cached_tokens": total - tokens[Tier.ACTIVE],
         "cache_hit_rate": hit_rate(about.last, about.total),
         "blocks": [_block(tier, own, is_marked=tier in inventory.marked) for tier, own in tiers.items()],

@@ -100,9 +100,8 @@ def dialogue_of(
     Raises InvalidRequest if the form describes messages that the request does not have."""
     if not (form.has_history or form.compaction):
         return Dialogue(conversation)
-    history = RuledHistory(conversation, tuple(range(len(conversation.turns))), {})
-    if form.has_history:
-        history = ruled(conversation, form.metas)
+    as_sent = RuledHistory(conversation, tuple(range(len(conversation.turns))), {})
+    history = ruled(conversation, form.metas) if form.has_history else as_sent
     uncompacted = history if form.compaction else None
     if form.compaction:
         history = compacted(history, before.compaction, rules.compaction, rules.keep_exchanges)
@@ -138,8 +137,7 @@ def _behind(whole: RuledHistory, held: Sequence[Panel], tokens: Callable[[Turn],
     """About how many tokens of the conversation stand behind the parts that were frozen before, estimated from its
     bytes."""
     turns = whole.conversation.turns
-    size = sum(len(turn.bare) for turn in turns)
-    share = 1.0 - sum(len(chunk.content) for chunk in held) / max(1, size)
+    share = 1.0 - sum(len(chunk.content) for chunk in held) / max(1, sum(len(turn.bare) for turn in turns))
     return max(0.0, share) * sum(map(tokens, turns))
 
 

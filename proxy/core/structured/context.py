@@ -162,8 +162,7 @@ def legend_for(
     alias. The result depends on the set of paths and not on their order.
     """
     aliases = dict(given)
-    closed = {directory for path in settled for directory in _directories(path)}
-    saved = _saved_chars(set(paths), aliases, closed)
+    saved = _saved_chars(set(paths), aliases, {directory for path in settled for directory in _directories(path)})
     best = sorted(saved, key=lambda directory: (-saved[directory], directory))[: max(0, MOST_ALIASES - len(aliases))]
     for directory in sorted(best):
         aliases[directory] = f"@{len(aliases) + 1}"

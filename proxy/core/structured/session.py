@@ -202,7 +202,9 @@ class Uploads:
         The form's own contents are used directly, so that a request works even if there is no room to keep its
         contents.
         """
-        brought, named = dict(_brought(form, scope)), list(_named(form, scope))
+        contents = list(_contents(form, scope))
+        brought = {name: content for name, content in contents if content is not None}
+        named = [name for name, content in contents if content is None]
         held = {name: content for name in named if (content := self._held.get(name)) is not None}
         known = brought | held
         missing = dict.fromkeys(digest for _, _, digest in filterfalse(known.__contains__, named))
@@ -233,34 +235,20 @@ class Uploads:
 def content_bytes(content: str | Review) -> int:
     """The bytes that a content takes in memory, with everything that is kept beside it. A string counts as it is
     stored: with one, two or four bytes a character."""
-    return _TEXT_ENTRY_BYTES + sum(map(getsizeof, _parts(content)))
-
-
-def _parts(content: str | Review) -> Iterator[object]:
-    yield content
+    parts: list[object] = [content]
     if isinstance(content, Review):
-        yield from (content.branch, content.stats, content.log, content.pre_change_symbols)
-        yield from (content.commits, *content.commits)
-        yield content.reverse_diffs
-        yield from chain.from_iterable(content.reverse_diffs.items())
+        parts += [content.branch, content.stats, content.log, content.pre_change_symbols, content.commits]
+        parts += [*content.commits, content.reverse_diffs, *chain.from_iterable(content.reverse_diffs.items())]
+    return _TEXT_ENTRY_BYTES + sum(map(getsizeof, parts))
 
 
-def _brought(form: StructuredForm, scope: str) -> Iterator[tuple[_Name, str | Review]]:
-    """The contents that stand in the form."""
+def _contents(form: StructuredForm, scope: str) -> Iterator[tuple[_Name, str | Review | None]]:
+    """The contents of a form by name. A content is None if the form has only its digest."""
     for file in form.context.files:
-        if file.text is not None:
+        if file.digest:
             yield (scope, str, file.digest), file.text
-    if form.review is not None and form.review.review is not None:
+    if form.review is not None:
         yield (scope, Review, form.review.digest), form.review.review
-
-
-def _named(form: StructuredForm, scope: str) -> Iterator[_Name]:
-    """The contents that the form names only by their digests."""
-    for file in form.context.files:
-        if file.text is None and file.digest:
-            yield scope, str, file.digest
-    if form.review is not None and form.review.review is None:
-        yield scope, Review, form.review.digest
 
 
 def _with_texts(form: StructuredForm, texts: Mapping[str, str]) -> StructuredForm:
@@ -392,8 +380,8 @@ class ContextSession:
         review = content_bytes(self.review) if self.review is not None else 0
         paths = sum(_SLOT_BYTES * len(held) + sum(map(getsizeof, held)) for held in (self.map.places, self.shown))
         summary = getsizeof(self.compaction.summary) if self.compaction is not None else 0
-        live = self.board.size_bytes + summary
-        return _ENTRY_BYTES + review + self.tracker.size_bytes + paths + live + _SLOT_BYTES * len(self.changes)
+        changes = _SLOT_BYTES * len(self.changes)
+        return _ENTRY_BYTES + review + self.tracker.size_bytes + paths + self.board.size_bytes + summary + changes
 
     def live(self, now: float) -> LiveState:
         """The state with which other processes can continue. Parts that have changed since the last time get the time

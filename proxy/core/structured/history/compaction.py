@@ -25,7 +25,7 @@ from proxy.core.digest import digest
 from proxy.core.reasons import Edit
 from proxy.core.request.message import RESULT_ROLES
 from proxy.core.structured.history.rules import MADE, RuledHistory, call_members, cuts
-from proxy.core.structured.messages import Conversation, Turn, pair, parts_of, string_of
+from proxy.core.structured.messages import Turn, pair, parts_of, string_of
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Members, Unreadable, join_members, members_of
 
@@ -152,22 +152,13 @@ def compacted(
     """
     if compaction is None or not 0 < compaction.covered <= compaction.known:
         return ruled
-    conversation, origins = ruled.conversation, ruled.origins
-    turns = conversation.turns
-    at = place_of(origins, compaction.covered)
+    at = place_of(ruled.origins, compaction.covered)
     if at == 0 or digest_of_known(ruled, compaction.known) != compaction.digest:
         return ruled
-    places = [cut for cut in cuts(turns) if cut >= at]
+    places = [cut for cut in cuts(ruled.conversation.turns) if cut >= at]
     if len(places) < max(1, keep_exchanges) or places[0] != at:
         return ruled
-    pair = texts.pair(compaction.summary)
-    kept = [index for index in range(at) if turns[index].is_system]
-    history = (*(turns[index] for index in kept), *pair, *conversation.history[at:])
-    return RuledHistory(
-        Conversation(conversation.system, history, conversation.prompt),
-        (*(origins[index] for index in kept), *(MADE for _ in pair), *origins[at:]),
-        {**ruled.edits, Edit.HISTORY_COMPACTED: at - len(kept)},
-    )
+    return ruled.without(at, Edit.HISTORY_COMPACTED, texts.pair(compaction.summary))
 
 
 def place_of(origins: Sequence[int], count: int) -> int:
@@ -210,8 +201,7 @@ def question_of(turns: Sequence[Turn], texts: CompactionTexts, summary_tokens: i
     """The question about these messages. Each message is shown by its beginning and its end. If there are more messages
     than may be shown, everything between two user messages is shown as one. If there are still too many, only the first
     ones are shown, and nothing behind them will be left out of the conversation."""
-    runs = list(_runs(turns))
-    shown = runs[:MOST_MESSAGES]
+    shown = list(_runs(turns))[:MOST_MESSAGES]
     lines = [
         orjson.dumps({"index": number, "role": _role(turns[run[0]]), "text": _shown([turns[index] for index in run])})
         for number, run in enumerate(shown)
@@ -464,11 +454,9 @@ def _places(sent: RuledHistory, end: int, keep_exchanges: int) -> tuple[int, ...
     """The indices at which the conversation may be cut: something is left out, all of what is left out was shown to the
     model, and the last user exchanges stay."""
     turns = sent.conversation.turns
-    found = cuts(turns)
-    keep = max(1, keep_exchanges)
+    found, keep = cuts(turns), max(1, keep_exchanges)
     if len(found) < keep:
         return ()
     # A cut with only system messages and the proxy's own messages in front of it would leave out nothing new.
     own = next((i for i, turn in enumerate(turns) if not turn.is_system and sent.origins[i] != MADE), len(turns))
-    last = min(found[-keep], end)
-    return tuple(place for place in found if own < place <= last)
+    return tuple(place for place in found if own < place <= min(found[-keep], end))

@@ -11,7 +11,6 @@ only the text for a result. Arguments are the model's own string.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 
 from proxy.core.reasons import Edit
@@ -96,7 +95,7 @@ def frozen(
     otherwise chunks are cut elsewhere, and the provider's cache is lost."""
     history = ruled.conversation.history
     chunks: list[Panel] = []
-    end = total = 0
+    end = 0
     for start, boundary, count in islice(_cuts(ruled, terms, tokens) if most != 0 else (), most):
         try:
             text = chunk_text(history[start:boundary])
@@ -104,8 +103,7 @@ def frozen(
             break
         chunks.append(Panel(f"{FROZEN_PREFIX}{len(chunks) + 1}", HISTORY_KIND, f"Chat ({count})", text))
         end = boundary
-        total += count
-    return (_without(ruled, end, total) if chunks else ruled), tuple(chunks)
+    return (ruled.without(end, Edit.HISTORY_FROZEN) if chunks else ruled), tuple(chunks)
 
 
 def _cuts(ruled: RuledHistory, terms: DetachTerms, tokens: Callable[[Turn], int]) -> Iterator[tuple[int, int, int]]:
@@ -145,12 +143,3 @@ def _turn_ends(turns: Sequence[Turn]) -> list[bool]:
         ends.append(is_user_next and not is_user and not turn.is_system)
         is_user_next = is_user_next if turn.is_system else is_user
     return ends[::-1]
-
-
-def _without(ruled: RuledHistory, end: int, count: int) -> RuledHistory:
-    """The conversation without the first messages of its history, but with the system messages among them."""
-    conversation = ruled.conversation
-    kept = [index for index, turn in enumerate(conversation.history) if index >= end or turn.is_system]
-    history = tuple([conversation.history[index] for index in kept])
-    origins = (*(ruled.origins[index] for index in kept), *ruled.origins[len(conversation.history) :])
-    return RuledHistory(replace(conversation, history=history), origins, {**ruled.edits, Edit.HISTORY_FROZEN: count})

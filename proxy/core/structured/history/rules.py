@@ -25,7 +25,7 @@ from msgspec import Raw
 from proxy.core.reasons import Edit
 from proxy.core.request.message import MARK_KEYS
 from proxy.core.structured.messages import Conversation, Turn, string_of
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of
 from proxy.core.wire.surrogates import text_json
 from proxy.errors import InvalidRequest
@@ -389,6 +389,17 @@ class RuledHistory:
     conversation: Conversation
     origins: tuple[int, ...]
     edits: Mapping[Edit, int]
+
+    def without(self, end: int, reason: Edit, instead: Sequence[Turn] = ()) -> "RuledHistory":
+        """The conversation without the first ``end`` messages of its history, but with the system messages among them.
+        The messages ``instead`` stand behind these. The messages that are left out count under this reason."""
+        history = self.conversation.history
+        kept = [index for index in range(end) if history[index].is_system]
+        return RuledHistory(
+            replace(self.conversation, history=(*(history[index] for index in kept), *instead, *history[end:])),
+            (*(self.origins[index] for index in kept), *(MADE for _ in instead), *self.origins[end:]),
+            {**self.edits, reason: end - len(kept)},
+        )
 
 
 def ruled(conversation: Conversation, metas: Mapping[int, MessageMeta]) -> RuledHistory:

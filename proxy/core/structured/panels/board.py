@@ -138,18 +138,15 @@ def refreshed(
     known = _Whereabouts(progress)
     shown = [panel for panel in panels if panel.is_shown]
     digests = _digests(shown)
-    last_s = max((board.panels[key].changed_s for key in digests if key in board.panels), default=-inf)
-    stamp_s = _later(now_s, last_s)
+    changes = (board.panels[key].changed_s for key in digests if key in board.panels)
+    stamp_s = _later(now_s, max(changes, default=-inf))
     old = {key: known.memory(memory) for key, memory in board.panels.items()}
-    in_loop = not progress.is_prompt_last
     memories = {
-        key: _seen_again(old.get(key), PanelMemory(key, digest, stamp_s), in_loop=in_loop)
+        key: _seen_again(old.get(key), PanelMemory(key, digest, stamp_s), in_loop=not progress.is_prompt_last)
         for key, digest in digests.items()
     }
-    life_s = UNKNOWN_LIFE_S if terms is None else terms.life_s
-    is_cold = board.is_begun and now_s - board.last_s > life_s
-    new = [panel for panel in shown if panel.id not in old]
-    broken = EVERYTHING if is_cold else first_broken(old, digests, new)
+    is_cold = board.is_begun and now_s - board.last_s > (UNKNOWN_LIFE_S if terms is None else terms.life_s)
+    broken = EVERYTHING if is_cold else first_broken(old, digests, (panel for panel in shown if panel.id not in old))
     leaving = _leaving(board, old, shown, digests, broken)
     # If a panel leaves its place only for the tail, everything behind it is written anew, except the newest turn, which
     # is written in any case. A panel leaves only a place behind which the conversation has gone on.
