@@ -5,8 +5,14 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from plugins.symbol_index.extract import VALUE, Define, Import, Place, Rules, Source, Symbol
-from plugins.symbol_index.languages.signatures import (
+from plugins.symbol_index.extract import (
+    VALUE,
+    Define,
+    Import,
+    Place,
+    Rules,
+    Source,
+    Symbol,
     first_named,
     heirs,
     imported_path,

@@ -6,9 +6,9 @@ longer than its bound allows, and never plans. The assembled messages go through
 client; the planner only observes messages in tiers and flat ones. ``README.md`` explains the rules and how they were
 measured.
 
-The packages work in this order. ``form`` reads the section. ``session`` has the texts for the digests in the section,
-and the state from earlier requests of the conversation; both together give the ``context``. ``messages`` divides the
-request's messages into system messages, history and prompt. ``symbols`` has the map of the repository. If a client
+The modules work in this order. ``form`` reads the section. ``session`` has the texts for the digests in the section,
+and the state from earlier requests of the conversation; both together give the ``context``, to which the map of the
+repository belongs. ``messages`` divides the request's messages into system messages, history and prompt. If a client
 sends live panels or describes its messages, ``history`` shortens and repairs the conversation, and ``panels`` places
 the panels. ``placement`` says how stable each item is. ``assembly`` makes ``blocks`` from all of this, and ``chat`` is
 the request with the messages of these blocks.

@@ -188,10 +188,15 @@ def system_messages(
     content = _content(raws[-1]) if raws else b""
     if not content.startswith((b'"', b"[")):
         return (*raws, message("system", added)), own
-    if content == b'""':
-        return (*raws[:-1], join_members(members_of(raws[-1]), {"content": text_json(added)})), own
-    parted = (replace(own[0], lead=PART_JOINT), *own[1:])
-    return (*raws[:-1], _extended(raws[-1], content, text_json(PART_JOINT + added))), parted
+    lead = "" if content == b'""' else PART_JOINT
+    text = text_json(lead + added)
+    if content.startswith(b'"'):
+        whole = content[:-1] + text[1:]
+    else:
+        parts = (*map(bytes, elements(content)), b'{"type":"text","text":' + text + b"}")
+        whole = b"[" + b",".join(parts) + b"]"
+    last = join_members(members_of(raws[-1]), {"content": whole})
+    return (*raws[:-1], last), (replace(own[0], lead=lead), *own[1:])
 
 
 def _content(raw: bytes) -> bytes:
@@ -203,14 +208,6 @@ def _content(raw: bytes) -> bytes:
         return content
     except Unreadable:
         return b""
-
-
-def _extended(raw: bytes, content: bytes, added: bytes) -> bytes:
-    """The message with a text added behind its own content, whose bytes stay as they are."""
-    if content.startswith(b'"'):
-        return join_members(members_of(raw), {"content": content[:-1] + added[1:]})
-    part = b'{"type":"text","text":' + added + b"}"
-    return join_members(members_of(raw), {"content": b"[" + b",".join((*map(bytes, elements(content)), part)) + b"]"})
 
 
 def active_blocks(context: StructuredContext, files: Sequence[Item], texts: AssemblyTexts) -> Iterator[Block]:

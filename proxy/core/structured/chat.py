@@ -23,7 +23,6 @@ from proxy.core.wire.json_body import Members, splice
 
 _THINKING = ("thinking", "reasoning_effort", "reasoning")
 _NO_THINKING = frozenset({b"null", b'{"type":"disabled"}', b'"none"', b'{"effort":"none"}', b'{"enabled":false}'})
-_SPACES = b" \t\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ class Dialogue:
 
 def has_thinking(members: Members) -> bool:
     """Whether a request has thinking switched on, by any of the members that clients use for it."""
-    said = [bytes(members[name]).translate(None, _SPACES) for name in _THINKING if name in members]
+    said = [bytes(members[name]).translate(None, b" \t\r\n") for name in _THINKING if name in members]
     return any(each not in _NO_THINKING for each in said)
 
 

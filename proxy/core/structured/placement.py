@@ -13,7 +13,7 @@ client calls modified, stands in active at once. So the tier that it left is wri
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, takewhile
 
 from proxy.core.layout.tiers import ENTRY_N, HISTORY, Change, Classic, ClassicPolicy, Tier, Tracked, groups_of
 from proxy.core.request.tokens import TokenCounter
@@ -322,11 +322,9 @@ class ContextTracker(Classic):
 
     def _same_turns(self, history: Sequence[Tracked]) -> int:
         """How many of the oldest turns are tracked with the same bytes."""
-        for index, turn in enumerate(history):
-            item = self.get(turn.key)
-            if item is None or item.digest != turn.digest:
-                return index
-        return len(history)
+        items = self.items
+        same = takewhile(lambda turn: turn.key in items and items[turn.key].digest == turn.digest, history)
+        return sum(1 for _ in same)
 
     def _depart(
         self, context: StructuredContext, files: Sequence[_Shown], symbols: Sequence[_Shown], turns: int
@@ -338,17 +336,14 @@ class ContextTracker(Classic):
         selected = {file.path for file in context.files if file.is_selected}
         missing = [key for key in self.tracked - shown if not key.startswith(HISTORY)]
         for key in sorted(missing, key=self.entered):
-            is_file = key.startswith(FILE)
-            if key[len(FILE if is_file else SYMBOL) :] in selected:
-                # A selected file that cannot be read is not sent, and its item stays tracked in its tier.
-                gone += [] if is_file else [(key, "selected")]
-            elif is_file:
+            is_file, is_selected = key.startswith(FILE), key.partition(":")[2] in selected
+            # A selected file that cannot be read is not sent, and its item stays tracked in its tier.
+            if is_file and not is_selected:
                 gone.append((key, "deselected"))
-            elif context.symbols:
-                gone.append((key, "no longer listed"))
-        found = [self.remove(key, reason) for key, reason in gone]
-        purged = self.purge_history(turns) if self.get(f"{HISTORY}{turns}") is not None else []
-        return [change for change in found if change is not None] + purged
+            elif not is_file and (is_selected or context.symbols):
+                gone.append((key, "selected" if is_selected else "no longer listed"))
+        changes = [change for key, reason in gone if (change := self.remove(key, reason)) is not None]
+        return changes + (self.purge_history(turns) if f"{HISTORY}{turns}" in self.tracked else [])
 
     def _arrive(self, symbols: Sequence[_Shown], newcomers: Mapping[str, tuple[int, Tier]]) -> list[Change]:
         """Track the symbols that stand in a cached tier when they are first seen."""

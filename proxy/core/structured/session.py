@@ -265,7 +265,6 @@ MOST_TEXT_BYTES = 1 << 20
 """The largest text that is kept, in bytes of memory: about 250,000 tokens, which few prompts have room for."""
 MOST_UTF8_BYTES = 2 * MOST_TEXT_BYTES
 """The most bytes that such a text takes in UTF-8: a character that takes one byte in memory may take two in UTF-8."""
-_LEVEL = 1
 _HEAD = struct.Struct(">d")
 
 
@@ -289,7 +288,7 @@ def is_kept(text: str) -> bool:
 
 def packed_text(text: str, saved_at: float) -> bytes:
     """The blob of a text."""
-    return _HEAD.pack(saved_at) + zlib.compress(text.encode(), _LEVEL)
+    return _HEAD.pack(saved_at) + zlib.compress(text.encode(), level=1)
 
 
 def unpacked_text(blob: bytes, digest: str) -> KeptText | None:

@@ -206,18 +206,15 @@ class CacheTerms:
         return self.write - self.read
 
 
-_MOST_INDEX: Final = 1 << 31
 _MOST_TIME_S: Final = 253_402_300_799
 """The last second of the year 9999."""
-_MOST_USD: Final = 1e12
 
 Digest = Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
-DigestOrNone = Annotated[bytes, Meta(max_length=DIGEST_BYTES)]
 PanelId = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")]
 Entry = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}:[0-9a-f]{0,32}\Z")]
-Count = Annotated[int, Meta(ge=0, le=_MOST_INDEX)]
+Count = Annotated[int, Meta(ge=0, le=1 << 31)]
 Time = Annotated[float, Meta(ge=0, le=_MOST_TIME_S)]
-Usd = Annotated[float, Meta(ge=0, le=_MOST_USD)]
+Usd = Annotated[float, Meta(ge=0, le=1e12)]
 
 
 _PRIOR_WEIGHT = 2.0
@@ -235,7 +232,7 @@ class Place(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     0."""
 
     index: Count
-    before: DigestOrNone = b""
+    before: Annotated[bytes, Meta(max_length=DIGEST_BYTES)] = b""
 
 
 class PanelMemory(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
