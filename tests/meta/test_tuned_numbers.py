@@ -35,7 +35,6 @@ _NOT_FITTED = {
     "prompts.turn_texts._STORED",  # certainty
     "structured.panels.inlay._FIRST_KNOWN_S",  # a date
     "structured.panels.inlay._LAST_KNOWN_S",  # a date
-    "structured.panels.panel._MOST_USD",  # a bound
     # From which difference on a provider's report is news: tolerances, and no estimates.
     *(f"shadow.{name}" for name in (
         "_LESSON_S", "_PAUSE_S", "_TOLERANCE_SHARE", "_SCALE_SHARE", "_SCALE_STEP", "_SCALES", "_SHORTEST_LIFE_S",
