@@ -47,7 +47,6 @@ from proxy.settings.messages import shown
 from proxy.spend.estimates import PriceOf
 
 _SECTIONS = ("models", "teams", "keys")
-_REMINDER = "system_reminder"
 _LATER = "; one that is made while the proxy runs will have it"
 
 
@@ -57,14 +56,14 @@ def registered(settings: Settings) -> Snapshot | None:
     may_compose = rules_of(settings).may_compose
     if not (may_compose or any(named_prompts(settings))):
         return None
-    is_shipped = settings.stratiform.prompts.shipped
+    folders, is_shipped = settings.prompt_folders, settings.stratiform.prompts.shipped
     try:
-        return Sources.of(settings.prompt_folders, is_shipped=is_shipped, manager=build_plugin_manager()).snapshot()
+        return Sources.of(folders, is_shipped=is_shipped, manager=build_plugin_manager()).snapshot()
     except PromptFileError as error:
-        if not may_compose:
-            # The proxy starts without reading these prompts.
-            return None
-        raise ConfigError([f"stratiform.prompts: {error}"]) from error
+        if may_compose:
+            raise ConfigError([f"stratiform.prompts: {error}"]) from error
+        # The proxy starts without reading these prompts.
+        return None
 
 
 def prompts_of(settings: Settings, snapshot: Snapshot | None) -> dict[str, object] | None:
@@ -89,8 +88,12 @@ def window_of(settings: Settings) -> dict[str, object] | None:
     named = {part: {shown(name): profile for name, profile in getattr(given, part).items()} for part in _SECTIONS}
     if not (given.profile or given.allowed or any(named.values())):
         return None
-    profiles = {name: _profile(profile) for name, profile in settings.profiles.items()}
-    return {"profile": given.profile, **named, "allowed": list(given.allowed), "profiles": profiles}
+    return {
+        "profile": given.profile,
+        **named,
+        "allowed": list(given.allowed),
+        "profiles": {name: _profile(profile) for name, profile in settings.profiles.items()},
+    }
 
 
 def prompt_lines(report: Mapping[str, object]) -> Iterator[str]:
@@ -101,13 +104,13 @@ def prompt_lines(report: Mapping[str, object]) -> Iterator[str]:
         yield f"prompts: version {prompts['version']}, {where}, registered {_joined(prompts['registered'])}"
         yield f"prompts of all requests: {_words(prompts['all'])}"
         for section in _SECTIONS:
-            named = prompts[section].items()
-            yield from (f"prompts of {section[:-1]} {name}: {_words(level)}" for name, level in named)
+            for name, level in prompts[section].items():
+                yield f"prompts of {section[:-1]} {name}: {_words(level)}"
     if isinstance(window, dict):
         yield f"window: profile {_word(window['profile'])}, clients may choose {_joined(window['allowed'])}"
         for section in _SECTIONS:
-            named = window[section].items()
-            yield from (f"window of {section[:-1]} {name}: {_word(profile)}" for name, profile in named)
+            for name, profile in window[section].items():
+                yield f"window of {section[:-1]} {name}: {_word(profile)}"
         yield from (f"profile {name}: {_words(values)}" for name, values in window["profiles"].items())
 
 
@@ -138,9 +141,8 @@ def _sent_twice(settings: Settings, table: ModelTable) -> Iterator[str]:
     rules = rules_of(settings, table.spellings).prompts
     for index, entry in enumerate(settings.models):
         given = entry.model_info.system_reminder
-        reminder = _REMINDER if given is True else given
-        used = rules.terms_for(entry.model_name, "", "").use
-        if isinstance(reminder, str) and matches_any(used, reminder):
+        reminder = "system_reminder" if given is True else given
+        if isinstance(reminder, str) and matches_any(rules.terms_for(entry.model_name, "", "").use, reminder):
             path = f"model_list[{index}].model_info.system_reminder"
             yield f"{path}: stratiform.prompts composes this prompt, too: it would be sent twice"
 
@@ -254,8 +256,8 @@ def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, Any]:
     ]
     located = places(path).located
     if mistakes.lines:
-        told = [line for line in warnings if not mistakes.cover(line)]
-        return {"errors": list(map(located, mistakes.lines)), "warnings": list(map(located, told))}
+        warnings = [line for line in warnings if not mistakes.cover(line)]
+        return {"errors": list(map(located, mistakes.lines)), "warnings": list(map(located, warnings))}
     return _meaning(settings, table, prices, prompts) | {"warnings": list(map(located, warnings))}
 
 
@@ -291,16 +293,16 @@ def _meaning(settings: Settings, table: ModelTable, prices: PriceMap, prompts: S
 
 
 def _keys(settings: Settings) -> str:
-    if settings.stratiform.client_keys == "forward":
-        return "configured, and the provider's"
-    return "any" if declared.declared(settings).is_empty else "configured"
+    is_open = declared.declared(settings).is_empty
+    forwards = settings.stratiform.client_keys == "forward"
+    return "configured, and the provider's" if forwards else "any" if is_open else "configured"
 
 
 def _budget_text(budget: Budget) -> str:
     """A budget in a few words: "user-month: 500 USD (soft 400) for each user"."""
-    hard, soft, unit = budget.usd, budget.soft_usd, "USD"
-    if budget.unit == "tokens":
-        hard, soft, unit = budget.tokens, budget.soft_tokens, "tokens"
+    counts_tokens = budget.unit == "tokens"
+    hard, soft = (budget.tokens, budget.soft_tokens) if counts_tokens else (budget.usd, budget.soft_usd)
+    unit = "tokens" if counts_tokens else "USD"
     limit = f"soft {_plain(soft)} {unit}" if hard is None else f"{_plain(hard)} {unit}"
     both = f" (soft {_plain(soft)})" if hard is not None and soft is not None else ""
     of = "" if budget.scope == "team" else f" for {'each ' if budget.subject == '*' else ''}{budget.scope}"
@@ -329,9 +331,8 @@ def _row(name: str, deployment: Deployment, price_of: PriceOf) -> dict[str, obje
 def _row_behind(entry: ListedModel, price_of: PriceOf) -> dict[str, object]:
     """The row of a wildcard. Values that depend on the requested name are null."""
     row = _row(entry.name, deployment_of(entry, price_of), price_of)
-    if "*" not in entry.model:
-        return row
-    return {**row, "profile": entry.profile.name if entry.profile else None, "min_tokens": None, "price_known": None}
+    by_name = {"profile": entry.profile.name if entry.profile else None, "min_tokens": None, "price_known": None}
+    return row | by_name if "*" in entry.model else row
 
 
 def _warnings(settings: Settings, prices: PriceMap, today: date) -> Iterator[str]:
@@ -350,8 +351,9 @@ def _warnings(settings: Settings, prices: PriceMap, today: date) -> Iterator[str
         yield "stratiform.metrics.key: is not set: /metrics names teams and models to everyone who reaches it"
     yield from dear_prices(settings)
     yield from _about_teams(settings)
-    lines = factories.entries_with(settings)[0]
-    for entry in {entry.line: entry for entry in lines if entry.line is not None}.values():
+    for entry in {
+        entry.line: entry for entry in factories.entries_with(settings)[0] if entry.line is not None
+    }.values():
         path, deployment = f"model_list[{entry.line}]", deployment_of(entry, price_of)
         if entry.weight <= 0:
             yield f"{path}: has no weight, rpm or tpm, and others have: it serves `{entry.name}` only when those failed"
@@ -370,8 +372,8 @@ def _warnings(settings: Settings, prices: PriceMap, today: date) -> Iterator[str
 def _old_facts(deployment: Deployment, path: str, today: date) -> Iterator[str]:
     """Source pages about the deployment's model whose copies are old. They matter because minimums and prices
     change."""
-    rows = [*sources_of(deployment.profile, deployment.model)]
-    rows += [source for name, (_, source) in PRICES.items() if name == deployment.model]
+    prices = [source for name, (_, source) in PRICES.items() if name == deployment.model]
+    rows = (*sources_of(deployment.profile, deployment.model), *prices)
     for page, read_on in sorted({row for row in rows if (today - date.fromisoformat(row.read_on)).days > _OLD_DAYS}):
         yield f"{path}: what is known of `{deployment.model}` was read on {read_on}; compare it with {page}"
 
@@ -402,8 +404,8 @@ def _about_teams(settings: Settings) -> Iterator[str]:
 
 def _about_litellm(entry: ListedModel, path: str, *, is_priced: bool) -> Iterator[str]:
     if entry.base_url:
-        problems = factories.unknown_provider(entry, path, provider_names())
-        yield from (f"{line}, unless it knows this api_base" for line in problems)
+        for problem in factories.unknown_provider(entry, path, provider_names()):
+            yield f"{problem}, unless it knows this api_base"
     if not (is_priced or entry.base_url or entry.provider or "/" in entry.model or "*" in entry.model):
         yield f"{path}.litellm_params.model: names no provider: litellm wants `PROVIDER/NAME`"
 
@@ -448,8 +450,7 @@ def _print_table(report: Mapping[str, Any]) -> None:
     console.print(table)
     for team in report["teams"]:
         values = {key: "; ".join(value) if isinstance(value, list) else value for key, value in team.items()}
-        line = ", ".join(f"{key} {value}" for key, value in values.items() if value is not None)
-        console.print(f"team: {line}")
+        console.print("team: " + ", ".join(f"{key} {value}" for key, value in values.items() if value is not None))
     for key, heading in (("fallbacks", "fallbacks"), ("context_window_fallbacks", "context window fallbacks")):
         for name, others in report[key].items():
             console.print(f"{heading} of {name}: {', '.join(others)}", soft_wrap=True)

@@ -29,10 +29,9 @@ def refuse_exposed(settings: Settings, address: str, *, is_open: bool) -> None:
     if not is_open or settings.stratiform.open_to_network or is_loopback(address):
         return
     if names := list(provider_keys(settings)):
-        shown = ", ".join(f"`{name}`" for name in names[:3]) + (", ..." if len(names) > 3 else "")
         raise ConfigError([
             f"stratiform.host: listens on {address or 'every address'}, beyond this machine, and accepts any key, "
-            f"while {shown} would be served with the operator's own key: set general_settings.master_key or "
+            f"while {_first_of(names)} would be served with the operator's own key: set general_settings.master_key or "
             "stratiform.teams, listen on 127.0.0.1, or say stratiform.open_to_network: true"
         ])  # fmt: skip
 
@@ -52,9 +51,13 @@ def _is_operators(deployment: Deployment) -> bool:
         case Transport.LITELLM:
             return True
         case Transport.HTTP:
-            key = (deployment.api_key or "").strip().lower()
-            has_key = uses_operators_key(deployment) and key not in _PLACEHOLDERS
+            is_placeholder = (deployment.api_key or "").strip().lower() in _PLACEHOLDERS
+            has_key = uses_operators_key(deployment) and not is_placeholder
             return has_key or "@" in deployment.base_url.partition("://")[2].partition("/")[0]
+
+
+def _first_of(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names[:3]) + (", ..." if len(names) > 3 else "")
 
 
 def no_price(deployment: Deployment) -> None:
@@ -126,18 +129,16 @@ def _tight(budget: Budget, team: Team, served: Sequence[Deployment], price_of: P
     amounts: dict[str, int] = {}
     for deployment in served:
         if _holds(budget, deployment):
-            amount = _reserved(budget, team, deployment, price_of)
-            amounts[deployment.name] = max(amount, amounts.get(deployment.name, 0))
+            most = amounts.get(deployment.name, 0)
+            amounts[deployment.name] = max(most, _reserved(budget, team, deployment, price_of))
     limit = budget.tokens if budget.unit == "tokens" else nanos(budget.usd or 0.0)
     # A budget of 0 is intended, so there is no warning about it.
-    refused = [name for name, amount in amounts.items() if limit and amount > limit]
-    if refused:
+    if refused := [name for name, amount in amounts.items() if limit and amount > limit]:
         most = max(amounts[name] for name in refused)
         shown = f"{most} tokens" if budget.unit == "tokens" else f"${most / 10**9:.2f}"
-        whom = ", ".join(f"`{name}`" for name in refused[:3]) + (", ..." if len(refused) > 3 else "")
         yield (
             f"{path}: one request without max_tokens sets aside up to {shown}, which is more than all of it, and is "
-            f"refused ({whom}); set assumed_output_tokens"
+            f"refused ({_first_of(refused)}); set assumed_output_tokens"
         )
 
 
@@ -147,9 +148,8 @@ def _reserved(budget: Budget, team: Team, deployment: Deployment, price_of: Pric
     assumed = [one.assumed_output_tokens for one in team.all_budgets if _holds(one, deployment)]
     known = [tokens for tokens in assumed if tokens is not None]
     longest = longest_output(max(known) if len(known) == len(assumed) else None, price)
-    if budget.unit == "tokens":
-        return longest
-    return 0 if price is None else worst_case(price, 0, longest, long_life=False)
+    in_usd = 0 if price is None else worst_case(price, 0, longest, long_life=False)
+    return longest if budget.unit == "tokens" else in_usd
 
 
 def _holds(budget: Budget, deployment: Deployment) -> bool:

@@ -43,11 +43,10 @@ class Hud:
             self._reports.put_nowait(report)
 
     def _write(self) -> None:
-        encoding = self._stream.encoding or "utf-8"
         with suppress(OSError, ValueError):  # once the terminal is gone
             while True:
                 width = min(_MOST_CELLS, get_terminal_size().columns)
-                self._stream.write(drawn(self._reports.get(), width, encoding))
+                self._stream.write(drawn(self._reports.get(), width, self._stream.encoding or "utf-8"))
                 self._stream.flush()
 
 
@@ -67,8 +66,6 @@ def drawn(report: Mapping[str, Any], width: int, encoding: str = "utf-8", *, has
     title = Text.assemble(("stratiform ", "bold"), visible(report["model"]), f" · {report['mode']}, {report['reason']}")
     console.print(Panel(Group(*_lines(report)), title=title, title_align="left", border_style="dim", box=box))
     text = out.getvalue()
-    if _is_shown(text, encoding):
-        return text
     return "".join(one if _is_shown(one, encoding) else _PLAIN.get(one, "?" * cell_len(one)) for one in text)
 
 
@@ -83,47 +80,42 @@ def _lines(report: Mapping[str, Any]) -> Iterator[RenderableType]:
     if report["tiers"]:
         yield diagram(report["tiers"])
         yield ""
-    request, session, most = report["request"], report["session"], report["max_input_tokens"]
-    of_most = f" of {most:,}" if most else ""
+    request, session = report["request"], report["session"]
+    of_most = f" of {report['max_input_tokens']:,}" if report["max_input_tokens"] else ""
     yield f"request  {request['prompt_tokens']:,}{of_most} in: {_parts(request)}"
     if session is not None:
         yield f"session  {session['requests']} requests, {session['prompt_tokens']:,} in: {_parts(session)}"
-        yield f"         {_totals(report, session)}"
+        # The number of reads for each written token is the seed's return on investment.
+        read, written = session["cache_read_tokens"], session["cache_write_tokens"]
+        earned = f"cache ROI {100 * (read / written - 1):+.0f} %, " if written else ""
+        yield f"         {earned}empty tiers {report['empty_tiers']} (session {session['empty_tiers']})"
 
 
 def diagram(tiers: Sequence[Mapping[str, Any]]) -> Table:
     """The diagram of blocks: a line for each tier of the breakdown, with a bar as long as the tier's share of the
     tokens."""
     whole = max(1, sum(one["tokens"] for one in tiers))
-    tokens = Column(justify="right", no_wrap=True)
-    table = Table(Column(), Column(), tokens, Column(), Column(), box=None, pad_edge=False, show_header=False)
+    columns = Column(), Column(), Column(justify="right", no_wrap=True), Column(), Column()
+    table = Table(*columns, box=None, pad_edge=False, show_header=False)
     for one in tiers:
         label = f"{one['tier']} ({one['threshold']}+)" if one["cached"] else one["tier"]
         bar = "█" * max(1, round(_BAR_CELLS * one["tokens"] / whole))
         # Only the provider's report tells what the provider has cached; the tier only says what should be cached.
         state = "[cached]" if one["cached"] else ""
-        color = _COLORS.get(one["tier"], "dim")
-        table.add_row(label, Text(bar, color), f"{one['tokens']:,}", state, ", ".join(_contents(one["contents"])))
+        colored = Text(bar, _COLORS.get(one["tier"], "dim"))
+        table.add_row(label, colored, f"{one['tokens']:,}", state, ", ".join(map(_content, one["contents"])))
     return table
 
 
-def _contents(contents: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for one in contents:
-        kind = one["type"]
-        name = f"{one['count']} {_PLURALS[kind]}" if kind in _PLURALS and one["count"] > 1 else kind
-        yield f"{name} {one['tokens']:,}"
+def _content(one: Mapping[str, Any]) -> str:
+    kind, count = one["type"], one["count"]
+    name = f"{count} {_PLURALS[kind]}" if kind in _PLURALS and count > 1 else kind
+    return f"{name} {one['tokens']:,}"
 
 
 def _parts(used: Mapping[str, Any]) -> str:
     read = f"read {used['cache_read_tokens']:,} ({used['cache_hit_rate']:.0%})"
     written, plain = f"written {used['cache_write_tokens']:,}", f"uncached {used['uncached_tokens']:,}"
     money = f"${used['cost_usd']:.4f}, saved ${used['saved_usd']:.4f}"
-    is_estimate = " (estimated)" if used.get("estimated") else ""
-    return f"{read}, {written}, {plain}; {used['completion_tokens']:,} out; {money}{is_estimate}"
-
-
-def _totals(report: Mapping[str, Any], session: Mapping[str, Any]) -> str:
-    """The number of reads for each written token (the seed's return on investment), and the tiers that were empty."""
-    read, written = session["cache_read_tokens"], session["cache_write_tokens"]
-    earned = f"cache ROI {100 * (read / written - 1):+.0f} %, " if written else ""
-    return f"{earned}empty tiers {report['empty_tiers']} (session {session['empty_tiers']})"
+    by = " (estimated)" if used.get("estimated") else ""
+    return f"{read}, {written}, {plain}; {used['completion_tokens']:,} out; {money}{by}"

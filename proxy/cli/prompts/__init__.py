@@ -101,8 +101,7 @@ def _configure_render(parser: argparse.ArgumentParser) -> None:
 def _render(arguments: argparse.Namespace) -> int:
     """Print the composed text. Returns 0 if no prompt is left out by mistake."""
     setup = setup_of(arguments)
-    version = PromptVersion(setup, setup.snapshot())
-    team = arguments.team or setup.team_of(arguments.key)
+    version, team = PromptVersion(setup, setup.snapshot()), arguments.team or setup.team_of(arguments.key)
     variant = Variant((arguments.model,), team, arguments.key, arguments.persona, arguments.profile)
     context = merged(*map(read_context, arguments.context))
     try:

@@ -19,7 +19,6 @@ import argparse
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -54,9 +53,7 @@ DAYS = 30
 """How many days of the ledger are read."""
 _PAUSE_S = 3600.0
 _CACHE_LIFE_S = 300.0
-_OK = 200
 _PAGE = "10000"
-_PERIOD_S = DAYS * 86400.0
 _SUMMED = ("read_tokens", "write_5m_tokens", "write_1h_tokens", "cost_usd")
 _TOTALS = ("requests_usd", "once_usd", "once_usd_at_most")
 
@@ -73,7 +70,7 @@ class Traffic:
     def add(self, entry: Mapping[str, Any]) -> None:
         """Count an entry. Entries come in their order. An entry without an answer of a model, such as a refusal or an
         embedding, does not count."""
-        if entry["status"] != _OK or not entry["output_tokens"]:
+        if entry["status"] != 200 or not entry["output_tokens"]:
             return
         whose = Whose(entry["model"], entry["team"], entry["key_id"])
         at, last = entry["at"], self._last.get((*whose, entry["user"]))
@@ -85,26 +82,16 @@ class Traffic:
         of_one.update({"requests": 1, "warm": entry["read_tokens"] > 0, "sessions": is_first, "open_s": open_s})
 
 
-def read_traffic(where: Namespace) -> Traffic:
-    """The requests in the ledger of a store, or of a running proxy. Raises ConfigError."""
-    traffic = Traffic()
-
-    async def read(ask: Ask) -> None:
-        async for entry in ledger_entries(ask, {"since": f"{DAYS}d", "limit": _PAGE}):
-            traffic.add(entry)
-
-    run_with(where, read)
-    return traffic
-
-
 def estimated(
     traffic: Traffic, change: Callable[[Whose], Difference], price_of: Callable[[str], Price | None]
 ) -> dict[str, Any]:
     """The bill of the change for this traffic, as JSON values: a line for each model, team and key, the most expensive
     first, and the sums of all. ``change`` gives the difference for the requests of a model, team and key. ``price_of``
     gives the price of a model's tokens."""
-    ordered = sorted(traffic.by_whose.items(), key=lambda pair: (-pair[1]["cost_usd"], pair[0]))
-    lines = [_line(whose, one, change(whose), price_of(whose.model)) for whose, one in ordered]
+    lines = [
+        _line(whose, of_one, change(whose), price_of(whose.model))
+        for whose, of_one in sorted(traffic.by_whose.items(), key=lambda pair: (-pair[1]["cost_usd"], pair[0]))
+    ]
     return {
         **{name: sum(line[name] or 0.0 for line in lines) for name in _TOTALS},
         "requests_without_price": sum(line["requests"] for line in lines if line["requests_usd"] is None),
@@ -120,13 +107,15 @@ def _line(whose: Whose, of_one: Mapping[str, Any], change: Difference, price: Pr
     user_tokens = change.new.sizes.user - change.old.sizes.user
     requests_usd = session_usd = None
     if price is not None:
-        fresh, warm, requests = _fresh(of_one, price), of_one["warm"], of_one["requests"]
+        short, long = of_one["write_5m_tokens"], of_one["write_1h_tokens"]
+        fresh = price.write_1h if long > short else price.write_5m if short else price.input
+        warm, requests = of_one["warm"], of_one["requests"]
         of_system = warm * price.read + (requests - warm) * fresh
         requests_usd = system_tokens * of_system + user_tokens * requests * fresh
         found = of_one["read_tokens"] / warm if warm else 0.0
         lost = 0.0 if change.kept_tokens is None else max(0.0, found - change.kept_tokens)
         session_usd = lost * max(0.0, fresh - price.read)
-    open_sessions = of_one["open_s"] / _PERIOD_S
+    open_sessions = of_one["open_s"] / (DAYS * 86400.0)
     return {
         "model": whose.model, "team": whose.team, "key": whose.key_id,
         "requests": of_one["requests"], "sessions": of_one["sessions"], "open_sessions": open_sessions,
@@ -135,13 +124,6 @@ def _line(whose: Whose, of_one: Mapping[str, Any], change: Difference, price: Pr
         "once_usd": (session_usd or 0.0) * open_sessions,
         "once_usd_at_most": (session_usd or 0.0) * of_one["sessions"],
     }  # fmt: skip
-
-
-def _fresh(of_one: Mapping[str, Any], price: Price) -> float:
-    """The price of a token that is not in the cache, in USD."""
-    if of_one["write_1h_tokens"] > of_one["write_5m_tokens"]:
-        return price.write_1h
-    return price.write_5m if of_one["write_5m_tokens"] else price.input
 
 
 _SHOWN_LINES = 200
@@ -179,9 +161,8 @@ def run(arguments: argparse.Namespace) -> int:
     # Counts are cached, because most kinds of requests have the same texts.
     encode = cache(local_encode())
     contexts = {str(file): read_context(file) for file in arguments.context} or {"": {}}
-    with ExitStack() as stack:
-        setups = [stack.enter_context(opened(place, arguments.config)) for place in (arguments.old, arguments.new)]
-        old, new = (PromptVersion(setup, setup.snapshot()) for setup in setups)
+    with opened(arguments.old, arguments.config) as before, opened(arguments.new, arguments.config) as after:
+        old, new = PromptVersion(before, before.snapshot()), PromptVersion(after, after.snapshot())
         found = differences(old, new, contexts, encode)
         usual = next(iter(contexts.values())) if len(contexts) == 1 else {}
         bill = _bill(arguments, old, new, usual) if arguments.ledger else None
@@ -210,8 +191,11 @@ def _bill(
     settings = load(config)
     prices = factories.price_map(settings)
     price = partial(price_of_model, prices=prices, table=factories.model_table(settings, prices))
-    where = Namespace(url=arguments.url, store=arguments.store, config=config)
-    encode, known = local_encode(), dict[object, Difference]()
+    traffic, encode, known = Traffic(), local_encode(), dict[object, Difference]()
+
+    async def read(ask: Ask) -> None:
+        async for entry in ledger_entries(ask, {"since": f"{DAYS}d", "limit": _PAGE}):
+            traffic.add(entry)
 
     def change(whose: Whose) -> Difference:
         key = signature(whose, old.setup, new.setup)
@@ -219,7 +203,8 @@ def _bill(
             known[key] = difference(old, new, Variant((whose.model,), whose.team, whose.key_id), context, encode)
         return known[key]
 
-    return {"is_estimate": True, "basis": _ESTIMATE, "days": DAYS, **estimated(read_traffic(where), change, price)}
+    run_with(Namespace(url=arguments.url, store=arguments.store, config=config), read)
+    return {"is_estimate": True, "basis": _ESTIMATE, "days": DAYS, **estimated(traffic, change, price)}
 
 
 def _view(one: Difference) -> dict[str, object]:
@@ -244,7 +229,12 @@ def _print(changed: Sequence[Difference], same: int, bill: dict[str, Any] | None
         if len(one.cases) > _SHOWN_CASES:
             output.print(f"and {len(one.cases) - _SHOWN_CASES} more", style="bold")
         output.print(_tokens(one))
-        output.print(_prefix(one))
+        output.print(
+            "cached prefix: kept"
+            if one.kept_tokens is None
+            else f"cached prefix: lost from token {one.kept_tokens:,} of the composed system text on, with all that "
+            "stands behind it; every open session writes it once more"
+        )
         for when, problem in (("before", one.old.problem), ("after", one.new.problem)):
             if problem:
                 output.print(f"{when} the change: {problem}", style="red", soft_wrap=True)
@@ -267,15 +257,6 @@ def _tokens(one: Difference) -> str:
     }
     told = (f"{place} {old:,} -> {new:,} ({new - old:+,})" for place, (old, new) in pairs.items() if old or new)
     return "tokens: " + (", ".join(told) or "none")
-
-
-def _prefix(one: Difference) -> str:
-    if one.kept_tokens is None:
-        return "cached prefix: kept"
-    return (
-        f"cached prefix: lost from token {one.kept_tokens:,} of the composed system text on, with all that stands "
-        "behind it; every open session writes it once more"
-    )
 
 
 def _print_bill(output: Output, bill: dict[str, Any]) -> None:
@@ -301,9 +282,8 @@ def _print_bill(output: Output, bill: dict[str, Any]) -> None:
         f"session of these {DAYS} days met it.",
         soft_wrap=True,
     )
-    if bill["requests_without_price"]:
-        count = f"{bill['requests_without_price']:,}"
-        output.print(f"{count} requests are of models without a known price", style="yellow")
+    if unpriced := bill["requests_without_price"]:
+        output.print(f"{unpriced:,} requests are of models without a known price", style="yellow")
     output.print(f"This is {_ESTIMATE}.", style="dim", soft_wrap=True)
 
 

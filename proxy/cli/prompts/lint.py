@@ -68,8 +68,8 @@ class _Read:
     @property
     def paths(self) -> frozenset[str]:
         sources = (variable.source or variable.name for variable in self.prompt.variables)
-        found = (*self.uses.paths, *sources, *(condition.field for condition in self.prompt.conditions))
-        return frozenset(path for path in found if path.partition(".")[0] in ROOTS)
+        fields = (condition.field for condition in self.prompt.conditions)
+        return frozenset(path for path in (*self.uses.paths, *sources, *fields) if path.partition(".")[0] in ROOTS)
 
     def finding(self, severity: Severity, code: str, message: str) -> Finding:
         return Finding(severity, code, message, self.prompt.id, self.prompt.origin)
@@ -89,7 +89,11 @@ def findings(setup: PromptSetup, contexts: Sequence[GivenContext] = ()) -> list[
     found += _repeated(read)
     for one in read:
         found += [*_names(one, fragments), *_conditions(one), *_volatile(one)]
-    found += _volatile_fragments(fragments)
+    found += [
+        Finding("warning", "cache-breaker", f"line {sign.line} of the fragment '{name}' {_holds(sign)}")
+        for name, text in fragments.items()
+        for sign in volatile_in(text)[:1]
+    ]
     broken = {one.place for one in found if one.code in _BROKEN}
     sound = [one for one in read if one.prompt.origin not in broken]
     known = reach([one.prompt for one in sound], setup)
@@ -128,8 +132,7 @@ def _names(one: _Read, fragments: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _conditions(one: _Read) -> Iterator[Finding]:
-    few = contradiction(one.prompt.conditions)
-    if few:
+    if few := contradiction(one.prompt.conditions):
         told = " and ".join(f"`{condition_text(condition)}`" for condition in few)
         why = "never holds" if len(few) == 1 else "never hold together"
         yield one.finding("error", "unreachable", f"{told} {why}: the prompt is never composed")
@@ -151,19 +154,10 @@ def _volatile(one: _Read) -> Iterator[Finding]:
         return
     for path in sorted(one.paths):
         if kind := volatile_name(path):
-            seems = f"`{path}` seems to be {_a(kind)}"
-            yield one.finding("error", "cache-breaker", f"{seems}: {_LOST}; use a user position")
+            why = f"`{path}` seems to be {_a(kind)}: {_LOST}; use a user position"
+            yield one.finding("error", "cache-breaker", why)
     for sign in volatile_in(one.prompt.text):
-        yield one.finding(
-            "warning", "cache-breaker", f"line {sign.line + one.prompt.first_line - 1} holds {_told(sign)}"
-        )
-
-
-def _volatile_fragments(fragments: Mapping[str, str]) -> Iterator[Finding]:
-    for name, text in fragments.items():
-        for sign in volatile_in(text)[:1]:
-            why = f"line {sign.line} of the fragment '{name}' holds {_told(sign)}"
-            yield Finding("warning", "cache-breaker", why)
+        yield one.finding("warning", "cache-breaker", f"line {sign.line + one.prompt.first_line - 1} {_holds(sign)}")
 
 
 def _volatile_contexts(read: Sequence[_Read], known: Reach, contexts: Sequence[GivenContext]) -> Iterator[Finding]:
@@ -172,19 +166,19 @@ def _volatile_contexts(read: Sequence[_Read], known: Reach, contexts: Sequence[G
         for path, sign in volatile_values(context):
             for one in read:
                 if one.prompt.position.is_system and any(f"{path}.".startswith(f"{each}.") for each in one.paths):
-                    yield one.finding("warning", "cache-breaker", f"`{path}` of the context holds {_told(sign)}")
+                    yield one.finding("warning", "cache-breaker", f"`{path}` of the context {_holds(sign)}")
     for variant, terms in known.all_terms:
         for sign in volatile_in(terms.override):
-            why = f"line {sign.line} of the override for {variant.label} holds {_told(sign)}"
+            why = f"line {sign.line} of the override for {variant.label} {_holds(sign)}"
             yield Finding("warning", "cache-breaker", why, place="stratiform.prompts")
 
 
-def _told(sign: Volatile) -> str:
-    return f"{_a(sign.kind)} ({sign.shown!r}): if it ever changes, {_LOST}"
+def _holds(sign: Volatile) -> str:
+    return f"holds {_a(sign.kind)} ({sign.shown!r}): if it ever changes, {_LOST}"
 
 
 def _a(kind: str) -> str:
-    return {"random": "a random value"}.get(kind, f"a {kind}")
+    return "a random value" if kind == "random" else f"a {kind}"
 
 
 def _outcomes(
@@ -238,9 +232,6 @@ def _outcome(one: _Read, templates: Templates, terms: PromptTerms, context: Prom
             yield one.finding("error", "render-error", str(error))
 
 
-_STYLES = {"error": "red", "warning": "yellow"}
-
-
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strict", action="store_true", help="end with status 1 for warnings, too")
     add_contexts(parser, "the prompts are tried with each")
@@ -262,7 +253,7 @@ def _print(found: Sequence[Finding], errors: int) -> None:
     table = Table(box=None, pad_edge=False, show_header=False)
     for finding in found:
         place = ", ".join(part for part in (finding.place, finding.prompt and f"prompt {finding.prompt}") if part)
-        severity = Text(finding.severity, _STYLES[finding.severity])
+        severity = Text(finding.severity, "red" if finding.severity == "error" else "yellow")
         table.add_row(severity, finding.code, f"{place}: {finding.message}" if place else finding.message)
     if found:
         output.print(table)

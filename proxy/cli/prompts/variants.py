@@ -8,7 +8,7 @@ contexts of requests.
 import argparse
 import subprocess
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import unified_diff
 from functools import partial
@@ -27,8 +27,8 @@ from proxy.cli.admin_client import DEFAULT_CONFIG, config_or_default
 from proxy.cli.output import add_json, fail
 from proxy.core.model_patterns import fitting, matches, matches_any
 from proxy.core.prompts.assembler import PERSONA_PREFIX, assemble, chosen
-from proxy.core.prompts.prompt import ROOTS, Composition, Json, Position, Prompt, PromptFailure, merged
-from proxy.core.prompts.terms import Allowed, ClientWish, PromptRules, PromptTerms
+from proxy.core.prompts.prompt import ROOTS, Composition, Json, Prompt, PromptFailure, merged
+from proxy.core.prompts.terms import FLAGS, Allowed, ClientWish, PromptRules, PromptTerms
 from proxy.core.request.tokens import Encode
 from proxy.core.value import dataclass, field, replace
 from proxy.core.window.profile import WindowRules
@@ -179,9 +179,8 @@ _GIT_S = 60.0
 def opened(place: str, config: Path | None) -> Iterator[PromptSetup]:
     """The setup at a place, for as long as the block lasts. The rules for a folder are those of ``config``. Raises
     ConfigError."""
-    path = Path(place)
-    if path.exists():
-        yield _setup(path, config)
+    if Path(place).exists():
+        yield _setup(Path(place), config)
         return
     revision, colon, inner = place.partition(":")
     if not colon or not inner:
@@ -205,8 +204,8 @@ def _checked_out(revision: str, path: str, folder: Path) -> Path:
     except ValueError:
         raise ConfigError([f"{revision}:{path}: lies outside of the repository {top}"]) from None
     is_folder = _git(top, "cat-file", "-t", f"{revision}:{inside}").strip() == b"tree"
-    content = _git(top, "archive", "--format=tar", revision, *([str(inside)] if is_folder else []))
-    with tarfile.open(fileobj=BytesIO(content)) as archive:
+    content = BytesIO(_git(top, "archive", "--format=tar", revision, *([str(inside)] if is_folder else [])))
+    with tarfile.open(fileobj=content) as archive:
         archive.extractall(folder, filter=_safe)
     return folder / inside
 
@@ -235,7 +234,6 @@ def _git(folder: Path, *arguments: str) -> bytes:
 
 MOST_VARIANTS = 5_000
 """A configuration that tells more kinds of requests apart is not examined."""
-_FLAGS = (Position.TOOLS, Position.PLUGINS, Position.AGENTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,15 +248,11 @@ class Variant:
     profile: str = ""
 
     @property
-    def model(self) -> str:
-        return self.models[0]
-
-    @property
     def label(self) -> str:
+        model = "any model" if self.models[0] == ANY else self.models[0]
         more = f" and {len(self.models) - 1} more" if len(self.models) > 1 else ""
         named = (("team", self.team), ("key", self.key_id), ("persona", self.persona), ("profile", self.profile))
-        words = [f"{what} {name}" for what, name in named if name]
-        return ", ".join([f"{self.model}{more}" if self.model != ANY else "any model", *words])
+        return ", ".join([f"{model}{more}", *(f"{what} {name}" for what, name in named if name)])
 
     def view(self) -> dict[str, object]:
         return {
@@ -270,29 +264,25 @@ class Variant:
 def terms_of(setup: PromptSetup, variant: Variant) -> PromptTerms:
     """The terms of such a request, as the proxy finds them. Raises Forbidden if clients may not choose the persona or
     the profile."""
-    wish = ClientWish(persona=variant.persona, profile=variant.profile)
-    terms, _ = setup.rules.terms_for(Whose(variant.model, variant.team, variant.key_id), wish)
-    return terms
+    whose = Whose(variant.models[0], variant.team, variant.key_id)
+    return setup.rules.terms_for(whose, ClientWish(persona=variant.persona, profile=variant.profile))[0]
 
 
-def variants(prompts: Iterable[Prompt], *setups: PromptSetup) -> Sequence[Variant]:
+def variants(prompts: Collection[Prompt], *setups: PromptSetup) -> Sequence[Variant]:
     """Every kind of request that some setup tells apart, with every persona and profile of ``prompts`` that its client
     may choose. Raises ConfigError if there are too many."""
-    registered = tuple(prompts)
     found: list[Variant] = []
     for models, (team, key_id) in product(_models(setups), _clients(setups)):
         plain = Variant(models, team, key_id)
-        choices: dict[tuple[str, str], None] = {("", ""): None}
-        for setup in setups:
-            choices.update(dict.fromkeys(_choices(registered, setup, plain)))
-        found += [Variant(models, team, key_id, persona, profile) for persona, profile in choices]
+        choices = dict.fromkeys(choice for setup in setups for choice in _choices(prompts, setup, plain))
+        found += [replace(plain, persona=persona, profile=profile) for persona, profile in choices]
         if len(found) > MOST_VARIANTS:
             raise ConfigError([f"the configuration tells more than {MOST_VARIANTS} kinds of requests apart"])
     return found
 
 
 def _choices(prompts: Iterable[Prompt], setup: PromptSetup, plain: Variant) -> Iterator[tuple[str, str]]:
-    """The personas and profiles that clients may choose, besides those that they get without a choice."""
+    """The personas and profiles that clients may choose; first none of either, which gives them the configured ones."""
     terms = terms_of(setup, plain)
     personas, profiles = [""], [""]
     for prompt in prompts:
@@ -301,7 +291,7 @@ def _choices(prompts: Iterable[Prompt], setup: PromptSetup, plain: Variant) -> I
             personas.append(persona)
         windows = setup.rules.windows
         allowed = windows.allowed if prompt.profile in windows.profiles else terms.allowed.profiles
-        if prompt.profile not in ("", terms.profile, *profiles) and matches_any(allowed, prompt.profile):
+        if prompt.profile not in (terms.profile, *profiles) and matches_any(allowed, prompt.profile):
             profiles.append(prompt.profile)
     yield from product(personas, profiles)
 
@@ -353,26 +343,24 @@ class Reach:
 def reach(prompts: Sequence[Prompt], setup: PromptSetup) -> Reach:
     """The prompts that requests can get by the rules of a setup, whatever their context is. Raises ConfigError."""
     all_terms = tuple((variant, terms_of(setup, variant)) for variant in variants(prompts, setup))
-    used = {prompt.id for _, terms in all_terms for one in _with_flags(terms) for prompt in chosen(prompts, one)}
-    unused = {prompt.id: _why(prompt, [terms for _, terms in all_terms]) for prompt in prompts if prompt.id not in used}
-    return Reach(all_terms, unused)
-
-
-def _with_flags(terms: PromptTerms) -> Iterator[PromptTerms]:
-    yield terms
-    if terms.allowed.flags:
-        yield replace(terms, tools=True, plugins=True, agents=True)
+    # A flag that is set only lets more prompts be composed.
+    widest = [
+        replace(terms, tools=True, plugins=True, agents=True) if terms.allowed.flags else terms
+        for _, terms in all_terms
+    ]
+    used = {prompt.id for terms in widest for prompt in chosen(prompts, terms)}
+    return Reach(all_terms, {prompt.id: _why(prompt, widest) for prompt in prompts if prompt.id not in used})
 
 
 def _why(prompt: Prompt, all_terms: Sequence[PromptTerms]) -> str:
-    if prompt.id.startswith(PERSONA_PREFIX):
-        name = prompt.id.removeprefix(PERSONA_PREFIX)
-        return f"the persona '{name}' is never chosen: no configuration names it, and no client may choose it"
+    persona = prompt.id.removeprefix(PERSONA_PREFIX)
+    if persona != prompt.id:
+        return f"the persona '{persona}' is never chosen: no configuration names it, and no client may choose it"
     if not any(matches(pattern, prompt.id) for terms in all_terms for pattern in terms.use):
         return "no configuration uses it"
     if prompt.profile and all(terms.profile != prompt.profile for terms in all_terms):
         return f"the profile '{prompt.profile}' is never chosen"
-    if prompt.position in _FLAGS and not any(getattr(terms, prompt.position.value) for terms in all_terms):
+    if prompt.position in FLAGS and not any(getattr(terms, prompt.position.value) for terms in all_terms):
         return f"the flag '{prompt.position.value}' is never set"
     return "an override takes the place of the system text, or another setting rules it out, wherever it is used"
 
@@ -481,9 +469,8 @@ def differences(
         for name, context in contexts.items():
             one = difference(old, new, variant, context, encode)
             key = (*one.old.texts.values(), one.old.problem, *one.new.texts.values(), one.new.problem)
-            known = found.get(key)
-            cases = (*known.cases, (variant, name)) if known is not None else ((variant, name),)
-            found[key] = Difference(cases, one.old, one.new, one.kept_tokens)
+            cases = found[key].cases if key in found else ()
+            found[key] = replace(one, cases=(*cases, (variant, name)))
     return list(found.values())
 
 
@@ -491,8 +478,8 @@ def difference(
     old: PromptVersion, new: PromptVersion, variant: Variant, context: GivenContext, encode: Encode
 ) -> Difference:
     before, after = _side(old, variant, context, encode), _side(new, variant, context, encode)
-    old_text, new_text = before.composition.system, after.composition.system
-    kept_tokens = None if old_text == new_text else encode(commonprefix([old_text, new_text]))
+    texts = [before.composition.system, after.composition.system]
+    kept_tokens = None if texts[0] == texts[1] else encode(commonprefix(texts))
     return Difference(((variant, ""),), before, after, kept_tokens)
 
 
