@@ -1,25 +1,25 @@
 """Puts the app together: everything that ``create_app`` needs, from settings.
 
-Reads the configuration again while the proxy runs, when a SIGHUP asks for it.
-
-Models, prices, teams, keys, budgets, and the rules for prompts and context windows are in force from then on. Running
-requests keep their deployment, and no connection is closed. A file with mistakes changes nothing.
-Everything else in the file (the address, the store, limits, workers, folders of prompts ...) is fixed when the process
-starts; a change there is named in the log.
+``LazyRegistry`` reads the prompts of those proxies that compose any. ``Reload`` reads the configuration again while the
+proxy runs, when a SIGHUP asks for it. Models, prices, teams, keys, budgets, and the rules for prompts and context
+windows are in force from then on. Running requests keep their deployment, and no connection is closed. A file with
+mistakes changes nothing. Everything else in the file (the address, the store, limits, workers, folders of prompts ...)
+is fixed when the process starts; a change there is named in the log.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pluggy
 
 from proxy.access.authentication import Directory, Identity
 from proxy.admin import AdminService
 from proxy.admin.litellm_forms import LitellmForms
-from proxy.app import declared, factories, prompting
+from proxy.app import declared, factories
 from proxy.app.foundation import Foundation, State, Worker, lay
-from proxy.app.prompting import LazyRegistry
 from proxy.clock import Readings
 from proxy.core.money.prices import PriceMap
 from proxy.core.request.tokens import Encode
@@ -34,20 +34,26 @@ from proxy.planning.keep_alive import KeepAlive, OwnExchanges
 from proxy.planning.session_book import SessionBook, TokenUsage, UsageFollower
 from proxy.planning.tokenizers import is_counted_by
 from proxy.ports import Transport, Upstream
-from proxy.prompting.composer import Composer
+from proxy.prompting.composer import Composer, Rules
+from proxy.prompting.files import PromptFileError
 from proxy.settings import ConfigError, Settings, Stratiform
 from proxy.spend.alerts import BudgetAlerts, WebhookSender
 from proxy.spend.bookings import LimitResolver, rule_of
 from proxy.spend.estimates import Estimates, PromptBounds
 from proxy.spend.reservations import BudgetReservations
 from proxy.spend.store_watch import faults
+from proxy.tasks import Tasks, cancel, spawn
 from proxy.telemetry.meter import Meter
+from proxy.telemetry.metrics import Metrics
 from proxy.ui.endpoint import Live, UiEndpoint
 from proxy.ui.gate import Gate
 from proxy.upstream.embedded import EmbeddedUpstream
 from proxy.upstream.http import HttpUpstream
 from proxy.upstream.litellm_ import LitellmUpstream
 from proxy.web.app import AdminEndpoint, Parts
+
+if TYPE_CHECKING:
+    from proxy.prompting.sources import Registry, Snapshot
 
 _TAKEN_OVER = frozenset({"teams", "client_keys", "prices", "mode", "prompts", "window"})
 _FIXED = [name for name in Stratiform.model_fields if name not in _TAKEN_OVER]
@@ -80,6 +86,57 @@ class ConfigSource:
         return True
 
 
+class LazyRegistry:
+    """The prompts in force. Most proxies compose no prompts, so they do not load the template language."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        manager: pluggy.PluginManager,
+        metrics: Metrics,
+        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """``settings`` are the settings at the start: the folders stay the same until the process ends."""
+        self._settings = settings
+        self._manager = manager
+        self._metrics = metrics
+        self._wait = wait
+        self._registry: Registry | None = None
+        self._tasks: Tasks = set()
+
+    def snapshot(self) -> "Snapshot":
+        """The prompts that are in force. The registry was opened before: rules that need it are in force only after
+        that."""
+        assert self._registry is not None
+        return self._registry.snapshot
+
+    async def open(self, settings: Settings, rules: Rules) -> None:
+        """Make sure that the prompts which the ``rules`` of these settings compose are read, and that their files are
+        watched from then on. Logs a warning for each prompt that the settings name and that does not exist. Raises
+        ConfigError."""
+        if not rules.may_compose:
+            return
+        if self._registry is None:
+            self._registry = await asyncio.to_thread(self._read)
+            spawn(self._registry.watch(self._settings.stratiform.prompts.look_s, self._wait), self._tasks)
+        for problem in declared.missing_prompts(settings, [prompt.id for prompt in self.snapshot().prompts]):
+            _log.warning("%s", problem)
+
+    def _read(self) -> "Registry":
+        # The import takes a tenth of the start time, so only proxies that compose prompts do it.
+        from proxy.prompting.sources import Registry, Sources
+
+        folders, is_shipped = self._settings.prompt_folders, self._settings.stratiform.prompts.shipped
+        try:
+            return Registry(Sources.of(folders, is_shipped=is_shipped, manager=self._manager), self._metrics)
+        except PromptFileError as error:
+            raise ConfigError([f"stratiform.prompts: {error}"]) from error
+
+    async def aclose(self) -> None:
+        """Stop watching the files."""
+        await cancel(self._tasks)
+
+
 @dataclass(frozen=True, slots=True)
 class Reload:
     """The parts of a running app that follow the configuration."""
@@ -95,7 +152,7 @@ class Reload:
         if not await asyncio.to_thread(source.reread):
             return False
         settings = source.settings
-        rules = prompting.rules_of(settings, self.models.spellings)
+        rules = declared.rules_of(settings, self.models.spellings)
         # This comes first: if prompts could not be read, their rules would let requests go without the prompts.
         try:
             await self.prompts.open(settings, rules)
@@ -158,7 +215,7 @@ async def build(
     identity = declared.identity(settings, state.directory, state.store)
     admission = await _open_budgets(settings, base, identity)
     breakers = Breakers(settings.routing.breaker, metrics.breaker)
-    rules, prompts = prompting.rules_of(settings, models.spellings), LazyRegistry(settings, base.manager, metrics, wait)
+    rules, prompts = declared.rules_of(settings, models.spellings), LazyRegistry(settings, base.manager, metrics, wait)
     await prompts.open(settings, rules)
     used = {**make_upstreams(base.encode), **(upstreams or {})}
     composer, spans = Composer(rules, prompts.snapshot, metrics, aside), factories.spans_of(settings)

@@ -1,12 +1,24 @@
-"""Turns the teams, keys and budgets of the configuration into the records that the directory holds."""
+"""Turns what a configuration declares into what the proxy holds: the teams, keys and budgets as records of the
+directory, and the rules of composed prompts and of context windows.
+"""
 
 import hashlib
 import secrets
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from proxy.access.authentication import DEFAULT_TEAM, Declared, Directory, Identity, declared_id, digest_of
 from proxy.access.validation import nanos
-from proxy.settings import Budget, Key, Settings, Team, key_digest
+from proxy.core.model_patterns import matches
+from proxy.core.prompts.terms import Allowed, NamesOf, PromptLayer, PromptRules, PromptTerms, layered, only_itself
+from proxy.core.window.profile import WindowRules
+from proxy.prompting.composer import Rules
+from proxy.settings import Budget, Key, PromptLevel, Settings, Team, key_digest
+from proxy.settings.messages import join, nearest, shown
 from proxy.storage.port import BudgetRecord, KeyRecord, Store, TeamRecord
+
+if TYPE_CHECKING:
+    pass
 
 
 def declared(settings: Settings) -> Declared:
@@ -80,4 +92,86 @@ def _key(key: Key, team: Team) -> KeyRecord:
         tokens_per_minute=key.tokens_per_minute,
         expires_at=key.expires_at,
         note=key.note,
+    )
+
+
+def rules_of(settings: Settings, names_of: NamesOf = only_itself) -> Rules:
+    """The rules that say which requests get which prompts and which capability profile. ``names_of`` gives the names of
+    a model (``ModelTable.spellings``)."""
+    prompts, window = settings.stratiform.prompts, settings.stratiform.window
+    return Rules(
+        PromptRules(
+            base=layered(PromptTerms(), _layer(prompts)),
+            models=_layers(prompts.models),
+            teams=_layers(prompts.teams),
+            keys=_layers(prompts.keys),
+            names_of=names_of,
+        ),
+        WindowRules(
+            profiles=settings.profiles,
+            profile=window.profile,
+            models=window.models,
+            teams=window.teams,
+            keys=window.keys,
+            allowed=tuple(window.allowed),
+            names_of=names_of,
+        ),
+    )
+
+
+def levels_of(settings: Settings) -> Iterator[tuple[str, PromptLevel]]:
+    """Every level of the section, with its path."""
+    given = settings.stratiform.prompts
+    yield "stratiform.prompts", given
+    for section, levels in (("models", given.models), ("teams", given.teams), ("keys", given.keys)):
+        yield from ((join(f"stratiform.prompts.{section}", name), level) for name, level in levels.items())
+
+
+def named_prompts(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Every place of the configuration that names prompts, with the id or the pattern that it names."""
+    for path, level in levels_of(settings):
+        yield from ((f"{path}.use[{index}]", pattern) for index, pattern in enumerate(level.use or ()))
+        if level.persona:
+            yield f"{path}.persona", f"persona:{level.persona}"
+    for name, profile in settings.profiles.items():
+        if profile.template:
+            yield f"stratiform.window.profiles.{name}.template", profile.template
+
+
+def missing_prompts(settings: Settings, ids: Collection[str]) -> Iterator[str]:
+    """A warning for every place of the configuration that names a prompt which is not among ``ids``. Nothing is
+    composed for it."""
+    for path, pattern in named_prompts(settings):
+        if not any(matches(pattern, id_) for id_ in ids):
+            close = nearest(pattern, ids) if "*" not in pattern else None
+            yield f"{path}: there is no prompt `{shown(pattern)}`" + (f"; did you mean `{close}`?" if close else "")
+
+
+def _layers(levels: Mapping[str, PromptLevel]) -> dict[str, PromptLayer]:
+    return {name: _layer(level) for name, level in levels.items()}
+
+
+def _layer(level: PromptLevel) -> PromptLayer:
+    given = level.allowed
+    return PromptLayer(
+        use=None if level.use is None else tuple(level.use),
+        persona=level.persona,
+        profile=level.profile,
+        override=level.override,
+        tools=level.tools,
+        plugins=level.plugins,
+        agents=level.agents,
+        context=level.context,  # type: ignore[arg-type]  # checked: values that JSON has
+        strict=level.strict,
+        on_failure=level.on_failure,
+        allowed=None
+        if given is None
+        else Allowed(
+            override=given.override,
+            extras=given.extras,
+            flags=given.flags,
+            personas=tuple(given.personas),
+            profiles=tuple(given.profiles),
+            context=frozenset(given.context),
+        ),
     )

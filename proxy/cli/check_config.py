@@ -16,7 +16,7 @@ from rich.console import Console
 
 from proxy.access.authentication import CLIENT_KEYS_TEAM, DEFAULT_TEAM
 from proxy.app import declared, factories
-from proxy.app.prompting import levels_of, missing_prompts, named_prompts, rules_of
+from proxy.app.declared import levels_of, missing_prompts, named_prompts, rules_of
 from proxy.app.shadowed import shadowing
 from proxy.cli.checks import (
     IGNORE_HELP,

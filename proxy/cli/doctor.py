@@ -18,7 +18,7 @@ from proxy.cli.output import (
     print_result,
     write_file,
 )
-from proxy.cli.traces import assembler_maker, progress
+from proxy.cli.replay import assembler_maker, progress
 from proxy.core.providers import PROFILES
 from proxy.core.request.tokens import bytes_over_four, quick
 from proxy.deployments.price_map import load_price_map

@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.text import Text
 
 from proxy.cli.output import Output, fail, plain_failures, plain_table, print_result
-from proxy.cli.traces import add_options, replayable, setting
+from proxy.cli.replay import add_options, replayable, setting
 from proxy.core.caches.cache import Bill
 from proxy.core.diagnosis.record import Break
 from proxy.core.reasons import Reason

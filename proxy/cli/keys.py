@@ -1,18 +1,34 @@
-"""``stratiform keys``: the proxy's own keys. A key is shown when it is made, and never again. LiteLLM's keys and teams
-can be taken over."""
+"""``stratiform keys``: the proxy's own keys. A key is shown when it is made, and never again.
+
+``keys import`` takes LiteLLM's keys and teams over. Its files are rows of the tables ``LiteLLM_VerificationToken`` and
+``LiteLLM_TeamTable``, as CSV or JSON, or the answers of ``/key/list`` and ``/team/list``. There are three kinds of
+columns: used ones, ones that do not affect what a key may do, and restricting ones. A row with a value in a restricting
+column is not taken over, because here the key could do more. Unknown columns count as restricting.
+"""
 
 import argparse
+import csv
+import io
+import math
+import re
 import sys
-from collections.abc import Awaitable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from proxy.access.authentication import declared_id
+import orjson
+
+from proxy.access import validation
+from proxy.access.authentication import CLIENT_KEYS_TEAM, DEFAULT_TEAM, declared_id, digest_of
+from proxy.access.validation import window_of
+from proxy.admin.litellm_forms import restricting
 from proxy.cli.admin_client import LIMITS, Ask, Option, Request, add_action, add_where, run_with, show
 from proxy.cli.admin_client import run as run_action
-from proxy.cli.litellm_export import Imported, read_export
 from proxy.cli.output import print_result, visible
+from proxy.core.value import dataclass, field
 from proxy.errors import Conflict, InvalidRequest, NotFound, ProxyError
+from proxy.settings import ConfigError
 
 _OPTIONS = (
     Option("--user", "user", str, "the user whose key it is"),
@@ -28,6 +44,40 @@ _COLUMNS = {
     "rpm": "requests_per_minute", "tpm": "tokens_per_minute", "created": "created_at", "expires": "expires_at",
     "note": "note", "in the file": "declared",
 }  # fmt: skip
+_THERE = "is there already"
+Row = Mapping[str, Any]
+
+
+_USED = frozenset({
+    "token", "key_name", "key_alias", "user_id", "team_id", "team_alias", "models", "tpm_limit", "rpm_limit",
+    "max_budget", "soft_budget", "budget_duration", "spend", "expires", "blocked",
+})  # fmt: skip
+_SILENT = frozenset({
+    "soft_budget_cooldown", "total_spend", "budget_reset_at", "created_at", "created_by", "updated_at",
+    "updated_by", "settings_updated_at", "last_active", "rotation_count", "auto_rotate", "rotation_interval",
+    "last_rotation_at", "key_rotation_at", "model_spend", "key_type", "agent_id", "admins", "members",
+    "members_with_roles", "members_count", "team_member_permissions", "allow_team_guardrail_config",
+    "allowed_cache_controls", "keys", "keys_count",
+})  # fmt: skip
+_EMPTY = ("", "null", "{}", "[]", "\\n", "f", "false")
+# The value that allows all routes of models, which are the only routes that this proxy has.
+_ALL_ROUTES = ["llm_api_routes"]
+_HEX = re.compile(r"[0-9a-fA-F]{64}")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+_ALL_MODELS = frozenset({"all-proxy-models", "all-team-models"})
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A team or a key: the body with which the admin API makes it, the body of its budget, and the spent amount of the
+    budget. ``refused`` says why it is not taken over; if ``refused`` is empty, it is taken over."""
+
+    label: str
+    team: str
+    body: Mapping[str, Any] = field(repr=False)
+    budget: Mapping[str, Any] | None = None
+    spent: float = 0.0
+    refused: Sequence[str] = ()
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -83,9 +133,6 @@ def _show_new(arguments: argparse.Namespace, content: Any, columns: Mapping[str,
     if not arguments.json and "key" in content:
         sys.stdout.write(f"\n{content['key']}\n")
         print("This is the only time that the key is shown.", file=sys.stderr)
-
-
-_THERE = "is there already"
 
 
 def _import(arguments: argparse.Namespace) -> int:
@@ -160,3 +207,193 @@ def _print(outcomes: Iterable[Mapping[str, Any]], *, is_dry: bool) -> None:
         name = visible(f"{one['kind']} {one['name']}")
         whys = one["not_imported"]
         print(f"{name}: {done}" if not whys else f"{name}: not imported: {visible('; '.join(whys))}")
+
+
+def read_export(files: Sequence[Path]) -> dict[str, list[Imported]]:
+    """The teams and keys of all files together, as ``team`` and ``key``. Raises ConfigError."""
+    found = [row for path in files for row in _rows_of(path)]
+    of_teams = _merged((_text(row, "team_id"), row) for row in found if "token" not in row)
+    names = _team_names(of_teams)
+    keys = _merged((_digest(_text(row, "token")), row) for row in found if _text(row, "token"))
+    return {
+        "team": [_team(row, names[id_]) for id_, row in of_teams.items()],
+        "key": [_key(digest, row, names) for digest, row in keys.items()],
+    }
+
+
+def _merged(rows: Iterable[tuple[str, Row]]) -> dict[str, Row]:
+    """One row for each name. A team's row may hold a shorter form of a key: the values of all rows of a key count."""
+    found: dict[str, Row] = {}
+    for name, row in rows:
+        told = {column: value for column, value in row.items() if not _is_empty(value)}
+        if name:
+            found[name] = {**row, **found.get(name, {}), **told}
+    return found
+
+
+def _digest(token: str) -> str:
+    """The digest of a key. LiteLLM looks a key up by the same digest (proxy/utils.py hash_token)."""
+    return token.lower() if _HEX.fullmatch(token) else digest_of(token)
+
+
+def _rows_of(path: Path) -> list[Row]:
+    try:
+        text = path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([f"{path}: cannot be read: {getattr(error, 'strerror', None) or 'it is no UTF-8'}"]) from None
+    is_json = text.lstrip()[:1] in ("[", "{")
+    try:
+        rows: list[Row] = list(_within(_json(text)) if is_json else csv.DictReader(io.StringIO(text)))
+    except (csv.Error, ValueError):
+        raise ConfigError([f"{path}: is neither JSON nor CSV"]) from None
+    if not any(row.get("token") or row.get("team_id") for row in rows):
+        raise ConfigError([f"{path}: holds no keys (with a column `token`) and no teams (with a column `team_id`)"])
+    return rows
+
+
+def _json(text: str) -> object:
+    """One value, or one on each line. Raises ValueError."""
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return [orjson.loads(line) for line in text.splitlines() if line.strip()]
+
+
+def _within(value: object) -> Iterator[Row]:
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, dict):
+            if "token" in one or "team_id" in one:
+                yield one
+            yield from (row for name in ("keys", "teams", "data") for row in _within(one.get(name) or []))
+
+
+def _team_names(rows: Mapping[str, Row]) -> dict[str, str]:
+    """A name for each team, by its id. The name is the team's alias, if the alias can be made a name and no other team
+    has it. An alias must not put a team under another team's limits."""
+    names = {id_: _named(_text(row, "team_alias") or id_) for id_, row in rows.items()}
+    while len(taken := Counter(names.values())) < len(names):
+        names = {id_: name if taken[name] == 1 else f"{name[:40]}-{digest_of(id_)[:23]}" for id_, name in names.items()}
+    return names
+
+
+def _named(text: str) -> str:
+    """The text as the name of a team (``proxy.access.validation.name``)."""
+    name = _NOT_IN_NAMES.sub("-", text).strip("-_.")[:64]
+    return name if name not in ("", DEFAULT_TEAM, CLIENT_KEYS_TEAM) else f"team-{digest_of(text)[:8]}"
+
+
+def _team(row: Row, name: str) -> Imported:
+    refused = [*_restrictions(row)]
+    body = {"name": name, **_permissions(row, refused)}
+    return Imported(name, name, body, _budget(row, "team", refused), _spent(row, refused), tuple(refused))
+
+
+def _key(digest: str, row: Row, teams: Mapping[str, str]) -> Imported:
+    token, refused = _text(row, "token"), [*_restrictions(row)]
+    label = " ".join(filter(None, (_text(row, "key_alias"), _text(row, "key_name")))) or digest[:8]
+    id_, team = _text(row, "team_id"), DEFAULT_TEAM
+    if not (token.startswith("sk-") or _HEX.fullmatch(token)):
+        refused.append("token: is neither a key nor the SHA-256 of one")
+    if id_ and id_ not in teams:
+        refused.append("team_id: this team is not in the export: export the teams, too")
+    elif id_:
+        team = teams[id_]
+    body = {"team": team, "sha256": digest, "note": label[:200], **_permissions(row, refused)}
+    told = {name: _text(row, column) for name, column in (("user", "user_id"), ("expires_at", "expires"))}
+    body |= {name: value for name, value in told.items() if value}
+    budget = _budget(row, "key", refused)
+    if budget is not None:
+        budget |= {"subject": declared_id(digest), "name": f"litellm-{declared_id(digest)}"}
+    return Imported(label, team, body, budget, _spent(row, refused), tuple(refused))
+
+
+def _restrictions(row: Row) -> Iterator[str]:
+    for column, value in row.items():
+        if column == "blocked" and not _is_empty(value):
+            yield "blocked: LiteLLM refuses it, and an unknown key is refused here"
+        elif column == "metadata":
+            yield from (f"metadata.{name}: restricts, and is not known here" for name in restricting(_object(value)))
+        elif column == "allowed_routes" and _list(value) == _ALL_ROUTES:
+            continue
+        elif column not in _USED | _SILENT and not _is_empty(value):
+            yield f"{column}: restricts, and is not known here"
+
+
+def _permissions(row: Row, refused: list[str]) -> dict[str, Any]:
+    models = _list(row.get("models"))
+    found: dict[str, Any] = {} if _ALL_MODELS & set(models) else {"models": models}
+    for column, name in (("rpm_limit", "requests_per_minute"), ("tpm_limit", "tokens_per_minute")):
+        if (limit := _number(row, column, refused)) is not None:
+            found[name] = int(limit)
+    return found
+
+
+def _budget(row: Row, scope: str, refused: list[str]) -> dict[str, Any] | None:
+    hard, soft = _number(row, "max_budget", refused), _number(row, "soft_budget", refused)
+    if hard is None and soft is None:
+        return None
+    try:
+        window = window_of(_text(row, "budget_duration"))
+    except ValueError as error:
+        refused.append(f"budget_duration: {error}")
+        window = "total"
+    amounts = {name: usd for name, usd in (("usd", hard), ("soft_usd", soft)) if usd is not None}
+    return {"scope": scope, "name": "litellm", "window": window, **amounts}
+
+
+def _spent(row: Row, refused: list[str]) -> float:
+    spent = _number(row, "spend", refused) or 0.0
+    try:
+        validation.nanos(spent)
+    except ValueError as error:
+        refused.append(f"spend: {error}")
+    return spent
+
+
+def _number(row: Row, column: str, refused: list[str]) -> float | None:
+    text = _text(row, column)
+    if not text:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        refused.append(f"{column}: is no number")
+        return None
+    return number
+
+
+def _text(row: Row, column: str) -> str:
+    value = row.get(column)
+    return "" if value is None or value in ("null", "\\N") else str(value).strip()
+
+
+def _is_empty(value: object) -> bool:
+    """Whether a column has no value. A limit of 0 is a value."""
+    if isinstance(value, str):
+        return value.strip().lower() in _EMPTY
+    return value is None or value is False or value == [] or value == {}
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    if isinstance(value, str) and value.strip():
+        try:
+            value = orjson.loads(value)
+        except ValueError:
+            return {"limits that cannot be read": value}
+    return value if isinstance(value, dict) else {} if _is_empty(value) else {"limits that cannot be read": value}
+
+
+def _list(value: object) -> list[str]:
+    """A list of JSON, or an array as PostgreSQL writes it: ``{a,"b c"}``."""
+    if isinstance(value, str):
+        text = value.strip()
+        try:
+            if text.startswith("{") and text.endswith("}"):
+                return next(csv.reader([text[1:-1]], escapechar="\\"), [])
+            value = orjson.loads(text) if text.startswith("[") else [] if _is_empty(text) else [text]
+        except (csv.Error, ValueError):
+            return [text]
+    # A value that is not a list allows no model, because no model has that name.
+    return [str(one) for one in value] if isinstance(value, list) else [] if value is None else [str(value)]

@@ -475,7 +475,7 @@ async def serve(
     )
     if has_hud:
         # The module that draws on a terminal is imported only if it is used.
-        from proxy.cli.hud import Hud
+        from proxy.cli.top import Hud
 
         assembly.watch(Hud(sys.stderr).show)
     directory = assembly.reload.directory

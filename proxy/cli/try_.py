@@ -17,8 +17,7 @@ import aiohttp
 
 from proxy.app import factories
 from proxy.cli.admin_client import DEFAULT_CONFIG
-from proxy.cli.demo import demo_settings
-from proxy.cli.demo_sessions import running
+from proxy.cli.demo import demo_settings, running
 from proxy.cli.output import add_json, fail, plain_failures, print_result, visible
 from proxy.cli.prices import price_of_model
 from proxy.demo.support_chat import prompt

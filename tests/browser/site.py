@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proxy.cli.demo_sessions import running
+from proxy.cli.demo import running
 from proxy.core.request.tokens import bytes_over_four
 from proxy.demo.sample import MODEL, Sample, usages
 from proxy.demo.samples import samples

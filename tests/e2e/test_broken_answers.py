@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli.demo_sessions import running
+from proxy.cli.demo import running
 from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import Environment, load
 from tests.e2e.fleet import KEY, MODEL, configuration, fleet, metric, until

@@ -17,8 +17,7 @@ import orjson
 import pytest
 
 from proxy.cli import main
-from proxy.cli.demo import demo_settings, scene_of
-from proxy.cli.demo_sessions import running, send_all
+from proxy.cli.demo import demo_settings, running, scene_of, send_all
 from proxy.core.planner.plan import Plan
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage

@@ -10,7 +10,7 @@ from typing import Any
 import openai
 import pytest
 
-from proxy.cli.demo_sessions import running
+from proxy.cli.demo import running
 from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import Environment, load
 from tests.doubles import serving

@@ -14,7 +14,7 @@ import orjson
 import pytest
 from starlette.types import ASGIApp, Message, Receive, Send
 
-from proxy.cli.demo_sessions import running
+from proxy.cli.demo import running
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.window.profile import Capability, CapabilityProfile, OverBudget
 from proxy.engine import Engine, Ports

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from starlette.types import Receive, Send
 
-from proxy.cli.demo_sessions import running
+from proxy.cli.demo import running
 from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import Environment, load
 from tests.doubles import serving

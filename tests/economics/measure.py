@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from proxy.cli.traces import assembler_maker
+from proxy.cli.replay import assembler_maker
 from proxy.core.planner.plan import PlannerOptions
 from proxy.core.prompts.turn_texts import Again
 from proxy.core.providers import PROFILES

@@ -1,22 +1,27 @@
-"""``stratiform prompts``: shows the prompts of the registry.
+"""``stratiform prompts``: shows the prompts of the registry, and finds mistakes in them.
 
 Prompt files or a configuration come in; lists, composed texts, findings and differences go out. No command changes a
-prompt. ``list`` and ``render`` stand here, ``lint`` and ``diff`` in modules of their own.
+prompt. ``list``, ``render`` and ``lint`` stand here in this order; ``diff`` has a module of its own.
 """
 
 import argparse
+import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
+from rich.table import Table
 from rich.text import Text
 
+from proxy.app.declared import named_prompts
 from proxy.cli.output import Output, fail, plain_table, print_result, visible
-from proxy.cli.prompts import diff, lint
-from proxy.cli.prompts.lint import condition_text
+from proxy.cli.prompts import diff
 from proxy.cli.prompts.variants import (
     ANY,
     WHY,
+    GivenContext,
+    PromptSetup,
     PromptVersion,
     Reach,
     Sizes,
@@ -29,12 +34,31 @@ from proxy.cli.prompts.variants import (
     setup_of,
     terms_of,
 )
-from proxy.core.prompts.assembler import in_order
-from proxy.core.prompts.prompt import Composition, Prompt, PromptFailure, merged
+from proxy.core.model_patterns import matches
+from proxy.core.prompts.assembler import chosen, in_order
+from proxy.core.prompts.conditions import contradiction, holds
+from proxy.core.prompts.prompt import (
+    ROOTS,
+    Composition,
+    Condition,
+    ConditionError,
+    Prompt,
+    PromptContext,
+    PromptFailure,
+    RenderError,
+    merged,
+    resolved,
+    value_at,
+)
+from proxy.core.prompts.steadiness import Volatile, volatile_in, volatile_name, volatile_values
+from proxy.core.prompts.terms import PromptTerms
 from proxy.core.request.tokens import Encode
+from proxy.core.value import dataclass
 from proxy.errors import ProxyError
 from proxy.planning.tokenizers import local_encode
+from proxy.prompting.files import SHIPPED
 from proxy.prompting.sources import Snapshot
+from proxy.prompting.templates import Templates, Uses, compiled, in_file, unknown_names
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -158,9 +182,228 @@ def _print_rendered(composition: Composition, sizes: Sizes, rows: Sequence[tuple
     output.print(f"version {version}", style="dim")
 
 
+Severity = Literal["error", "warning"]
+
+_LOST = "the cached prefix is lost from here on"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``code`` names the kind of finding, ``prompt`` is an id, and ``place`` is a file or a setting. "" means that
+    there is none."""
+
+    severity: Severity
+    code: str
+    message: str
+    prompt: str = ""
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A prompt whose template can be read, and the references of the template."""
+
+    prompt: Prompt
+    uses: Uses
+
+    @property
+    def paths(self) -> frozenset[str]:
+        sources = (variable.source or variable.name for variable in self.prompt.variables)
+        fields = (condition.field for condition in self.prompt.conditions)
+        return frozenset(path for path in (*self.uses.paths, *sources, *fields) if path.partition(".")[0] in ROOTS)
+
+    def finding(self, severity: Severity, code: str, message: str) -> Finding:
+        return Finding(severity, code, message, self.prompt.id, self.prompt.origin)
+
+
+def findings(setup: PromptSetup, contexts: Sequence[GivenContext] = ()) -> list[Finding]:
+    """All findings, errors first. ``contexts`` are the contexts that requests may have. Raises ConfigError if the
+    configuration itself cannot be used."""
+    prompts, problems, fragments = setup.readable()
+    found = [Finding("error", "unreadable", problem) for problem in problems]
+    read: list[_Read] = []
+    for prompt in prompts:
+        try:
+            read.append(_Read(prompt, Uses() if prompt.is_literal else compiled(prompt.text)[1]))
+        except RenderError as error:
+            found.append(Finding("error", "bad-template", in_file(error, prompt), prompt.id, prompt.origin))
+    found += _repeated(read)
+    for one in read:
+        found += [*_names(one, fragments), *_conditions(one), *_volatile(one)]
+    found += [
+        Finding("warning", "cache-breaker", f"line {sign.line} of the fragment '{name}' {_holds(sign)}")
+        for name, text in fragments.items()
+        for sign in volatile_in(text)[:1]
+    ]
+    broken = {one.place for one in found if one.code in _BROKEN}
+    sound = [one for one in read if one.prompt.origin not in broken]
+    known = reach([one.prompt for one in sound], setup)
+    found += [
+        one.finding("warning", "unused", f"nothing uses the prompt: {known.unused[one.prompt.id]}")
+        for one in sound
+        # Unused shipped prompts are not reported: they are an offer to choose from.
+        if one.prompt.id in known.unused and SHIPPED not in Path(one.prompt.origin).parents
+    ]
+    found += [
+        Finding("error", "unknown-prompt", f"no prompt has the id '{pattern}'", place=path)
+        for path, pattern in (named_prompts(setup.settings) if setup.settings is not None else ())
+        if not any(matches(pattern, one.prompt.id) for one in read)
+    ]
+    found += _volatile_contexts(sound, known, contexts)
+    found += _outcomes(sound, known, fragments, contexts)
+    return sorted(dict.fromkeys(found), key=lambda one: (one.severity, one.place, one.prompt, one.code, one.message))
+
+
+_BROKEN = frozenset({"undefined-variable", "unknown-fragment", "duplicate-id"})
+
+
+def _repeated(read: Sequence[_Read]) -> Iterator[Finding]:
+    first: dict[str, Prompt] = {}
+    for one in read:
+        other = first.setdefault(one.prompt.id, one.prompt)
+        if other is not one.prompt:
+            yield one.finding("error", "duplicate-id", f"{other.origin} has the same id")
+
+
+def _names(one: _Read, fragments: Mapping[str, str]) -> Iterator[Finding]:
+    for code, why in unknown_names(one.prompt, one.uses, fragments):
+        yield one.finding("error", code, in_file(why, one.prompt))
+    for name in sorted({variable.name for variable in one.prompt.variables} - one.uses.names):
+        yield one.finding("warning", "unused-variable", f"the template does not use the variable '{name}'")
+
+
+def _conditions(one: _Read) -> Iterator[Finding]:
+    if few := contradiction(one.prompt.conditions):
+        told = " and ".join(f"`{condition_text(condition)}`" for condition in few)
+        why = "never holds" if len(few) == 1 else "never hold together"
+        yield one.finding("error", "unreachable", f"{told} {why}: the prompt is never composed")
+
+
+def condition_text(condition: Condition) -> str:
+    """A condition in one line: "agent.debug eq true"."""
+    if condition.operator in ("exists", "not_exists"):
+        return f"{condition.field} {condition.operator}"
+    value = condition.value
+    shown = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
+    return f"{condition.field} {condition.operator} {shown}"
+
+
+def _volatile(one: _Read) -> Iterator[Finding]:
+    """Content that makes the system text of a request differ from the request before. Prompts behind the newest message
+    are not checked, because nothing is cached there."""
+    if not one.prompt.position.is_system:
+        return
+    for path in sorted(one.paths):
+        if kind := volatile_name(path):
+            why = f"`{path}` seems to be {_a(kind)}: {_LOST}; use a user position"
+            yield one.finding("error", "cache-breaker", why)
+    for sign in volatile_in(one.prompt.text):
+        yield one.finding("warning", "cache-breaker", f"line {sign.line + one.prompt.first_line - 1} {_holds(sign)}")
+
+
+def _volatile_contexts(read: Sequence[_Read], known: Reach, contexts: Sequence[GivenContext]) -> Iterator[Finding]:
+    """Values that look like times, in a context that a system prompt reads."""
+    for context in (*(terms.context for _, terms in known.all_terms), *contexts):
+        for path, sign in volatile_values(context):
+            for one in read:
+                if one.prompt.position.is_system and any(f"{path}.".startswith(f"{each}.") for each in one.paths):
+                    yield one.finding("warning", "cache-breaker", f"`{path}` of the context {_holds(sign)}")
+    for variant, terms in known.all_terms:
+        for sign in volatile_in(terms.override):
+            why = f"line {sign.line} of the override for {variant.label} {_holds(sign)}"
+            yield Finding("warning", "cache-breaker", why, place="stratiform.prompts")
+
+
+def _holds(sign: Volatile) -> str:
+    return f"holds {_a(sign.kind)} ({sign.shown!r}): if it ever changes, {_LOST}"
+
+
+def _a(kind: str) -> str:
+    return "a random value" if kind == "random" else f"a {kind}"
+
+
+def _outcomes(
+    read: Sequence[_Read], known: Reach, fragments: Mapping[str, str], contexts: Sequence[GivenContext]
+) -> Iterator[Finding]:
+    """Prompts that fail when they are rendered, and prompts that the configuration never lets be composed."""
+    by_id = {one.prompt.id: one for one in read}
+    prompts = [one.prompt for one in read]
+    templates = Templates(prompts, fragments)
+    tried: set[tuple[str, str]] = set()
+    chosen_by: dict[str, list[PromptTerms]] = {}
+    for _, terms in known.all_terms:
+        asked = [merged(terms.context, context) for context in ({}, *contexts)]
+        key = repr((terms.context, sorted(terms.allowed.context)))
+        for prompt in chosen(prompts, terms):
+            chosen_by.setdefault(prompt.id, []).append(terms)
+            if (prompt.id, key) not in tried:
+                tried.add((prompt.id, key))
+                yield from (each for context in asked for each in _outcome(by_id[prompt.id], templates, terms, context))
+    for name, all_terms in chosen_by.items():
+        for condition in by_id[name].prompt.conditions:
+            if all(_is_out_of_reach(condition, terms) for terms in all_terms):
+                why = f"`{condition_text(condition)}` does not hold, and no request may change that"
+                yield by_id[name].finding("warning", "unreachable", f"{why}: the prompt is never composed")
+
+
+def _is_out_of_reach(condition: Condition, terms: PromptTerms) -> bool:
+    """Whether the configuration does not meet the condition, and clients may not set the field."""
+    if condition.field.partition(".")[0] in terms.allowed.context:
+        return False
+    try:
+        return not holds(condition, merged(terms.context))
+    except ConditionError:
+        return False
+
+
+def _outcome(one: _Read, templates: Templates, terms: PromptTerms, context: PromptContext) -> Iterator[Finding]:
+    prompt = one.prompt
+    try:
+        if all(holds(condition, context) for condition in prompt.conditions) and not prompt.is_literal:
+            templates.render(prompt, context, resolved(prompt.variables, context))
+    except ConditionError as error:
+        yield one.finding("error", "bad-condition", str(error))
+    except RenderError as error:
+        missing = sorted(path for path in one.paths if not value_at(context, path)[0])
+        if missing and all(path.partition(".")[0] in terms.allowed.context for path in missing):
+            told = ", ".join(f"`{path}`" for path in missing)
+            why = f"the prompt fails for a request that does not bring {told} ({error})"
+            yield one.finding("warning", "needs-context", why)
+        else:
+            yield one.finding("error", "render-error", str(error))
+
+
+def _configure_lint(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--strict", action="store_true", help="end with status 1 for warnings, too")
+    add_contexts(parser, "the prompts are tried with each")
+    add_setup(parser)
+
+
+def _lint(arguments: argparse.Namespace) -> int:
+    """Print the findings. Returns 1 if there are errors."""
+    found = findings(setup_of(arguments), [read_context(file) for file in arguments.context])
+    errors = sum(finding.severity == "error" for finding in found)
+    is_ok = not errors and not (found and arguments.strict)
+    report = {"ok": is_ok, "errors": errors, "warnings": len(found) - errors, "findings": found}
+    print_result(arguments, report, lambda: _print_findings(found, errors))
+    return 0 if is_ok else 1
+
+
+def _print_findings(found: Sequence[Finding], errors: int) -> None:
+    output = Output()
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for finding in found:
+        place = ", ".join(part for part in (finding.place, finding.prompt and f"prompt {finding.prompt}") if part)
+        severity = Text(finding.severity, "red" if finding.severity == "error" else "yellow")
+        table.add_row(severity, finding.code, f"{place}: {finding.message}" if place else finding.message)
+    if found:
+        output.print(table)
+    output.print(f"errors: {errors}, warnings: {len(found) - errors}", style="dim")
+
+
 _ACTIONS: Mapping[str, tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int], str]] = {
     "list": (add_setup, _list, "list the prompts in the order in which they are composed"),
     "render": (_configure_render, _render, "show what one request gets"),
-    "lint": (lint.configure, lint.run, "find mistakes, prompts that are never composed, and what breaks caches"),
+    "lint": (_configure_lint, _lint, "find mistakes, prompts that are never composed, and what breaks caches"),
     "diff": (diff.configure, diff.run, "show what a change does to texts, tokens, cached prefixes and the bill"),
 }

@@ -22,7 +22,7 @@ from typing import TypeVar
 import orjson
 
 from proxy.access.authentication import DEFAULT_TEAM
-from proxy.app import declared, factories, prompting
+from proxy.app import declared, factories
 from proxy.cli.admin_client import DEFAULT_CONFIG, config_or_default
 from proxy.cli.output import add_json, fail
 from proxy.core.model_patterns import fitting, matches, matches_any
@@ -140,7 +140,7 @@ def setup_at(config: Path | None, folders: Sequence[Path] = ()) -> PromptSetup:
     return PromptSetup(
         tuple(folders or settings.prompt_folders),
         settings.stratiform.prompts.shipped,
-        prompting.rules_of(settings, table.spellings),
+        declared.rules_of(settings, table.spellings),
         models=tuple(dict.fromkeys([*table.names(), *table.patterns()])),
         keys={key.id: key.team for key in declared.declared(settings).keys},
         settings=settings,

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli.demo import demo_settings
-from proxy.cli.demo_sessions import running
+from proxy.cli.demo import demo_settings, running
 from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import ConfigError, Settings
 

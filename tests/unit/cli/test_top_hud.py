@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from proxy.cli.hud import Hud, drawn
+from proxy.cli.top import Hud, drawn
 
 USED = {
     "prompt_tokens": 20_000,
