@@ -8,8 +8,7 @@ from proxy.settings.config_file import NO_SHARED_STORE, Settings, key_digest, lo
 from proxy.settings.litellm_schema import ModelEntry, ModelInfo, Routing, weights_of
 from proxy.settings.messages import ConfigError, Environment, Mistakes, export, nearest
 from proxy.settings.prompts import AllowedPrompts, PromptLevel
-from proxy.settings.schema import MOST_WORKERS, Limits, Stratiform
-from proxy.settings.teams import Budget, Key, Team
+from proxy.settings.schema import MOST_WORKERS, Budget, Key, Limits, Stratiform, Team
 from proxy.settings.unsupported import IGNORE_FLAG, Effect, Unused, unused_on_http
 
 __all__ = [

@@ -35,8 +35,7 @@ from proxy.settings.messages import (
     without,
 )
 from proxy.settings.prompts import profiles_of
-from proxy.settings.schema import ConfigFile, Stratiform
-from proxy.settings.teams import Budget, Key
+from proxy.settings.schema import Budget, ConfigFile, Key, Stratiform
 from proxy.settings.unsupported import Unused, unused
 from proxy.settings.yaml_file import read_yaml
 

@@ -19,6 +19,7 @@ from pydantic import (
     Field,
     IPvAnyNetwork,
     SecretStr,
+    StringConstraints,
     TypeAdapter,
     ValidationError,
     ValidatorFunctionWrapHandler,
@@ -26,7 +27,7 @@ from pydantic import (
     model_validator,
 )
 
-from proxy.access.validation import MOST_USD
+from proxy.access.validation import MOST_USD, NAME_PATTERN
 from proxy.core.money.prices import needed
 from proxy.core.providers import PROFILES
 from proxy.core.resilience import BreakerPolicy, Kind, RetryPolicy
@@ -56,6 +57,12 @@ def _is_counted(given: object, value: object) -> bool:
     return isinstance(given, bool) and isinstance(value, int | float) and not isinstance(value, bool)
 
 
+class Strict(Section):
+    """A section in which every unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 def filled(instead: str) -> Callable[[SecretStr], SecretStr]:
     """A check that a key is not empty. ``instead`` says what happens without a key."""
 
@@ -67,6 +74,7 @@ def filled(instead: str) -> Callable[[SecretStr], SecretStr]:
     return check
 
 
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Usd = Annotated[float, Field(ge=0, le=MOST_USD, allow_inf_nan=False)]
 _AMOUNT: TypeAdapter[float] = TypeAdapter(Usd)
 

@@ -15,8 +15,8 @@ from proxy.access import validation
 from proxy.core.prompts.prompt import ROOTS, exceeded_bound, is_json
 from proxy.core.prompts.terms import OnFailure
 from proxy.core.window.profile import BUILT_IN, Capability, CapabilityProfile, OverBudget
+from proxy.settings.litellm_schema import Name, Strict
 from proxy.settings.messages import Environment, explain, nearest
-from proxy.settings.teams import Name, Strict
 
 MOST_TEXT_CHARS = 256 << 10
 _KEY_ID = re.compile(r"key-[0-9a-z]{12}")
