@@ -9,7 +9,9 @@ import pytest
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
 from proxy.core.providers import NONE
-from proxy.deployments.price_map import bundled_price_file, deviation_of, load_price_map, price_for
+from proxy.deployments import price_map as litellm_files
+from proxy.deployments.price_map import bundled_price_file, deviation_of, litellm_file, load_price_map, price_for
+from proxy.deployments.table import provider_names
 from proxy.ports import Deployment, Transport
 from tests.examples import for_every
 
@@ -133,3 +135,16 @@ def test_what_differs_is_said(name: str, entry: dict[str, object], told: str) ->
     found = deviation_of(name, entry)
     assert told in found
     assert bool(found) == bool(told)
+
+
+def test_a_file_is_found_where_it_is() -> None:
+    found = litellm_file("types/utils.py")
+    assert found is not None
+    assert found.parts[-3:] == ("litellm", "types", "utils.py")
+    assert litellm_file("types/nothing.py") is None
+
+
+def test_without_litellm_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(litellm_files, "find_spec", lambda name: None)
+    assert bundled_price_file() is None
+    assert provider_names() == frozenset()

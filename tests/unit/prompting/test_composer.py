@@ -1,4 +1,4 @@
-"""What composing adds to a request, and what becomes of a request that cannot be composed."""
+"""The terms of a request, what composing adds to it, and what becomes of a request that cannot be composed."""
 
 import asyncio
 import logging
@@ -12,16 +12,56 @@ import orjson
 import pytest
 
 from proxy.core.prompts.prompt import Composition, Condition, Inset, Position, Prompt, PromptFailure
-from proxy.core.prompts.terms import Allowed, OnFailure, PromptLayer, PromptRules, PromptTerms
+from proxy.core.prompts.terms import Allowed, ClientWish, OnFailure, PromptLayer, PromptRules, PromptTerms
 from proxy.core.request.parsed_body import parse_body
-from proxy.core.window.profile import BUILT_IN, WindowRules
+from proxy.core.window.profile import BUILT_IN, Capability, CapabilityProfile, WindowRules
 from proxy.engine.ports import ComposedRequest, ComposeRequest
 from proxy.errors import Forbidden, InvalidRequest, PromptInvalid
 from proxy.ports import Principal
-from proxy.prompting.composer import MOST_CHARS, Composer, Rules
+from proxy.prompting.composer import MOST_CHARS, Composer, Rules, Whose
 from proxy.prompting.sources import Snapshot
 from proxy.tasks import Aside
 from tests.examples import for_every
+
+OWN = CapabilityProfile("own", Capability.CHAT, template="frame")
+PLAIN = CapabilityProfile("plain", Capability.CHAT)
+WINDOWS = WindowRules({"own": OWN, "plain": PLAIN}, models={"small": "own"}, allowed=("plain",))
+RULES = PromptRules(
+    PromptTerms(use=("base",), allowed=Allowed(profiles=("drafts", "own"))),
+    teams={"red": PromptLayer(profile="strict")},
+)
+
+
+def terms(model: str = "m", team: str = "", profile: str = "") -> tuple[PromptTerms, CapabilityProfile | None]:
+    return Rules(RULES, WINDOWS).terms_for(Whose(model, team), ClientWish(profile=profile))
+
+
+def test_without_a_profile_the_terms_are_those_of_the_rules() -> None:
+    assert terms() == (RULES.base, None)
+
+
+def test_a_capability_profile_brings_its_name_and_its_template() -> None:
+    found, profile = terms("small")
+    assert (found.use, found.profile, profile) == (("base", "frame"), "own", OWN)
+
+
+def test_a_profile_that_the_rules_name_stands_beside_the_capability_profile() -> None:
+    found, profile = terms("small", team="red")
+    assert (found.profile, profile) == ("strict", OWN)
+
+
+def test_a_profile_of_the_prompts_alone_needs_their_permission() -> None:
+    found, profile = terms(profile="drafts")
+    assert (found.profile, profile) == ("drafts", None)
+    with pytest.raises(Forbidden):
+        terms(profile="nobody")
+
+
+def test_a_capability_profile_needs_the_permission_of_the_windows() -> None:
+    assert terms(profile="plain")[1] == PLAIN
+    with pytest.raises(Forbidden):
+        terms(profile="own")
+
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
 SYSTEM = Prompt("main", Position.SYSTEM, "Rules.")

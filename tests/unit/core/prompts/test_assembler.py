@@ -1,4 +1,4 @@
-"""How prompts become texts, and what happens to those that cannot."""
+"""How prompts become texts, what happens to those that cannot, and how the time of composing grows."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.prompts.assembler import assemble, chosen
+from proxy.core.prompts.conditions import holds
 from proxy.core.prompts.prompt import (
     Composition,
     Condition,
@@ -16,9 +17,11 @@ from proxy.core.prompts.prompt import (
     PromptFailure,
     RenderError,
     Variable,
+    exceeded_bound,
     merged,
 )
 from proxy.core.prompts.terms import PromptTerms
+from tests.growth import assert_linear
 
 ALL = PromptTerms(use=("*",))
 STRICT = replace(ALL, strict=True)
@@ -71,3 +74,56 @@ def test_a_prompt_that_fails_without_the_client_is_left_out(own: dict[str, dict[
 
 def test_an_extra_prompt_is_chosen_though_the_terms_use_none() -> None:
     assert chosen([prompt("a", "a")], PromptTerms(extras=(prompt("new", ""),)))[0].id == "new"
+
+
+TERMS = PromptTerms(use=("*",), tools=True, plugins=True, agents=True)
+POSITIONS = tuple(Position)
+
+
+def registry(size: int) -> list[Prompt]:
+    condition = (Condition("agent.a", "not_exists"), Condition("mission", "exists"))
+    return [
+        Prompt(f"p{number}", POSITIONS[number % 13], "text", number % 7, condition, is_literal=number % 2 == 0)
+        for number in range(size)
+    ]
+
+
+def nested(size: int) -> dict[str, Json]:
+    value: Json = 1
+    for _ in range(size):
+        value = [value]
+    return {str(number): number for number in range(size)} | {"deep": value, "wide": [1] * size, "text": "ab" * size}
+
+
+def test_composing_grows_with_the_prompts() -> None:
+    assert_linear(lambda prompts: assemble(prompts, TERMS, merged(), render), registry, 4_000)
+
+
+@pytest.mark.slow
+def test_extra_prompts_that_take_the_place_of_others_cost_no_more() -> None:
+    def work(prompts: list[Prompt]) -> object:
+        terms = PromptTerms(use=("*",), extras=tuple(prompts))
+        return assemble(prompts, terms, merged(), render)
+
+    assert_linear(work, registry, 4_000)
+
+
+@pytest.mark.slow
+def test_conditions_grow_with_the_context() -> None:
+    def work(values: dict[str, Json]) -> None:
+        context = merged({"custom": values}, {"custom": values})
+        exceeded_bound(context)
+        wide, text = values["wide"], values["text"]
+        for condition in (
+            Condition("custom.deep", "eq", values["deep"]),
+            Condition("custom.wide", "eq", wide),
+            Condition("custom.wide", "contains", 2),
+            Condition("custom.wide", "contains", wide),
+            Condition("custom.deep", "in", wide),
+            Condition("custom.text", "contains", f"{text}b"),
+            Condition("custom.text", "contains", "aab" * (len(str(text)) // 6)),
+            Condition("custom", "eq", values),
+        ):
+            holds(condition, context)
+
+    assert_linear(work, nested, 20_000)

@@ -1,9 +1,20 @@
-"""Contexts together, paths in them, and the bounds of a client's context."""
+"""Contexts together, paths in them, and their bounds; what counts as an empty composition."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.prompts.prompt import MOST_LEVELS, MOST_VALUES, ROOTS, Json, added, exceeded_bound, merged, value_at
+from proxy.core.prompts.prompt import (
+    MOST_LEVELS,
+    MOST_VALUES,
+    ROOTS,
+    Composition,
+    Inset,
+    Json,
+    added,
+    exceeded_bound,
+    merged,
+    value_at,
+)
 from tests.examples import for_every
 
 
@@ -117,3 +128,18 @@ def test_what_exceeds_a_bound_is_named() -> None:
 
 def test_a_context_that_is_nested_beyond_all_measure_is_looked_through_without_recursion() -> None:
     assert "16 levels" in exceeded_bound({"custom": nested(100_000)})
+
+
+def test_a_composition_without_texts_is_empty() -> None:
+    assert Composition(skipped={"one": "condition"}).is_empty
+
+
+def test_a_composition_with_any_text_is_not_empty() -> None:
+    assert not Composition(system="Be brief.").is_empty
+    assert not Composition(inset=Inset(after="Close every block.")).is_empty
+
+
+def test_an_inset_is_true_where_it_adds_a_text() -> None:
+    assert not Inset()
+    assert Inset(before="a")
+    assert Inset(after="b")

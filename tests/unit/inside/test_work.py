@@ -1,5 +1,6 @@
-"""A plan as LiteLLM's arguments."""
+"""A plan as LiteLLM's arguments; the bounds of attempts under way, and of the time that planning may take."""
 
+import asyncio
 from typing import Any
 
 import orjson
@@ -7,13 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.core.modes import Mode
 from proxy.core.request.parsed_body import BodyChanges
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import bytes_over_four
 from proxy.inside.incoming import StoodDown
-from proxy.inside.work import Rewriting, rewriting
-from proxy.ports import Headers
+from proxy.inside.work import LONGEST_S, Attempt, OpenAttempts, Rewriting, ShareOfTime, rewriting, timed
+from proxy.ports import Headers, Plan
 from proxy.upstream.litellm_.library import Route
+from tests.exchanges import make_exchange
 
 READER = RequestReader(bytes_over_four, [], 1 << 20)
 MESSAGE = {"role": "user", "content": "a"}
@@ -118,3 +121,102 @@ def test_a_plan_may_be_nothing_but_a_header() -> None:
     given = {"model": "m", "messages": [MESSAGE]}
     going = rewritten(given, changes(given, given), headers=(("x-session", "s"),)).applied(given)
     assert going == {**given, "extra_headers": {"x-session": "s"}}
+
+
+def attempt(call_id: str, now: float = 0.0, size: int = 10, model_id: str = "") -> Attempt:
+    body = b"x" * size
+    return Attempt(call_id, model_id, make_exchange(now=now), Plan(body, body, Mode.TIER, "kept"))
+
+
+def test_what_is_never_told_is_dropped_by_time() -> None:
+    attempts = OpenAttempts()
+    attempts.begin(attempt("old", 0.0), 0.0)
+    attempts.begin(attempt("young", LONGEST_S), LONGEST_S)
+    assert attempts.of("old") is not None
+    attempts.begin(attempt("new", LONGEST_S + 1), LONGEST_S + 1)
+    assert attempts.of("old") is None
+    assert attempts.of("young") is not None
+
+
+def test_number_and_bytes_are_bounded_and_the_newest_stays() -> None:
+    attempts = OpenAttempts()
+    for number in range(10_050):
+        attempts.begin(attempt(str(number)), 0.0)
+    assert [attempts.of(str(number)) is not None for number in (0, 49, 50, 10_049)] == [False, False, True, True]
+    attempts.begin(attempt("large", size=200 << 20), 0.0)
+    assert attempts.of("10049") is None
+    assert attempts.of("large") is not None
+
+
+def test_an_attempt_ends_once_and_leaves_nothing() -> None:
+    attempts, one, other = OpenAttempts(), attempt("call", model_id="a"), attempt("call", model_id="b")
+    attempts.begin(one, 0.0)
+    attempts.begin(other, 0.0)
+    assert attempts.of("call", model_id="a") is one
+    assert attempts.of("call") is other
+    assert attempts.end(one)
+    assert not attempts.end(one)
+    assert attempts.of("call", model_id="a") is other
+    assert attempts.end(other)
+    assert other not in attempts
+    assert (attempts.of("call"), attempts.of("other")) == (None, None)
+
+
+def test_of_many_calls_under_one_id_the_last_ones_stay() -> None:
+    attempts, begun = OpenAttempts(), [attempt("chosen") for _ in range(300)]
+    for one in begun:
+        attempts.begin(one, 0.0)
+    assert sum(one in attempts for one in begun) < 150
+    assert all(one in attempts for one in begun[-50:])
+
+
+def test_what_was_used_ahead_must_pass_before_there_is_more() -> None:
+    share = ShareOfTime(0.25, 100.0)
+    assert share.has_any(100.0)
+    share.take(3.0)
+    assert not share.has_any(103.9)
+    assert share.has_any(104.1)
+    # What is left unused is kept for some seconds only.
+    assert share.has_any(10_000.0)
+    share.take(2.1)
+    assert not share.has_any(10_000.0)
+
+
+async def test_only_the_work_itself_is_taken_from_the_share() -> None:
+    taken: list[float] = []
+    share = ShareOfTime(0.5)
+    share.take = taken.append  # type: ignore[method-assign]
+    spent = [0.0]
+
+    async def work() -> str:
+        spent[0] += 1.0
+        await asyncio.sleep(0.01)
+        spent[0] += 2.0
+        return "done"
+
+    async def others() -> None:
+        spent[0] += 100.0
+
+    both = await asyncio.gather(timed(work(), share, lambda: spent[0]), others())
+    assert both[0] == "done"
+    assert taken == [1.0, 2.0]
+
+
+async def test_a_cancellation_is_the_works_to_handle() -> None:
+    ended: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append("cleaned up")
+
+    async def whole() -> None:
+        await timed(work(), ShareOfTime(1.0))
+
+    task = asyncio.create_task(whole())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert ended == ["cleaned up"]
