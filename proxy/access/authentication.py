@@ -1,21 +1,17 @@
 """Identifies the sender of a request: its key, the team of the key, and its session hint.
 
-Keys are known by their SHA-256 digest. The time of a digest lookup reveals nothing useful about another key: a caller
-who knew the beginning of a digest would still have to find a key for it.
-
-Teams, keys and budgets: those of the configuration, and those that are managed while the proxy runs.
-
-Both are records of the same types (``proxy.storage.port``). A ``Snapshot`` holds all of them and never changes. The
+Teams, keys and budgets are those of the configuration, and those that are managed while the proxy runs. Both are
+records of the same types (``proxy.storage.port``). A ``Snapshot`` holds all of them and never changes. The
 ``Directory`` replaces it when the store's version has changed, so that a request reads only memory. A change in this
 process takes effect at once, and a change elsewhere within ``POLL_S``. While the store is away, the last snapshot stays
 in force. A version that falls shows that the store was emptied: its keys and teams are gone, but the budgets that were
 read before still limit requests until an operator accepts the loss (``forget_lost``).
 
-Makes virtual keys, and the digests that are kept of them.
-
-A key is a prefix that secret scanners can search for, and 43 random letters and digits (256 bits). Only its SHA-256
-digest is kept. With this much randomness, nobody can find the key of a digest by trying, so a slow hash would not make
-it safer. Keys that an operator writes into the configuration are kept in the same way, only in memory.
+A virtual key is a prefix that secret scanners can search for, and 43 random letters and digits (256 bits). Only its
+SHA-256 digest is kept. With this much randomness, nobody can find the key of a digest by trying, so a slow hash would
+not make it safer. Keys that an operator writes into the configuration are kept in the same way, only in memory. The
+time of a digest lookup reveals nothing useful about another key: a caller who knew the beginning of a digest would
+still have to find a key for it.
 """
 
 import asyncio

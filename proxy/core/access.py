@@ -1,24 +1,20 @@
-"""Finds out which models a request can reach.
+"""Finds out which models a request can reach, for chats, raw paths, forms and compressed bodies. Pure.
 
 The path, the headers and the body of a request come in. Every model that the request names goes out, or a refusal if
-two servers could read the request differently. This package grants nothing: ``proxy.engine.intake`` compares the answer
+two servers could read the request differently. This module grants nothing: ``proxy.engine.intake`` compares the answer
 with the rights of the key.
-
-Finds out which models a request can reach. Only this module does so, for chats, raw paths, forms and compressed
-bodies.
 
 A request names its model in the body, in the path or in the query, and it may name more models: fallbacks of a gateway
 (``models`` and ``route`` of OpenRouter, https://openrouter.ai/docs/guides/routing/model-fallbacks; ``fallbacks`` of
 LiteLLM, https://docs.litellm.ai/docs/proxy/client_side_fallbacks, and of Anthropic), presets
 (https://openrouter.ai/docs/features/presets), the model of a tool, of a session, of a transcription. All of them are
 checked against a key's models and its budgets. A member that may choose a model and is not in the table here counts as
-not understood. Pure.
+not understood.
 
-Makes sure that every server finds in a request what was found here.
-
-If a name occurs twice, servers differ in which value counts (most take the last one, as the proxy does). Some servers
-also read ``Model`` as ``model``. Then one value would be checked against a key's models and budgets, and the other one
-would be served. This holds for every body that any server may read, whether or not the proxy can take it apart.
+Every server must find in a request what was found here. If a name occurs twice, servers differ in which value counts
+(most take the last one, as the proxy does). Some servers also read ``Model`` as ``model``. Then one value would be
+checked against a key's models and budgets, and the other one would be served. So each name goes out once, whether or
+not the proxy can take the body apart.
 """
 
 import json

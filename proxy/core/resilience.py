@@ -1,24 +1,17 @@
-"""Decides about attempts: which deployment is called, whether another attempt follows, and when.
+"""Decides about attempts: which deployment is called, whether another attempt follows, and when. Pure.
 
-Outcomes of calls and the process's own time come in; decisions go out. This package calls nothing itself, and it never
-asks for a second attempt once a byte has reached the client.
-
-A circuit breaker: an upstream that fails gets no calls for a while, and is then tried with one call.
+A circuit breaker gives an upstream that fails no calls for a while, and then tries it with one call. It is a state
+machine, and times are seconds of any clock that come from outside:
 
     closed ──(more than ``allowed_fails`` in ``window_s``, and at least half of the calls)──▶ open
     open ──(``cooldown_s`` later)──▶ half-open: one call is let through
     half-open ──(it succeeds)──▶ closed          half-open ──(it fails)──▶ open
 
 A call asks again (``began``) at the moment when it is sent: many calls may have been admitted before the probing call
-was sent. The number that a call gets tells the end of the probe from the end of calls that began earlier.
-
-Half of the calls must fail, not only some in a row: otherwise one client whose requests crash the provider could block
-it for all others. If an upstream asks for time (``rest``, from its ``retry-after``), its breaker is open for that long
-and then closed. Such an upstream works, and has said when to call it again.
-
-This is a pure state machine: times are seconds of any clock, and come from outside.
-
-Decides whether, when and where another attempt follows a failed one. Pure.
+was sent. The number that a call gets tells the end of the probe from the end of calls that began earlier. Half of the
+calls must fail, not only some in a row: otherwise one client whose requests crash the provider could block it for all
+others. If an upstream asks for time (``rest``, from its ``retry-after``), its breaker is open for that long and then
+closed. Such an upstream works, and has said when to call it again.
 
 A request is tried again only if nothing of its answer has reached the client. A provider's cache does not move: if one
 deployment holds a prompt, another one must write it anew, at full price. So if the wait is short, the same deployment
@@ -254,8 +247,7 @@ def backoff_s(policy: RetryPolicy, tries: int, failure: Failure, luck: float) ->
     (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/), so that clients that failed together do
     not return together. It is never shorter than the upstream asked for.
     """
-    base = policy.first_wait_s * 2.0 ** min(tries - 1, 16)
-    drawn = base * (0.5 + 0.5 * luck)
+    drawn = policy.first_wait_s * 2.0 ** min(tries - 1, 16) * (0.5 + 0.5 * luck)
     if failure.retry_after_s is not None:
         return max(failure.retry_after_s + 0.1 * drawn, policy.least_wait_s)
     return max(min(drawn, policy.most_wait_s), policy.least_wait_s)

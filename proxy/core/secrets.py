@@ -1,19 +1,13 @@
-"""Finds keys in requests and takes them out of texts.
+"""Finds keys in requests and takes them out of texts. This module stores no key.
 
-A text, a header or a query comes in; the same text without keys goes out. There is one list of the places that may hold
-a key. This package stores no key.
+One list has the headers and query parameters that may hold a key, and how to read them. The headers are those of the
+clients that people use: ``authorization`` (OpenAI), ``x-api-key`` (Anthropic), ``api-key`` and
+``ocp-apim-subscription-key`` (Azure), ``x-goog-api-key`` (Gemini) and ``x-litellm-api-key`` (LiteLLM's clients). The
+proxy reads its own keys from each of them. It sends none of them on if the key is its own.
 
-The places of keys in a request: the one list of headers and query parameters, and how to read them.
-
-The headers are those of the clients that people use: ``authorization`` (OpenAI), ``x-api-key`` (Anthropic),
-``api-key`` and ``ocp-apim-subscription-key`` (Azure), ``x-goog-api-key`` (Gemini) and ``x-litellm-api-key`` (LiteLLM's
-clients). The proxy reads its own keys from each of them. It sends none of them on if the key is its own.
-
-Takes keys out of texts: known secrets out of an upstream's answers, and everything that looks like a key out of
-texts that a client chose and texts that are logged or kept.
-
-Every pattern takes linear time in the text: each repetition is of one class of characters, is bounded or greedy, and is
-not followed by anything that could match the same characters.
+Known secrets are taken out of an upstream's answers. Everything that looks like a key is taken out of texts that a
+client chose, and out of texts that are logged or kept. Every pattern takes linear time in the text: each repetition is
+of one class of characters, is bounded or greedy, and is not followed by anything that could match the same characters.
 """
 
 import re

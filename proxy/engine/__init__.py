@@ -7,7 +7,7 @@ ends.
 
 ``intake`` checks every request: its sender, the deployments that may serve it, and its budget. ``chat`` serves chat
 requests, and ``raw_requests`` serves all others. Both send their calls with ``attempts``, pass the answers on with
-``answers``, and end in ``conclusion``. ``bodies`` reads the needed parts of a body, and ``custody`` knows which team
+``relay``, and end in ``conclusion``. ``bodies`` reads the needed parts of a body, and ``custody`` knows which team
 owns which objects of the account.
 """
 

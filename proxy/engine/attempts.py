@@ -1,34 +1,24 @@
-"""Chooses which deployments are called, and how often.
+"""Chooses which deployments are called for a request, how often, and with which body. Nothing here reads an answer.
 
-The input is a request and the deployments that may serve it. The output is the order in which they are called, the
-waits between two attempts, and the body that is sent instead of a refused plan. Nothing here reads an answer.
+A circuit breaker for each deployment says whether it may be called now. Times are from the process's own clock.
 
-The circuit breakers of all deployments. They say which deployments may be called now. Times are from the process's
-own clock.
+When deployments share the work, a session's requests go to the deployment that served the earlier ones, because a
+provider's cache does not move. The key of a session is the same on every worker. It is what the client says about its
+session, or else the beginning of the first user message: the instructions and contexts before that message may change,
+and the end of the conversation always changes. Weighted rendezvous hashing orders equal deployments for a session. Each
+deployment gets a number from the digest of the session's key and its own id, and the highest number comes first. Adding
+or removing a deployment moves only the sessions that it gains or loses.
 
-The key of a session when deployments share the work. It is the same for all of its requests, on every worker.
-
-A provider's cache does not move, so a session's requests go to the deployment that served the earlier ones. The key is
-what the client says about its session, or else the beginning of the first user message. The instructions and contexts
-before that message may change, and the end of the conversation always changes.
-
-Weighted rendezvous hashing selects one of several equal deployments for a session. Each deployment gets a number from
-the digest of the session's key and its own id, and the highest number comes first. Adding or removing a deployment
-moves only the sessions that it gains or loses.
-
-The attempts of one exchange: the deployment of each, the meaning of a failure, and the wait before the next attempt.
-
-One exchange has one reservation and one settlement, however many attempts it takes. An attempt is followed by another
-only while nothing of any answer has reached the client.
-
-The body that is sent for a plan, and the body that is sent instead if the upstream refuses it.
+One exchange has one reservation and one settlement, however many attempts it takes. A failure decides whether another
+attempt follows, where, and after which wait. An attempt is followed by another only while nothing of any answer has
+reached the client.
 
 Two edits of a chat request can make an upstream refuse a request that it would otherwise accept: the layout, and
 ``stream_options``, which asks for usage in streams and which strict servers do not know. On other paths, it is the
 question for the cause of a cache miss (``proxy.engine.inquiries``). At most one more call is made before the client
 gets an answer, so the second call is the client's own request, without any edit that may be to blame. The edit that was
 to blame decides what is remembered: a layout is barred for the session, and a question is not sent to the deployment
-for a while (``QuestionOptOut``).
+for a while.
 """
 
 import asyncio
@@ -96,23 +86,23 @@ class Breakers:
         self._on_change = on_change
         self._now = now
         self._breakers: OrderedDict[str, Breaker] = OrderedDict()
+        self._closed = Breaker(policy or BreakerPolicy())
+        """The breaker of every deployment that has not failed yet."""
         self._announced: dict[str, BreakerState] = {}
 
     def admits(self, deployment: Deployment) -> bool:
         """Whether a call may go to the deployment."""
-        breaker = self._breakers.get(deployment.id)
-        return breaker is None or breaker.admits(self._now())
+        return self._breakers.get(deployment.id, self._closed).admits(self._now())
 
     def waits_s(self, deployment: Deployment) -> float:
         """Seconds until it is worth calling the deployment again."""
-        breaker = self._breakers.get(deployment.id)
-        return 0.0 if breaker is None else breaker.waits_s(self._now())
+        return self._breakers.get(deployment.id, self._closed).waits_s(self._now())
 
     def is_failing(self, deployment: Deployment) -> bool:
         """Whether the deployment's breaker is open or half-open because of failures. A deployment that only asked to be
         called later does not count: it still answers so itself."""
-        breaker = self._breakers.get(deployment.id)
-        return breaker is not None and breaker.state(self._now()) is not BreakerState.CLOSED and not breaker.is_resting
+        breaker = self._breakers.get(deployment.id, self._closed)
+        return breaker.state(self._now()) is not BreakerState.CLOSED and not breaker.is_resting
 
     def began(self, deployment: Deployment) -> int | None:
         """A call is about to be sent. Returns its number, for ``ended`` or ``abandoned``. None: the call must not be
@@ -137,9 +127,7 @@ class Breakers:
 
     def abandoned(self, deployment: Deployment, call: int) -> None:
         """The client left before the call was answered."""
-        breaker = self._breakers.get(deployment.id)
-        if breaker is not None:
-            breaker.abandoned(call)
+        self._breakers.get(deployment.id, self._closed).abandoned(call)
 
     def rest(self, deployment: Deployment, seconds: float) -> None:
         """The upstream has said when to call it again."""
@@ -266,14 +254,12 @@ class Attempts:
     @property
     def others(self) -> tuple[Deployment, ...]:
         """The deployments that may serve the exchange instead."""
-        own = (d for i, (_, d) in enumerate(self._options) if i != self._index)
-        return (*own, *(d for _, d in self._wider))
+        return (*(d for i, (_, d) in enumerate(self._options) if i != self._index), *(d for _, d in self._wider))
 
     @property
     def may_follow(self) -> bool:
         """Whether another attempt could follow a failure at all."""
-        most_retries = max(self._policy.retries, *self._policy.retries_after.values(), 0)
-        return most_retries > 0 or len(self._options) > 1
+        return max(self._policy.retries, *self._policy.retries_after.values(), 0) > 0 or len(self._options) > 1
 
     def began(self) -> bool:
         """The attempt is about to be sent. Returns whether it may be sent. It may not if another call has begun to
@@ -416,8 +402,7 @@ def failure_of(error: ProxyError) -> Failure | None:
 
 def refusal_of(error: UpstreamRejected) -> Refusal:
     """The refusal in a provider's error."""
-    params = (error.param,) if error.param else ()
-    return Refusal(error.message, error.message, error.code, error.error_type, params)
+    return Refusal(error.message, error.message, error.code, error.error_type, (error.param,) if error.param else ())
 
 
 def failure_answered(status: int, headers: Headers, said: Refusal = NO_WORDS) -> Failure | None:

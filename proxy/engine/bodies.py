@@ -1,20 +1,16 @@
-"""Reads the bodies of requests, as far as necessary.
+"""Reads the bodies of requests as far as necessary, and makes the calls that carry them upstream.
 
-The input is the client's body. The output is the body that goes upstream, and what is known about it. A body that two
-servers could read differently is refused.
+A multipart form (RFC 7578, RFC 2046 section 5.1) is scanned for its field ``model`` as it arrives. The model that is
+found is checked against the models of the client's key, and then the upstream reads the form again. Therefore
+everything that two readers could understand differently is refused. Line ends may be CR LF or LF, because lenient
+readers accept both.
 
-Finds the field ``model`` in a multipart form (RFC 7578, RFC 2046 section 5.1) as the form arrives.
+Uploads on the paths of audio, images and videos name a model in such a form. The official Python client sends a form's
+fields before its file, and other clients send them after it. So a form is held back until its model is known, and
+streamed from there on. How long its audio lasts at the most is read from its bytes.
 
-This module does no I/O. The model that is found here is checked against the models of the client's key, and then the
-upstream reads the form again. Therefore everything that two readers could understand differently is refused. Line ends
-may be CR LF or LF, because lenient readers accept both.
-
-Uploads that name a model: forms on the paths of audio, images and videos.
-
-The official Python client sends a form's fields before its file, and other clients send them after it. So a form is
-held back until its model is known, and streamed from there on.
-
-Requests on paths that are passed through: how much of them is read, and which call is sent.
+The other functions say how much of a body is read on paths that are passed through, which call is sent, and how a model
+that the address names gets into the body.
 """
 
 import re
@@ -206,10 +202,9 @@ def _fields(head: str) -> _Fields:
 
 def _names(fields: _Fields) -> list[tuple[str, str]]:
     """The names of a part, by the parameters that give them."""
-    dispositions = [value for name, _, value in fields if name.strip().lower() == "content-disposition"]
     return [
         (name.lower(), _unquoted(value))
-        for text in dispositions
+        for text in [value for name, _, value in fields if name.strip().lower() == "content-disposition"]
         for name, value in _PARAMETER.findall(text)
         if name.lower().rstrip("*0123456789") == "name"
     ]
@@ -399,8 +394,7 @@ class Raw:
     def may_repeat(self, exchange: Exchange) -> bool:
         """Whether sending the request twice does no more than sending it once. An upload cannot be repeated, because it
         is gone once it was read."""
-        is_harmless = exchange.arrival.method in ("GET", "HEAD") or exchange.asks_model
-        return isinstance(self.body, bytes) and is_harmless
+        return isinstance(self.body, bytes) and (exchange.arrival.method in ("GET", "HEAD") or exchange.asks_model)
 
 
 def peeked_head(body: bytes) -> RequestFields | None:

@@ -158,9 +158,8 @@ class ChatRequests:
                 param=SECTION,
                 code="invalid_json",
             )
-        now = exchange.arrival.now
         assembled = await self._ports.planner.assemble(
-            sent, principal, now, keeps_state=keeps_state, own_count=own_count
+            sent, principal, exchange.arrival.now, keeps_state=keeps_state, own_count=own_count
         )
         if assembled.context.session:
             exchange.principal = replace(principal, session_hint=assembled.context.session)
@@ -223,8 +222,7 @@ class ChatRequests:
             # Budgets are checked against what is sent, and at least against what arrived, because a wider window takes
             # more of it.
             exchange.stands_for(max(exchange.arrival.size, len(plan.original)))
-        asks_usage = deployment not in self._unasked
-        return Outgoing(plan, chat.body, chat.head, deployment.model, asks_usage=asks_usage)
+        return Outgoing(plan, chat.body, chat.head, deployment.model, asks_usage=deployment not in self._unasked)
 
     async def _fitted(
         self, exchange: Exchange, chat: "_Chat", deployment: Deployment, scale: float

@@ -1,5 +1,7 @@
 """The single ending of an exchange, both for requests of clients and for refreshes of prefixes.
 
+The log line of an exchange has named values on one line, without prompt text and without keys.
+
 An exchange is priced and written into the ledger before the client has the last bytes of its answer, so that a crash
 cannot make an answer free. When everything is over, the exchange is counted and logged. Each step happens exactly once,
 and no step can keep another from happening.
@@ -10,9 +12,7 @@ exchange that made the object is billed, once: its reservation stays, and a bill
 that shows the finished work takes the bill and settles it, on any worker. Reading, changing or deleting an object costs
 nothing by itself.
 
-The log line of an exchange: named values on one line, without prompt text and without keys.
-
-Combines several followers of exchanges into one.
+After its end, all followers of exchanges are told.
 """
 
 import asyncio
@@ -161,8 +161,7 @@ class Conclusion:
 
     async def may_repeat(self, exchange: Exchange) -> bool:
         """Whether the limits of an exchange leave room for another attempt in addition to the cost of the lost ones."""
-        is_new = exchange.lost == Settlement()
-        return is_new or await self._ports.admission.extend(exchange, exchange.lost)
+        return exchange.lost == Settlement() or await self._ports.admission.extend(exchange, exchange.lost)
 
     async def book(self, exchange: Exchange) -> None:
         """Price the exchange and write it into the ledger. The second call does nothing. The write continues if the

@@ -95,7 +95,9 @@ class Custody:
             return
         if isinstance(raw.body, bytes):
             if raw.body:
-                named = await self._aside.run_large(raw.size, references_in, raw, raw.body, _has_items(operation))
+                # On these paths a body may refer to items by their ids alone.
+                has_items = operation.family in _ITEM_PATHS or operation.act is Act.UNKNOWN
+                named = await self._aside.run_large(raw.size, references_in, raw, raw.body, has_items)
                 await self._check(exchange, named)
         elif not (isinstance(raw.body, Upload) or raw.is_form):
             what = "its length, or for a compressed body its content, cannot be checked here"
@@ -130,7 +132,8 @@ class Custody:
         if bill or (principal.is_confined and operation.makes and exchange.objects.is_stored):
             made[said.id] = exchange.objects.made_family or operation.family
         if principal.is_confined and exchange.objects.is_stored and operation.act is not Act.LIST:
-            made = {**_seen(exchange), **made}
+            # These objects were made in addition to the object itself. A file that was joined from parts was not read.
+            made = {**(dict.fromkeys(said.ids, REFERRING_FILES) if operation.family == "uploads" else said.ids), **made}
         made.pop("", None)
         if made:
             records = [
@@ -158,14 +161,14 @@ class Custody:
             COMPLETIONS,
             exchange.objects.operation.family,
         )
-        keep_s = min(self._bounds.keep_s, _PASSING_S) if is_passing else self._bounds.keep_s
         return ObjectRecord(
             name=_kept(name),
             team=exchange.admitted.team,
             family=family,
-            server=_server(deployment),
+            # An object's id is unique within its server, which is kept as a digest.
+            server=digest(deployment.transport.value.encode(), deployment.base_url.encode()).hex()[:16],
             deployment=deployment.id,
-            forget_at=self._clock.now() + keep_s,
+            forget_at=self._clock.now() + (min(self._bounds.keep_s, _PASSING_S) if is_passing else self._bounds.keep_s),
             bill=bill,
         )
 
@@ -178,7 +181,8 @@ class Custody:
         for reference, record in zip(asked, records, strict=True):
             made_by = self._models.known(record.deployment) if record is not None else None
             if record is None or made_by is None:
-                raise _not_found(reference)
+                name, member = reference.id[:MOST_ID_CHARS].encode("utf-8", "replace").decode(), reference.member
+                raise NotFound(f"No such object: '{name}'.", param=None if member == "id" else member)
             if record.family == REFERRING_FILES and exchange.objects.operation.family == BATCHES:
                 raise Forbidden(
                     "The batch's input file refers to stored objects, or came in parts, so that it cannot be checked: "
@@ -229,8 +233,7 @@ class Custody:
 def has_news(exchange: Exchange) -> bool:
     """Whether an exchange without a waiting bill may still have something to remember."""
     principal = exchange.principal
-    is_kept = principal is not None and principal.is_confined and exchange.objects.is_stored
-    return is_kept or _deletes(exchange)
+    return principal is not None and principal.is_confined and exchange.objects.is_stored or _deletes(exchange)
 
 
 def _deletes(exchange: Exchange) -> bool:
@@ -260,15 +263,6 @@ def pinned(levels: Sequence[Sequence[Deployment]], exchange: Exchange) -> Sequen
     return [level for level in kept if level]
 
 
-def _seen(exchange: Exchange) -> dict[str, str]:
-    """The objects that were made in addition to the object itself. A file that was joined from parts was not read
-    here."""
-    ids = exchange.answer.outcome.said.ids if exchange.answer.outcome.said is not None else {}
-    if exchange.objects.operation.family == "uploads":
-        return dict.fromkeys(ids, REFERRING_FILES)
-    return ids
-
-
 def refers(name: str) -> bool:
     """Whether a form's field of this name refers to an object."""
     return family_of(name) is not None
@@ -289,17 +283,6 @@ class FileWatch:
         self._lines.feed(chunk)
         if self._lines.may_refer:
             self._exchange.objects.made_family = REFERRING_FILES
-
-
-def _server(deployment: Deployment) -> str:
-    """The server within which an object's id is unique, as a digest."""
-    return digest(deployment.transport.value.encode(), deployment.base_url.encode()).hex()[:16]
-
-
-def _not_found(reference: Reference) -> NotFound:
-    shown = reference.id[:MOST_ID_CHARS].encode("utf-8", "replace").decode()
-    param = None if reference.member == "id" else reference.member
-    return NotFound(f"No such object: '{shown}'.", param=param)
 
 
 def _in_query(query: str) -> list[Reference]:
@@ -327,11 +310,6 @@ def references_in(raw: Raw, body: bytes, has_items: bool) -> list[Reference]:
     if parsed is not None and parsed.body is body and not has_items and not parsed.has(may_refer):
         return []
     return references(body, has_items=has_items)
-
-
-def _has_items(operation: Operation) -> bool:
-    """Whether a body of the request may refer to items by their ids alone."""
-    return operation.family in _ITEM_PATHS or operation.act is Act.UNKNOWN
 
 
 def _is_stored(operation: Operation, raw: Raw) -> bool:

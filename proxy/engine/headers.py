@@ -267,8 +267,7 @@ def _own_secrets(headers: Headers, principal: Principal) -> tuple[str, ...]:
     all of its credentials. If it came with a provider's key, it is the key in the proxy's own header."""
     if not (principal.virtual or principal.forwards_key):
         return ()
-    places = CREDENTIAL_HEADERS if principal.virtual else (OWN_KEY_HEADER,)
-    return (KEY_PREFIX, *secrets_in(headers, places))
+    return (KEY_PREFIX, *secrets_in(headers, CREDENTIAL_HEADERS if principal.virtual else (OWN_KEY_HEADER,)))
 
 
 def decoded(text: str) -> str:

@@ -1,9 +1,8 @@
 """Checks every request before it is forwarded: its sender, the deployments that may serve it, and its budget.
 
-Checks what a key may ask for against everything that its request can reach (``proxy.core.access``).
-
-With a key that has a list of models, a request that is not understood is refused. With a key under a budget or a rate
-limit, a request that cannot be priced is refused. All other requests pass unchanged.
+What a key may ask for is checked against everything that its request can reach (``proxy.core.access``). With a key that
+has a list of models, a request that is not understood is refused. With a key under a budget or a rate limit, a request
+that cannot be priced is refused. All other requests pass unchanged.
 """
 
 from collections.abc import Callable
@@ -53,8 +52,7 @@ def refused_fields(principal: Principal) -> Callable[[str], bool] | None:
         return None
 
     def is_refused(name: str) -> bool:
-        names_model = is_listed and speaks_of_models(name) and name != "model"
-        return names_model or (principal.is_confined and refers(name))
+        return is_listed and speaks_of_models(name) and name != "model" or (principal.is_confined and refers(name))
 
     return is_refused
 
@@ -121,8 +119,7 @@ def permitted(levels: Levels, principal: Principal, exchange: Exchange, reach: R
         raise Forbidden("This key may not use paths that name no model.")
     if asked and not _is_allowed(principal, first, asked):
         raise _not_allowed(asked)
-    others = [name for name in reach.models if name != asked]
-    for deployment, name in zip(further.deployments, others, strict=False):
+    for deployment, name in zip(further.deployments, [name for name in reach.models if name != asked], strict=False):
         if not _is_allowed(principal, deployment, name):
             raise _not_allowed(name)
     if further.unknown is not None:
@@ -248,7 +245,10 @@ class Intake:
         exchange.deployment = levels[0][0]
         further = further_of(models, reach, exchange.requested.model, levels[0][0])
         levels = permitted(levels, principal, exchange, reach, further)
-        wider = self._wider(exchange, principal) if may_repeat else ()
+        wider: Levels = ()
+        # A request whose objects live at one provider stays there, even if a context window is too small.
+        if may_repeat and exchange.requested.model and exchange.objects.pin is None:
+            wider = usable(models.wider(exchange.requested.model), principal)
         if principal.forwards_key:
             levels, wider = _without_credentials(levels), _without_credentials(wider)
         levels = pinned(levels, exchange)
@@ -267,14 +267,6 @@ class Intake:
         )
         exchange.deployment = attempts.deployment
         return attempts, reach
-
-    def _wider(self, exchange: Exchange, principal: Principal) -> Levels:
-        """The deployments that the request goes to if a context window is too small. A request whose objects live at
-        one provider stays there."""
-        name = exchange.requested.model
-        if not name or exchange.objects.pin is not None:
-            return ()
-        return usable(self._ports.models.wider(name), principal)
 
     async def reserve(
         self, exchange: Exchange, attempts: Attempts, reach: Reach, raw: Raw, sound_s: float | None = None

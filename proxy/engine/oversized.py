@@ -37,12 +37,11 @@ def empty_completion(exchange: Exchange) -> bytes:
     asked, arrival, is_chat = exchange.requested, exchange.arrival, exchange.arrival.is_chat
     begins, form = ("chatcmpl", "chat.completion") if is_chat else ("cmpl", "text_completion")
     # A name that a client chooses may hold half of a surrogate pair, which cannot be written as JSON.
-    model = asked.model.encode("utf-8", "replace").decode()
     head = {
         "id": f"{begins}-{arrival.id}",
         "object": form,
         "created": int(arrival.now),
-        "model": model,
+        "model": asked.model.encode("utf-8", "replace").decode(),
     }
 
     def choices(said: Mapping[str, object], finish: str | None) -> list[Mapping[str, object]]:

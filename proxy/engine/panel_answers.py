@@ -154,8 +154,7 @@ class ContinuedAnswer:
             following = await service.aside.run_large(size, continued_request, body, found.message, service.answers)
         if following is None:
             return None
-        booked = [self._booked(made) for made in self._made if made.is_billed]
-        spent = self._service.meter.spent(self._exchange, booked)
+        spent = self._service.meter.spent(self._exchange, [self._booked(made) for made in self._made if made.is_billed])
         has_room = await self._service.admission.extend(self._exchange, spent, self._added_tokens(len(following)))
         if not has_room or not self._attempts.goes_on():
             return None
@@ -207,8 +206,7 @@ class ContinuedAnswer:
 
     def _begin(self, fold: StreamFold | BodyFold) -> _MadeCall:
         body = self._call.body
-        size = len(body) if isinstance(body, bytes) else 0
-        self._made.append(_MadeCall(size, fold, self._exchange.elapsed_s()))
+        self._made.append(_MadeCall(len(body) if isinstance(body, bytes) else 0, fold, self._exchange.elapsed_s()))
         return self._made[-1]
 
     def _count(self, outcome: PanelCallOutcome, calls: int) -> None:

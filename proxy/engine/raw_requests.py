@@ -1,11 +1,10 @@
 """Requests on all other paths. They are read as far as needed to know which deployment's model they ask for, and passed
 through.
 
-Lists of the provider account's objects. A team sees only its own objects.
-
-The provider lists the objects of all teams. Its pages are read one after the other, up to a bound, until they contain
-as many of the team's own objects as the client asked for. The client gets these objects in the form of one page of the
-provider. A list that cannot be read in this way is refused.
+A list of the provider account's objects is not passed through for a team, because the provider lists the objects of all
+teams. Its pages are read one after the other, up to a bound, until they contain as many of the team's own objects as
+the client asked for. The client gets these objects in the form of one page of the provider. A list that cannot be read
+in this way is refused.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +49,8 @@ from proxy.engine.ports import Client, Ports
 from proxy.engine.relay import AnswerRelay, AttemptResult, own_headers
 from proxy.engine.upstream_answer import check_status
 from proxy.errors import Forbidden, InvalidRequest, UpstreamError, UpstreamUnavailable
-from proxy.ports import Answer, Call, Principal, Upstream
+from proxy.ports import Answer, Call, Principal
+from proxy.storage.port import ObjectRecord
 from proxy.tasks import Aside
 
 _MOST_PAGES = 20
@@ -63,71 +63,6 @@ _JSON = ("content-type", "application/json")
 Page = Mapping[str, object]
 
 
-@dataclass(slots=True)
-class Listing:
-    """One request for a list."""
-
-    exchange: Exchange
-    client: Client
-    custody: Custody
-    conclusion: Conclusion
-
-    async def serve(self, upstream: Upstream, call: Call, attempts: Attempts) -> None:
-        """Request the pages and send the answer. Raises ProxyError."""
-        if not attempts.began():
-            raise attempts.shut()
-        self.exchange.attempts += 1
-        try:
-            await self._serve(upstream, call, attempts)
-        finally:
-            attempts.abandoned()
-
-    async def _serve(self, upstream: Upstream, call: Call, attempts: Attempts) -> None:
-        wanted, rows, is_more = _wanted(call.query), list[Page](), True
-        first: Page = {}
-        for number in range(_MOST_PAGES):
-            answer = await upstream.open(call)
-            try:
-                check_status(answer)
-                body = await _read(answer)
-            finally:
-                await answer.aclose()
-            attempts.answered()
-            if answer.status != 200 and number == 0:
-                await self._send(answer.status, answer, body)
-                return
-            if answer.status != 200:
-                break
-            page = _page(body)
-            found = _rows(page)
-            first = first or page
-            rows += await self._own(found)
-            is_more = page.get("has_more") is True and bool(found)
-            if not is_more or len(rows) >= wanted or any(name in _BACKWARDS for name, _ in parse_qsl(call.query)):
-                break
-            call = replace(call, query=_after(call.query, str(found[-1]["id"]), page))
-        shown = rows[:wanted]
-        ends = {"first_id": shown[0]["id"] if shown else None, "last_id": shown[-1]["id"] if shown else None}
-        changed = {**ends, "has_more": bool(shown) and (is_more or len(rows) > wanted)}
-        content = {**first, "data": shown, **{name: value for name, value in changed.items() if name in first}}
-        await self._send(200, None, orjson.dumps(content))
-
-    async def _own(self, rows: Sequence[Page]) -> list[Page]:
-        records = await self.custody.owned(self.exchange.admitted.team, [str(row["id"]) for row in rows])
-        return [row for row, record in zip(rows, records, strict=True) if record is not None]
-
-    async def _send(self, status: int, answer: Answer | None, body: bytes) -> None:
-        exchange = self.exchange
-        exchange.answer.status, exchange.answer.first_byte_s = status, exchange.elapsed_s()
-        exchange.ending = ExchangeOutcome.COMPLETED if status < 400 else ExchangeOutcome.REJECTED
-        await self.conclusion.book(exchange)
-        theirs = [_JSON] if answer is None else for_client(answer.headers, keep_length=False, hides_account=True)
-        told = own_headers(exchange, theirs)
-        await self.client.start(status, [*theirs, ("content-length", str(len(body))), *told])
-        exchange.answer.sent_bytes += len(body)
-        await self.client.end(body)
-
-
 async def _read(answer: Answer) -> bytes:
     chunks, size = list[bytes](), 0
     async for chunk in answer.chunks():
@@ -138,21 +73,22 @@ async def _read(answer: Answer) -> bytes:
     return b"".join(chunks)
 
 
-def _page(body: bytes) -> Page:
+def _page(body: bytes) -> tuple[Page, list[Page]]:
+    """A page of a list, and its rows."""
     try:
         page = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
+        rows = page["data"]
+        is_known = isinstance(rows, list) and all(isinstance(row["id"], str) for row in rows)
+    except (orjson.JSONDecodeError, LookupError, TypeError) as error:
         raise _unknown() from error
-    if not isinstance(page, dict):
+    if not is_known:
         raise _unknown()
-    return page
+    return page, rows
 
 
-def _rows(page: Page) -> list[Page]:
-    rows = page.get("data")
-    if not isinstance(rows, list) or not all(isinstance(row, dict) and isinstance(row.get("id"), str) for row in rows):
-        raise _unknown()
-    return rows
+def _own_rows(rows: Sequence[Page], records: Sequence[ObjectRecord | None]) -> list[Page]:
+    """The rows of the team's own objects."""
+    return [row for row, record in zip(rows, records, strict=True) if record is not None]
 
 
 def _unknown() -> Forbidden:
@@ -208,8 +144,7 @@ class RawRequests:
         exchange.overhead_s = exchange.elapsed_s()
         if exchange.objects.is_filtered and self.custody is not None:
             call = raw_call(exchange, client, attempts.deployment, raw, client.path)
-            listing = Listing(exchange, client, self.custody, self.conclusion)
-            await listing.serve(self.ports.upstreams[attempts.deployment.transport], call, attempts)
+            await self._serve_list(exchange, client, self.custody, call, attempts)
             return
         try:
             await self._forward(exchange, client, raw, fitted, attempts, reach)
@@ -219,6 +154,60 @@ class RawRequests:
             if client.failure is not None:
                 raise client.failure from error
             raise
+
+    async def _serve_list(
+        self, exchange: Exchange, client: Client, custody: Custody, call: Call, attempts: Attempts
+    ) -> None:
+        """Request the pages of a list, and answer with the team's own objects. Raises ProxyError."""
+        if not attempts.began():
+            raise attempts.shut()
+        exchange.attempts += 1
+        try:
+            answer, body = await self._own_page(exchange, custody, call, attempts)
+        finally:
+            attempts.abandoned()
+        status = 200 if answer is None else answer.status
+        exchange.answer.status, exchange.answer.first_byte_s = status, exchange.elapsed_s()
+        exchange.ending = ExchangeOutcome.COMPLETED if status < 400 else ExchangeOutcome.REJECTED
+        await self.conclusion.book(exchange)
+        theirs = [_JSON] if answer is None else for_client(answer.headers, keep_length=False, hides_account=True)
+        told = own_headers(exchange, theirs)
+        await client.start(status, [*theirs, ("content-length", str(len(body))), *told])
+        exchange.answer.sent_bytes += len(body)
+        await client.end(body)
+
+    async def _own_page(
+        self, exchange: Exchange, custody: Custody, call: Call, attempts: Attempts
+    ) -> tuple[Answer | None, bytes]:
+        """The team's own objects as one page. If the provider refuses the first page, its answer comes with the
+        body."""
+        wanted, rows, is_more = _wanted(call.query), list[Page](), True
+        first: Page = {}
+        for number in range(_MOST_PAGES):
+            answer = await self.ports.upstreams[call.deployment.transport].open(call)
+            try:
+                check_status(answer)
+                body = await _read(answer)
+            finally:
+                await answer.aclose()
+            attempts.answered()
+            if answer.status != 200 and number == 0:
+                return answer, body
+            if answer.status != 200:
+                break
+            page, found = _page(body)
+            first = first or page
+            records = await custody.owned(exchange.admitted.team, [str(row["id"]) for row in found])
+            rows += _own_rows(found, records)
+            is_more = page.get("has_more") is True and bool(found)
+            if not is_more or len(rows) >= wanted or any(name in _BACKWARDS for name, _ in parse_qsl(call.query)):
+                break
+            call = replace(call, query=_after(call.query, str(found[-1]["id"]), page))
+        shown = rows[:wanted]
+        ends = {"first_id": shown[0]["id"] if shown else None, "last_id": shown[-1]["id"] if shown else None}
+        changed = {**ends, "has_more": bool(shown) and (is_more or len(rows) > wanted)}
+        content = {**first, "data": shown, **{name: value for name, value in changed.items() if name in first}}
+        return None, orjson.dumps(content)
 
     def _obey_operator(self, exchange: Exchange, client: Client, raw: Raw, reach: Reach) -> None:
         """Ensure that a client cannot avoid the operator's prompts and windows by another path. Raises InvalidRequest,
@@ -300,8 +289,7 @@ class RawRequests:
         elif is_form(client, path):
             return await self._form(client, principal, is_whole=is_sound(path))
         elif is_any_form(client) and principal.is_confined:
-            form = checked_form(client, limits.upload_bytes, refers, FileWatch(exchange))
-            return Raw(form, is_form=True)
+            return Raw(checked_form(client, limits.upload_bytes, refers, FileWatch(exchange)), is_form=True)
         elif principal.is_confined or is_json(client) or (client.method == "POST" and is_body_path(path.text)):
             body = await client.peek(limits.peek_bytes)
         elif not has_body(client):

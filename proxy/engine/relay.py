@@ -418,14 +418,13 @@ def own_headers(exchange: Exchange, theirs: Headers = ()) -> Headers:
     """The headers in which the proxy describes an exchange, in addition to ``theirs``, the upstream's headers. An
     exchange that was never sent upstream has no mode and no reason. An upstream's own request id stays."""
     planned, held, is_sent = exchange.planned, exchange.reservation, exchange.attempts > 0
-    edits = planned.plan.edits if planned.plan is not None else ()
     told = [
         ("x-stratiform-id", exchange.arrival.id),
         (ID_HEADER, exchange.arrival.request_id if get(theirs, ID_HEADER) is None else ""),
         ("x-stratiform-mode", planned.mode.name.lower() if is_sent else ""),
         ("x-stratiform-reason", planned.reason if is_sent else ""),
         ("x-stratiform-deployment", _decision(exchange) if is_sent and exchange.requested.decided_by else ""),
-        ("x-stratiform-edits", ", ".join(edits) if is_sent else ""),
+        ("x-stratiform-edits", ", ".join(planned.plan.edits if planned.plan is not None else ()) if is_sent else ""),
         ("x-stratiform-prompts", exchange.prompts),
         ("x-stratiform-break", _break(exchange) if is_sent and exchange.asks_break else ""),
         ("x-stratiform-outcome", "over_budget" if any(map(exchange.answer.context_refusals.get, _OVER_BUDGET)) else ""),

@@ -374,7 +374,8 @@ class Connection:
         assert task is not None
         contained = suppress_and_log("serving")
         if self._answer is not None:
-            self._answer.takes_comment = self._takes_comment
+            # A comment may stand between two events of a stream.
+            self._answer.takes_comment = lambda: self._is_stream and self._is_between and not self._has_ended
         try:
             with contained:
                 await work
@@ -391,10 +392,6 @@ class Connection:
                 self._answer.takes_comment = None
             for watcher in self._watchers:
                 watcher.cancel()
-
-    def _takes_comment(self) -> bool:
-        """Whether the answer is a stream of events and is now between two of them."""
-        return self._is_stream and self._is_between and not self._has_ended
 
     async def _stopped(self) -> None:
         """The server stops, and the work has been cancelled. Tell the client, if that is still possible. An answer that

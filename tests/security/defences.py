@@ -99,15 +99,6 @@ def _bill_stays(old: Any) -> Any:
     return take_bill
 
 
-def _every_row(old: Any) -> Any:
-    """The rows of a list, whosever they are."""
-
-    async def own(self: Any, rows: Sequence[Any]) -> list[Any]:
-        return list(rows)
-
-    return own
-
-
 async def _granted(*_: object, **__: object) -> bool:
     """Whatever is asked for is granted."""
     return True
@@ -304,7 +295,8 @@ DEFENCES = (
             ["test_objects.py"]),
     Defence("where objects live", "proxy.engine.custody:pinned", same, ["test_objects.py"]),
     Defence("objects of one place", "proxy.engine.custody:place", always(()), ["test_objects.py"]),
-    Defence("filtered lists", "proxy.engine.raw_requests:Listing._own", _every_row, ["test_objects.py"]),
+    Defence("filtered lists", "proxy.engine.raw_requests:_own_rows", lambda old: lambda rows, records: list(rows),
+            ["test_objects.py"]),
     # Configuration
     Defence("restrictions that are not honoured", "proxy.cli.checks:unsupported", always(()),
             ["test_configuration.py"]),

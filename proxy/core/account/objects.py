@@ -1,19 +1,16 @@
-"""The paths that make, list, read and change objects of the provider's account. Pure.
+"""The paths that ask models, and those that make, list, read and change objects of the provider's account. Pure.
 
-Requests of several teams reach the provider with one key of the operator. For the provider, all objects of that key's
-account belong to one customer. This table says what each path does, so that a team reaches only its own objects.
-A path that is not in the table may reach anything: it is off for teams, unless a team's ``paths`` allow it.
-
-Sources: https://platform.openai.com/docs/api-reference, https://docs.anthropic.com/en/api/overview.
-
-Reads a request's path in one way that all checks share.
-
-Servers differ in how they read a path: some decode it twice, cut a segment off at a semicolon, take a backslash or a
-full-width slash for a slash, drop empty segments, or stop at a zero byte. A path that two servers could read
-differently is refused for everybody, so that every accepted path has one reading. The path is sent on as the client
-wrote it.
+A request's path is read in one way that all checks share. Servers differ in how they read a path: some decode it twice,
+cut a segment off at a semicolon, take a backslash or a full-width slash for a slash, drop empty segments, or stop at a
+zero byte. A path that two servers could read differently is refused for everybody, so that every accepted path has one
+reading. The path is sent on as the client wrote it.
 
 The paths on which a request asks a model are in one table, for rights, prices, retries and the account's objects.
+
+Requests of several teams reach the provider with one key of the operator. For the provider, all objects of that key's
+account belong to one customer. A second table says what each path does to them, so that a team reaches only its own
+objects. A path that is not in the table may reach anything: it is off for teams, unless a team's ``paths`` allow it.
+
 Sources: https://platform.openai.com/docs/api-reference, https://docs.anthropic.com/en/api/overview,
 https://ai.google.dev/api/generate-content.
 """

@@ -1,14 +1,12 @@
-"""The objects of the provider's account that a request's body refers to. Pure.
+"""The objects of the provider's account that a request's body refers to, and those that an answer shows or has made. Pure.
 
 Before anything is parsed, a body is searched for the names of members that refer to objects. Hardly any body has such a
 name. If one has, the body is read whole: also members that occur twice, in upper or lower case, and with escapes. So
 every reader behind the proxy finds only what was found here. Members whose content is the client's own JSON (schemas of
 tools, arguments, metadata) are skipped, because for the provider nothing in them is a reference.
 
-Reads what an answer says about the objects of the provider's account that it shows or has made. Pure.
-
-Only members whose content the provider decides are read. Other members (``metadata``, texts) return what a client has
-sent, and must not give the client an object.
+Of an answer, only members whose content the provider decides are read. Other members (``metadata``, texts) return what
+a client has sent, and must not give the client an object.
 """
 
 import json
@@ -243,8 +241,7 @@ def _ids(name: str, value: object, family: str) -> Iterator[Reference]:
 def _item(item: _Object) -> Iterator[Reference]:
     """The reference of an input item that stands for a stored item."""
     members = {name.lower(): value for name, value in item}
-    kinds = [value for name, value in item if name.lower() == "type"]
-    for kind in kinds or [None]:
+    for kind in [value for name, value in item if name.lower() == "type"] or [None]:
         content = _LOOKED_UP.get(kind) if isinstance(kind, str) else ""
         if content is None or (kind is None and members.get("content") is not None):
             continue
