@@ -1,4 +1,4 @@
-"""The objects of the provider's account that a request's body refers to, and those that an answer shows or has made. Pure.
+"""The objects of the provider's account that a body refers to, and those that an answer shows or has made. Pure.
 
 Before anything is parsed, a body is searched for the names of members that refer to objects. Hardly any body has such a
 name. If one has, the body is read whole: also members that occur twice, in upper or lower case, and with escapes. So
