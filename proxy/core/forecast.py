@@ -1,23 +1,18 @@
 """Estimates the requests that follow.
 
-The inputs are the observations of a session and of its client. The outputs are probabilities: that the next request
-repeats the prompt up to each position, that the client pauses, and that it returns at all. This package learns nothing
-itself. It combines the estimates that ``sessions`` and ``stability`` have learnt.
+The inputs are the observations of a session and of its client. The outputs are three probabilities: that the next
+request repeats the prompt up to each position, that the client pauses, and that it returns at all. Nothing is learnt
+here. The estimates that ``sessions`` and ``stability`` have learnt are combined: first those of each movable piece
+(files, maps, documents), then, for each layout, those of everything up to a position.
 
-How long the movable pieces of a request last: files, maps and documents.
-
-The forecast for a layout: how likely the next request comes in time and repeats everything up to each position.
-
-Five minutes or an hour: the value of the longer life of a cache entry, estimated from the client's own pauses.
-
-After a pause longer than the short life, the prefix must be written again. The longer life prevents that for pauses up
-to its own end, but its write costs more (Anthropic: 2.0 against 1.25 of the input price). Two facts make it cheap if a
-conversation goes on (``proxy.core.caches.kinds``, from Anthropic's billing formula). The higher price is paid only for
-the tokens between the deepest entry that is read and the last 1-hour marker, however long the prefix in front of them
-is. And a read renews every entry on the prefix for the entry's own life. So one 1-hour marker directly behind the part
-that is read protects everything in front of it, until the client changes something there.
-
-Nothing is ever marked for an hour before the client has paused that long itself.
+At the end, five minutes and one hour are compared: the value of the longer life of an entry follows from the client's
+own pauses. After a pause longer than the short life, the prefix must be written again. The longer life prevents that
+for pauses up to its own end, but its write costs more (Anthropic: 2.0 against 1.25 of the input price). Two facts make
+it cheap if a conversation goes on (``proxy.core.caches.kinds``, from Anthropic's billing formula). The higher price is
+paid only for the tokens between the deepest entry that is read and the last 1-hour marker, however long the prefix in
+front of them is. And a read renews every entry on the prefix for the entry's own life. So one 1-hour marker directly
+behind the part that is read protects everything in front of it, until the client changes something there. Nothing is
+ever marked for an hour before the client has paused that long itself.
 """
 
 import math

@@ -1,26 +1,18 @@
 """Tracks the entries that the provider's cache is believed to hold.
 
-The inputs are the prompts as they were sent and the usage that the provider reports. The outputs are the tokens that
-the next prompt would read and write, once after the requests that were really sent and once after the client's own
-requests. The difference between the two costs is the realised regret. This package corrects its rules by the reports
-and never decides anything.
+Two models of the cache are kept: one after the requests that were really sent, one after the client's own requests. The
+difference between their costs is the realised regret, which bounds the risk that the next plan may take. The costs of
+other processes count, too. Nothing is decided here.
 
-Deviations: the kinds of difference between a provider's report and the shadow cache's expectation, and the lessons.
+Each answer says how much of the prompt was read and written. An answer that differs from the expectation (a deviation)
+shows that an entry is gone, or that a rule of this route differs from the provider's page. ``ProviderObservations``
+keeps the observations of one route and turns them into the profile that the planner works with. Every lesson needs
+several observations that no other one contradicts, and every lesson is bounded. A lesson is forgotten if it was not
+confirmed for an hour; the next request then tries again. Only the tokens' scale and the place of system messages are
+kept: they belong to the route, and each answer shows them.
 
-Each answer says how much of the prompt was read and written. An answer that differs from the expectation shows that an
-entry is gone, or that a rule of this route differs from the provider's page. ``ProviderObservations`` keeps the
-observations of one route and turns them into the profile that the planner works with. Every lesson needs several
-observations that no other one contradicts, and every lesson is bounded. A lesson is forgotten if it was not confirmed
-for an hour; the next request then tries again. Only the tokens' scale and the place of system messages are kept: they
-belong to the route, and each answer shows them.
-
-The kinds follow the providers' own diagnostics (Anthropic ``diagnostics``, OpenAI ``prompt_cache_diagnostics``). Those
-compare requests and say nothing about entries that expired or were evicted.
-
-Two models of a provider's cache: one after the requests that were sent, one after the client's own requests.
-
-The difference between their costs is the realised regret. It bounds the risk that the next plan may take. The sums of
-both costs from other processes count, too.
+The kinds of deviations follow the providers' own diagnostics (Anthropic ``diagnostics``, OpenAI
+``prompt_cache_diagnostics``). Those compare requests and say nothing about entries that expired or were evicted.
 """
 
 from bisect import bisect_right

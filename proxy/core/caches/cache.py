@@ -1,6 +1,5 @@
-"""The interface of every model of a provider's prompt cache, and the table of prefixes behind it.
-
-A prompt as a provider's cache sees it, and the bill for the prompt.
+"""A prompt as a provider's cache sees it, its bill, and the interface of every model of such a cache with the table of
+prefixes behind it.
 """
 
 import math

@@ -1,6 +1,6 @@
-"""Caches that store for free: every prefix on a grid of tokens, or whole units.
+"""The models of four kinds of caches: two store for free, and two have entries only at certain places.
 
-In the grid family, every prefix is stored and read in steps of tokens.
+``GridCache``: every prefix is stored and read in steps of tokens.
 
 OpenAI up to GPT-5.5 ("Prompt caching", https://developers.openai.com/api/docs/guides/prompt-caching, 2026-09-20) caches
 automatically from 1024 tokens and reports in steps of 128 (GPT-5.5: breakpoints 2048 tokens apart, counted from the
@@ -8,16 +8,14 @@ start of a hidden system message). It has no write price and keeps idle entries 
 Mistral, Groq, Kimi and others differ in the numbers. vLLM's blocks and SGLang's radix tree are grids, too. There, the
 last token is always computed, so at most floor((n - 1) / B) * B tokens are read; memory is bounded, and output is kept.
 
-In the unit family, whole units are stored for free and read only if they match fully.
+``UnitCache``: whole units are stored for free and read only if they match fully.
 
 DeepSeek ("Context Caching", https://api-docs.deepseek.com/guides/kv_cache): units end at the end of the input, at the
 end of the output, at fixed intervals, and at the end of a prefix that several requests were seen to share. Units appear
 within seconds and live for hours. Observed hits are multiples of 128 tokens (deepseek-v4-for-copilot #25, qwen-code
 #4518). The interval and the delay are fields of the profile.
 
-Caches whose entries exist only at markers, or at boundaries that the provider sets itself.
-
-``MarkerCache`` follows Anthropic's page ("Prompt caching",
+``MarkerCache``: entries exist only at markers. It follows Anthropic's page ("Prompt caching",
 https://platform.claude.com/docs/en/build-with-claude/prompt-caching, 2026-08-21 and later copies): one entry per
 breakpoint. From each breakpoint at most 20 positions are looked at, including the breakpoint itself, then the next
 earlier breakpoint follows. A run of tool calls or of tool results is one position. An entry is readable once the first
@@ -25,9 +23,9 @@ response begins. Its life counts from the start of the request that wrote or rea
 is ignored silently. Qwen's and MiniMax's explicit caches work in the same way. Facts that the page does not state are
 fields of the profile.
 
-``BoundaryCache`` follows OpenAI's page for GPT-5.6 and newer, and Azure's ("Prompt caching",
-https://developers.openai.com/api/docs/guides/prompt-caching, 2026-09-20). Boundaries are the client's breakpoints and,
-in implicit mode, the end of the latest eligible message. The latest few boundaries are written. Another list is looked
+``BoundaryCache``: entries exist also at boundaries that the provider sets itself. It follows OpenAI's page for GPT-5.6
+and newer, and Azure's ("Prompt caching", https://developers.openai.com/api/docs/guides/prompt-caching, 2026-09-20).
+Boundaries are the client's breakpoints and, in implicit mode, the end of the latest eligible message. The latest few boundaries are written. Another list is looked
 up: the first and the latest breakpoints, and in implicit mode earlier message endings and the end of the opening
 instructions. The guide, the SDK and Azure state different lists, so the lists are fields of the profile. There is no
 look-back: an entry is read only if a candidate stands at its position again.

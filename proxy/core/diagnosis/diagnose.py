@@ -1,15 +1,13 @@
 """The diagnosis of one request: whether its prompt broke the cache, which piece did, and what that cost.
 
-Only requests are compared, as in the providers' own diagnostics. A miss that no difference explains is the provider's
-side; its kinds are those of ``proxy.core.shadow``.
+Two prompts are compared first: where they differ, how, and which pieces they have in common behind that place. Only
+requests are compared, as in the providers' own diagnostics. A miss that no difference explains is the provider's side;
+its kinds are those of ``proxy.core.shadow``.
 
-Compares two prompts: where they first differ, how, and which pieces they have in common behind that place.
-
-Finds the conversation that a request continues by its prompt alone. This is for paths where the planner sees no
-requests and keeps no sessions.
-
-A conversation is identified by its turns. Each turn counts together with the turn in front of it, because the turn
-"yes" occurs in many conversations. The newest known turn decides, because many conversations begin alike.
+On paths where the planner sees no requests and keeps no sessions, ``Conversations`` finds the conversation that a
+request continues by its prompt alone. A conversation is identified by its turns. Each turn counts together with the
+turn in front of it, because the turn "yes" occurs in many conversations. The newest known turn decides, because many
+conversations begin alike.
 """
 
 from bisect import bisect_left

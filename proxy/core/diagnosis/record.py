@@ -1,16 +1,13 @@
-"""A prompt in the form that diagnosis compares: pieces in the order in which a provider renders them, as digests and
-sizes.
+"""The record of a prompt: its pieces in the order in which a provider renders them, as digests and sizes.
 
 No text is kept. A record is made from pieces of any wire format (``proxy.core.diagnosis.sent``), from the planner's
-layout (``proxy.core.planner.in_flight``), or read from a file of fingerprints.
+layout (``proxy.core.planner.in_flight``), or read from a file of fingerprints. A ``Break`` says what broke the cache:
+its kind, the culprit, and the price.
 
-Breaks of the cache: the kinds of causes, and a break with its culprit and its price.
-
-Requests as lines of a file: keyed digests and sizes, the provider's report, and no text.
-
-A line is one JSON object. ``record`` is a ``PromptRecord`` as an array in the order of its fields, bytes in base64. All
-digests and the hashes of lines are keyed. So nobody without the key can find out whether a guessed text was sent.
-Digests with the same key can be compared. The keys of pieces (names of tools and files) are not hashed.
+A line of a file of fingerprints is one JSON object with keyed digests and sizes, the provider's report, and no text.
+``record`` in it is a ``PromptRecord`` as an array in the order of its fields, bytes in base64. All digests and the
+hashes of lines are keyed. So nobody without the key can find out whether a guessed text was sent. Digests with the same
+key can be compared. The keys of pieces (names of tools and files) are not hashed.
 """
 
 import sys

@@ -1,11 +1,11 @@
-"""Makes the record of a sent prompt from its layout. The pieces that the layout shares with the previous one are taken
-over, so that a request that appends only costs time for its new pieces.
+"""Makes the record of a sent prompt, from its layout or from a request body.
 
-Cuts a request body into pieces of a prompt: bodies of chat completions, Anthropic's messages, and OpenAI's
-Responses.
+The pieces that a layout shares with the previous one are taken over, so that a request that appends only costs time for
+its new pieces.
 
-The bodies are parsed JSON of any shape. A value that is not understood is one opaque piece. Cache markers are no part
-of a piece. Each part of a message is a piece, as a provider's cache counts it.
+Bodies may be those of chat completions, of Anthropic's messages and of OpenAI's Responses: parsed JSON of any shape. A
+value that is not understood is one opaque piece. Cache markers are no part of a piece. Each part of a message is a
+piece, as a provider's cache counts it.
 """
 
 from array import array

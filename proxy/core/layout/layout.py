@@ -1,15 +1,13 @@
-"""A layout: the request's content in the order in which it would be sent, as a provider's cache counts it.
+"""A layout, and the breakpoints that pay in it.
 
-In front of its positions stand the account, the model, and the members of the request that a provider renders into the
-prompt.
+A layout is the request's content in the order in which it would be sent, as a provider's cache counts it. In front of
+its positions stand the account, the model, and the members of the request that a provider renders into the prompt.
 
-Finds the places where cache markers pay: at most ``max_marks``, by dynamic programming over the places where
-survival drops.
-
-An entry is worth the tokens that the next request is expected to read from it. A cache write costs its premium once.
-Both are linear in tokens, so the best places solve a small shortest-path problem over the candidate positions.
-Break-even: a written prefix pays if it is expected to be read more than (w - 1) / ``mark_gain`` times, where
-``mark_gain`` is 0.82 * (0.8 * w + 0.2 - r). For a write at 1.25 this is about (w - 1) / (1 - r).
+Breakpoints are placed by dynamic programming over the positions where survival drops, at most ``max_marks`` of them. An
+entry is worth the tokens that the next request is expected to read from it. A cache write costs its premium once. Both
+are linear in tokens, so the best places solve a small shortest-path problem. Break-even: a written prefix pays if it is
+expected to be read more than (w - 1) / ``mark_gain`` times, where ``mark_gain`` is 0.82 * (0.8 * w + 0.2 - r). For a
+write at 1.25 this is about (w - 1) / (1 - r).
 """
 
 from bisect import bisect_left, bisect_right, insort

@@ -4,11 +4,9 @@ The fidelity rules bind every order. The head stands first. Turns keep their ord
 message on stays last, and context stands before it. The opening and the acknowledgement of a context message are sent
 once, with its last part.
 
-Two ways to handle a system text that changes: relocate the parts that change, or split the text in front of the
-first change.
-
-When relocated, volatile lines stand in a tag, and documents stand behind the fixed text. When the text is split,
-nothing moves: the two parts together are the client's text, and the part in front of the first change can be marked.
+A system text that changes is handled in one of two ways. The parts that change are relocated: volatile lines stand in a
+tag, and documents stand behind the fixed text. Or the text is split in front of the first change: nothing moves, the
+two parts together are the client's text, and the first part can be marked.
 """
 
 from collections import Counter

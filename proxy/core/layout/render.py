@@ -4,17 +4,15 @@ A marker is put where every provider that litellm supports honours it: on a cont
 (for Claude also of assistant messages), on the message for role tool, and on the last tool. It is never put on thinking
 or empty text.
 
-Notices: system messages behind the leading ones.
+System messages behind the leading ones are notices. Some upstreams move every system message to the front; newer ones
+keep its place. A layout has the order in which the provider reads it. If that is not the order of the messages
+(``CacheProfile.hoists_system``), the notices stand behind the head with the key ``NOTICE``, and ``wire_order`` puts
+them back where the client has them. A notice may carry a marker in either case. If it keeps its place, everything in
+front of it is read again. If it is moved to the front, all notices up to it are read again. The text behind hoisted
+notices becomes another prompt as soon as there is one more notice.
 
-Some upstreams move every system message to the front; newer ones keep its place. A layout here has the order in which
-the provider reads it. If that is not the order of the messages (``CacheProfile.hoists_system``), the notices stand
-behind the head with the key ``NOTICE``, and ``wire_order`` puts them back where the client has them.
-
-A notice may carry a marker in either case. If it keeps its place, everything in front of it is read again. If it is
-moved to the front, all notices up to it are read again. The text behind hoisted notices becomes another prompt as soon
-as there is one more notice.
-
-The beginning of a request as it was laid out before: everything in front of signed thinking stays as it was sent.
+At the end stands the beginning of a request that is bound: everything in front of signed thinking is written as it was
+laid out before.
 """
 
 from bisect import bisect_left, bisect_right

@@ -5,8 +5,8 @@ into a tier above only while that tier is broken or empty anyway (ripple promoti
 needs to stay above ``target_tokens`` never move (anchoring). A change sends a piece back to active. These are the rules
 of the tiered assembly from which this proxy developed, merged into one profile.
 
-The values of policy ``classic``, and its state: the pieces with their tiers and counts, and the tiers that are
-broken.
+The state (``TierState``) is the pieces with their tiers and counts, and the tiers that are broken. A request goes
+through the tiers from the lowest one up (``Cascade``).
 """
 
 from collections.abc import Collection, Iterable, KeysView, Mapping, Sequence

@@ -1,8 +1,8 @@
-"""The candidates for one request, priced on the shadow cache, and the choice of the cheapest one.
+"""The request to be planned, its candidates, and the choice of the cheapest one.
 
-The decision about one request and its reasons, and the values that follow from the decision alone.
-
-A request to be planned: the request as it was read, the operator's texts in it, and the client's own layout.
+``IncomingChat`` is the request as it was read, with the operator's texts in it. ``OwnRequest`` is the client's own
+layout, which is always a candidate. ``Pricing`` judges each candidate on the shadow cache. ``choose`` makes the other
+candidates and returns the cheapest one. ``PlanAnalysis`` is the decision with its reasons.
 """
 
 from bisect import bisect_left, bisect_right

@@ -1,11 +1,9 @@
 """A request between its plan and the end of its answer: what the provider has accepted, and what was learnt from it.
 
-The diagnosis of requests as they were sent: each is compared with the earlier ones of its conversation.
-
-The contents of a chat request without structured context: its pieces, each in the tier that the tracker gives it.
-
-Tools and system texts stand in L0, in front of everything. The conversation is in the active tier. The planner's
-breakpoints belong to no tier, because a marker may stand within the conversation: they are reported separately.
+``Diagnosing`` compares each request, as it was sent, with the earlier ones of its conversation. ``inventory_of`` lists
+the contents of a request without structured context: its pieces, each in the tier that the tracker gives it. Tools and
+system texts stand in L0, in front of everything, and the conversation is in the active tier. The planner's breakpoints
+belong to no tier, because a marker may stand within the conversation: they are listed separately.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,6 +1,7 @@
-"""A plan: what is sent for one request, and why. Also the options that an operator may turn on and off.
+"""A plan: what is sent for one request, and why.
 
-Writes a decided layout as changes of the client's body.
+``planned_changes`` writes the decided layout as changes of the client's body. ``PlannerOptions`` are the parts of
+planning that an operator may turn on and off.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,18 +1,16 @@
-"""Other hosted providers. Most of them store every prefix by themselves. Qwen and MiniMax take markers, too.
+"""The profiles of other hosted providers and of servers that an operator runs, and the providers that answer at known
+hosts.
 
-If a provider's page gives no block size, the block size is a parameter whose default is the common one (128). If it
-gives no life, the default is one hour (the middle of 5 minutes, 1 hour, 2 hours).
+Most hosted providers store every prefix by themselves. Qwen and MiniMax take markers, too. If a provider's page gives
+no block size, the block size is a parameter whose default is the common one (128). If it gives no life, the default is
+one hour (the middle of 5 minutes, 1 hour, 2 hours).
 
-Servers that an operator runs: computed tokens stay in memory as long as there is room, at no price.
-
-A cached token saves its computation here but costs no money, so reads are free. Only full blocks are stored, and the
-last token is always computed, so at most floor((n - 1) / B) * B tokens are read. Output is cached. The least recently
-used blocks are dropped first, and within one request the last blocks first. The model's chat template decides which
-messages are accepted. Messages have the form that the strictest templates accept: Mistral's
-(NousResearch/hermes-agent#20154, jundot/omlx#1997), and those that raise an error if roles do not alternate, beginning
-with the user's.
-
-The provider whose server answers at a host, by its name in LiteLLM.
+On an operator's own server, computed tokens stay in memory as long as there is room, at no price. A cached token saves
+its computation but costs no money, so reads are free. Only full blocks are stored, and the last token is always
+computed, so at most floor((n - 1) / B) * B tokens are read. Output is cached. The least recently used blocks are
+dropped first, and within one request the last blocks first. The model's chat template decides which messages are
+accepted. Messages have the form that the strictest templates accept: Mistral's (NousResearch/hermes-agent#20154,
+jundot/omlx#1997), and those that raise an error if roles do not alternate, beginning with the user's.
 """
 
 from dataclasses import replace

@@ -1,10 +1,9 @@
 """The known rules of a prompt cache, as one value: how entries are created, what finds them, what they cost.
 
-Facts about single models: the shortest prefix that is cached, the price of a read, the grid, and the prices of
-models that litellm's price map does not know yet.
-
-Every row has its source with the date of the copy (``Source``). ``stratiform check-config`` names the models of a
-configuration whose rows are old. For Mythos Preview, Anthropic's page says 2048 and litellm's map says 512.
+Single models differ from their provider's rules in the shortest prefix that is cached, the price of a read, the grid,
+and in prices that litellm's price map does not know yet. Every row of these facts has its source with the date of the
+copy (``Source``). ``stratiform check-config`` names the models of a configuration whose rows are old. For Mythos
+Preview, Anthropic's page says 2048 and litellm's map says 512.
 """
 
 import re

@@ -1,6 +1,7 @@
 """Sessions, which are recognised without the client's help, and the facts learnt from each.
 
-The facts that the sessions of one client have in common: whether they go on, when, and where they break.
+The facts that all sessions of one client have in common belong to its cohort: whether sessions go on, when, and where
+they break. A new session begins with them.
 """
 
 from collections.abc import Sequence

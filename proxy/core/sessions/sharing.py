@@ -1,28 +1,21 @@
 """Brings together what several processes know about the same sessions, cohorts and caches, through named blobs.
 
+A snapshot of a session holds digests, counts, times, and the keys of context pieces (which name files), and no text. It
+carries the version of its layout. A snapshot with another version is not used, and the session is learnt anew. Blobs
+are not trusted: a blob that does not fit raises ``Unreadable``.
+
+Requests that were sent in another layout than the client's own are remembered as well (``FrontTable``), because signed
+thinking binds everything in front of it. Newer models sign their thinking. Later they refuse it unless the tools, the
+system text and all messages in front of it are those that they saw. The answer to any request may come back with signed
+thinking. So the layout is remembered in digests. A request of which nothing is remembered was sent as it came, behind
+the part that its own signed thinking bound. Each request is remembered by its whole content, so no other request and
+no other process can replace it.
+
 A ``StateLookup`` says under which ``names`` other processes may have left something about a request, and can ``adopt``
 it. ``snapshot`` makes the blobs to leave for other processes. A name may lead to another one (a session mark leads to a
 session's id). So a caller asks for names, loads those that it has not loaded yet, and asks again, until there is
-nothing new.
-
-Of two versions, the one that has seen more counts. If processes write at the same time, facts may be lost. This makes a
-forecast less precise, but never loses a request.
-
-The facts learnt about a session, as bytes, so that another process can continue where this one stopped.
-
-A snapshot holds digests, counts, times, and the keys of context pieces (which name files), and no text. It carries the
-version of its layout. A snapshot with another version is not used, and the session is learnt anew. Blobs are not
-trusted: a blob that does not fit raises ``Unreadable``.
-
-Remembers requests that were sent in another layout than the client's own: signed thinking binds everything in front
-of it.
-
-Newer models sign their thinking. Later they refuse it unless the tools, the system text and all messages in front of it
-are those that they saw. The answer to a request may come back with signed thinking. So if a request was not sent as it
-came, its layout is remembered in digests. A request of which nothing is remembered was sent as it came, behind the part
-that its own signed thinking bound.
-
-Each request is remembered by its whole content. So no other request and no other process can replace it.
+nothing new. Of two versions, the one that has seen more counts. If processes write at the same time, facts may be lost.
+This makes a forecast less precise, but never loses a request.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,17 +1,15 @@
-"""Finds volatile lines by evidence: they changed from one request to the next while their neighbours did not.
+"""The parts of a preamble that change: volatile lines, tools and system messages.
 
-Only hashes of the lines of a system text are remembered. A volatile region is the text between two runs of fixed lines.
-These runs are found again, whatever the region says next time, in this session or in the client's next one.
+Volatile lines are found by evidence: they changed from one request to the next while their neighbours did not. Only
+hashes of the lines of a system text are remembered. A volatile region is the text between two runs of fixed lines.
+These runs are found again, whatever the region says next time, in this session or in the client's next one. The regions
+are laid over the cuts of a recogniser (``overlaid``).
 
-Lays spans of a text that were seen to change over the cuts of a recogniser.
-
-The preamble of a client's prompts: how often its tools and system messages change, and which conversation it belongs
-to.
-
-Side calls (a title, a summary, a commit message) often begin with the very same user turn as the conversation that they
-belong to, under other instructions. Two preambles are compared by their sketches: the smallest checksums of their
-lines, or of their words if there are few lines. Two sketches have about the same share in common as the whole texts
-(Broder 1997, "On the resemblance and containment of documents").
+``PreambleChanges`` counts how often the tools and the system messages of a client change. A sketch says to which
+conversation a preamble belongs: side calls (a title, a summary, a commit message) often begin with the very same user
+turn as their conversation, under other instructions. A sketch is the smallest checksums of the preamble's lines, or of
+its words if there are few lines. Two sketches have about the same share in common as the whole texts (Broder 1997, "On
+the resemblance and containment of documents").
 """
 
 from bisect import bisect_left, bisect_right

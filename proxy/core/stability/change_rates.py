@@ -1,16 +1,14 @@
-"""How likely a piece of a prompt is to be unchanged in the next request. The estimates are learnt, and start from
-priors.
+"""How likely a piece of a prompt is to be unchanged in the next request. The estimates are learnt from priors.
 
-There are three sources: where a client's conversation breaks (``turn_survival``: most clients only append, some rewrite
-the last message, some clear old tool results), how often a context piece changes (``change_hazard``), and how often
-answers edit any file (``CalibrationCounter``). The survival of a prefix is the product over the pieces in it.
-
-How likely retrieved documents are to be retrieved again, learnt per client from each request's signs of them.
+There are four sources: where a client's conversation breaks (``turn_survival``: most clients only append, some rewrite
+the last message, some clear old tool results), how often a context piece changes (``change_hazard``), how often answers
+edit any file (``CalibrationCounter``), and how likely retrieved documents are to be retrieved again (``DocumentOdds``).
+The survival of a prefix is the product over the pieces in it.
 
 A retriever makes its query from the last message, from the last two or from the whole conversation. It ranks by
 similarity or not at all, and some documents suit every question. Clients differ in this, so only the starting point of
-learning is fixed here. The log odds are linear in the signs, and their coefficients are learnt one by one (logistic
-regression, each coefficient with its own certainty).
+learning is fixed here. The log odds are linear in the signs of each request, and their coefficients are learnt one by
+one (logistic regression, each coefficient with its own certainty).
 """
 
 import math
