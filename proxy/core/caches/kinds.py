@@ -25,10 +25,11 @@ fields of the profile.
 
 ``BoundaryCache``: entries exist also at boundaries that the provider sets itself. It follows OpenAI's page for GPT-5.6
 and newer, and Azure's ("Prompt caching", https://developers.openai.com/api/docs/guides/prompt-caching, 2026-09-20).
-Boundaries are the client's breakpoints and, in implicit mode, the end of the latest eligible message. The latest few boundaries are written. Another list is looked
-up: the first and the latest breakpoints, and in implicit mode earlier message endings and the end of the opening
-instructions. The guide, the SDK and Azure state different lists, so the lists are fields of the profile. There is no
-look-back: an entry is read only if a candidate stands at its position again.
+Boundaries are the client's breakpoints and, in implicit mode, the end of the latest eligible message. The latest few
+boundaries are written. Another list is looked up: the first and the latest breakpoints, and in implicit mode earlier
+message endings and the end of the opening instructions. The guide, the SDK and Azure state different lists, so the
+lists are fields of the profile. There is no look-back: an entry is read only if a candidate stands at its position
+again.
 """
 
 from bisect import bisect_left
