@@ -28,15 +28,13 @@ def litellm_file(name: str) -> Path | None:
     return next((path for path in found if path.is_file()), None)
 
 
-_BUNDLED = "model_prices_and_context_window_backup.json"
-
 # The map's keys of these providers, and of servers that are not known, have no prefix.
 _UNPREFIXED = frozenset({"", "openai", "anthropic"})
 
 
 def bundled_price_file() -> Path | None:
     """The path of the installed litellm's price map; None if litellm or the file is missing."""
-    return litellm_file(_BUNDLED)
+    return litellm_file("model_prices_and_context_window_backup.json")
 
 
 def load_price_map(overrides: Mapping[str, Entry] | None = None) -> PriceMap:

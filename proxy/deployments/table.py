@@ -40,8 +40,6 @@ from proxy.deployments.price_map import litellm_file
 from proxy.errors import UnknownModel
 from proxy.ports import Deployment, ModelTerms, Transport
 
-_NAMES = "types/utils.py"
-_DATA = "llms/openai_like/providers.json"
 _ENUMERATION = re.compile(r"^class LlmProviders\b.*?(?=^\S)", re.DOTALL | re.MULTILINE)
 _VALUE = re.compile(r"^ +[A-Z0-9_]+ *= *[\"']([^\"']+)[\"']", re.MULTILINE)
 
@@ -49,7 +47,7 @@ _VALUE = re.compile(r"^ +[A-Z0-9_]+ *= *[\"']([^\"']+)[\"']", re.MULTILINE)
 def provider_names() -> frozenset[str]:
     """The names of litellm's providers. The set is empty if litellm's files do not have the form that is known
     today."""
-    source, data = litellm_file(_NAMES), litellm_file(_DATA)
+    source, data = litellm_file("types/utils.py"), litellm_file("llms/openai_like/providers.json")
     if source is None or data is None:
         return frozenset()
     try:
@@ -64,7 +62,6 @@ def provider_names() -> frozenset[str]:
 _GPT = re.compile(r"^(?:chatgpt|gpt|o[1-9]|codex)(?:-|$)")
 _GPT_VERSION = re.compile(r"^gpt-(\d+)(?:\.(\d+))?(?!\d|o)")
 _OPEN_WEIGHTS = "gpt-oss"
-_FIRST_EXPLICIT = (5, 6)
 # These adapters of litellm also call other servers: if a host is given, the adapter's name says nothing about the
 # provider.
 _ANYONES = frozenset({"openai", "custom_openai", "deepseek"})
@@ -90,7 +87,7 @@ def _is_gpt(name: str) -> bool:
 
 def _is_explicit(name: str) -> bool:
     match = _GPT_VERSION.match(name)
-    return match is not None and (int(match[1]), int(match[2] or 0)) >= _FIRST_EXPLICIT
+    return match is not None and (int(match[1]), int(match[2] or 0)) >= (5, 6)
 
 
 _LITELLM, _EMBEDDED = (Transport.LITELLM,), (Transport.EMBEDDED,)

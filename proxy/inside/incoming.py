@@ -37,12 +37,10 @@ from proxy.upstream.litellm_.arguments import CHAT_FIELDS
 from proxy.upstream.litellm_.library import Library, mapping
 
 _MOST_DEPLOYMENTS = 1024
-_SWITCH = "stratiform"
 _PARAMS = ("model", "api_base", "base_url", "custom_llm_provider")
 _HOLDERS = ("metadata", "litellm_metadata")
 _KEY = "user_api_key_hash"
 _MOST_CHARS = 256
-_LONG = "1h"
 _LONG_MARK = b'"ttl":"1h"'  # as ``body_of`` writes it; inside of a text, its quotes would be escaped
 # Values that orjson would write in its own form, so that a reader would not get them back unchanged.
 _STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
@@ -159,7 +157,7 @@ class Deployments:
         return known[1]
 
     def _made(self, model_id: str, written: Mapping[str, Any]) -> Deployment | None:
-        name, switch = written["model_name"], written["model_info"].get(_SWITCH)
+        name, switch = written["model_name"], written["model_info"].get("stratiform")
         if switch is False:
             return None
         try:
@@ -185,7 +183,7 @@ def injected_marks(arguments: Mapping[str, Any]) -> int:
     if not isinstance(points, list) or not isinstance(messages, list):
         return 0
     told = [mapping(point) for point in points]
-    if any(mapping(point.get("control")).get("ttl") == _LONG for point in told):
+    if any(mapping(point.get("control")).get("ttl") == "1h" for point in told):
         raise StoodDown("injection-points")
     roles = [mapping(message).get("role") for message in messages]
     # A point names one message by its index, or all messages of a role.
@@ -198,7 +196,6 @@ def _text(told: Mapping[str, Any], *names: str) -> str:
     return next((value[:_MOST_CHARS] for name in names if isinstance(value := told.get(name), str) and value), "")
 
 
-_PROXY_SERVER = "litellm.proxy.proxy_server"
 _PREFIX = "stratiform_"
 
 
@@ -212,7 +209,7 @@ class Host:
     def settings_path(self) -> Path | None:
         """The configuration file with which LiteLLM's proxy was started; None if it was started without one, or is used
         as a library."""
-        path = getattr(sys.modules.get(_PROXY_SERVER), "user_config_file_path", None)
+        path = getattr(sys.modules.get("litellm.proxy.proxy_server"), "user_config_file_path", None)
         return Path(path) if isinstance(path, str) and path else None
 
     def cache_key(self, arguments: Mapping[str, Any]) -> str | None:

@@ -262,7 +262,6 @@ def timed(
 
 
 _PATH = "/chat/completions"
-_POINTS = "cache_control_injection_points"
 _MOST_RECENT = 4096
 _MOST_SAID_CHARS = 2000
 
@@ -402,7 +401,9 @@ class Work:
             return None
         if (key := self.host.cache_key(arguments)) is not None:
             done = replace(done, changed={**done.changed, "cache_key": key})
-        return replace(done, dropped=done.dropped | {_POINTS}) if self.replaces_points else done
+        if self.replaces_points:
+            done = replace(done, dropped=done.dropped | {"cache_control_injection_points"})
+        return done
 
     def _begin(
         self, call_id: str, arguments: Mapping[str, Any], exchange: Exchange, plan: Plan, rewritten: Rewriting | None

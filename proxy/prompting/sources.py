@@ -229,9 +229,6 @@ class Registry:
                 self._metrics.prompts_reloaded("broken")
             return
         self._held, self._mistake = held, ""
-        self._take_over(snapshot)
-
-    def _take_over(self, snapshot: Snapshot) -> None:
         before, self.snapshot = self.snapshot, snapshot
         if before.version == snapshot.version:
             _log.info("the prompts were read again, and say what they said (version %s)", snapshot.version)

@@ -1,11 +1,10 @@
-"""Describes what is wrong with a configuration. Each message begins with the path of the key.
+"""Reads the environment (nothing else does), and describes what is wrong with a configuration.
 
-Messages never repeat a value, because any value may be a secret in the wrong place.
+References to the environment are replaced by their values. They have LiteLLM's form: ``os.environ/NAME``. A reference
+may be a whole string or a part of one (``Bearer os.environ/TOKEN``).
 
-Reads the environment (nothing else does), and replaces references to it in a configuration.
-
-A reference has LiteLLM's form: ``os.environ/NAME``. It may be a whole string or a part of one
-(``Bearer os.environ/TOKEN``).
+Each message about a configuration begins with the path of the key. Messages never repeat a value, because any value may
+be a secret in the wrong place. ``Places`` finds the line of a path.
 """
 
 import os
@@ -25,7 +24,6 @@ from pydantic import BaseModel, ValidationError
 from proxy.core.value import dataclass, field
 
 _WHOLE = re.compile(r"os\.environ/([A-Za-z0-9_.-]+)")
-_API_KEY = "sk-"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]+")
 _NAME_CHARS = 60
 _INSIDE = re.compile(r"os\.environ/([A-Za-z_][A-Za-z0-9_]*)")
@@ -123,7 +121,7 @@ def join(path: str, key: object) -> str:
 def shown(name: object) -> str:
     """A name as messages show it. If an API key is in the place of a name, its content is left out."""
     text = str(name)
-    return f"{_API_KEY}..." if text.startswith(_API_KEY) else text
+    return "sk-..." if text.startswith("sk-") else text
 
 
 _MOST_EXPLAINED = 100
@@ -208,9 +206,6 @@ def _is_model(annotation: Any) -> bool:
 
 Location = tuple[int | str, ...]
 
-_MODELS = "model_list"
-_UNREAD = "embedded/unread"
-
 
 class Mistakes:
     """The mistakes of a configuration: lines, each of which begins with the path of a key."""
@@ -284,10 +279,10 @@ def _take_out(rest: dict[str, Any], steps: Location, mistakes: Mistakes) -> None
     path = reduce(join, steps[:-1], "")
     if not steps:
         rest.clear()
-    elif path == _MODELS:
+    elif path == "model_list":
         name = holder[steps[-1]].get("model_name") if isinstance(holder[steps[-1]], dict) else None
         named = name if isinstance(name, str) and name else "-"
-        holder[steps[-1]] = {"model_name": named, "litellm_params": {"model": _UNREAD}}
+        holder[steps[-1]] = {"model_name": named, "litellm_params": {"model": "embedded/unread"}}
     else:
         del holder[steps[-1]]
         if isinstance(holder, list):

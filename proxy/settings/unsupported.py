@@ -348,7 +348,6 @@ _HONOURED = {
     "teams": "stratiform.teams",
 }
 """The keys that restrict clients here, too, with their paths."""
-_NO_GUARDRAIL = "no guardrail or handler of LiteLLM's runs here: keep it in front of this proxy, or behind it"
 _NEVER_REPEATED = frozenset(
     {
         "BadRequestErrorRetries",
@@ -527,7 +526,8 @@ def _callbacks(value: object, path: str) -> Iterator[Unused]:
         if name in CHANGING_CALLBACKS:
             yield Unused(join(path, index), Effect.CHANGES, f"`{name}` does not run here")
         elif name not in LOGGING_CALLBACKS:
-            yield Unused(join(path, index), Effect.RESTRICTS, _NO_GUARDRAIL)
+            note = "no guardrail or handler of LiteLLM's runs here: keep it in front of this proxy, or behind it"
+            yield Unused(join(path, index), Effect.RESTRICTS, note)
     if LOGGING_CALLBACKS.issuperset(names):
         yield Unused(path, Effect.HARMLESS)
 

@@ -43,10 +43,9 @@ _PROBE = "probe" * 8192
 
 _log = logging.getLogger("stratiform.store")
 
-
+# How work runs: in a transaction of the writer ("write"), or beside the writer for work that reads a few rows ("read")
+# or many rows ("report").
 _How = Literal["write", "read", "report"]
-"""How work runs: in a transaction of the writer ("write"), or beside the writer for work that reads a few rows ("read")
-or many rows ("report")."""
 
 
 def _method(

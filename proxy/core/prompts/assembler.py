@@ -147,7 +147,6 @@ MOST_PATTERNS = 10
 MOST_CLIENT_PROGRAM_SIZE = 200
 """The most steps that a client's pattern may become."""
 _PERSONA = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
-_NOTHING = Raw(b"")
 _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({"position": tuple(Position)})
 
 
@@ -171,7 +170,7 @@ class _WishJson(Struct, forbid_unknown_fields=True):
     tools: bool | None | UnsetType = UNSET
     plugins: bool | None | UnsetType = UNSET
     agents: bool | None | UnsetType = UNSET
-    context: Raw = _NOTHING
+    context: Raw = Raw(b"")
     extra: Annotated[list[_ExtraJson], Meta(max_length=MOST_EXTRAS)] | None | UnsetType = UNSET
 
 

@@ -103,8 +103,6 @@ FLAGS = ("tools", "plugins", "agents")
 """The positions that are composed only if the terms say so."""
 _ASKED = ("persona", "profile", "override", *FLAGS)
 _PARAM = "stratiform.prompts"
-_HEADERS = ("persona", "profile")
-"""The wishes that a header may express instead."""
 
 
 def layered(base: PromptTerms, *layers: PromptLayer) -> PromptTerms:
@@ -140,7 +138,7 @@ def _is_allowed(terms: PromptTerms, name: str, value: str) -> bool:
 
 
 def _refusal(field: str, wish: ClientWish) -> Forbidden:
-    header = f" and the header x-stratiform-{field}" if field in _HEADERS else ""
+    header = f" and the header x-stratiform-{field}" if field in ("persona", "profile") else ""
     message = f"the configuration of this key does not allow '{_PARAM}.{field}'{header}: leave it out"
     param = f"x-stratiform-{field}" if field in wish.by_header else f"{_PARAM}.{field}"
     return Forbidden(message, param=param, code="prompts_not_allowed")

@@ -46,8 +46,6 @@ _DECORATION = re.compile(
     r"|(?<!\s)\s*+Handle with `litellm\.\w++`\.?$"
 )
 
-# The reason that Python's UTF-8 encoder gives for half of a surrogate pair.
-_HALF = "surrogates not allowed"
 _WRAPPERS = frozenset({"APIConnectionError", "MidStreamFallbackError"})
 
 _PASSED_HEADERS = re.compile(
@@ -89,7 +87,8 @@ def translate(exc: Exception, secrets: Iterable[str] = ()) -> ProxyError:
     for cause in chain:
         if isinstance(cause, httpx.HTTPStatusError):
             return _rejected(cause.response, secrets)
-    if any(isinstance(cause, UnicodeEncodeError) and cause.reason == _HALF for cause in chain):
+    # The reason that Python's UTF-8 encoder gives for half of a surrogate pair.
+    if any(isinstance(cause, UnicodeEncodeError) and cause.reason == "surrogates not allowed" for cause in chain):
         return InvalidRequest(
             "A text of the request holds half of a surrogate pair (such as \\ud83d alone), which is no character. "
             "litellm cannot send it to this provider: leave it out, or have the model served by the http transport.",
@@ -253,7 +252,9 @@ async def _opened(stream: Any, errors: ErrorMap) -> Answer:
     try:
         with errors:
             first = await anext(stream, None)
-        is_open = first is not None and not _is_made_up(stream, first)
+        # If the provider sent nothing, litellm makes a chunk that says "stop" (_finalize_completed_stream).
+        is_made_up = first is not None and getattr(stream, "received_finish_reason", "") is None
+        is_open = first is not None and not (is_made_up and any(choice.finish_reason for choice in first.choices))
         if is_open:
             return StreamAnswer(stream, first, errors)
     except StreamEndedEarly:
@@ -262,12 +263,6 @@ async def _opened(stream: Any, errors: ErrorMap) -> Answer:
         if not is_open:
             await stream.aclose()
     return WholeAnswer(200, (_SSE, *_provider_headers(stream)), b"")
-
-
-def _is_made_up(stream: Any, first: Any) -> bool:
-    """Whether the provider sent nothing. Then litellm makes a chunk that says "stop" (_finalize_completed_stream)."""
-    finished = any(choice.finish_reason for choice in first.choices)
-    return finished and getattr(stream, "received_finish_reason", "") is None
 
 
 def _needs_key(litellm: Any, model: str) -> bool:
