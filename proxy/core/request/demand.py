@@ -14,8 +14,8 @@ not ``n``: https://platform.openai.com/docs/api-reference/completions/create#com
 
 ``Wants`` are the things that a request asks for beyond text at the usual price: a faster tier, tools that the provider
 runs, sound, and content that is not in its body. Service tiers:
-https://platform.openai.com/docs/api-reference/chat/create#chat-create-service_tier; ``fast`` is the new
-name of ``priority``, https://developers.openai.com/api/docs/guides/fast-mode. Speed and place of inference:
+https://platform.openai.com/docs/api-reference/chat/create#chat-create-service_tier; ``fast`` is the new name of
+``priority``, https://developers.openai.com/api/docs/guides/fast-mode. Speed and place of inference:
 https://platform.claude.com/docs/en/build-with-claude/fast-mode,
 https://platform.claude.com/docs/en/build-with-claude/data-residency. Tools that a provider runs and bills:
 https://platform.openai.com/docs/pricing#built-in-tools,

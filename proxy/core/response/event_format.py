@@ -1,20 +1,18 @@
-"""Server-sent events as bytes: finds the end of an event and its data, and cuts a stream into whole events. Pure.
+"""Server-sent events as bytes: the end of an event and its data, and the errors in an answer, out of which the
+operator's secrets are taken. Sans-IO.
 
-The format: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream.
+``EventCutter`` cuts a stream into whole events. The format:
+https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream.
 
-Error events in a stream of server-sent events, with the operator's secrets taken out of them.
+``ErrorEvents`` searches a stream. A provider that fails in the middle of an answer says so in an event, and may quote
+the key. All other events pass unchanged, byte for byte. Each event passes as soon as it is whole, because half an event
+may be the beginning of an error. An error that is too long to be searched is cut or replaced by another one. An event
+that is too long to be kept passes piece by piece until an error shows in it. A long event in which only the request's
+own members (a tool's schema) have something called ``error`` is no error, and passes whole.
 
-Sans-IO. A provider that fails in the middle of an answer says so in an event, and may quote the key. All other events
-pass unchanged, byte for byte. Each event passes as soon as it is whole, because half an event may be the beginning of
-an error. An error that is too long to be searched is cut or replaced by another one. An event that is too long to be
-kept passes piece by piece until an error shows in it. A long event in which only the request's own members (a tool's
-schema) have something called ``error`` is no error, and passes whole.
-
-An error in the body of a successful answer, with the operator's secrets taken out of it.
-
-Sans-IO. Some servers send status 200 before they know how the request ends, and then an error as the body. A body
-passes as it comes until something in it is called ``error``. What follows is kept until the body ends, or until it is
-longer than any error of a provider, and is searched.
+``ErrorBody`` searches the body of a successful answer. Some servers send status 200 before they know how the request
+ends, and then an error as the body. A body passes as it comes until something in it is called ``error``. What follows
+is kept until the body ends, or until it is longer than any error of a provider, and is searched.
 """
 
 import re
@@ -24,6 +22,7 @@ import orjson
 
 from proxy.core.secrets import MOST_BYTES, Redaction, excerpt
 from proxy.core.wire.json_body import values_within
+from proxy.core.wire.scan import behind_space
 from proxy.core.wire.surrogates import read_or_mended
 from proxy.errors import ErrorForm, UpstreamUnavailable, sse_error
 
@@ -88,7 +87,7 @@ class EventCutter:
         """The rest. An event without its empty line still counts as an event, because most clients read it so."""
         rest = b"".join(self._waiting)
         self._waiting.clear()
-        first = skip_terminators(rest, 0)
+        first = behind_space(rest, 0, _TERMINATORS)
         return [part for part in ((rest[:first], Part.BLANK), (rest[first:], Part.EVENT)) if part[0]]
 
     def _cut(self, data: bytes, position: int, search_from: int) -> list[tuple[bytes, Part]]:
@@ -96,12 +95,15 @@ class EventCutter:
         found: list[tuple[bytes, Part]] = []
         while True:
             if not self._is_long:
-                first = skip_terminators(data, position)
+                first = behind_space(data, position, _TERMINATORS)
                 if first > position:
                     found.append((data[position:first], Part.BLANK))
                 position, search_from = first, max(first, search_from)
-            if (end := event_end(data, search_from)) is None:
+            ended = END.search(data, search_from)
+            # A CR at the very end may be half of a CR LF. This decides where the next event starts.
+            if ended is None or (ended.end() == len(data) and data.endswith(b"\r")):
                 break
+            end = ended.end()
             is_long = self._is_long or end - position > MAX_EVENT_BYTES
             found.append((data[position:end], Part.LAST_PIECE if is_long else Part.EVENT))
             self._is_long = False
@@ -109,27 +111,12 @@ class EventCutter:
         rest = data[position:]
         self._is_long = self._is_long or len(rest) > MAX_EVENT_BYTES
         self._edge = (data if self._is_long else rest)[-EDGE_BYTES:]
+        self.is_between = not (rest or self._is_long)
         if self._is_long:
             found.append((rest, Part.PIECE))
             rest = b""
         self._waiting, self._size = [rest], len(rest)
-        self.is_between = not (rest or self._is_long)
         return found
-
-
-def event_end(buffer: bytes, search_from: int) -> int | None:
-    """The place after the first end of an event. None if there is none yet."""
-    found = END.search(buffer, search_from)
-    # A CR at the very end may be half of a CR LF. This decides where the next event starts.
-    if found is None or (found.end() == len(buffer) and buffer.endswith(b"\r")):
-        return None
-    return found.end()
-
-
-def skip_terminators(buffer: bytes, position: int) -> int:
-    """The place after the blank lines at ``position``."""
-    found = _TERMINATORS.match(buffer, position)
-    return position if found is None else found.end()
 
 
 def event_data(event: bytes) -> bytes:
@@ -196,8 +183,7 @@ class ErrorEvents:
         """The part of a text that may be shown. The text has its whole event, or all that is left of the event."""
         if error_in(text) is None or (len(text) > MOST_BYTES and not _is_error(text)):
             return text
-        short = excerpt(text)
-        return self._redaction.body(short) if short is not None else _stand_in(text)
+        return self._redaction.body(short) if (short := excerpt(text)) is not None else _stand_in(text)
 
 
 def _stand_in(event: bytes) -> bytes:

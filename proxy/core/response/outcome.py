@@ -1,27 +1,26 @@
-"""The facts that an answer states about itself: its usage and price, why it ended, the objects that it names. Pure.
+"""The facts that an answer states about itself: its usage and price, why it ended, the objects that it names. Sans-IO.
 
-A JSON body and the events of a stream have these facts in the same members, so both are read here.
-
-Estimates how many tokens of an answer have come if its provider does not say it: the client left before the usage
-came.
-
-Most bytes of a stream are framing. The share of text is measured in samples: in the first kilobytes, and then at
-intervals, so that whole chunks pass without being read. The bytes of a token are measured in the sampled text. Sans-IO.
-
-Reads a provider's own diagnostics of a cache miss from an answer, and asks for them.
-
-Anthropic: ``diagnostics.cache_miss_reason.type`` ("Cache diagnostics", 2026-08-21). OpenAI's Responses:
-``prompt_cache_diagnostics`` with ``type`` and ``reason`` ("Prompt caching", 2026-09-20). Both compare requests: they
-know what the client changed, and do not know about entries that expired.
+``cause_of`` reads a provider's own diagnostics of a cache miss. Anthropic: ``diagnostics.cache_miss_reason.type``
+("Cache diagnostics", 2026-08-21). OpenAI's Responses: ``prompt_cache_diagnostics`` with ``type`` and ``reason``
+("Prompt caching", 2026-09-20). Both compare requests: they know what the client changed, and do not know about entries
+that expired.
 
 ``MissQuestion`` asks a provider why a prompt was not read from its cache. ``AnswerWithout`` removes from the answer
-what only the proxy has asked for. Apart from white space beside it, nothing else changes. Sans-IO.
+what only the proxy has asked for. Apart from white space beside it, nothing else changes.
 
 Anthropic's Messages: ``diagnostics.previous_message_id``. It is null in the first request, so that the provider keeps
 what the next request is compared with (https://platform.claude.com/docs/en/build-with-claude/cache-diagnostics,
 generally available; the answer is in ``diagnostics``, and in a stream in ``message_start``). OpenAI's Responses:
 ``prompt_cache_options.comparison_response_id`` (https://developers.openai.com/api/docs/guides/prompt-caching,
 2026-09-20; the answer is in ``prompt_cache_diagnostics``, and in a stream in the events that hold a ``response``).
+
+``Received`` estimates how many tokens of an answer have come if its provider does not say it: the client left before
+the usage came. Most bytes of a stream are framing. The share of text is measured in samples: in the first kilobytes,
+and then at intervals, so that whole chunks pass without being read. The bytes of a token are measured in the sampled
+text.
+
+``AnswerFacts`` collects the facts. A JSON body and the events of a stream have them in the same members, so both are
+read here.
 """
 
 import re
@@ -33,7 +32,16 @@ import orjson
 from proxy.core.account.references import Said
 from proxy.core.request.tokens import estimate
 from proxy.core.response.event_format import EventCutter, Part
-from proxy.core.response.usage import NOTHING_REPORTED, Counts, Reported, Usage, counts_of, mapping, reported_in
+from proxy.core.response.usage import (
+    NOTHING_REPORTED,
+    Counts,
+    Reported,
+    Usage,
+    counts_of,
+    items_of,
+    mapping,
+    reported_in,
+)
 from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Members, Unreadable, members_of, parse_members, splice
 from proxy.errors import InvalidRequest
@@ -68,28 +76,14 @@ HOLDERS = ("message", "response")
 
 def cause_of(payload: Mapping[str, object]) -> str:
     """The cause in an answer or an event of a stream."""
-    for holder in (payload, *(payload.get(name) for name in HOLDERS)):
-        if isinstance(holder, Mapping):
-            found = _cause_in(holder.get("diagnostics"), holder.get("prompt_cache_diagnostics"))
-            if found != UNTOLD:
-                return found
-    return UNTOLD
-
-
-def _cause_in(anthropic: object, openai: object) -> str:
-    """The cause in the object of one of the two providers."""
-    if isinstance(anthropic, Mapping):
-        reason = anthropic.get("cache_miss_reason")
-        if isinstance(reason, Mapping):
-            return _named(reason.get("type"))
-    if isinstance(openai, Mapping):
+    for holder in (payload, *(mapping(payload.get(name)) for name in HOLDERS)):
+        anthropic = mapping(mapping(holder.get("diagnostics")).get("cache_miss_reason"))
+        openai = mapping(holder.get("prompt_cache_diagnostics"))
         kind, reason = openai.get("type"), openai.get("reason")
-        return _named(reason if kind == "cache_miss" and reason else kind)
+        name = anthropic.get("type") if anthropic else reason if kind == "cache_miss" and reason else kind
+        if isinstance(name, str):
+            return _CAUSES.get(name, OTHER)
     return UNTOLD
-
-
-def _named(name: object) -> str:
-    return _CAUSES.get(name, OTHER) if isinstance(name, str) else UNTOLD
 
 
 _MOST_KEPT = 8 << 20
@@ -259,9 +253,6 @@ def _tokens_of(texts: list[bytes]) -> float:
     return (len(text) - wide) / _ODD_BYTES_PER_TOKEN + wide * _WIDE_TOKENS
 
 
-_EMPTY_FINISHES = frozenset({"", "stop", "end_turn"})
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The facts of one answer. ``error`` is the provider's error object, from a stream that broke off."""
@@ -283,7 +274,7 @@ class Outcome:
     @property
     def is_empty(self) -> bool:
         """Whether the model said nothing, and gave no reason for that (a length limit, a filter)."""
-        return not self.saw_content and self.error is None and self.finish_reason in _EMPTY_FINISHES
+        return not self.saw_content and self.error is None and self.finish_reason in ("", "stop", "end_turn")
 
 
 class AnswerFacts:
@@ -301,11 +292,10 @@ class AnswerFacts:
         self._counts = counts_of(payload, self._counts)
         self._reported = self._reported.merged(reported_in(payload))
         self._said.learn(payload)
-        cause = cause_of(payload)
-        self._cause = cause if cause != UNTOLD else self._cause
-        choices = payload.get("choices")
-        for choice in choices if isinstance(choices, list) else ():
-            finish = mapping(choice).get("finish_reason")
+        if (cause := cause_of(payload)) != UNTOLD:
+            self._cause = cause
+        for choice in items_of(payload.get("choices")):
+            finish = choice.get("finish_reason")
             if isinstance(finish, str) and finish:
                 self._finish = finish
 

@@ -1,17 +1,13 @@
 """Removes the calls of the proxy's own tool from an answer, and joins the answers that continue it. Sans-IO, as the
 other folds are.
 
+A model asks for a panel by a tool that is never the client's: it gets the panel's current text from the proxy. Calls
+and messages are JSON objects, as they are read.
+
 A stream passes as it comes up to the first call of the proxy's tool. The rest is held back and read as one body, in the
 same way as an answer that is a JSON body. If the answer calls only the proxy's tool, ``PanelAnswer.message`` is sent
 back to the model with the results. The next answer, which is always one body, continues this one: the client gets the
-words of both, with a blank line between them, and the sum of their usage.
-
-The usage of several calls of one exchange, as one report in the provider's own form. Pure.
-
-The calls of the tool by which a model asks for a panel, and the request that answers these calls. Pure.
-
-The tool is never the client's: a model that calls it gets the panel's current text from the proxy. Calls and messages
-are JSON objects, as they are read.
+words of both, with a blank line between them, and the sum of their usage in the provider's own form.
 """
 
 import re
@@ -23,7 +19,8 @@ from typing import Any
 
 import orjson
 
-from proxy.core.response.event_format import MAX_EVENT_BYTES, EventCutter, Part, event_data
+from proxy.core.response.event_format import MAX_EVENT_BYTES, EventCutter, Part, event_data, event_of
+from proxy.core.response.usage import mapping
 from proxy.core.value import dataclass, field, replace
 from proxy.core.wire.json_body import parse_members, splice
 from proxy.core.wire.surrogates import dumps, loads
@@ -56,8 +53,7 @@ class PanelCallOutcome(StrEnum):
 
 def object_in(holder: object, name: str) -> Object:
     """The object that is the value of this member. Empty if there is none."""
-    found = holder.get(name) if isinstance(holder, dict) else None
-    return found if isinstance(found, dict) else {}
+    return mapping(mapping(holder).get(name))
 
 
 def is_ours(call: object) -> bool:
@@ -105,12 +101,10 @@ def _panel_of(arguments: object) -> str | None:
         found = orjson.loads(arguments)
     except ValueError:
         return None
-    named = found.get("id") if isinstance(found, dict) else ""
-    known = str(named) if isinstance(named, str | int) else ""
-    return known if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        return None
+    return str(found["id"]) if isinstance(found.get("id"), str | int) else ""
 
-
-Report = Mapping[str, object]
 
 _MOST_DEPTH = 4
 _MOST = 10**12
@@ -118,7 +112,7 @@ _MOST = 10**12
 _SUMS = ("tokens", "requests", "tokencount", "cost")
 
 
-def summed(earlier: Report | None, last: Report, depth: int = 0) -> Report:
+def summed(earlier: Object | None, last: Object, depth: int = 0) -> Object:
     """The last report with the counters of the earlier ones added: tokens, requests of tools, and the cost. All other
     values (times, the tier) stay as the last report has them."""
     if earlier is None:
@@ -135,9 +129,8 @@ def summed(earlier: Report | None, last: Report, depth: int = 0) -> Report:
 
 
 def _is_count(name: str, value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return name.lower().endswith(_SUMS) and abs(value) <= _MOST
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MOST
+    return is_number and name.lower().endswith(_SUMS)
 
 
 MOST_BYTES = 8 << 20
@@ -196,18 +189,15 @@ def read_answer(
         text, own = _message_of(earlier).get(name) or "", message.get(name) or ""
         if isinstance(own, str | list) and isinstance(text, str | list) and (text or own):
             own_text = own if isinstance(own, str) else ""
-            message[name] = _in_one([text, _gap(words.get(name, ""), own_text), own])
-            words[name] = own_text or words.get(name, "")
+            before_it = words.get(name, "")
+            # Each answer begins anew, behind a blank line, unless there is white space already.
+            is_apart = not (before_it and own_text) or before_it[-1].isspace() or own_text[0].isspace()
+            message[name] = _in_one([text, "" if is_apart else "\n\n", own])
+            words[name] = own_text or before_it
     report, used = payload.get("usage"), object_in(earlier, "usage") or None
     if isinstance(report, dict) or used is not None:
         payload["usage"] = summed(used, report) if isinstance(report, dict) else used
     return PanelAnswer(payload, len(calls), called(said, calls) if follows else None, words)
-
-
-def _gap(before: str, behind: str) -> str:
-    """The text between the words of two answers: a blank line, because each answer begins anew, or nothing if there is
-    white space already."""
-    return "\n\n" if before and behind and not (before[-1].isspace() or behind[0].isspace()) else ""
 
 
 def _message_of(payload: Mapping[str, Any]) -> Object:
@@ -315,7 +305,7 @@ class PanelStream:
         events = [{**names, "choices": choices}]
         if (usage := answer.payload.get("usage")) is not None:
             events.append({**names, "choices": [], "usage": usage})
-        return b"".join([*(b"data: " + dumps(one) + b"\n\n" for one in events), *self._end])
+        return b"".join([*(event_of(dumps(one)) for one in events), *self._end])
 
     def _events(self, parts: Iterable[tuple[bytes, Part]]) -> bytes:
         return b"".join([self._event(part) if kind is Part.EVENT else part for part, kind in parts])

@@ -1,28 +1,27 @@
-"""Reads a refusal of an upstream, and which member of the request it refuses. Pure.
+"""Reads a refusal of an upstream: which member of the request it refuses, and whether the request is too large. Pure.
 
 OpenAI, and most servers that follow it, name the member in ``param``
 (https://github.com/openai/openai-openapi, schema ``Error``); servers built with FastAPI list places
 (https://fastapi.tiangolo.com/tutorial/handling-errors/); others begin their message with the member
 (``max_tokens: must be positive``), or quote it there.
 
-Recognises the refusals that say that a request is too large for the model's context window. Pure.
-
-A provider says this by a name (``code`` or ``type``) or by the beginning of its message. Only the beginning counts: the
-later text may be a client's own words, which a server quotes when it refuses a request for another reason. A limit of
-tokens in a time (a 429, or a 413 with ``rate_limit_exceeded``), a limit of a single member and a limit of the answer
-alone are other refusals, because a smaller prompt would not help.
+A provider says that a request is too large for the model's context window by a name (``code`` or ``type``) or by the
+beginning of its message. Only the beginning counts: the later text may be a client's own words, which a server quotes
+when it refuses a request for another reason. A limit of tokens in a time (a 429, or a 413 with
+``rate_limit_exceeded``), a limit of a single member and a limit of the answer alone are other refusals, because a
+smaller prompt would not help.
 """
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from enum import StrEnum
 
 import orjson
 
+from proxy.core.response.usage import items_of, mapping
 from proxy.core.value import dataclass
 
-_OPTIONS = "stream_options"
-_OF_OPTIONS = (_OPTIONS, "include_usage")
 # Members of a chat request whose names are unlikely to be another word of an error.
 _MEMBERS = frozenset(
     {
@@ -60,7 +59,8 @@ class Refusal:
     @property
     def names_usage(self) -> bool:
         """Whether the refusal is about the request for usage: most servers name the member that they do not know."""
-        return any(name in part for name in _OF_OPTIONS for part in (self.text, self.message, *self.params))
+        parts = (self.text, self.message, *self.params)
+        return any("stream_options" in part or "include_usage" in part for part in parts)
 
     @property
     def names_another(self) -> bool:
@@ -79,11 +79,9 @@ NO_WORDS = Refusal()
 
 def refusal_in(body: bytes) -> Refusal:
     """The refusal in the beginning of an error body."""
-    text = body[:_MOST_CHARS].decode("utf-8", "replace")
-    try:
+    text, found = body[:_MOST_CHARS].decode("utf-8", "replace"), None
+    with suppress(orjson.JSONDecodeError):
         found = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return Refusal(text, text)
     if isinstance(found, list) and found:
         found = found[0]  # Gemini's errors, also in OpenAI's form
     return refusal_of_object(found, text) if isinstance(found, dict) else Refusal(text, text)
@@ -102,19 +100,17 @@ def refusal_of_object(found: Mapping[str, object], text: str = "") -> Refusal:
 def _causes(message: str, metadata: object) -> Iterator[str]:
     """The messages of other refusals. OpenRouter has its provider's refusal in ``metadata.raw``
     (https://openrouter.ai/docs/api-reference/errors). In other gateways the message is the JSON of a refusal."""
-    raw = metadata.get("raw") if isinstance(metadata, dict) else None
+    raw = mapping(metadata).get("raw")
     for quoted in (message, raw):
         if not isinstance(quoted, str) or len(quoted) > _MOST_CHARS:
             continue
-        if quoted.lstrip()[:1] != "{":
-            yield from _texts(quoted if quoted is raw else None)
-            continue
-        try:
-            found = orjson.loads(quoted)
-        except orjson.JSONDecodeError:
-            continue
-        error = found.get("error", found)
-        yield from _texts(error.get("message") if isinstance(error, dict) else error)
+        if quoted.lstrip()[:1] == "{":
+            with suppress(orjson.JSONDecodeError):
+                error = orjson.loads(quoted)
+                error = error.get("error", error)
+                yield from _texts(error.get("message") if isinstance(error, dict) else error)
+        elif quoted is raw:
+            yield from _texts(quoted)
 
 
 def _texts(value: object) -> Iterator[str]:
@@ -124,8 +120,8 @@ def _texts(value: object) -> Iterator[str]:
 
 def _places(detail: object) -> Iterator[str]:
     """The members in FastAPI's list of errors: ``["body", "temperature"]``."""
-    for one in detail if isinstance(detail, list) else ():
-        place = one.get("loc") if isinstance(one, dict) else None
+    for one in items_of(detail):
+        place = one.get("loc")
         if isinstance(place, list) and len(place) > 1 and isinstance(place[1], str):
             yield place[1]
 
@@ -377,10 +373,8 @@ def named_tokens(said: Refusal) -> int | None:
 def is_context_refusal(status: int, said: Refusal) -> bool:
     """Whether an upstream that answers with this status and this refusal says that the request is too large for the
     model's context window."""
-    if status not in _STATUSES:
-        return False
     names = {name for name in (_name(said.code), _name(said.type)) if name}
-    if not _OTHER_NAMES.isdisjoint(names):
+    if status not in _STATUSES or not _OTHER_NAMES.isdisjoint(names):
         return False
     return not names.isdisjoint(_NAMES) or any(_opens(text) for text in (said.message, *said.causes))
 

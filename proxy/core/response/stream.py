@@ -1,34 +1,24 @@
 """Folds of an answer: bytes come in, bytes to forward go out, and at the end the answer's facts about itself are known.
+Sans-IO, as h11 is: no sockets, no tasks, no clock.
 
-Sans-IO, as h11 is: no sockets, no tasks, no clock. ``StreamFold`` takes a stream of server-sent events in the pieces in
-which the network delivers it. It passes on whole events, so that a broken connection never leaves a client with half an
-event (which a client cannot use anyway). It holds the last event back until it is told to release it, and drops a usage
-event that the client did not ask for. It remembers the usage, the finish reason, errors, and whether any content came.
-The same bytes come out for any division into pieces.
+``Outline`` is of a JSON text that is too long to be kept: the facts that an answer states about itself, without its
+content. An answer may be an image, an hour of sound or a million numbers, and its cost is in a few bytes somewhere in
+it. The text is fed piece by piece as it passes. The outline is JSON of the same form: long strings are empty, long
+lists of numbers have one number, and values that are nested too deeply, or are too large for one member, are null. A
+text inside a string is never read as a member, whatever it quotes. ``MOST_BYTES`` bounds the memory, and also the work
+that is done token by token. The rest is skipped by patterns. ``LongEvent`` reads the data of a server-sent event in the
+same way.
 
-Nearly every network chunk consists of whole events of plain content. One regular expression over the bytes recognises
-that, and the chunk passes without being parsed.
+``RawFold`` and ``BodyFold`` are for answers that are no streams: bytes that are not read, and a JSON body, which is
+read when it has ended. A body that is too long to be kept is passed on as it comes, and only its outline is read.
 
-The format: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream; the usage event:
+``StreamFold`` takes a stream of server-sent events in the pieces in which the network delivers it. It passes on whole
+events, so that a broken connection never leaves a client with half an event (which a client cannot use anyway). It
+holds the last event back until it is told to release it, and drops a usage event that the client did not ask for. It
+remembers the usage, the finish reason, errors, and whether any content came. The same bytes come out for any division
+into pieces. Nearly every network chunk consists of whole events of plain content. One regular expression over the bytes
+recognises that, and the chunk passes without being parsed. The usage event:
 https://platform.openai.com/docs/api-reference/chat/create#chat-create-stream_options.
-
-The outline of a JSON text that is too long to be kept: the facts that an answer states about itself, without its
-content.
-
-An answer may be an image, an hour of sound or a million numbers, and its cost is in a few bytes somewhere in it. The
-text is fed piece by piece as it passes. The outline is JSON of the same form: long strings are empty, long lists of
-numbers have one number, and values that are nested too deeply, or are too large for one member, are null. A text inside
-a string is never read as a member, whatever it quotes. Pure.
-
-``MOST_BYTES`` bounds the memory, and also the work that is done token by token. The rest is skipped by patterns.
-
-``LongEvent`` reads the data of a server-sent event in the same way.
-
-Folds of answers that are no streams: a JSON body, which is read when it has ended, and bytes that are not read.
-
-A body that is too long to be kept is passed on as it comes, and only its outline is read
-(``proxy.core.response.stream``).
-Sans-IO.
 """
 
 import re
@@ -40,6 +30,7 @@ from msgspec import Raw
 from proxy.core.account.references import known_items
 from proxy.core.response.event_format import BOM, MAX_EVENT_BYTES, EventCutter, Part, event_data, payload_of
 from proxy.core.response.outcome import AnswerFacts, Outcome, Received
+from proxy.core.response.usage import items_of, mapping
 from proxy.core.value import replace
 from proxy.core.wire.scan import INSIDE, PIECE_BYTES, RUN, SHALLOW
 from proxy.core.wire.surrogates import read_or_mended
@@ -209,7 +200,8 @@ class LongEvent:
     """Takes the bytes of one event in parts of any size."""
 
     def __init__(self) -> None:
-        self._outline = Outline()
+        self.outline = Outline()
+        """The outline of the data."""
         self._head: bytes | None = b""  # the beginning of a line, until it is long enough to show its field
         self._is_data = False
 
@@ -220,13 +212,9 @@ class LongEvent:
             return
         self._take(part[: found.start()], is_whole=True)
         last = max(part.rfind(b"\r"), part.rfind(b"\n"))
-        self._outline.feed(b"".join(_LINES.findall(part, found.start(), last + 1)))
+        self.outline.feed(b"".join(_LINES.findall(part, found.start(), last + 1)))
         self._head, self._is_data = b"", False
         self._take(part[last + 1 :], is_whole=False)
-
-    def outline(self) -> bytes:
-        """The outline of the data of an event that has ended."""
-        return self._outline.text()
 
     def _take(self, piece: bytes, *, is_whole: bool) -> None:
         """Take a piece of a line, or the rest of the line."""
@@ -239,7 +227,7 @@ class LongEvent:
             self._is_data = field.startswith(_DATA)
             piece = field.removeprefix(_DATA)
         if self._is_data:
-            self._outline.feed(piece)
+            self.outline.feed(piece)
 
 
 MAX_BODY_BYTES = 1 << 20
@@ -322,8 +310,7 @@ class BodyFold(RawFold):
         self._chunks.append(chunk)
         if self.written > MAX_BODY_BYTES:
             self._outline = self._outline or Outline()
-            for kept in self._chunks:
-                self._outline.feed(kept)
+            self._outline.feed(b"".join(self._chunks))
             self._chunks.clear()
         return passed
 
@@ -361,8 +348,7 @@ _NOTABLE = re.compile(
 )
 # Nothing follows these events, as nothing follows [DONE]: https://docs.anthropic.com/en/api/messages-streaming,
 # https://platform.openai.com/docs/api-reference/responses-streaming.
-_LAST_TYPES = frozenset({"message_stop", "response.completed", "response.failed", "response.incomplete"})
-_NO_CONTENT_KEYS = frozenset({"role", "index"})
+_LAST_TYPES = ("message_stop", "response.completed", "response.failed", "response.incomplete")
 
 
 class StreamFold:
@@ -458,7 +444,7 @@ class StreamFold:
             self.events += 1
         self._long.feed(part)
         if kind is Part.LAST_PIECE:
-            payload = payload_of(self._long.outline())
+            payload = payload_of(self._long.outline.text())
             self._long = None
             if isinstance(payload, dict):
                 self._learn(payload)
@@ -480,21 +466,15 @@ class StreamFold:
         return b"" if self._drop and is_usage_only else event
 
     def _learn(self, payload: Mapping[str, object]) -> None:
-        kind = payload.get("type")
-        self._is_done = self._is_done or (isinstance(kind, str) and kind in _LAST_TYPES)
+        self._is_done = self._is_done or payload.get("type") in _LAST_TYPES
         self._facts.learn(payload)
         error = payload.get("error")
-        if isinstance(error, dict):
-            self._error = error
-        elif error:
-            self._error = {"message": str(error)}
+        if error or isinstance(error, dict):
+            self._error = error if isinstance(error, dict) else {"message": str(error)}
         choices = payload.get("choices")
-        if isinstance(choices, list):
-            has_content = any(isinstance(choice, dict) and _has_content(choice) for choice in choices)
-        else:
-            # Another dialect (Responses, Anthropic's messages): all that it says counts as content.
-            has_content = not (error or "usage" in payload)
-        self.saw_content = self.saw_content or has_content
+        # Another dialect has no choices (Responses, Anthropic's messages): all that it says counts as content.
+        is_other = not (isinstance(choices, list) or error or "usage" in payload)
+        self.saw_content = self.saw_content or is_other or any(map(_has_content, items_of(choices)))
 
 
 Fold = StreamFold | RawFold
@@ -502,7 +482,5 @@ Fold = StreamFold | RawFold
 
 
 def _has_content(choice: Mapping[str, object]) -> bool:
-    if choice.get("text"):
-        return True
-    delta = choice.get("delta") or choice.get("message")
-    return isinstance(delta, dict) and any(v for k, v in delta.items() if k not in _NO_CONTENT_KEYS)
+    delta = mapping(choice.get("delta") or choice.get("message"))
+    return bool(choice.get("text")) or any(value for name, value in delta.items() if name not in ("role", "index"))

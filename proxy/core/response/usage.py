@@ -11,17 +11,16 @@ https://developers.openai.com/api/docs/guides/prompt-caching, https://api-docs.d
 https://ai.google.dev/gemini-api/docs/caching, https://www.alibabacloud.com/help/en/model-studio/context-cache,
 https://docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html, and litellm 1.109 ``types/utils.py``.
 
-The report of an answer about what its price depends on besides tokens: the tier that served it, the tools that ran,
-sound and images.
-
-OpenAI names the tier beside the usage (https://platform.openai.com/docs/api-reference/chat/object). Anthropic names the
-speed, the place and the number of its tool runs within the usage
+``Reported`` is the report of an answer about what its price depends on besides tokens: the tier that served it, the
+tools that ran, sound and images. OpenAI names the tier beside the usage
+(https://platform.openai.com/docs/api-reference/chat/object). Anthropic names the speed, the place and the number of its
+tool runs within the usage
 (https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-search-tool#usage-and-pricing). The Responses API
 lists every call in its output (https://platform.openai.com/docs/api-reference/responses/object). OpenRouter reports the
 cost of the call (https://openrouter.ai/docs/use-cases/usage-accounting). Pure.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TypeGuard
 
@@ -189,11 +188,9 @@ def _reports(payload: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     for holder in _HOLDERS:
         if holder in payload:
             yield mapping(mapping(payload[holder]).get("usage"))
-    choices = payload.get("choices")
-    if not isinstance(choices, list):
-        return
-    for choice in choices:  # Kimi streams it inside the choice: https://github.com/earendil-works/pi/issues/2017
-        yield mapping(mapping(choice).get("usage"))
+    for choice in items_of(payload.get("choices")):
+        # Kimi streams it inside the choice: https://github.com/earendil-works/pi/issues/2017
+        yield mapping(choice.get("usage"))
 
 
 def _read(report: Mapping[str, object]) -> Counts | None:
@@ -240,7 +237,7 @@ def _messages(report: Mapping[str, object]) -> Counts:
     steps = report.get("iterations")
     if not isinstance(steps, list):
         return counts
-    billed = [_message_counts(s) for s in map(mapping, steps) if s.get("type") != "advisor_message"]
+    billed = [_message_counts(step) for step in map(mapping, steps) if step.get("type") != "advisor_message"]
     summed = Counts(
         base=sum(c.base for c in billed),
         output=sum(c.output for c in billed),
@@ -270,8 +267,7 @@ def _message_counts(report: Mapping[str, object]) -> Counts:
 def _bedrock(report: Mapping[str, object]) -> Counts:
     """The shape of Converse, and of the InvokeModel variants, whose names end with ``Count``."""
     lives = {"5m": 0, "1h": 0}
-    details = report.get("cacheDetails")
-    for entry in map(mapping, details if isinstance(details, list) else ()):
+    for entry in items_of(report.get("cacheDetails")):
         life = entry.get("ttl")
         if isinstance(life, str) and life in lives:
             lives[life] += _count(entry.get("inputTokens"))
@@ -312,8 +308,7 @@ def _lives(report: Mapping[str, object], details: Mapping[str, object]) -> tuple
         details.get("cache_creation_token_details"),
         details.get("cache_write_tokens_details"),
     ):
-        if split:
-            by_life = mapping(split)
+        if by_life := mapping(split):
             short = max(short, _most(by_life, *_SHORT_LIFE_KEYS))
             long = max(long, _most(by_life, *_LONG_LIFE_KEYS))
     return short, long
@@ -338,14 +333,17 @@ def mapping(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else _NOTHING
 
 
+def items_of(value: object, most: int | None = None) -> Sequence[Mapping[str, object]]:
+    """The items of a list, at ``most`` the first so many. An item that is no object is an empty one; a value that is no
+    list has no items."""
+    return [mapping(item) for item in value[:most]] if isinstance(value, list) else ()
+
+
 _MOST_CALLS = 10_000
 _MOST_TOKENS = 10**12
 _MOST_USD = 10_000.0
 _MOST_SECONDS = 10**7
 _MOST_ITEMS = 100_000
-_SEARCH_ITEMS = frozenset({"web_search_call", "x_search_call"})
-_FILE_ITEMS = frozenset({"file_search_call", "collections_search_call"})
-_CODE_ITEMS = frozenset({"code_interpreter_call"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,12 +386,7 @@ def reported_in(payload: Mapping[str, object]) -> Reported:
     prompt = prompt or mapping(usage.get("input_token_details"))
     answer = mapping(usage.get("completion_tokens_details")) or mapping(usage.get("output_tokens_details"))
     tools = mapping(usage.get("server_tool_use"))
-    items = outer.get("output")
-    types = [
-        kind
-        for item in (items[:_MOST_ITEMS] if isinstance(items, list) else ())
-        if isinstance(kind := mapping(item).get("type"), str)
-    ]
+    types = [item.get("type") for item in items_of(outer.get("output"), _MOST_ITEMS)]
     data = payload.get("data")
     gemini = mapping(outer.get("usageMetadata"))
     heard, made = (_by_mode(gemini.get(f"{one}TokensDetails")) if gemini else {} for one in ("prompt", "candidates"))
@@ -402,9 +395,9 @@ def reported_in(payload: Mapping[str, object]) -> Reported:
         is_fast=usage.get("speed") == "fast",
         is_local=usage.get("inference_geo") in ("us", "eu"),
         searches=max(_whole(tools.get("web_search_requests")), _whole(usage.get("num_search_queries")), _queries(outer),
-                     sum(kind in _SEARCH_ITEMS for kind in types)),
-        files=sum(kind in _FILE_ITEMS for kind in types),
-        codes=min(1, max(_whole(tools.get("code_execution_requests")), sum(kind in _CODE_ITEMS for kind in types))),
+                     types.count("web_search_call") + types.count("x_search_call")),
+        files=types.count("file_search_call") + types.count("collections_search_call"),
+        codes=min(1, max(_whole(tools.get("code_execution_requests")), types.count("code_interpreter_call"))),
         audio_in=_whole(prompt.get("audio_tokens", heard.get("AUDIO")), _MOST_TOKENS),
         audio_out=_whole(answer.get("audio_tokens", made.get("AUDIO")), _MOST_TOKENS),
         image_in=_whole(prompt.get("image_tokens", heard.get("IMAGE")), _MOST_TOKENS),
@@ -417,14 +410,16 @@ def reported_in(payload: Mapping[str, object]) -> Reported:
 
 def _by_mode(found: object) -> Mapping[object, object]:
     """Gemini's tokens by modality: https://ai.google.dev/api/generate-content#ModalityTokenCount."""
-    details = [mapping(one) for one in (found[:_MOST_ITEMS] if isinstance(found, list) else ())]
-    return {one.get("modality"): one.get("tokenCount") for one in details if isinstance(one.get("modality"), str)}
+    return {
+        mode: one.get("tokenCount")
+        for one in items_of(found, _MOST_ITEMS)
+        if isinstance(mode := one.get("modality"), str)
+    }
 
 
 def _queries(outer: Mapping[str, object]) -> int:
     """Gemini's searches: https://ai.google.dev/gemini-api/docs/google-search#understanding_the_grounding_response."""
-    found = outer.get("candidates")
-    grounds = [mapping(mapping(one).get("groundingMetadata")) for one in (found if isinstance(found, list) else ())]
+    grounds = [mapping(one.get("groundingMetadata")) for one in items_of(outer.get("candidates"))]
     queries = [one.get("webSearchQueries") for one in grounds]
     return min(sum([len(one) for one in queries if isinstance(one, list)]), _MOST_CALLS)
 

@@ -61,21 +61,24 @@ def scan_members(body: bytes) -> Sequence[Member] | None:
     at = behind_space(body, at + 1)
     while body[at : at + 1] != b"}" or found:
         behind_name = behind_string(body, at)
-        start = _behind_colon(body, behind_name)
-        if start < 0 or behind_name - at > _MOST_NAME_BYTES or len(found) >= _MOST_MEMBERS:
+        colon = behind_space(body, max(at, behind_name))
+        is_named = behind_name >= 0 and body[colon : colon + 1] == b":"
+        if not is_named or behind_name - at > _MOST_NAME_BYTES or len(found) >= _MOST_MEMBERS:
             return None
+        start = behind_space(body, colon + 1)
         end, brackets = _behind_value(body, start, brackets)
         if end < 0:
             return None
         written = body[at:behind_name]
-        if (text := _text(written)) is None:
+        try:
+            text = json.loads(written.decode("utf-8", "surrogatepass"), strict=False)
+        except ValueError:
             return None
         found.append(Member(text, written, body[start:end], start))
         at = behind_space(body, end)
-        mark = body[at : at + 1]
-        if mark == b"}":
+        if body[at : at + 1] == b"}":
             break
-        if mark != b",":
+        if body[at : at + 1] != b",":
             return None
         at = behind_space(body, at + 1)
     return found if behind_space(body, at + 1) == len(body) else None
@@ -124,14 +127,6 @@ def behind_string(body: bytes, at: int) -> int:
     return -1
 
 
-def _behind_colon(body: bytes, behind_name: int) -> int:
-    """The start of the value after the name of a member. It is -1 if there is no name or no colon."""
-    if behind_name < 0:
-        return -1
-    at = behind_space(body, behind_name)
-    return behind_space(body, at + 1) if body[at : at + 1] == b":" else -1
-
-
 def _behind_value(body: bytes, at: int, brackets: int) -> tuple[int, int]:
     """The end of the value that begins here (-1 if it is not understood), and how many brackets may still be read."""
     first = body[at : at + 1]
@@ -158,14 +153,6 @@ def _behind_value(body: bytes, at: int, brackets: int) -> tuple[int, int]:
         if not mark or at < 0:
             return -1, brackets
     return -1, brackets
-
-
-def _text(written: bytes) -> str | None:
-    try:
-        text: str = json.loads(written.decode("utf-8", "surrogatepass"), strict=False)
-    except ValueError:
-        return None
-    return text
 
 
 def folded(name: str) -> str:
