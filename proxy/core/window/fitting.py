@@ -1,20 +1,20 @@
-"""Fits the messages of one request to a budget.
+"""Fits one request to a budget.
 
-The conversation begins after the leading system messages. Its newest turn, which is everything from the last user
-message on, is kept. Only a tool loop in it that is too long for the window loses its oldest groups. The parts that a
-request names are placed in front of the text of the newest user message, and a summary in front of the conversation.
-
-Chooses the oldest messages that are left out, with hysteresis.
-
-A window that moves by one turn with every request changes the front of the prompt each time, and a cached prefix is
-never read again. Here the cut stays where it is while the conversation fits. If it does not fit any more, the cut moves
-on until three quarters of the room are taken, so that many requests fit after it before it moves again.
+``cut_of`` chooses the oldest messages that are left out, with hysteresis. A window that moves by one turn with every
+request changes the front of the prompt each time, and a cached prefix is never read again. Here the cut stays where it
+is while the conversation fits. If it does not fit any more, the cut moves on until three quarters of the room are
+taken, so that many requests fit after it before it moves again.
 
 The cut need not be remembered: it is found by going through the conversation from its beginning, request by request as
 the client has sent them. All workers find the same cut, and a restart changes nothing. The room is rounded down to a
 coarse step, so that a few tokens more or less around the conversation change nothing either.
 
-Fits a completion to a budget: its prompt is the text before a cursor, and its suffix is the text after it.
+``fitted_messages`` fits the messages of a chat. The conversation begins after the leading system messages. Its newest
+turn, which is everything from the last user message on, is kept. Only a tool loop in it that is too long for the window
+loses its oldest groups. The parts that a request names are placed in front of the text of the newest user message, and
+a summary in front of the conversation.
+
+``fitted_completion`` fits a completion: its prompt is the text before a cursor, and its suffix is the text after it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -107,8 +107,9 @@ def steps_of(messages: Sequence[Message]) -> Steps:
         if gone <= count:
             tokens[gone] += message.tokens
             sizes[gone] += 1
-    legal = _legal(messages, gone_from, count)
-    return Steps(gone_from, list(accumulate(tokens)), list(accumulate(sizes)), moments, legal)
+    return Steps(
+        gone_from, list(accumulate(tokens)), list(accumulate(sizes)), moments, _legal(messages, gone_from, count)
+    )
 
 
 def _turns(messages: Sequence[Message]) -> list[_Turn]:
@@ -193,9 +194,9 @@ def cut_of(steps: Steps, room: Room) -> int:
 
 
 def _fits(cut: int, steps: Steps, moment: Moment, room: Room) -> bool:
-    if moment.tokens - steps.tokens_before[cut] > room.tokens:
-        return False
-    return room.messages is None or moment.older_messages - steps.messages_before[cut] <= room.messages
+    older = moment.older_messages - steps.messages_before[cut]
+    are_few = room.messages is None or older <= room.messages
+    return are_few and moment.tokens - steps.tokens_before[cut] <= room.tokens
 
 
 def _low(steps: Steps, moment: Moment, last: int, room: Room) -> Room:
@@ -328,7 +329,10 @@ class _Fitting:
         if parts.virtual_files:
             message = own_text(self._talk[self._newest].raw) if self._newest >= 0 else ""
             self._payload = Payload.of(parts.virtual_files, message, terms.count)
-        self._sizes = self._part_sizes()
+        self._sizes = {name: terms.count(text) + self._words_tokens(name) for name, text in self._parts.items()}
+        self._sizes[PartName.SYSTEM] = sum(self._system_tokens)
+        if self._payload is not None:
+            self._sizes[PartName.FILES] = self._payload.tokens - self._payload.least_tokens
         self._extra = terms.besides.get("extra", 0)
 
     def result(self) -> FittedMessages:
@@ -358,14 +362,6 @@ class _Fitting:
             {edit: number for edit, number in edits.items() if number},
             sent_tokens=sizes.get("prompt", 0) if self._terms.recount is None else counted,
         )
-
-    def _part_sizes(self) -> dict[PartName, int]:
-        count = self._terms.count
-        sizes = {name: count(text) + self._words_tokens(name) for name, text in self._parts.items()}
-        sizes[PartName.SYSTEM] = sum(self._system_tokens)
-        if self._payload is not None:
-            sizes[PartName.FILES] = self._payload.tokens - self._payload.least_tokens
-        return sizes
 
     def _words_tokens(self, name: PartName) -> int:
         """The tokens of the words around a part, which are left out together with it."""
@@ -405,17 +401,12 @@ class _Fitting:
             overflow += 1
         kept_sizes, left = beside_conversation(sizes, caps, overflow)
         may_shorten_system = terms.profile.may_shorten_system
-        kept_sizes, left = behind_conversation(kept_sizes, caps, left, may_shorten_system=may_shorten_system)
-        return _Reduced(cut, kept_sizes, left)
+        return _Reduced(cut, *behind_conversation(kept_sizes, caps, left, may_shorten_system=may_shorten_system))
 
     def _cut(self, steps: Steps, room: Room) -> int:
         """The number of steps that are left out. A conversation that fits stays whole. For any other conversation, the
         requests so far decide."""
-        if not steps.moments:
-            return 0
-        newest = steps.moments[-1]
-        is_short = room.messages is None or newest.older_messages <= room.messages
-        if is_short and newest.tokens <= room.tokens:
+        if not steps.moments or _fits(0, steps, steps.moments[-1], room):
             return 0
         return cut_of(steps, replace(room, tokens=coarse(room.tokens, self._terms.prompt_tokens)))
 

@@ -1,14 +1,12 @@
-"""Capability profiles. Each has its own budget, and shares nothing with another profile by accident.
+"""Capability profiles, and the parts of a request that they fit. Each profile has its own budget, and shares nothing
+with another profile by accident.
 
-The parts of a request in its section ``stratiform.window``, read and validated.
-
-Every mistake is an InvalidRequest (400) that says which field to change. A field that is null counts as left out. Text
-is never quoted.
+``read_parts`` reads and validates a request's section ``stratiform.window``. Every mistake is an InvalidRequest (400)
+that says which field to change. A field that is null counts as left out. Text is never quoted.
 """
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Annotated
 
 import msgspec
@@ -126,10 +124,9 @@ def budget_of(profile: CapabilityProfile, model_window: int | None, wanted_outpu
     """The budget under a profile. If both the profile and the model's data name a window, the smaller one counts. If
     neither does, the result is None and nothing is trimmed. ``wanted_output`` is the answer's maximum that the request
     names."""
-    windows = [window for window in (profile.window_tokens, model_window) if window is not None]
-    if not windows:
+    window = min((each for each in (profile.window_tokens, model_window) if each is not None), default=None)
+    if window is None:
         return None
-    window = min(windows)
     output = profile.output_tokens if wanted_output is None else wanted_output
     return Budget(window, output, profile.margin_tokens, max(0, window - output - profile.margin_tokens))
 
@@ -208,7 +205,6 @@ MOST_FILES = 1_000
 _MOST_ID_CHARS = 512
 _MOST_PROFILE_CHARS = 64
 _MOST_COMMAS = 4 * MOST_FILES + 64
-_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
 class _FileJson(Struct, forbid_unknown_fields=True):
@@ -236,7 +232,7 @@ def read_parts(raw: Raw | bytes) -> WindowParts:
     text = bytes(raw)
     if has_more_commas(text, _MOST_COMMAS):
         raise invalid(NAME, f"has too many values: it may list at most {MOST_FILES} files", "too_many_items")
-    found = decoded(_DECODER, text, NAME, _CHOICES) or _PartsJson()
+    found = decoded(_DECODER, text, NAME, {}) or _PartsJson()
     check_fields(text, names_within(found), NAME)
     return WindowParts(
         profile=found.profile or "",

@@ -6,7 +6,7 @@ within a cap. Then the conversation is trimmed (``proxy.core.window.fitting``). 
 from the virtual files (the last one first), from the tokens of the instruction beyond its cap, and at last, if the
 profile allows it, from the system text. The selection is never shortened.
 
-Writes the JSON of messages that get parts of a request, and of messages that are shortened.
+The JSON of messages that get parts of a request, and of messages that are shortened, is written here, too.
 """
 
 from collections import deque
@@ -28,6 +28,7 @@ Count = Callable[[str], int]
 PIECE_CHARS = 256
 """Texts that are shortened are counted in pieces of at most this many characters."""
 _LEAST_STEADY_TOKENS = 128
+_NO_CONTENT = Raw(b"null")
 
 
 class PartName(StrEnum):
@@ -50,8 +51,7 @@ def beside_conversation(sizes: Sizes, caps: PartCaps, overflow_tokens: int) -> t
     """The tokens that the suffix and the prefix may keep if there are ``overflow_tokens`` too many, and how many are
     still too many."""
     suffix, prefix = PartName.SUFFIX, PartName.PREFIX
-    order = [(suffix, caps.suffix), (prefix, caps.prefix), (suffix, 0), (prefix, 0)]
-    return _reduced(sizes, order, overflow_tokens)
+    return _reduced(sizes, [(suffix, caps.suffix), (prefix, caps.prefix), (suffix, 0), (prefix, 0)], overflow_tokens)
 
 
 def behind_conversation(
@@ -59,11 +59,9 @@ def behind_conversation(
 ) -> tuple[dict[PartName, int], int]:
     """The tokens of the parts that are shortened only after the conversation, and how many are still too many. If this
     number is more than 0, the request does not fit."""
-    order: list[tuple[PartName, int | None]] = [(PartName.SUMMARY, caps.summary), (PartName.SUMMARY, 0)]
-    order += [(PartName.FILES, 0), (PartName.INSTRUCTION, caps.instruction)]
-    if may_shorten_system:
-        order += [(PartName.SYSTEM, caps.system), (PartName.SYSTEM, 0)]
-    return _reduced(sizes, order, overflow_tokens)
+    order = [(PartName.SUMMARY, caps.summary), (PartName.SUMMARY, 0), (PartName.FILES, 0)]
+    order += [(PartName.INSTRUCTION, caps.instruction), (PartName.SYSTEM, caps.system), (PartName.SYSTEM, 0)]
+    return _reduced(sizes, order if may_shorten_system else order[:-2], overflow_tokens)
 
 
 def _reduced(
@@ -112,7 +110,8 @@ def tail(text: str, allowed_tokens: int, count: Count) -> str:
 def _steady(tokens: int) -> int:
     """The tokens, rounded down to five binary digits, so that a few tokens more or less beside a text do not move its
     end."""
-    return tokens >> max(0, tokens.bit_length() - 5) << max(0, tokens.bit_length() - 5)
+    digits = max(0, tokens.bit_length() - 5)
+    return tokens >> digits << digits
 
 
 def _filled(chars: int, allowed_tokens: int, count: Callable[[int, int], int]) -> int:
@@ -140,9 +139,7 @@ class WindowTexts:
 def own_text(raw: bytes) -> str:
     """The text of a message. If its content is a list, it is the text of its text parts, one line for each. Raises
     Unreadable."""
-    content = members_of(raw).get("content")
-    if content is None:
-        return ""
+    content = members_of(raw).get("content", _NO_CONTENT)
     if bytes(content)[:1] == b"[":
         return "\n".join(text for part in elements(content) if (text := _part_text(part)) is not None)
     found = text_value(content)
@@ -153,8 +150,8 @@ def with_text(raw: bytes, text: str, *, keeps_own: bool = True) -> bytes:
     """A message with a text in front of the client's own text, and a blank line between the two. Unless it
     ``keeps_own``, the text replaces the client's own. The rest of the content follows the text. Raises Unreadable."""
     members = members_of(raw)
-    content = members.get("content")
-    if content is not None and bytes(content)[:1] == b"[":
+    content = members.get("content", _NO_CONTENT)
+    if bytes(content)[:1] == b"[":
         others = [bytes(part) for part in elements(content) if keeps_own or _part_text(part) is None]
         return join_members(members, {"content": b"[" + b",".join([text_part(text), *others]) + b"]"})
     own = own_text(raw) if keeps_own else ""
@@ -177,9 +174,8 @@ def shortened_messages(messages: Sequence[tuple[bytes, int]], allowed_tokens: in
 
 def _part_text(raw: Raw) -> str | None:
     members = members_of(raw)
-    if "text" not in members or value(members.get("type", Raw(b"null"))) != "text":
-        return None
-    text = text_value(members["text"])
+    is_text = "text" in members and value(members.get("type", _NO_CONTENT)) == "text"
+    text = text_value(members["text"]) if is_text else None
     return text if isinstance(text, str) else None
 
 
@@ -224,15 +220,16 @@ class Payload:
 
     def text(self, message: str, shown: int) -> str:
         """The object with the first ``shown`` files, as compact JSON. Text that is not ASCII is written as it is."""
-        found = {
-            "kind": "virtual_files",
-            "schema_version": 1,
-            "message": message,
-            "active_file": self.files[0].id,
-            "virtual_files": [_entry(file) for file in self.files[:shown]],
-            "omitted_virtual_file_ids": [file.id for file in self.files[shown:]] if shown else [],
-        }
-        return _json(found)
+        return _json(
+            {
+                "kind": "virtual_files",
+                "schema_version": 1,
+                "message": message,
+                "active_file": self.files[0].id,
+                "virtual_files": [_entry(file) for file in self.files[:shown]],
+                "omitted_virtual_file_ids": [file.id for file in self.files[shown:]] if shown else [],
+            }
+        )
 
 
 def _entry(file: VirtualFile) -> dict[str, str]:

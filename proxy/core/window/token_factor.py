@@ -1,9 +1,11 @@
-"""Learns how a model's own count of a prompt compares with the proxy's, from the provider's reports and refusals.
+"""Counts a prompt before it is compared with a window.
 
-Counts tokens exactly as the encoder does, without estimates or samples. Each text is counted once.
+``TokenFactor`` learns how a model's own count of a prompt compares with the proxy's, from the provider's reports and
+refusals.
 
-The planner's reader only estimates. That is enough to compare layouts and far cheaper, but repetitive code may have
-half as many tokens again as the estimate. Prompts are counted here before they are compared with a window.
+``ExactTokens`` counts tokens as the encoder does, without estimates or samples. Each text is counted once. The
+planner's reader only estimates. That is enough to compare layouts and far cheaper, but repetitive code may have
+half as many tokens again as the estimate.
 """
 
 import math
