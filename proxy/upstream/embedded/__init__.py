@@ -3,11 +3,11 @@
 The cache profile of a deployment chooses the provider that it imitates (``proxy.core.providers``): Claude on any server
 (markers as litellm accepts them in OpenAI format), OpenAI up to GPT-5.5 and other automatic caches, OpenAI GPT-5.6 and
 newer (``prompt_cache_breakpoint``), DeepSeek (units), vLLM (blocks), or a provider without a cache. Nothing here asks
-for a provider's name. A request is checked as that provider would check it, cut into blocks (``turns``, ``marks``),
-laid out in the provider's order (``layout``), looked up and billed (``proxy.core.caches``), and answered with a
-deterministic text and the provider's own usage fields (``completion``, ``usage``, ``wire``). Cache entries appear at
-the first byte of the answer, or after its last byte if the provider keeps only whole exchanges. They are dated by
-``Call.now``, so that a replay in virtual time has the recorded pauses.
+for a provider's name. A request is checked as that provider would check it, cut into blocks (``turns``), laid out in
+the provider's order and billed (``provider``, ``proxy.core.caches``), and answered with a deterministic text and the
+provider's own usage fields (``completion``). Cache entries appear at the first byte of the answer, or after its last
+byte if the provider keeps only whole exchanges. They are dated by ``Call.now``, so that a replay in virtual time has
+the recorded pauses.
 
 ``EmbeddedUpstream`` is the transport, with routes, faults and ledgers. ``Provider`` is one provider of it, pure and
 usable by itself. Nothing here knows the rest of the proxy: the provider bills the requests that arrive.

@@ -1,8 +1,8 @@
-"""The answers of the embedded model: deterministic and plausible, with the requested length or by the requested
-schema.
+"""The answers of the embedded model.
 
-Answers in the form in which they are sent: OpenAI's chat and completion objects, whole and as server-sent events,
-with the provider's own usage fields.
+An answer is deterministic and plausible: a text of the requested length, a value of the requested schema, or calls of
+the requested tools. It is sent in OpenAI's form, as one object or as server-sent events, with the usage fields of the
+provider that is imitated.
 
 Anthropic's usage has the form in which litellm 1.109 passes it on (``llms/anthropic/chat/transformation.py``,
 ``calculate_usage``): the prompt tokens include the cached tokens, and Anthropic's own counters are added. OpenAI's
@@ -12,8 +12,10 @@ details (https://www.alibabacloud.com/help/en/model-studio/context-cache).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import count
-from typing import Any, assert_never
+from operator import getitem
+from typing import Any
 
 import orjson
 
@@ -48,7 +50,9 @@ class _Builder:
         if self._values > _MAX_VALUES or depth > _MAX_DEPTH:
             raise ValueError("the schema asks for too much")
         if "$ref" in schema:
-            return self.value(self._resolve(schema["$ref"]), depth + 1)
+            # The reference is local: ``#/$defs/name``.
+            names = filter(None, schema["$ref"].removeprefix("#").split("/"))
+            return self.value(reduce(getitem, names, self._root), depth + 1)
         if "const" in schema:
             return schema["const"]
         if "enum" in schema:
@@ -80,13 +84,6 @@ class _Builder:
                 return False
             case _:
                 return None
-
-    def _resolve(self, reference: str) -> Any:
-        """The target of a local reference (``#/$defs/name``)."""
-        node: Any = self._root
-        for name in filter(None, reference.removeprefix("#").split("/")):
-            node = node[name]
-        return node
 
 
 DEFAULT_OUTPUT_TOKENS = 60
@@ -222,69 +219,64 @@ def _structured(response_format: object) -> str | None:
 
 
 CHAT = "chat.completion"
-CHUNK = "chat.completion.chunk"
+_CHUNK = "chat.completion.chunk"
 TEXT = "text_completion"
-Rows = Sequence[Json]
 
 
 def usage_fields(bill: Bill, output_tokens: int, profile: CacheProfile) -> dict[str, Any]:
     """The ``usage`` object of an answer."""
+    read_and_written = {"cached_tokens": bill.read, "cache_write_tokens": bill.write}
+    lives = {"ephemeral_5m_input_tokens": bill.write_5m, "ephemeral_1h_input_tokens": bill.write_1h}
+    cached: Mapping[UsageForm, Json] = {
+        UsageForm.ANTHROPIC: {
+            "prompt_tokens_details": {
+                "cached_tokens": bill.read,
+                "cache_creation_tokens": bill.write,
+                "cache_creation_token_details": lives,
+            },
+            "cache_read_input_tokens": bill.read,
+            "cache_creation_input_tokens": bill.write,
+            "cache_creation": lives,
+        },
+        UsageForm.OPENAI: {"prompt_tokens_details": {"cached_tokens": bill.read, "audio_tokens": 0}},
+        UsageForm.OPENAI_WRITES: {"prompt_tokens_details": read_and_written},
+        UsageForm.KIMI: {"cached_tokens": bill.read, "prompt_tokens_details": read_and_written},
+        UsageForm.DASHSCOPE: {
+            "prompt_tokens_details": {
+                "cached_tokens": bill.read,
+                "cache_creation_input_tokens": bill.write,
+                "cache_creation": {"ephemeral_5m_input_tokens": bill.write},
+                "cache_type": "ephemeral",
+            }
+        },
+        UsageForm.DEEPSEEK: {
+            "prompt_cache_hit_tokens": bill.read,
+            "prompt_cache_miss_tokens": bill.total - bill.read,
+        },
+        UsageForm.NONE: {},
+    }
     return {
         "prompt_tokens": bill.total,
         "completion_tokens": output_tokens,
         "total_tokens": bill.total + output_tokens,
-        **_cached(bill, profile.usage),
+        **cached[profile.usage],
     }
 
 
-def _cached(bill: Bill, form: UsageForm) -> dict[str, Any]:
-    """The usage fields about the cache."""
-    read_and_written = {"cached_tokens": bill.read, "cache_write_tokens": bill.write}
-    match form:
-        case UsageForm.ANTHROPIC:
-            lives = {"ephemeral_5m_input_tokens": bill.write_5m, "ephemeral_1h_input_tokens": bill.write_1h}
-            return {
-                "prompt_tokens_details": {
-                    "cached_tokens": bill.read,
-                    "cache_creation_tokens": bill.write,
-                    "cache_creation_token_details": lives,
-                },
-                "cache_read_input_tokens": bill.read,
-                "cache_creation_input_tokens": bill.write,
-                "cache_creation": lives,
-            }
-        case UsageForm.OPENAI:
-            return {"prompt_tokens_details": {"cached_tokens": bill.read, "audio_tokens": 0}}
-        case UsageForm.OPENAI_WRITES:
-            return {"prompt_tokens_details": read_and_written}
-        case UsageForm.KIMI:
-            return {"cached_tokens": bill.read, "prompt_tokens_details": read_and_written}
-        case UsageForm.DASHSCOPE:
-            return {
-                "prompt_tokens_details": {
-                    "cached_tokens": bill.read,
-                    "cache_creation_input_tokens": bill.write,
-                    "cache_creation": {"ephemeral_5m_input_tokens": bill.write},
-                    "cache_type": "ephemeral",
-                }
-            }
-        case UsageForm.DEEPSEEK:
-            return {"prompt_cache_hit_tokens": bill.read, "prompt_cache_miss_tokens": bill.total - bill.read}
-        case UsageForm.NONE:
-            return {}
-        case _:
-            assert_never(form)
-
-
-def answer_of(named: Json, rows: Rows, pieces: Rows | None, usage: Json, *, include_usage: bool) -> list[bytes]:
-    """An answer as one object with these rows. If there are ``pieces``, the answer is a stream instead, with one event
-    for each piece and ``[DONE]`` at the end. If the usage was asked for, it has its own event. ``named`` are the
-    members that every object of the answer has."""
-    if pieces is None:
-        return [orjson.dumps({**named, "choices": rows, "usage": usage})]
+def answer_of(
+    named: Json, choices: Sequence[Completion], usage: Json, *, is_stream: bool, include_usage: bool
+) -> list[bytes]:
+    """An answer as one object. A stream has one event for each piece of a choice instead, and ``[DONE]`` at the end. If
+    the usage was asked for, it has its own event. ``named`` are the members that every object of the answer has; they
+    say whether it is a chat."""
     is_chat = named["object"] == CHAT
-    head = {**named, "object": CHUNK} if is_chat else named
-    chunks = [{**head, "choices": [row], "usage": None} for row in pieces]
+    if not is_stream:
+        whole = (({"message": {**c.message(), "refusal": None}} if is_chat else {"text": c.text}) for c in choices)
+        rows = [_row(i, said, c.finish_reason) for i, (said, c) in enumerate(zip(whole, choices, strict=True))]
+        return [orjson.dumps({**named, "choices": rows, "usage": usage})]
+    head = {**named, "object": _CHUNK} if is_chat else named
+    rows = [row for i, choice in enumerate(choices) for row in _pieces(i, choice, is_chat=is_chat)]
+    chunks = [{**head, "choices": [row], "usage": None} for row in rows]
     if include_usage:
         chunks.append({**head, "choices": [], "usage": usage})
     elif is_chat:
@@ -293,32 +285,15 @@ def answer_of(named: Json, rows: Rows, pieces: Rows | None, usage: Json, *, incl
     return [*(event_of(orjson.dumps(chunk)) for chunk in chunks), DONE]
 
 
-def chat_rows(choices: Sequence[Completion]) -> Rows:
-    """The choices of a ``chat.completion``."""
-    return [_row(i, "message", {**c.message(), "refusal": None}, c.finish_reason) for i, c in enumerate(choices)]
+def _row(index: int, said: Json, finish_reason: str | None) -> Json:
+    return {"index": index, **said, "logprobs": None, "finish_reason": finish_reason}
 
 
-def chat_pieces(choices: Sequence[Completion]) -> Rows:
-    """The same choices in pieces, in the order in which they are streamed."""
-    rows: list[Json] = []
-    for index, choice in enumerate(choices):
-        rows += [_row(index, "delta", delta, None) for delta in _deltas(choice)]
-        rows.append(_row(index, "delta", {}, choice.finish_reason))
-    return rows
-
-
-def text_rows(choice: Completion) -> Rows:
-    """The choice of a ``text_completion``."""
-    return [_row(0, "text", choice.text, choice.finish_reason)]
-
-
-def text_pieces(choice: Completion) -> Rows:
-    """The same choice in pieces."""
-    return [*(_row(0, "text", piece, None) for piece in choice.pieces), _row(0, "text", "", choice.finish_reason)]
-
-
-def _row(index: int, name: str, said: object, finish_reason: str | None) -> Json:
-    return {"index": index, name: said, "logprobs": None, "finish_reason": finish_reason}
+def _pieces(index: int, choice: Completion, *, is_chat: bool) -> Iterator[Json]:
+    """The rows of a choice in the order in which they are streamed."""
+    for said in _deltas(choice) if is_chat else choice.pieces:
+        yield _row(index, {"delta" if is_chat else "text": said}, None)
+    yield _row(index, {"delta": {}} if is_chat else {"text": ""}, choice.finish_reason)
 
 
 def _deltas(choice: Completion) -> Iterator[dict[str, Any]]:

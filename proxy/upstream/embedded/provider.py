@@ -1,10 +1,10 @@
 """One provider: its cache, its rules, and its answers. Pure; the caller gives the time.
 
-Requests as a provider's cache sees them: the positions of blocks, their order, the seeds between sections, and the
-values by which each provider separates caches.
-
-The order is tools, then system, then messages. The profile (``CacheProfile.breaking``) says which request members stand
-before which section: a change of such a member breaks the cache for everything after it.
+``lay_out`` turns a request into the prompt that the provider's cache sees: the positions of its blocks, with the seeds
+between the sections, and the values by which the provider separates caches. The order is tools, then system, then
+messages. The profile (``CacheProfile.breaking``) says which request members stand before which section: a change of
+such a member breaks the cache for everything after it. ``PromptReader`` reads bodies into prompts, and ``Provider``
+bills them and answers.
 """
 
 import base64
@@ -22,20 +22,7 @@ from proxy.core.providers import DEFAULTS, NONE, CacheProfile
 from proxy.core.request.tokens import Encode
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.surrogates import utf8
-from proxy.upstream.embedded.completion import (
-    CHAT,
-    TEXT,
-    Completion,
-    answer_of,
-    chat_pieces,
-    chat_rows,
-    complete,
-    text_pieces,
-    text_rows,
-    told,
-    usage_fields,
-    write,
-)
+from proxy.upstream.embedded.completion import CHAT, TEXT, answer_of, complete, told, usage_fields, write
 from proxy.upstream.embedded.turns import (
     KNOWN_TURNS,
     SYSTEM_ROLES,
@@ -64,14 +51,21 @@ _RUN_KINDS = frozenset({BlockKind.CALL, BlockKind.RESULT})
 def lay_out(request: ChatRequest, profile: CacheProfile, account: str) -> Prompt:
     """The prompt as the provider's cache sees it. Raises UpstreamRejected for marker options that the provider
     refuses."""
-    request = _hoisted(request) if profile.hoists_system else request
+    if profile.hoists_system:
+        # All system messages move before the conversation, in their order.
+        turns = tuple(sorted(request.turns, key=lambda turn: turn.role not in SYSTEM_ROLES))
+        request = replace(request, turns=turns, head=sum(turn.role in SYSTEM_ROLES for turn in turns))
     breaking, settings = profile.breaking, request.settings
     scope = _scope(request, profile, account)
     image = b"image" if breaking.images and any(turn.has_image for turn in request.turns) else b""
+    system, messages = (
+        [block for turn in turns for block in turn.blocks]
+        for turns in (request.turns[: request.head], request.turns[request.head :])
+    )
     sections = (
         (b"", request.tools),
-        (_seed(settings, breaking.before_system), _blocks(request.turns[: request.head])),
-        (digest(_seed(settings, breaking.before_messages), image), _blocks(request.turns[request.head :])),
+        (_seed(settings, breaking.before_system), system),
+        (digest(_seed(settings, breaking.before_messages), image), messages),
     )
     prompt = _positions(sections, scope)
     if profile.body_mark:
@@ -88,13 +82,6 @@ def lay_out(request: ChatRequest, profile: CacheProfile, account: str) -> Prompt
     # In implicit mode, the provider sets a boundary itself, and looks up the ends of earlier messages.
     endings, head_end = _endings(request)
     return replace(prompt, endings=tuple(endings), head_end=head_end)
-
-
-def _hoisted(request: ChatRequest) -> ChatRequest:
-    """The request with all system messages before the conversation. The system messages keep their order."""
-    front = tuple(turn for turn in request.turns if turn.role in SYSTEM_ROLES)
-    others = tuple(turn for turn in request.turns if turn.role not in SYSTEM_ROLES)
-    return replace(request, turns=front + others, head=len(front))
 
 
 def extend(prompt: Prompt, turn: Turn) -> bytes:
@@ -122,10 +109,6 @@ def _seed(settings: Mapping[str, Any], names: Sequence[str]) -> bytes:
     known = {name: settings[name] for name in names if settings.get(name) is not None}
     changed = {name: value for name, value in known.items() if value != DEFAULTS.get(name)}
     return digest(dumps(changed, orjson.OPT_SORT_KEYS))
-
-
-def _blocks(turns: Sequence[Turn]) -> tuple[Block, ...]:
-    return tuple(block for turn in turns for block in turn.blocks)
 
 
 def _positions(sections: Sequence[tuple[bytes, Sequence[Block]]], scope: bytes) -> Prompt:
@@ -266,12 +249,17 @@ class Provider:
         prompt = self._reader.laid_out(request, account)
         cached = self._cache.bill(prompt, now)
         bill = replace(cached, plain=cached.plain + TAIL_TOKENS)
-        choices = self._choices(request, output_tokens, told(bill, self._profile) if self._tells else "")
+        opening = told(bill, self._profile) if self._tells else ""
+        # The seed is the last message, so that the same conversation gets the same answer in any layout.
+        seed = digest(*(block.digest for block in request.turns[-1].blocks))
+        choices = [
+            complete(request, digest(seed, b"%d" % i) if i else seed, output_tokens, self._count, opening)
+            for i in range(request.settings.get("n") or 1)
+        ]
         tokens = sum(choice.tokens for choice in choices)
         usage = usage_fields(bill, tokens, self._profile)
         named = self._named("chatcmpl", account, now, request.model, CHAT)
-        pieces = chat_pieces(choices) if request.stream else None
-        chunks = answer_of(named, chat_rows(choices), pieces, usage, include_usage=request.include_usage)
+        chunks = answer_of(named, choices, usage, is_stream=request.stream, include_usage=wants_usage(request.settings))
         output = None
         if self._profile.caches_output:
             output = extend(prompt, self._reader.turns.read(choices[0].message(), "output"))
@@ -295,8 +283,7 @@ class Provider:
         usage = usage_fields(bill, choice.tokens, NONE)
         named = self._named("cmpl", account, now, request["model"], TEXT)
         is_stream = request.get("stream") is True
-        pieces = text_pieces(choice) if is_stream else None
-        chunks = answer_of(named, text_rows(choice), pieces, usage, include_usage=wants_usage(request))
+        chunks = answer_of(named, [choice], usage, is_stream=is_stream, include_usage=wants_usage(request))
         return ProviderReply(chunks=chunks, is_stream=is_stream, bill=bill, output_tokens=choice.tokens)
 
     def embeddings(self, body: bytes) -> ProviderReply:
@@ -317,15 +304,6 @@ class Provider:
         answer = {"object": "list", "data": rows, "model": request.get("model"), "usage": usage}
         return ProviderReply(
             chunks=[orjson.dumps(answer)], is_stream=False, bill=Bill(0, 0, 0, plain=tokens), output_tokens=0
-        )
-
-    def _choices(self, request: ChatRequest, output_tokens: int, opening: str) -> tuple[Completion, ...]:
-        """The answers. Their seed is the last message, so that the same conversation gets the same answer in any
-        layout."""
-        seed = digest(*(block.digest for block in request.turns[-1].blocks))
-        return tuple(
-            complete(request, digest(seed, b"%d" % i) if i else seed, output_tokens, self._count, opening)
-            for i in range(request.settings.get("n") or 1)
         )
 
     def _named(self, prefix: str, account: str, now: float, model: str, kind: str) -> Json:

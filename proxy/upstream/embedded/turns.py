@@ -1,7 +1,8 @@
-"""Turns messages and tools into blocks. Each distinct message is read once.
+"""Reads chat requests as a provider does, and refuses what that provider would refuse.
 
-A rendered request: its blocks, which are the smallest units that a provider's cache distinguishes, and their
-markers.
+A request consists of blocks, which are the smallest units that a provider's cache distinguishes. A block may carry a
+marker. ``BlockMaker`` makes blocks from texts, ``TurnReader`` turns messages and tools into blocks and reads each
+distinct message once, and ``read_chat`` reads a whole request.
 
 Each provider accepts a cache marker of an OpenAI-format request in certain places, and refuses it in others.
 Anthropic's rules are those of litellm 1.109's translation (``llms/anthropic/chat/transformation.py``, ``factory.py``):
@@ -11,8 +12,6 @@ OpenAI up to GPT-5.5 knows no marker and refuses unknown parameters. GPT-5.6 and
 ``prompt_cache_breakpoint`` on parts of messages that are not the assistant's. Groq, Mistral and Fireworks refuse
 unknown parameters; other providers ignore them. DashScope reads markers only on content parts, also within a tool
 result. All these rules are in the profile.
-
-A chat request as the embedded provider reads it: checked, and laid out as its cache sees it.
 """
 
 import json
@@ -89,24 +88,20 @@ class BlockMaker:
     ) -> Block:
         """A block of ``text``. ``label`` are further values that are part of the prefix (role, name, id)."""
         head = digest(kind.encode(), *label)
+        starts = range(0, max(1, len(text)), SLICE_CHARS) if self._cuts else ()
         return Block(
             kind=kind,
             digest=digest(head, utf8(text)),
             tokens=self.count(text) + extra_tokens,
-            cuts=self._slices(head, text) if self._cuts else (),
+            cuts=tuple(digest(b"" if i else head, utf8(text[i : i + SLICE_CHARS])) for i in starts),
             mark=mark,
             is_empty=not text.strip(),
         )
 
     def count(self, text: str) -> int:
         """The number of tokens of a text."""
-        if len(text) <= _LONG_CHARS:
-            return self._counter.count(digest(utf8(text)), text)
-        return sum(self._counter.count(digest(utf8(part)), part) for part in _PARAGRAPH.split(text))
-
-    def _slices(self, head: bytes, text: str) -> tuple[bytes, ...]:
-        starts = range(0, max(1, len(text)), SLICE_CHARS)
-        return tuple(digest(head if i == 0 else b"", utf8(text[i : i + SLICE_CHARS])) for i in starts)
+        parts = _PARAGRAPH.split(text) if len(text) > _LONG_CHARS else [text]
+        return sum(self._counter.count(digest(utf8(part)), part) for part in parts)
 
 
 def object_at(value: object, at: str) -> Json:
@@ -144,55 +139,30 @@ CACHE_CONTROL = "cache_control"
 BREAKPOINT = "prompt_cache_breakpoint"
 
 
-def reads_control(profile: CacheProfile) -> bool:
-    """Whether the provider reads ``cache_control``."""
-    return profile.dialect.key == CACHE_CONTROL
-
-
-def reads_breakpoint(profile: CacheProfile) -> bool:
-    """Whether the provider reads ``prompt_cache_breakpoint``."""
-    return profile.dialect.key == BREAKPOINT
-
-
 def forbid(owner: Json, at: str, profile: CacheProfile, *, breakpoint_allowed: bool = False) -> None:
     """Refuse a marker field that the provider does not know on this object."""
-    if reads_control(profile) or not (reads_breakpoint(profile) or profile.refuses_unknown):
+    reads = profile.dialect.key
+    if reads == CACHE_CONTROL or not (reads == BREAKPOINT or profile.refuses_unknown):
         return
     for field in (CACHE_CONTROL, BREAKPOINT):
-        if field in owner and not (field == BREAKPOINT and breakpoint_allowed and reads_breakpoint(profile)):
+        if field in owner and not (field == reads and breakpoint_allowed):
             name = f"{at}.{field}" if at else field
             raise refuse(f"Unknown parameter: '{name}'.", name, "unknown_parameter")
 
 
-def cache_control(owner: Json, at: str) -> Life | None:
-    """The TTL for which an Anthropic marker asks."""
-    if owner.get(CACHE_CONTROL) is None:
+def cache_control(owner: Json, at: str, text: str | None = None) -> Life | None:
+    """The TTL for which an Anthropic marker asks. A ``text`` that it marks must not be empty."""
+    control = owner.get(CACHE_CONTROL)
+    if control is None:
         return None
-    control = owner[CACHE_CONTROL]
     if not isinstance(control, Mapping) or control.get("type") != "ephemeral":
         raise refuse(f"{at}.cache_control.type: Input should be 'ephemeral'", f"{at}.cache_control")
     ttl = control.get("ttl", "5m")
     if ttl not in ("5m", "1h"):
         raise refuse(f"{at}.cache_control.ttl: Input should be '5m' or '1h'", f"{at}.cache_control.ttl")
-    return "1h" if ttl == "1h" else "5m"
-
-
-def text_mark(owner: Json, at: str, text: str) -> Life | None:
-    """The TTL of an Anthropic marker on text. The text must not be empty."""
-    life = cache_control(owner, at)
-    if life is not None and not text.strip():
+    if text is not None and not text.strip():
         raise refuse(f"{at}: cache_control cannot be set for empty text blocks", f"{at}.cache_control")
-    return life
-
-
-def breakpoint_mark(owner: Json, at: str, profile: CacheProfile) -> Life | None:
-    """The TTL of an OpenAI breakpoint."""
-    if owner.get(BREAKPOINT) is None:
-        return None
-    control = owner[BREAKPOINT]
-    if not isinstance(control, Mapping) or control.get("mode") != "explicit":
-        raise refuse(f"Invalid value: '{at}.{BREAKPOINT}.mode' must be 'explicit'.", f"{at}.{BREAKPOINT}.mode")
-    return named_life(control, f"{at}.{BREAKPOINT}", profile)
+    return "1h" if ttl == "1h" else "5m"
 
 
 def named_life(options: Json, at: str, profile: CacheProfile) -> Life:
@@ -235,6 +205,7 @@ class TurnReader:
     def __init__(self, maker: BlockMaker, profile: CacheProfile, *, remembered: int = KNOWN_TURNS) -> None:
         self._maker = maker
         self.profile = profile
+        self._reads_control = profile.dialect.key == CACHE_CONTROL
         self._turns: LastUsed[bytes, Turn] = LastUsed(remembered)
         self._tools: LastUsed[bytes, tuple[Block, ...]] = LastUsed(remembered // 100)
 
@@ -293,7 +264,7 @@ class TurnReader:
             blocks += [block for block in self._content(message, "assistant", at) if not block.is_empty]
         blocks += [self._call(call, f"{at}.tool_calls[{i}]") for i, call in enumerate(calls)]
         if isinstance(message.get("function_call"), Mapping):
-            blocks.append(self._maker.make(BlockKind.CALL, (b"function",), _dumps(message["function_call"])))
+            blocks.append(self._maker.make(BlockKind.CALL, (b"function",), dumps(message["function_call"]).decode()))
         return Turn("assistant", tuple(blocks), call_ids=tuple(str(call.get("id")) for call in calls))
 
     def _content(self, message: Json, role: str, at: str) -> tuple[Block, ...]:
@@ -301,8 +272,8 @@ class TurnReader:
         label = (role.encode(), utf8(str(message.get("name") or "")))
         if isinstance(content, str):
             mark = None
-            if reads_control(self.profile) and self.profile.message_mark and not (role == "assistant" and not content):
-                mark = text_mark(message, at, content)
+            if self._reads_control and self.profile.message_mark and not (role == "assistant" and not content):
+                mark = cache_control(message, at, content)
             return (self._maker.make(BlockKind.TEXT, label, content, extra_tokens=MESSAGE_OVERHEAD_TOKENS, mark=mark),)
         return tuple(self._part(part, label, f"{at}.content[{i}]", i == 0) for i, part in enumerate(content))
 
@@ -325,23 +296,30 @@ class TurnReader:
         return Block(BlockKind.MEDIA, key, IMAGE_TOKENS + extra, cuts=(key,), mark=self._part_mark(part, at, None))
 
     def _part_mark(self, part: Json, at: str, text: str | None) -> Life | None:
-        if reads_control(self.profile):
-            return cache_control(part, at) if text is None else text_mark(part, at, text)
-        return breakpoint_mark(part, at, self.profile) if reads_breakpoint(self.profile) else None
+        """The TTL of a marker on a part; ``text`` is None if the part is not text."""
+        if self._reads_control:
+            return cache_control(part, at, text)
+        control = part.get(BREAKPOINT) if self.profile.dialect.key == BREAKPOINT else None
+        if control is None:
+            return None
+        at = f"{at}.{BREAKPOINT}"
+        if not isinstance(control, Mapping) or control.get("mode") != "explicit":
+            raise refuse(f"Invalid value: '{at}.mode' must be 'explicit'.", f"{at}.mode")
+        return named_life(control, at, self.profile)
 
     def _thinking(self, block: object, at: str) -> Block:
         block = object_at(block, at)
         forbid(block, at, self.profile)
-        if reads_control(self.profile) and CACHE_CONTROL in block:
+        if self._reads_control and CACHE_CONTROL in block:
             raise refuse(f"{at}.thinking.cache_control: Extra inputs are not permitted", f"{at}.cache_control")
-        return self._maker.make(BlockKind.THINKING, (b"assistant",), _dumps(_unmarked(block)))
+        return self._maker.make(BlockKind.THINKING, (b"assistant",), dumps(_unmarked(block)).decode())
 
     def _call(self, call: object, at: str) -> Block:
         if not isinstance(call, dict) or not isinstance(call.get("function"), Mapping):
             raise refuse(f"Missing required parameter: '{at}.function'.", at, "missing_required_parameter")
         forbid(call, at, self.profile)
-        mark = cache_control(call, at) if reads_control(self.profile) and self.profile.message_mark else None
-        return self._maker.make(BlockKind.CALL, (b"assistant",), _dumps(_unmarked(call)), mark=mark)
+        mark = cache_control(call, at) if self._reads_control and self.profile.message_mark else None
+        return self._maker.make(BlockKind.CALL, (b"assistant",), dumps(_unmarked(call)).decode(), mark=mark)
 
     def _result(self, message: Json, at: str) -> Turn:
         content = message.get("content")
@@ -365,7 +343,7 @@ class TurnReader:
     def _result_mark(self, message: Json, at: str, inside: Life | None) -> Life | None:
         """The marker on a result: the marker on the message, or the last marker inside its content, depending on which
         of them the provider reads."""
-        if self.profile.result_mark is MarkPlace.PART or not reads_control(self.profile):
+        if self.profile.result_mark is MarkPlace.PART or not self._reads_control:
             return inside
         if inside is not None and self.profile.result_mark is MarkPlace.MESSAGE:
             raise refuse(
@@ -379,22 +357,18 @@ class TurnReader:
         tool = object_at(tool, at)
         function = tool.get("function")
         forbid(tool, at, self.profile)
-        reads_marks = reads_control(self.profile) and self.profile.tool_mark
+        reads_marks = self._reads_control and self.profile.tool_mark
         mark = cache_control(tool, at) if reads_marks else None
         if isinstance(function, Mapping):
             forbid(function, f"{at}.function", self.profile)
             if reads_marks:
                 mark = mark or cache_control(function, f"{at}.function")
             tool = {**tool, "function": _unmarked(function)}
-        return self._maker.make(BlockKind.TOOL, (), _dumps(_unmarked(tool)), mark=mark)
+        return self._maker.make(BlockKind.TOOL, (), dumps(_unmarked(tool)).decode(), mark=mark)
 
 
 def _unmarked(owner: Json) -> Json:
     return {key: item for key, item in owner.items() if key not in (CACHE_CONTROL, BREAKPOINT)}
-
-
-def _dumps(value: object) -> str:
-    return dumps(value).decode()
 
 
 _MAX_CHOICES = 128
@@ -416,7 +390,6 @@ class ChatRequest:
     tool_names: tuple[str, ...]
     settings: Mapping[str, Any]
     stream: bool
-    include_usage: bool
     opening: bytes = b""
 
 
@@ -445,7 +418,6 @@ def read_chat(body: bytes, reader: TurnReader) -> ChatRequest:
         tool_names=names,
         settings=settings,
         stream=stream,
-        include_usage=wants_usage(settings),
         opening=body[:_OPENING_BYTES],
     )
 

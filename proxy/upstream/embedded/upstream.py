@@ -1,7 +1,7 @@
-"""The embedded provider as an Upstream: routes, faults, waiting, one ledger per account, and answers that are produced
-chunk by chunk.
+"""The embedded provider as an Upstream: routes, faults, one ledger per account, and answers that are produced chunk by
+chunk, with the waits that the deployment asks for.
 
-Failures on demand, from ``Deployment.params["faults"]`` or the request header ``x-embedded-fault``.
+Faults are failures on demand, from ``Deployment.params["faults"]`` or the request header ``x-embedded-fault``.
 
 A fault is ``kind[;n=1][;seconds=2][;after=3][;status=503]``. ``n`` is how many requests of an account have the fault
 (all requests if it is not given; faults of the same text share their count). ``seconds`` is a wait or a retry-after,
@@ -17,7 +17,7 @@ and ``after`` is the number of chunks that are sent before the fault.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from enum import StrEnum
@@ -76,42 +76,6 @@ def parse_fault(text: str) -> Fault:
         after=int(options.get("after", 3)),
         status=int(options.get("status", 500)),
     )
-
-
-def parse_faults(texts: object) -> list[Fault]:
-    """Faults as they are written in a configuration file: one text, or a list of texts. Raises ValueError."""
-    if texts is None:
-        return []
-    if isinstance(texts, str):
-        return [parse_fault(texts)]
-    if not isinstance(texts, Iterable):
-        raise ValueError(f"faults must be a text or a list of texts; got {texts!r}")
-    return [parse_fault(str(text)) for text in texts]
-
-
-def rejection(fault: Fault, body: bytes) -> UpstreamRejected | None:
-    """The error answer of a fault, if the fault is an error answer."""
-    match fault.kind:
-        case FaultKind.RATE_LIMIT:
-            return UpstreamRejected(
-                "Rate limit reached for requests. Please try again later.",
-                status=429,
-                error_type="requests",
-                code="rate_limit_exceeded",
-                headers={"retry-after": f"{fault.seconds:g}", "x-ratelimit-remaining-requests": "0"},
-            )
-        case FaultKind.ERROR:
-            return UpstreamRejected(
-                "The server had an error while processing your request.",
-                status=fault.status,
-                error_type="server_error",
-            )
-        case FaultKind.REFUSE_REWRITE if b'"cache_control"' in body or b'"prompt_cache_breakpoint"' in body:
-            return UpstreamRejected(
-                "Cache markers are not accepted.", status=400, error_type="invalid_request_error", param="messages"
-            )
-        case _:
-            return None
 
 
 @dataclass(slots=True)
@@ -203,7 +167,6 @@ ANONYMOUS = "anonymous"
 _JSON: Headers = (("content-type", "application/json"),)
 _SSE: Headers = (("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache"))
 _ROUTES = {"/chat/completions": "POST", "/completions": "POST", "/embeddings": "POST", "/models": "GET"}
-_REJECTING = frozenset({FaultKind.RATE_LIMIT, FaultKind.ERROR, FaultKind.REFUSE_REWRITE})
 _CUT_SLICE_BYTES = 64
 # The counts of faults that have occurred are kept for at most this many distinct faults.
 _KNOWN_FAULTS = 10_000
@@ -267,7 +230,9 @@ class EmbeddedUpstream:
                 code="method_not_supported",
             )
         if call.path == "/models":
-            return EmbeddedAnswer(200, _JSON, [self._model_list(call)])
+            about = {"object": "model", "created": int(call.now), "owned_by": "embedded"}
+            rows = [{"id": name, **about} for name in sorted(self._models)]
+            return EmbeddedAnswer(200, _JSON, [orjson.dumps({"object": "list", "data": rows})])
         ledger.requests += 1
         shapes = self._struck_by(call, body)
         reply = self._reply(call, body)
@@ -326,11 +291,12 @@ class EmbeddedUpstream:
         """The faults that change this answer. Raises UpstreamRejected for a fault that refuses the request."""
         account = _account(call)
         shapes: dict[FaultKind, Fault] = {}
+        has_marks = b'"cache_control"' in body or b'"prompt_cache_breakpoint"' in body
         for fault in _faults(call):
-            error = rejection(fault, body)
-            if (error is None) is (fault.kind in _REJECTING) or not self._strikes(account, fault):
+            is_out_of_place = fault.kind is FaultKind.REFUSE_REWRITE and not has_marks
+            if is_out_of_place or not self._strikes(account, fault):
                 continue
-            if error is not None:
+            if (error := _rejection(fault)) is not None:
                 raise error
             shapes[fault.kind] = fault
         return shapes
@@ -343,11 +309,6 @@ class EmbeddedUpstream:
         self._struck[account, fault.text] += 1
         return self._struck[account, fault.text] <= fault.n
 
-    def _model_list(self, call: Call) -> bytes:
-        about = {"object": "model", "created": int(call.now), "owned_by": "embedded"}
-        rows = [{"id": name, **about} for name in sorted(self._models)]
-        return orjson.dumps({"object": "list", "data": rows})
-
 
 def _account(call: Call) -> str:
     if call.deployment.api_key:
@@ -356,11 +317,31 @@ def _account(call: Call) -> str:
 
 
 def _faults(call: Call) -> list[Fault]:
+    """The faults of the headers, then those of the configuration file: one text, or a list of texts."""
     texts = [value for name, value in call.headers if name.lower() == FAULT_HEADER]
+    given = call.deployment.params.get("faults")
+    texts += [] if given is None else map(str, given) if isinstance(given, list | tuple) else [str(given)]
     try:
-        return [*map(parse_fault, texts), *parse_faults(call.deployment.params.get("faults"))]
+        return [parse_fault(text) for text in texts]
     except ValueError as error:
         raise refuse(f"{FAULT_HEADER}: {error}", FAULT_HEADER) from error
+
+
+def _rejection(fault: Fault) -> UpstreamRejected | None:
+    """The error answer of a fault, if the fault is an error answer."""
+    return {
+        FaultKind.RATE_LIMIT: UpstreamRejected(
+            "Rate limit reached for requests. Please try again later.",
+            status=429,
+            error_type="requests",
+            code="rate_limit_exceeded",
+            headers={"retry-after": f"{fault.seconds:g}", "x-ratelimit-remaining-requests": "0"},
+        ),
+        FaultKind.ERROR: UpstreamRejected(
+            "The server had an error while processing your request.", status=fault.status, error_type="server_error"
+        ),
+        FaultKind.REFUSE_REWRITE: refuse("Cache markers are not accepted.", "messages"),
+    }.get(fault.kind)
 
 
 def _number(deployment: Deployment, name: str, default: float) -> float:
