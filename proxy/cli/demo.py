@@ -38,7 +38,7 @@ from proxy.demo import panels, structured
 from proxy.demo.sample import MODEL, RequestRecorder, usages
 from proxy.demo.samples import samples
 from proxy.demo.structured import GOALS, GitError, History
-from proxy.demo.tally import POLICIES, FormTally, Sum, Tally, added_up, losses_of
+from proxy.demo.tally import POLICIES, Costs, Tally, added_up
 from proxy.deployments.price_map import price_for
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
@@ -136,7 +136,7 @@ def run(arguments: argparse.Namespace) -> int:
             fail("--repository and --commits belong to `stratiform demo structured`")
         if arguments.sessions == "panels":
             return _run_panels(scene)
-        tallies = [Tally(sample, scene.setting, scene.price) for sample in samples()]
+        tallies = [Tally.of(sample, scene.setting, scene.price) for sample in samples()]
 
         def told(url: str) -> Sequence[str]:
             metrics, total, seconds = asyncio.run(_metrics(url)), added_up(tallies), perf_counter() - began
@@ -145,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
                 _report(tallies, total, metrics, seconds),
                 lambda: _print_summary(total, metrics, seconds, has_pages=arguments.ui),
             )
-            return [f"{tally.sample.name}: {text}" for tally in tallies for text in tally.result.violations]
+            return total.losses
 
         words = f"{len(tallies)} clients send their sessions there."
         return show(scene, tallies, words, lambda: _table(tallies), told)
@@ -182,8 +182,8 @@ async def _metrics(url: str) -> list[str]:
 
 def _table(tallies: Sequence[Tally]) -> Table:
     total = added_up(tallies)
-    footers = {"sent": str(total.requests), "tokens": f"{total.prompt_tokens:,}", "cached": ""}
-    footers |= {name: f"{total.share[name]:.3f}" for name in POLICIES}
+    footers = {"sent": str(total.requests), "tokens": f"{total.ours.prompt:,}", "cached": ""}
+    footers |= {name: f"{total.share(name):.3f}" for name in POLICIES}
     table = Table(
         Column("session", "all"),
         *(
@@ -196,23 +196,22 @@ def _table(tallies: Sequence[Tally]) -> Table:
         caption="input cost as a share of no caching",
     )
     for tally in tallies:
-        result = tally.result
-        shares = [result.share(name) for name in POLICIES]
-        is_best = result.plain > 0 and shares[-1] < min(shares[:-1])
+        shares = [tally.share(name) for name in POLICIES]
+        is_best = tally.requests > 0 and shares[-1] < min(shares[:-1])
         table.add_row(
-            tally.sample.client,
-            f"{tally.requests}/{result.requests}",
-            f"{result.ours.prompt:,}",
-            f"{result.ours.hit_rate:.0%}",
+            tally.words,
+            f"{tally.requests}/{len(tally.sendings)}",
+            f"{tally.ours.prompt:,}",
+            f"{tally.ours.hit_rate:.0%}",
             *(f"{share:.3f}" for share in shares[:-1]),
             Text(f"{shares[-1]:.3f}", "green" if is_best else ""),
         )
     return table
 
 
-def _print_summary(total: Sum, metrics: Sequence[str], seconds: float, *, has_pages: bool) -> None:
+def _print_summary(total: Costs, metrics: Sequence[str], seconds: float, *, has_pages: bool) -> None:
     output = Output()
-    checked = "each checked against what its client sent" if not total.violations else f"{total.violations} altered"
+    checked = f"{len(total.losses)} altered" if total.losses else "each checked against what its client sent"
     summary = (
         "",
         f"{total.requests} requests over HTTP, {checked}; {seconds:.1f} s.",
@@ -221,7 +220,7 @@ def _print_summary(total: Sum, metrics: Sequence[str], seconds: float, *, has_pa
         f"  markers on system + last message   {total.usd[SYSTEM_LAST]:9.4f} USD",
         f"  through Stratiform                 {total.usd[OURS]:9.4f} USD",
         f"Saved: {_saved(total, AS_SENT)} against no cache, {_saved(total, SYSTEM_LAST)} against such markers;",
-        f"  {total.tokens_read:,} of {total.prompt_tokens:,} prompt tokens were read from the cache.",
+        f"  {total.ours.read:,} of {total.ours.prompt:,} prompt tokens were read from the cache.",
     )
     output.print(Group(*map(Text, summary)))
     output.print("\nFrom /metrics:")
@@ -230,35 +229,35 @@ def _print_summary(total: Sum, metrics: Sequence[str], seconds: float, *, has_pa
     output.print(Group(*map(Text, _NEXT[: -1 if has_pages else None])))
 
 
-def _saved(total: Sum, policy: str) -> str:
+def _saved(total: Costs, policy: str) -> str:
     return f"{total.saved_share(policy):.0%} ({total.saved_usd(policy):.4f} USD)"
 
 
-def _report(tallies: Sequence[Tally], total: Sum, metrics: Sequence[str], seconds: float) -> dict[str, object]:
+def _report(tallies: Sequence[Tally], total: Costs, metrics: Sequence[str], seconds: float) -> dict[str, object]:
     return {
         "model": MODEL,
         "sessions": [
             {
-                "name": tally.sample.name,
-                "client": tally.sample.client,
+                "name": tally.name,
+                "client": tally.words,
                 "requests": tally.requests,
-                "prompt_tokens": tally.result.ours.prompt,
-                "hit_rate": tally.result.ours.hit_rate,
-                "share": {name: tally.result.share(name) for name in POLICIES},
+                "prompt_tokens": tally.ours.prompt,
+                "hit_rate": tally.ours.hit_rate,
+                "share": {name: tally.share(name) for name in POLICIES},
                 "usd": {**tally.usd, "no caching": tally.uncached_usd},
-                "violations": tally.result.violations,
+                "violations": tally.losses,
             }
             for tally in tallies
         ],
         "total": {
             "requests": total.requests,
-            "prompt_tokens": total.prompt_tokens,
-            "tokens_read": total.tokens_read,
-            "share": total.share,
+            "prompt_tokens": total.ours.prompt,
+            "tokens_read": total.ours.read,
+            "share": {name: total.share(name) for name in POLICIES},
             "usd": {**total.usd, "no caching": total.uncached_usd},
             "saved_usd": {name: total.saved_usd(name) for name in (AS_SENT, SYSTEM_LAST)},
             "saved_share": {name: total.saved_share(name) for name in (AS_SENT, SYSTEM_LAST)},
-            "violations": total.violations,
+            "violations": len(total.losses),
         },
         "metrics": list(metrics),
         "seconds": seconds,
@@ -287,7 +286,8 @@ def histories(repository: Path | None, commits: int) -> list[History]:
 
 
 def _structured_table(one: structured.Comparison) -> Table:
-    title = f"{one.history.name}: {len(one.history.commits)} commits, {one.file_count} files ({one.history.source})"
+    history, files = one.history, len(structured.session_files(one.history))
+    title = f"{history.name}: {len(history.commits)} commits, {files} files ({history.source})"
     table = shown_table(title, ("sent", "kB", "tokens", "cached", "USD", "share", "goal"))
     table.caption = "share: of the cost of the editor; kB: what the client has uploaded"
     table.caption_justify = "left"
@@ -299,9 +299,9 @@ def _structured_table(one: structured.Comparison) -> Table:
             form.value,
             f"{tally.requests}/{len(tally.sendings)}",
             f"{tally.uploaded // 1000:,}",
-            f"{tally.total.prompt:,}",
-            f"{tally.total.hit_rate:.0%}",
-            f"{tally.usd:.4f}",
+            f"{tally.ours.prompt:,}",
+            f"{tally.ours.hit_rate:.0%}",
+            f"{tally.usd[OURS]:.4f}",
             share,
             f"{GOALS[form][1]:.1f}" if form in GOALS else "",
         )
@@ -313,9 +313,10 @@ def _structured_summary(compared: Sequence[structured.Comparison]) -> Iterator[s
         tally = one.tallies[structured.Form.EDITOR_ALL]
         yield (
             f"{one.history.name}, editor, all files, for comparison: without a cache {tally.uncached_usd:.4f} USD, "
-            f"markers on system + last message {tally.marked_usd:.4f} USD"
+            f"markers on system + last message {tally.usd[SYSTEM_LAST]:.4f} USD"
         )
-        more = one.tallies[structured.Form.SYMBOLS].usd - one.tallies[structured.Form.FULL_SELECTED].usd
+        symbols, selected = one.tallies[structured.Form.SYMBOLS], one.tallies[structured.Form.FULL_SELECTED]
+        more = symbols.usd[OURS] - selected.usd[OURS]
         yield f"{one.history.name}: the symbols of the other files cost {more:.4f} USD more than nothing of these files"
     yield "Who selects which file in which turn follows from the commits alone: this one, the last and the next one."
 
@@ -324,27 +325,28 @@ def _structured_report(one: structured.Comparison) -> dict[str, object]:
     return {
         "name": one.history.name,
         "source": one.history.source,
-        "files": one.file_count,
+        "files": len(structured.session_files(one.history)),
         "turns": len(one.history.commits),
         "forms": [_form_report(one, form, tally) for form, tally in one.tallies.items()],
-        "losses": losses_of(one.tallies),
+        "losses": added_up(one.tallies.values()).losses,
     }
 
 
-def _form_report(one: structured.Comparison, form: structured.Form, tally: FormTally) -> dict[str, object]:
+def _form_report(one: structured.Comparison, form: structured.Form, tally: Tally) -> dict[str, object]:
+    usd = tally.usd[OURS]
     found: dict[str, object] = {
         "form": form.value,
         "requests": tally.requests,
         "uploaded_bytes": tally.uploaded,
-        "prompt_tokens": tally.total.prompt,
-        "hit_rate": tally.total.hit_rate,
-        "usd": {"structured" if form.is_structured else "transparent": tally.usd, "no caching": tally.uncached_usd},
+        "prompt_tokens": tally.ours.prompt,
+        "hit_rate": tally.ours.hit_rate,
+        "usd": {"structured" if form.is_structured else "transparent": usd, "no caching": tally.uncached_usd},
     }
     if form in GOALS:
         found |= {"compared_with": GOALS[form][0].value, "ratio": one.ratio(form), "at_most": GOALS[form][1]}
         found["is_reached"] = one.is_reached(form)
     else:
-        found["usd"] = {"transparent": tally.usd, SYSTEM_LAST: tally.marked_usd, "no caching": tally.uncached_usd}
+        found["usd"] = {"transparent": usd, SYSTEM_LAST: tally.usd[SYSTEM_LAST], "no caching": tally.uncached_usd}
     return found
 
 
@@ -359,12 +361,12 @@ def _panels_table(one: panels.Comparison) -> Table:
     table = shown_table(title, ("sent", "tokens", "cached", "USD", "of no caching"))
     for tally in one.tallies.values():
         table.add_row(
-            tally.form.value,
+            tally.words,
             f"{tally.requests}/{len(tally.sendings)}",
-            f"{tally.total.prompt:,}",
-            f"{tally.total.hit_rate:.0%}",
-            f"{tally.usd:.4f}",
-            "" if tally.share is None else f"{tally.share:.3f}",
+            f"{tally.ours.prompt:,}",
+            f"{tally.ours.hit_rate:.0%}",
+            f"{tally.usd[OURS]:.4f}",
+            f"{tally.share():.3f}" if tally.requests else "",
         )
     return table
 
@@ -391,13 +393,13 @@ def _panels_report(one: panels.Comparison) -> dict[str, object]:
         "turns": one.scenario.pace.turns,
         "forms": [
             {
-                "form": tally.form.value,
+                "form": tally.words,
                 "requests": tally.requests,
-                "prompt_tokens": tally.total.prompt,
-                "hit_rate": tally.total.hit_rate,
+                "prompt_tokens": tally.ours.prompt,
+                "hit_rate": tally.ours.hit_rate,
                 "hit_rate_after_ten_turns": tally.late.hit_rate,
-                "usd": {"sent": tally.usd, "no caching": tally.uncached_usd},
-                "share": tally.share,
+                "usd": {"sent": tally.usd[OURS], "no caching": tally.uncached_usd},
+                "share": tally.share(),
             }
             for tally in one.tallies.values()
         ],
@@ -410,7 +412,7 @@ def _panels_report(one: panels.Comparison) -> dict[str, object]:
             }
             for goal in one.goals()
         ],
-        "losses": losses_of(one.tallies),
+        "losses": added_up(one.tallies.values()).losses,
     }
 
 
@@ -470,18 +472,17 @@ def run_sessions(
     session is shown as a ``table`` while it is sent, in the lines of the ``summary`` when all are sent, and as a
     ``report`` in JSON. ``missed`` tells which goals were not reached."""
     began = perf_counter()
-    tallies: list[FormTally] = [tally for one in compared for tally in one.tallies.values()]
+    tallies = [tally for one in compared for tally in one.tallies.values()]
 
     def told(url: str) -> Sequence[str]:
-        seconds, lost = perf_counter() - began, [text for one in compared for text in losses_of(one.tallies)]
+        seconds, total = perf_counter() - began, added_up(tallies)
         if scene.as_json:
             print_json({"model": MODEL, "sessions": [report(one) for one in compared], "seconds": seconds})
         else:
-            requests, checked = sum(tally.requests for tally in tallies), "each checked against what its client said"
-            checked = f"{len(lost)} faults" if lost else checked
-            sent = f"{requests} requests over HTTP, {checked}; {seconds:.1f} s. Input cost at {MODEL}'s prices."
+            checked = f"{len(total.losses)} faults" if total.losses else "each checked against what its client said"
+            sent = f"{total.requests} requests over HTTP, {checked}; {seconds:.1f} s. Input cost at {MODEL}'s prices."
             Output().print(Group(*map(Text, ("", sent, *summary(compared)))))
-        return [*lost, *missed(compared)]
+        return [*total.losses, *missed(compared)]
 
     words = "every form of a session is a client of its own."
     return show(scene, tallies, words, lambda: Group(*map(table, compared)), told)
@@ -489,7 +490,7 @@ def run_sessions(
 
 def show(
     scene: Scene,
-    tallies: Sequence[Tally | FormTally],
+    tallies: Sequence[Tally],
     words: str,
     drawn: Callable[[], RenderableType],
     told: Callable[[str], Sequence[str]],
@@ -532,11 +533,11 @@ async def _watched(sending: Awaitable[None], notice: str, drawn: Callable[[], Re
         await sending
 
 
-async def send_all(proxy: Running, tallies: Iterable[Tally | FormTally]) -> None:
+async def send_all(proxy: Running, tallies: Iterable[Tally]) -> None:
     """Send the requests of each tally, each tally with its own client."""
     await asyncio.gather(*(_send(proxy, tally) for tally in tallies))
 
 
-async def _send(proxy: Running, tally: Tally | FormTally) -> None:
+async def _send(proxy: Running, tally: Tally) -> None:
     async for usage in usages(f"{proxy.url}/v1", tally.key, tally.sendings, tally.headers):
         tally.add(usage, proxy.recorder.bodies[tally.key].pop())

@@ -27,7 +27,7 @@ from proxy.doctor.findings import Client, Rules
 from proxy.doctor.report import ClientReport, Report, costly, figures, problem_text, report_of, usd, visible
 from proxy.errors import NotFound
 from proxy.plugins import build_plugin_manager, recognisers
-from proxy.replay.runner import Setting
+from proxy.replay.runner import Setting, counted_once
 
 _SHOWN_CLIENTS = 20
 _SHOWN_CULPRITS = 10
@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _examined(arguments: argparse.Namespace) -> Report:
     # Shares and first differences need no tokenizer, which takes a second to load. Reported usage gives the scale.
-    manager, encode = build_plugin_manager(), quick(bytes_over_four)
+    manager, encode = build_plugin_manager(), counted_once(quick(bytes_over_four))
     given = None if arguments.profile is None else PROFILES[arguments.profile]
     rules = Rules(load_price_map(), given)
     setting = Setting(

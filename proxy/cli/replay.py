@@ -58,7 +58,7 @@ from proxy.replay.comparison import (
     plot,
     shares,
 )
-from proxy.replay.runner import Setting, replay
+from proxy.replay.runner import Setting, counted_once, replay
 from proxy.replay.totals import AS_SENT, OURS, SYSTEM_LAST, Result, Summary, summary
 from proxy.replay.trace import Step, Trace, TraceError, find_traces, read_trace, without_prompts
 
@@ -438,7 +438,7 @@ def setting(arguments: argparse.Namespace) -> Setting:
         profile = replace(profile, min_tokens=arguments.min_tokens)
     if arguments.short_life:
         profile = replace(profile, long_life_s=0.0)
-    manager, encode = build_plugin_manager(), local_encode()
+    manager, encode = build_plugin_manager(), counted_once(local_encode())
     return Setting(
         profile=profile,
         served=replace(profile, hoists_system=True) if arguments.hoisting else None,

@@ -1,9 +1,8 @@
 """The parts of a repository that one conversation shows, as the section ``stratiform`` of its requests.
 
-Chat requests with structured context, through an OpenAI client: contents that the proxy lacks are sent again.
-
-Any client works that has the OpenAI SDK's ``chat.completions.create``, and whose errors have ``status_code`` and
-``body``.
+A ``Context`` holds the parts. ``chat`` and ``achat`` send requests with it through an OpenAI client; contents that the
+proxy lacks are sent again. Any client works that has the OpenAI SDK's ``chat.completions.create``, and whose errors
+have ``status_code`` and ``body``.
 """
 
 import json
@@ -11,7 +10,7 @@ import os
 import posixpath
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from hashlib import sha256
@@ -121,7 +120,7 @@ class Context:
 
     def tree(self, paths: Iterable[Path] | bool) -> None:
         """Set the paths of the repository's tree. True shows the paths of the listed files, False shows no tree."""
-        shown = paths or None if isinstance(paths, bool) else list(dict.fromkeys(_key(path) for path in paths))
+        shown = paths or None if isinstance(paths, bool) else list(dict.fromkeys(map(_key, paths)))
         self._fields["tree"] = shown
 
     def add_url(self, url: str, content: str, *, title: str = "", symbols: str = "") -> None:
@@ -144,7 +143,8 @@ class Context:
     ) -> None:
         """Set the code review that the conversation is about, until ``drop_review``. ``reverse_diffs`` lead from the
         new text of a path back to the old one."""
-        review = {
+        self._drops_review = False
+        self._review = {
             "branch": branch,
             "commits": list(commits),
             "stats": stats,
@@ -152,7 +152,6 @@ class Context:
             "pre_change_symbols": pre_change_symbols,
             "reverse_diffs": dict(reverse_diffs or {}),
         }
-        self._review, self._drops_review = review, False
 
     def drop_review(self) -> None:
         """End the review: the conversation is no longer about it."""
@@ -323,7 +322,7 @@ class Context:
     def _remember(self, digest: str) -> None:
         self._delivered[digest] = None
         self._delivered.move_to_end(digest)
-        while len(self._delivered) > MOST_DELIVERED:
+        if len(self._delivered) > MOST_DELIVERED:
             self._delivered.popitem(last=False)
 
 
@@ -351,11 +350,12 @@ def review_digest(review: Mapping[str, object]) -> str:
 
 
 def _ordered(fields: Mapping[str, object]) -> dict[str, object]:
-    values = {name: fields[name] for name in sorted(fields, key=lambda name: name.encode("utf-16-be"))}
-    return {name: _ordered(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+    in_order = sorted(fields.items(), key=lambda field: field[0].encode("utf-16-be"))
+    return {name: _ordered(value) if isinstance(value, Mapping) else value for name, value in in_order}
 
 
-_RESENDS = 2
+# Of each attempt, whether it is the last one.
+_ATTEMPTS = (False, False, True)
 _CONFLICT = 409
 
 
@@ -363,16 +363,16 @@ def chat(client: Any, context: Context, **arguments: Any) -> Any:
     """Calls ``client.chat.completions.create(**arguments)`` with the context in ``extra_body``, and returns its result,
     which may be a stream. If the proxy lacks contents, the request is sent again with these contents, and once more
     with all contents. The client's errors are raised as they are."""
-    for attempt in _attempts(context, arguments):
-        with attempt as complete:
+    for is_last in _ATTEMPTS:
+        with _attempt(context, arguments, is_last=is_last) as complete:
             return client.chat.completions.create(**complete)
     raise AssertionError("the last attempt returns or raises")
 
 
 async def achat(client: Any, context: Context, **arguments: Any) -> Any:
     """The same as ``chat``, for an asynchronous client."""
-    for attempt in _attempts(context, arguments):
-        with attempt as complete:
+    for is_last in _ATTEMPTS:
+        with _attempt(context, arguments, is_last=is_last) as complete:
             return await client.chat.completions.create(**complete)
     raise AssertionError("the last attempt returns or raises")
 
@@ -395,11 +395,6 @@ def token_usage(answer: Any) -> dict[str, Any] | None:
     section = answer.get("stratiform") if isinstance(answer, Mapping) else getattr(answer, "stratiform", None)
     found = section.get("token_usage") if isinstance(section, Mapping) else None
     return dict(found) if isinstance(found, Mapping) else None
-
-
-def _attempts(context: Context, arguments: Mapping[str, Any]) -> Iterator[AbstractContextManager[dict[str, Any]]]:
-    for number in range(_RESENDS + 1):
-        yield _attempt(context, arguments, is_last=number == _RESENDS)
 
 
 @contextmanager

@@ -206,11 +206,13 @@ def _requests() -> Iterator[Request]:
         at += 21
         commit = user(f"\nUSER: {edit.prompt}\n\nASSISTANT: {answer}\n\n\n# Diffs:\n{_diff(before, after)}")
         yield Request(at, chat([system(_COMMIT_SYSTEM), commit], stream=False, temperature=0))
-        name = sha256(after.text.encode()).hexdigest()[:7]
-        done += [
-            user(edit.prompt), assistant(answer),
-            user(f"I committed the changes with git hash {name} & commit msg: {edit.commit}"), assistant("Ok."),
-        ]  # fmt: skip
+        done += committed(edit.prompt, answer, edit.commit, after.text)
+
+
+def committed(prompt: str, answer: str, commit: str, text: str) -> list[Message]:
+    """A turn and its commit, whose hash is made of a text."""
+    told = f"I committed the changes with git hash {sha256(text.encode()).hexdigest()[:7]} & commit msg: {commit}"
+    return [user(prompt), assistant(answer), user(told), assistant("Ok.")]
 
 
 def changed(file: SourceFile, edit: Edit) -> SourceFile:

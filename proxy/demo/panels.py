@@ -1,14 +1,10 @@
-"""Coding sessions with live panels: the same turns as plain messages, as unsorted context messages, and as panels.
+"""Coding sessions with live panels: the same turns as unsorted context messages, and as panels.
 
 A panel is a view of the user's project that the client keeps up to date: the tree of files, a file, the state of the
 repository, a console. The client sends all of its panels with every request, because the model shall see their current
-state. A fixed seed determines the changes of each turn; they are not chosen to suit a form.
-
-The turns of a coding session with live panels, and the workspace that they show.
-
-The forms in which a session with panels can be sent, and the cost that each of them may have.
-
-System prompt, conversation and prompt are the same in all forms.
+state. A ``Workspace`` is the project that the panels show. ``turns`` makes the turns of a session; a fixed seed
+determines the changes of each turn, which are not chosen to suit a form. ``sendings`` sends the turns in a ``Form``:
+system prompt, conversation and prompt are the same in all forms. A ``Scenario`` says what the forms may cost.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,16 +12,16 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
 from random import Random
-from typing import Any
 
 from proxy.core.money.prices import Price
 from proxy.core.structured.panels.panel import Panel
-from proxy.core.value import dataclass, replace
+from proxy.core.value import dataclass
 from proxy.demo.sample import BEGIN, Message, assistant, chat, system, user
 from proxy.demo.source import NOUNS, SOURCE, function, source_file
-from proxy.demo.tally import FormTally, Sending, Wanted
+from proxy.demo.tally import Sending, Tally, Wanted
 from proxy.demo.tool_agent import exchange, read, tested
 from proxy.replay.runner import Setting
+from proxy.replay.totals import OURS
 
 _FOLDERS = ("shop", "shop/web", "shop/reports", "shop/storage", "tests", "tests/web", "docs", "tools")
 _FILES_A_FOLDER = 15
@@ -75,9 +71,7 @@ class Workspace:
             self.files[place] = file.with_function(made)
         else:
             at = self.chance.randrange(len(file.functions))
-            text = file.functions[at].text.replace('    """', f'    """(revised: {self.edits}) ', 1)
-            functions = (*file.functions[:at], replace(file.functions[at], text=text), *file.functions[at + 1 :])
-            self.files[place] = replace(file, functions=functions)
+            self.files[place] = file.with_change(at, '    """', f'    """(revised: {self.edits}) ')
         return file.path
 
     def tick(self) -> None:
@@ -101,12 +95,18 @@ class Workspace:
         tasks = "".join(f"[{'x' if done else ' '}] {text}\n" for text, done in self.tasks)
         return (
             Panel("tree", "tree", "Project files", "\n".join(self.paths)),
-            Panel("git", "git", "Repository", _status(self.changed, self.runs)),
+            Panel("git", "git", "Repository", self._status()),
             *files,
             Panel("todo", "todo", "Tasks", tasks),
             Panel("console", "console", "Console: tests", "\n".join(self.console)),
             Panel("memory", "memory", "Notes", "".join(f"- {note}\n" for note in self.notes)),
         )
+
+    def _status(self) -> str:
+        changed, runs = sorted(self.changed), self.runs
+        rows = "".join(f" M {path}\n" for path in changed)
+        stat = "".join(f" {path} | {1 + (runs * 7 + number) % 30}\n" for number, path in enumerate(changed))
+        return f"On branch work, ahead of main by {1 + runs // 3} commits\n{rows}\ngit diff --stat\n{stat}"
 
     def _task(self) -> str:
         noun, field_name = self.chance.choice(NOUNS)
@@ -119,12 +119,6 @@ class Workspace:
             f"The {field_name} of a {noun} is kept when it is saved, merged or exported. The user wants it to be asked "
             f"for where it is missing, and never guessed ({self.chance.choice(self.paths)})."
         )
-
-
-def _status(changed: Sequence[str], runs: int) -> str:
-    rows = "".join(f" M {path}\n" for path in sorted(changed))
-    stat = "".join(f" {path} | {1 + (runs * 7 + number) % 30}\n" for number, path in enumerate(sorted(changed)))
-    return f"On branch work, ahead of main by {1 + runs // 3} commits\n{rows}\ngit diff --stat\n{stat}"
 
 
 RULES = """You are a coding assistant. You see the user's project as it is now: its files, its tasks, what ran last.
@@ -169,19 +163,12 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request's content, independent of the form in which it is sent. ``done`` is the conversation so far, and
-    ``prompt`` is the last user message. ``loop`` are the calls and results that have followed it."""
+    """One request's content, independent of the form in which it is sent. The conversation ends in the prompt, or in
+    the result of the newest call."""
 
     at: float
-    done: Sequence[Message]
-    prompt: str
-    loop: Sequence[Message]
+    conversation: Sequence[Message]
     panels: tuple[Panel, ...]
-
-    @property
-    def conversation(self) -> list[Message]:
-        """The whole conversation."""
-        return [*self.done, user(self.prompt), *self.loop]
 
 
 def turns(pace: Pace) -> Iterator[Turn]:
@@ -193,16 +180,16 @@ def turns(pace: Pace) -> Iterator[Turn]:
         for every, change in _STEPS:
             if number % every == 0:
                 change(workspace)
-        prompt, loop = _ask(chance, pace.most_pasted), list[Message]()
+        done.append(user(_ask(chance, pace.most_pasted)))
         for call in range(chance.randint(*_CALLS) if pace.has_calls else 0):
-            yield Turn(at, tuple(done), prompt, tuple(loop), workspace.panels())
+            yield Turn(at, [*done], workspace.panels())
             step = read(workspace.files[0]) if call % 4 == 3 else tested("tests", call % 2)
-            loop += exchange(10 * number + call, step)
+            done += exchange(10 * number + call, step)
             at += chance.uniform(*_CALL_S)
             if chance.random() < _SHOWS:
                 workspace.work()
-        yield Turn(at, tuple(done), prompt, tuple(loop), workspace.panels())
-        done += [user(prompt), *loop, assistant(_answer(chance, pace.most_pasted))]
+        yield Turn(at, [*done], workspace.panels())
+        done.append(assistant(_answer(chance, pace.most_pasted)))
         is_long = pace.pause_every and number % pace.pause_every == 0
         at += chance.uniform(*(_LONG_S if is_long else _QUICK_S))
 
@@ -216,8 +203,10 @@ def _ask(chance: Random, most_pasted: int) -> str:
 def _answer(chance: Random, most_pasted: int) -> str:
     noun, field = chance.choice(NOUNS)
     code = _code(chance, chance.randint((most_pasted + 1) // 3, most_pasted - 1))
-    words = f"The {field} of a {noun} is not the point; this is how I would write it"
-    return f"{words}:\n```python\n{code}```\nNothing else changes."
+    return (
+        f"The {field} of a {noun} is not the point; this is how I would write it:\n```python\n{code}```\n"
+        "Nothing else changes."
+    )
 
 
 def _code(chance: Random, count: int) -> str:
@@ -247,26 +236,21 @@ class Form(StrEnum):
 
 def sendings(form: Form, turns: Sequence[Turn], session: str) -> Iterator[Sending]:
     """The requests of one form."""
+    is_frozen = form is Form.FREEZING
     for turn in turns:
+        shown = [] if form.has_panels else _shown(turn)
+        body = chat([system(RULES), *shown, *turn.conversation], stream=False, temperature=0)
+        if form.has_panels:
+            section = {"session": session, "panels": list(map(asdict, turn.panels)), "detach": is_frozen}
+            body["extra_body"] = {"stratiform": section}
         panels = {f"panel {panel.id}": panel.content for panel in turn.panels}
-        wanted = Wanted(turn.conversation, panels, is_frozen=form is Form.FREEZING)
-        yield Sending(turn.at, _body(form, turn, session), wanted)
-
-
-def _body(form: Form, turn: Turn, session: str) -> dict[str, Any]:
-    if not form.has_panels:
-        return chat([system(RULES), *_shown(turn), *turn.conversation], stream=False, temperature=0)
-    body = chat([system(RULES), *turn.conversation], stream=False, temperature=0)
-    section = {"session": session, "panels": list(map(asdict, turn.panels)), "detach": form is Form.FREEZING}
-    body["extra_body"] = {"stratiform": section}
-    return body
+        yield Sending(turn.at, body, Wanted(turn.conversation, panels, is_frozen=is_frozen))
 
 
 def _shown(turn: Turn) -> list[Message]:
     """The messages of a client that shows all of its panels in a fixed order, each time anew. Like such clients, it
     tells the time. The time is next to the state of the repository, which changes with each turn anyway."""
-    now = datetime.fromtimestamp(turn.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    times = {"git": f" (as of {now})"}
+    times = {"git": f" (as of {datetime.fromtimestamp(turn.at, UTC):%Y-%m-%d %H:%M:%S})"}
     shown = [user(f"# {panel.header}{times.get(panel.kind, '')}\n\n{panel.content}") for panel in turn.panels]
     return [*shown, assistant(SEEN)]
 
@@ -330,31 +314,40 @@ class Comparison:
     """All forms of one session."""
 
     scenario: Scenario
-    tallies: Mapping[Form, FormTally]
+    tallies: Mapping[Form, Tally]
 
-    def goals(self) -> Iterator[Goal]:
+    def goals(self) -> list[Goal]:
         """The goals of live panels, after everything was sent."""
         scenario = self.scenario
         ours = next(tally for form, tally in self.tallies.items() if form.has_panels)
-        if scenario.most_share:
-            yield Goal("of no caching", ours.usd / ours.uncached_usd, scenario.most_share)
-        for form, tally in self.tallies.items():
-            if scenario.most_ratio and form is not ours.form:
-                yield Goal(f"of '{form}'", ours.usd / tally.usd, scenario.most_ratio)
-        if scenario.least_read:
-            yield Goal("read after ten turns", ours.late.hit_rate, scenario.least_read, "at least")
-        if scenario.most_live:
-            yield Goal("live messages", ours.most_live, scenario.most_live)
-        if scenario.most_prompt:
-            yield Goal("tokens of the longest prompt", ours.most_prompt, scenario.most_prompt)
+        others = {form: tally for form, tally in self.tallies.items() if tally is not ours}
+        goals = (
+            Goal("of no caching", ours.share(), scenario.most_share),
+            *(
+                Goal(f"of '{form}'", ours.usd[OURS] / one.usd[OURS], scenario.most_ratio)
+                for form, one in others.items()
+            ),
+            Goal("read after ten turns", ours.late.hit_rate, scenario.least_read, "at least"),
+            Goal("live messages", ours.most_live, scenario.most_live),
+            Goal("tokens of the longest prompt", ours.most_prompt, scenario.most_prompt),
+        )
+        return [goal for goal in goals if goal.wanted]
 
 
 def comparison(scenario: Scenario, setting: Setting, price: Price) -> Comparison:
     """A session in every form, before anything is sent."""
-    steps, tallies = list(turns(scenario.pace)), dict[Form, FormTally]()
-    for form in scenario.forms:
-        key = f"demo-panels-{scenario.name}-{form.name.lower()}"
-        made = tuple(sendings(form, steps, f"{scenario.name}-session"))
-        headers = {"x-stratiform-mode": "passthrough"} if form is Form.UNTOUCHED else {}
-        tallies[form] = FormTally(form, key, made, setting, price, headers)
-    return Comparison(scenario, tallies)
+    steps, session = list(turns(scenario.pace)), f"{scenario.name}-session"
+    return Comparison(
+        scenario,
+        {
+            form: Tally(
+                f"panels-{scenario.name}-{form.name.lower()}",
+                form.value,
+                tuple(sendings(form, steps, session)),
+                setting,
+                price,
+                headers={"x-stratiform-mode": "passthrough"} if form is Form.UNTOUCHED else {},
+            )
+            for form in scenario.forms
+        },
+    )

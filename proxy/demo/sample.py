@@ -1,8 +1,8 @@
 """A sample session: the requests that a client would send, with their times.
 
-Remembers the requests that reached the provider, so that the demo can compare them with the clients' requests.
-
-A client like any other: the real ``openai`` SDK, pointed at the proxy by its base URL.
+The client that sends them is like any other: the real ``openai`` SDK, pointed at the proxy by its base URL
+(``usages``). ``RequestRecorder`` remembers the requests that reached the provider, so that the demo can compare them
+with the client's requests.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -33,6 +33,12 @@ class Request:
     at: float
     body: dict[str, Any]
 
+    @property
+    def raw(self) -> bytes:
+        """The body as the SDK sends it."""
+        members = {name: value for name, value in self.body.items() if name != "extra_body"}
+        return orjson.dumps(members | self.body.get("extra_body", {}))
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -44,8 +50,7 @@ class Sample:
 
     def trace(self) -> Trace:
         """The session in the form of a recorded one."""
-        steps = [Step(request.at, self.name, orjson.dumps(request.body)) for request in self.requests]
-        return Trace(self.name, steps)
+        return Trace(self.name, [Step(request.at, self.name, request.raw) for request in self.requests])
 
 
 def system(text: str) -> Message:

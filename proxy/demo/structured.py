@@ -1,27 +1,20 @@
 """Coding sessions that follow a git history, in two forms: as an editor chat sends them, and as structured context.
 
-A history comes in: the files of a package or of a repository, and commits. The same turns in several forms, and the
-cost of each form, go out. Only the commits determine which files are selected in which turn, what the user asks for,
-and what the model answers. Nothing is chosen to suit a form.
+A ``History`` has the files of a package or of a repository, and commits. Only the commits determine which files are
+selected in which turn, what the user asks for, and what the model answers. Nothing is chosen to suit a form.
 
-Two histories of an installed package. Parts of its own files are missing at first, and are added commit by commit.
+Two histories are made of an installed package, whose files they end with (``quiet``, ``busy``). Parts of the files are
+missing at first, and are added commit by commit. Such a history is made backwards: the last commit adds some function,
+method, class or guard, so the state before it is the file without that part; and so on to the first commit. The commits
+of the quiet history change one file each and stay with that file for a while. The commits of the busy history change a
+file and up to three files that import it or are imported by it. A hash of a part's name decides when the part comes, so
+nobody has chosen the order, and the same package always gives the same history. ``read_history`` takes the last commits
+of any git repository instead.
 
-The package's files are the files of its distribution. A history ends with exactly these files. It is made backwards:
-the last commit adds some function, method, class or guard, so the state before it is the file without that part; and so
-on to the first commit. The commits of the quiet history change one file each and stay with that file for a while. The
-commits of the busy history change a file and up to three files that import it or are imported by it. A hash of a part's
-name decides when the part comes, so nobody has chosen the order, and the same package always gives the same history.
-
-The turns of a coding session that follows a history: the questions, the answers, and the selected files.
-
-There is one turn for each commit. The user asks for the change that the commit's message describes. The answer is the
-commit's change, as SEARCH/REPLACE blocks. Then the editor commits it. The selected files of a turn are those that this
-commit, the commit before it and the commit after it change. So only the commits decide what is sent.
-
-Histories in git: the last commits of any repository.
-
-The forms in which a turn can be sent, and the cost of each. System prompt, history and prompt are the same in all
-forms.
+A session has one turn for each commit (``turns``). The user asks for the change that the commit's message describes.
+The answer is the commit's change, as SEARCH/REPLACE blocks. Then the editor commits it. The selected files of a turn
+are those that this commit, the commit before it and the commit after it change. ``sendings`` sends the turns in a
+``Form``: system prompt, history and prompt are the same in all forms.
 """
 
 import ast
@@ -42,10 +35,11 @@ from typing import Any
 from proxy.client import Context
 from proxy.core.money.prices import Price
 from proxy.core.value import dataclass
-from proxy.demo.editor_chat import FILES_ACK, RULES, line_ended, shown
+from proxy.demo.editor_chat import FILES_ACK, RULES, committed, line_ended, shown
 from proxy.demo.sample import BEGIN, Message, assistant, chat, system, user
-from proxy.demo.tally import FormTally, Sending, Wanted
+from proxy.demo.tally import Sending, Tally, Wanted
 from proxy.replay.runner import Setting
+from proxy.replay.totals import OURS, SYSTEM_LAST
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +77,6 @@ class History:
         return list(dict.fromkeys(path for commit in self.commits for path in commit.changes))
 
 
-_SOURCE_FOLDERS = ("src/", "lib/")
-
-
 def neighbours(files: Mapping[str, str]) -> dict[str, set[str]]:
     """For each path: the files that it imports, and the files that import it. A file that is not a Python module has
     none."""
@@ -109,8 +100,7 @@ def _parsed(text: str) -> ast.Module | None:
 
 
 def _module(path: str) -> str:
-    for folder in _SOURCE_FOLDERS:
-        path = path.removeprefix(folder)
+    path = path.removeprefix("src/").removeprefix("lib/")
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
@@ -121,17 +111,11 @@ def _imports(text: str, name: str, *, is_package: bool) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = _base(node, name, is_package=is_package)
+            # The dots of a relative import stand for the first parts of the module's own name.
+            parts = name.split(".")
+            own = parts[: len(parts) - node.level + is_package] if node.level else []
+            base = ".".join(filter(None, [*own, node.module]))
             yield from (f"{base}.{alias.name}".strip(".") for alias in node.names)
-
-
-def _base(node: ast.ImportFrom, name: str, *, is_package: bool) -> str:
-    """The module behind ``from``, with the dots of a relative import resolved."""
-    if not node.level:
-        return node.module or ""
-    parts = name.split(".")
-    own = parts[: len(parts) - node.level + is_package]
-    return ".".join([*own, *([node.module] if node.module else [])])
 
 
 _MOST_LINES = 60
@@ -238,8 +222,7 @@ def quiet(source: str, files: Mapping[str, str], turns: int = TURNS) -> History:
     if not rich:
         raise ValueError(f"the files of {source} are too small to make a history of them")
     order = sorted(rich, key=_chance)
-    plan = [([order[number // _STRETCH % len(order)]], 1) for number in range(turns)]
-    return _history("quiet", source, files, plan)
+    return _history("quiet", source, files, [([order[n // _STRETCH % len(order)]], 1) for n in range(turns)])
 
 
 def busy(source: str, files: Mapping[str, str], turns: int = TURNS) -> History:
@@ -286,11 +269,10 @@ def _next_unit(text: str, others: Sequence[Unit]) -> Unit | None:
 
 
 def _message(paths: Sequence[str], units: Sequence[Unit]) -> str:
-    parts = [
-        f"{'a check to' if unit.is_guard else ''} {unit.name} in {path}".lstrip()
-        for path, unit in zip(paths, units, strict=True)
-    ]
-    return f"Add {', '.join(parts)}"
+    added = (
+        f"{'a check to ' if one.is_guard else ''}{one.name} in {path}" for path, one in zip(paths, units, strict=True)
+    )
+    return f"Add {', '.join(added)}"
 
 
 def _chance(text: str) -> str:
@@ -350,7 +332,8 @@ def turns(history: History) -> Iterator[Turn]:
         files = {path: text for path, text in state.items() if path in paths}
         prompt = f"{commit.message}, please." if commit.message else "Go on, please."
         yield Turn(at, tuple(done), prompt, files, tuple(selected))
-        done += _exchange(prompt, answer(state, commit), commit)
+        answered = answer(state, commit)
+        done += committed(prompt, answered, commit.message, answered)
 
 
 def answer(before: Mapping[str, str], commit: Commit) -> str:
@@ -360,12 +343,11 @@ def answer(before: Mapping[str, str], commit: Commit) -> str:
         if after is None:
             parts.append(f"\n`{path}` is not needed any more: remove it.\n")
         else:
-            parts += [_block(path, *change) for change in _changes(before.get(path, ""), after)]
+            parts += [
+                f"\n{path}\n```\n<<<<<<< SEARCH\n{old}=======\n{new}>>>>>>> REPLACE\n```\n"
+                for old, new in _changes(before.get(path, ""), after)
+            ]
     return "".join(parts)
-
-
-def _block(path: str, old: str, new: str) -> str:
-    return f"\n{path}\n```\n<<<<<<< SEARCH\n{old}=======\n{new}>>>>>>> REPLACE\n```\n"
 
 
 def _changes(before: str, after: str) -> Iterator[tuple[str, str]]:
@@ -374,12 +356,6 @@ def _changes(before: str, after: str) -> Iterator[tuple[str, str]]:
     for group in difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(_CONTEXT_LINES):
         (_, from_old, _, from_new, _), (_, _, to_old, _, to_new) = group[0], group[-1]
         yield line_ended("".join(old[from_old:to_old])), line_ended("".join(new[from_new:to_new]))
-
-
-def _exchange(prompt: str, answered: str, commit: Commit) -> list[Message]:
-    name = sha256(answered.encode()).hexdigest()[:7]
-    committed = f"I committed the changes with git hash {name} & commit msg: {commit.message}"
-    return [user(prompt), assistant(answered), user(committed), assistant("Ok.")]
 
 
 _TIMEOUT_S = 60
@@ -526,32 +502,33 @@ class Comparison:
     """All forms of one session."""
 
     history: History
-    tallies: dict[Form, FormTally]
+    tallies: dict[Form, Tally]
 
     def ratio(self, form: Form) -> float | None:
         """The form's cost as a share of the form that it is compared with; None before anything was sent."""
-        if form not in GOALS:
-            return None
-        other = self.tallies[GOALS[form][0]].cost
-        return self.tallies[form].cost / other if other else None
+        other = self.tallies[GOALS[form][0]].usd[OURS] if form in GOALS else 0.0
+        return self.tallies[form].usd[OURS] / other if other else None
 
     def is_reached(self, form: Form) -> bool:
         """Whether a form costs no more than it may. A form that is not compared with another may cost anything."""
         ratio = self.ratio(form)
         return form not in GOALS or (ratio is not None and ratio <= GOALS[form][1])
 
-    @property
-    def file_count(self) -> int:
-        """How many files the session has."""
-        return len(session_files(self.history))
-
 
 def comparison(history: History, setting: Setting, price: Price) -> Comparison:
     """A session in every form, before anything is sent."""
-    steps, tallies = list(turns(history)), dict[Form, FormTally]()
-    for form in Form:
-        key = f"demo-{history.name}-{form.name.lower().replace('_', '-')}"
-        made = tuple(sendings(form, steps, f"{history.name}-session"))
-        marks = None if form.is_structured else setting.account()
-        tallies[form] = FormTally(form, key, made, setting, price, marks=marks)
-    return Comparison(history, tallies)
+    steps, session = list(turns(history)), f"{history.name}-session"
+    return Comparison(
+        history,
+        {
+            form: Tally(
+                f"{history.name}-{form.name.lower().replace('_', '-')}",
+                form.value,
+                tuple(sendings(form, steps, session)),
+                setting,
+                price,
+                accounts={} if form.is_structured else {SYSTEM_LAST: setting.account()},
+            )
+            for form in Form
+        },
+    )

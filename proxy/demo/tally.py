@@ -1,99 +1,26 @@
-"""The cost of one form of a session, as the provider reported it.
+"""What a session has cost, as the provider reported it, and whether all of its content has reached the provider.
 
-The cost of a session as the provider reported it, and the cost of the same requests under other policies.
-
-Checks that the requests that reached the provider hold everything that a client has said, in any form.
+``Wanted`` is the content that must reach the provider, in any form. A ``Tally`` adds up the answers to one session in
+one form. It bills the same requests under other policies, too, each against an account of its own at the provider.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Self
 
 import orjson
 
+from proxy.core.caches.cache import Parts
 from proxy.core.money.prices import Price, input_cost, uncached_cost
 from proxy.core.response.usage import Usage
 from proxy.core.value import dataclass, field
 from proxy.demo.sample import Message, Request, Sample
 from proxy.replay.fidelity import violations
 from proxy.replay.runner import Setting
-from proxy.replay.totals import AS_SENT, OURS, SYSTEM_LAST, Account, Result, Total, as_sent, system_and_last
+from proxy.replay.totals import AS_SENT, BASELINES, OURS, SYSTEM_LAST, Account, Total
 
 POLICIES = (AS_SENT, SYSTEM_LAST, OURS)
-_BASELINES = {AS_SENT: as_sent, SYSTEM_LAST: system_and_last}
-
-
-class Tally:
-    """One session so far. ``usd`` is the cost of its prompts by policy, and ``uncached_usd`` is their cost without any
-    cache."""
-
-    def __init__(self, sample: Sample, setting: Setting, price: Price) -> None:
-        self.sample, self.setting, self.price = sample, setting, price
-        self.key, self.headers, self.sendings = f"demo-{sample.name}", dict[str, str](), sample.requests
-        self.uncached_usd = 0.0
-        self.requests = 0
-        self._trace = sample.trace()
-        self.accounts = {name: setting.account() for name in _BASELINES}
-        totals = {**{name: account.total for name, account in self.accounts.items()}, OURS: Total()}
-        self.result = Result(sample.name, setting.profile, len(sample.requests), totals=totals)
-        self.usd = dict.fromkeys(totals, 0.0)
-
-    def add(self, usage: Usage, sent: bytes) -> None:
-        """Count the next answered request. ``usage`` is the reported usage; ``sent`` is the body that reached the
-        provider."""
-        step = self._trace.steps[self.requests]
-        self.requests += 1
-        dialect = self.setting.profile.dialect
-        for name, baseline in _BASELINES.items():
-            bill = self.accounts[name].send(baseline(step.body, dialect), step.at)
-            if bill is None:
-                raise ValueError(f"the provider refused request {self.requests} of {self.sample.name} as {name}")
-            self.usd[name] += input_cost(bill, self.price)
-            if name == AS_SENT:
-                self.result.plain += bill.total
-                self.uncached_usd += uncached_cost(bill, self.price)
-        self.result.ours.add(usage)
-        self.usd[OURS] += input_cost(usage, self.price)
-        found = violations(step.body, sent, self.setting.recognisers, self.setting.profile.max_marks)
-        self.result.violations += [f"request {self.requests}: {text}" for text in found]
-
-
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """All sessions. ``share`` is the cost of each policy as a share of no caching."""
-
-    requests: int
-    prompt_tokens: int
-    tokens_read: int
-    usd: dict[str, float]
-    uncached_usd: float
-    share: dict[str, float]
-    violations: int
-
-    def saved_usd(self, policy: str) -> float:
-        """How much less the planner's requests cost than those of another policy."""
-        return self.usd[policy] - self.usd[OURS]
-
-    def saved_share(self, policy: str) -> float:
-        """The saving as a share of the other policy's cost."""
-        return self.saved_usd(policy) / self.usd[policy] if self.usd[policy] else 0.0
-
-
-def added_up(tallies: Sequence[Tally]) -> Sum:
-    """The sum over all sessions."""
-    uncached = sum(tally.uncached_usd for tally in tallies)
-    usd = {name: sum(tally.usd[name] for tally in tallies) for name in POLICIES}
-    return Sum(
-        requests=sum(tally.requests for tally in tallies),
-        prompt_tokens=sum(tally.result.ours.prompt for tally in tallies),
-        tokens_read=sum(tally.result.ours.read for tally in tallies),
-        usd=usd,
-        uncached_usd=uncached,
-        share={name: cost / uncached if uncached else 1.0 for name, cost in usd.items()},
-        violations=sum(len(tally.result.violations) for tally in tallies),
-    )
-
-
+_LEARNING_TURNS = 10
 _PANEL_CALL = "panel_"
 # Shorter texts may be part of others by chance.
 _DISTINCT_CHARS = 200
@@ -174,9 +101,6 @@ def _text(message: Message) -> str:
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
-_LEARNING_TURNS = 10
-
-
 @dataclass(frozen=True, slots=True)
 class Sending(Request):
     """One request, and the content of it that must reach the provider."""
@@ -184,73 +108,103 @@ class Sending(Request):
     wanted: Wanted
 
 
-@dataclass(slots=True)
-class FormTally:
-    """One form of a session so far. ``key`` is the client's key: each form of each session is a separate account.
+@dataclass(slots=True, kw_only=True)
+class Costs:
+    """The cost of answered requests. ``ours`` are the bills that the provider reported. ``usd`` is the cost of the
+    prompts by policy, and ``uncached_usd`` is their cost without any cache. ``losses`` are the faults of the requests
+    that reached the provider."""
 
-    ``usd`` is the cost of its prompts, and ``uncached_usd`` is their cost without a cache. ``late`` are the bills after
-    the first ten turns. ``uploaded`` is the number of bytes of the bodies that the client has sent. If ``marks`` is
-    given, that account at the provider bills the same requests with markers on the system prompt and the last message,
-    sent without the proxy. ``marked_usd`` is their cost.
+    requests: int = 0
+    ours: Total = field(default_factory=Total)
+    usd: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    uncached_usd: float = 0.0
+    losses: list[str] = field(default_factory=list)
+
+    def share(self, policy: str = OURS) -> float:
+        """The cost as a share of no caching."""
+        return self.usd[policy] / self.uncached_usd if self.uncached_usd else 1.0
+
+    def saved_usd(self, policy: str) -> float:
+        """How much less the planner's requests cost than those of another policy."""
+        return self.usd[policy] - self.usd[OURS]
+
+    def saved_share(self, policy: str) -> float:
+        """The saving as a share of the other policy's cost."""
+        return self.saved_usd(policy) / self.usd[policy] if self.usd[policy] else 0.0
+
+
+@dataclass(slots=True)
+class Tally(Costs):
+    """One session so far, in one form, whose description is ``words``. Each form of each session has a key of its own,
+    and so a separate account at the provider.
+
+    ``accounts`` bill the same requests under other policies, sent without the proxy. If there is one for the requests
+    as sent, it says what they cost without a cache; else the provider's reports do. ``late`` are the bills after the
+    first ten turns. ``uploaded`` is the number of bytes of the bodies that the client has sent. ``most_live`` is the
+    most messages that followed the frozen ones, and ``most_prompt`` is the size of the longest prompt.
     """
 
-    form: StrEnum
-    key: str
-    sendings: Sequence[Sending]
+    name: str
+    words: str
+    sendings: Sequence[Request]
     setting: Setting
     price: Price
     headers: Mapping[str, str] = field(default_factory=dict)
-    marks: Account | None = None
-    total: Total = field(default_factory=Total)
+    accounts: Mapping[str, Account] = field(default_factory=dict)
     late: Total = field(default_factory=Total)
-    usd: float = 0.0
-    uncached_usd: float = 0.0
-    marked_usd: float = 0.0
     uploaded: int = 0
-    requests: int = 0
     most_live: int = 0
     most_prompt: int = 0
-    losses: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, sample: Sample, setting: Setting, price: Price) -> Self:
+        """A sample session, before anything is sent."""
+        accounts = {policy: setting.account() for policy in (AS_SENT, SYSTEM_LAST)}
+        return cls(sample.name, sample.client, sample.requests, setting, price, accounts=accounts)
 
     @property
-    def cost(self) -> float:
-        """The input cost so far, in tokens at the plain price."""
-        return self.total.cost(self.setting.profile)
-
-    @property
-    def share(self) -> float | None:
-        """The cost so far as a share of no caching; None before anything was sent."""
-        return self.usd / self.uncached_usd if self.uncached_usd else None
+    def key(self) -> str:
+        """The client's key."""
+        return f"demo-{self.name}"
 
     def add(self, usage: Usage, sent: bytes) -> None:
         """Count the next answered request. ``usage`` is the reported usage; ``sent`` is the body that reached the
-        provider. Raises ValueError if the provider refuses the same request with plain markers."""
-        sending = self.sendings[self.requests]
-        wanted = sending.wanted
+        provider. Raises ValueError if the provider refuses the same request under another policy."""
+        sending, bills = self.sendings[self.requests], dict[str, Parts]()
         self.requests += 1
-        self.total.add(usage)
+        for policy, account in self.accounts.items():
+            bill = account.send(BASELINES[policy](sending.raw, self.setting.profile.dialect), sending.at)
+            if bill is None:
+                raise ValueError(f"the provider refused request {self.requests} of {self.key} as {policy}")
+            bills[policy] = bill
+        self.uncached_usd += uncached_cost(bills.get(AS_SENT, usage), self.price)
+        for policy, parts in {**bills, OURS: usage}.items():
+            self.usd[policy] += input_cost(parts, self.price)
+        self.ours.add(usage)
+        self.uploaded += len(sending.raw)
+        self.most_prompt = max(self.most_prompt, usage.prompt)
+        self.losses += [f"{self.key}: request {self.requests}: {text}" for text in self._judged(sending, usage, sent)]
+
+    def _judged(self, sending: Request, usage: Usage, sent: bytes) -> list[str]:
+        """The faults of a request that reached the provider."""
+        if not isinstance(sending, Sending):
+            return violations(sending.raw, sent, self.setting.recognisers, self.setting.profile.max_marks)
+        wanted = sending.wanted
         if sum(message["role"] == "user" for message in wanted.conversation) > _LEARNING_TURNS:
             self.late.add(usage)
-        self.usd += input_cost(usage, self.price)
-        self.uncached_usd += uncached_cost(usage, self.price)
-        self.most_prompt = max(self.most_prompt, usage.prompt)
         if wanted.is_frozen:
             self.most_live = max(self.most_live, wanted.live_messages(sent))
-        self._upload(sending)
-        self.losses += [f"request {self.requests}: {text}" for text in wanted.losses(sent)]
-
-    def _upload(self, request: Request) -> None:
-        body = {**request.body}
-        raw = orjson.dumps(body | body.pop("extra_body", {}))
-        self.uploaded += len(raw)
-        if self.marks is None:
-            return
-        bill = self.marks.send(system_and_last(raw, self.setting.profile.dialect), request.at)
-        if bill is None:
-            raise ValueError(f"the provider refused request {self.requests} of {self.key} as {SYSTEM_LAST}")
-        self.marked_usd += input_cost(bill, self.price)
+        return wanted.losses(sent)
 
 
-def losses_of(tallies: Mapping[Any, FormTally]) -> list[str]:
-    """The faults of all requests, with the form's key in front."""
-    return [f"{tally.key}: {text}" for tally in tallies.values() for text in tally.losses]
+def added_up(tallies: Iterable[Tally]) -> Costs:
+    """The sum over several sessions."""
+    total = Costs()
+    for tally in tallies:
+        total.requests += tally.requests
+        total.ours.add(tally.ours)
+        total.uncached_usd += tally.uncached_usd
+        total.losses += tally.losses
+        for policy, usd in tally.usd.items():
+            total.usd[policy] += usd
+    return total

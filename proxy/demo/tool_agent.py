@@ -1,9 +1,10 @@
-"""A coding agent that calls tools. Every request is the request before it with something appended.
+"""Two agents that call tools.
 
-An agent whose instructions begin with the time of day. In the client's own order, nothing is ever read again.
+Every request of the coding agent is the request before it with something appended. The instructions of the other agent
+begin with the time of day: in the client's own order, nothing is ever read again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -64,15 +65,12 @@ _TOOLS = (
 
 def tools(count: int = len(_TOOLS)) -> list[dict[str, Any]]:
     """Definitions in OpenAI's form."""
-    return [
-        {"type": "function", "function": {"name": name, "description": text, "parameters": _schema(arguments)}}
-        for name, text, arguments in _TOOLS[:count]
-    ]
-
-
-def _schema(arguments: Mapping[str, str]) -> dict[str, Any]:
-    properties = {key: {"type": "string", "description": value} for key, value in arguments.items()}
-    return {"type": "object", "properties": properties, "required": list(arguments)[:1]}
+    found = []
+    for name, text, arguments in _TOOLS[:count]:
+        properties = {key: {"type": "string", "description": value} for key, value in arguments.items()}
+        schema = {"type": "object", "properties": properties, "required": list(arguments)[:1]}
+        found.append({"type": "function", "function": {"name": name, "description": text, "parameters": schema}})
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +82,43 @@ class Round:
     results: tuple[str, ...]
 
 
+Task = tuple[int, str, Sequence[Round], str]
+"""The number of the first round, the prompt, the rounds, and the last answer."""
+
+
 def tool_agent() -> Sample:
     """Two tasks, 25 requests."""
-    messages = [system(_INSTRUCTIONS)]
-    requests, at, first = [], BEGIN + 30, 0
-    for prompt, rounds, answer in _tasks():
+
+    def request(at: float, messages: Sequence[Message]) -> Request:
+        body = chat([system(_INSTRUCTIONS), *messages], stream=True, tools=tools(), tool_choice="auto")
+        return Request(at, body)
+
+    def pause_s(number: int) -> float:
+        return 6 + number % 4 * 5
+
+    requests = _requests(BEGIN + 30, _tasks(), request, pause_s, rest_s=190)
+    return Sample("agent", "tool-calling agent", tuple(requests))
+
+
+def _requests(
+    at: float,
+    tasks: Iterable[Task],
+    request: Callable[[float, Sequence[Message]], Request],
+    pause_s: Callable[[int], float],
+    rest_s: float,
+) -> Iterator[Request]:
+    """The requests of a session: one after each prompt, and one after each round. ``pause_s`` is the time that a round
+    takes, by its number, and ``rest_s`` is the time between an answer and the next prompt."""
+    messages: list[Message] = []
+    for first, prompt, rounds, answer in tasks:
         messages.append(user(prompt))
         for number, step in enumerate(rounds, first):
-            requests.append(_request(at, messages))
+            yield request(at, messages)
             messages += exchange(number, step)
-            at += 6 + number % 4 * 5
-        requests.append(_request(at, messages))
+            at += pause_s(number)
+        yield request(at, messages)
         messages.append(assistant(answer))
-        first += len(rounds)
-        at += 190
-    return Sample("agent", "tool-calling agent", tuple(requests))
+        at += rest_s
 
 
 def exchange(number: int, step: Round) -> Iterator[Message]:
@@ -113,13 +133,10 @@ def exchange(number: int, step: Round) -> Iterator[Message]:
         yield {"role": "tool", "tool_call_id": one, "content": result}
 
 
-def _request(at: float, messages: Sequence[Message]) -> Request:
-    return Request(at, chat(messages, stream=True, tools=tools(), tool_choice="auto"))
-
-
-def _tasks() -> Iterator[tuple[str, list[Round], str]]:
+def _tasks() -> Iterator[Task]:
     sources = repository()
     yield (
+        0,
         "Parcels heavier than 30 kg cannot be sent any more. Find where weights are checked and add the limit.",
         [
             listed(sources),
@@ -135,6 +152,7 @@ def _tasks() -> Iterator[tuple[str, list[Round], str]]:
         "The limit is in `shop/parcels.py`; the test that expected 31 kg to pass now uses 30. `pytest tests`: passed.",
     )
     yield (
+        12,
         "Good. The web site shows the fee before the parcel is weighed. Make it use the same check.",
         [
             searched("fee", sources),
@@ -233,17 +251,16 @@ _QUESTIONS = (
 
 def clock_agent() -> Sample:
     """Three questions, 21 requests."""
-    requests, at = [], BEGIN + 47
-    messages: list[Message] = []
-    for turn, question in enumerate(_QUESTIONS):
-        messages.append(user(question))
-        for number, step in enumerate(_rounds(turn)):
-            requests.append(_stock_request(at, messages))
-            messages += exchange(10 * turn + number, step)
-            at += 9 + number * 4
-        requests.append(_stock_request(at, messages))
-        messages.append(assistant("Done. The records are as you asked; nothing else was changed."))
-        at += 75
+
+    def request(at: float, messages: Sequence[Message]) -> Request:
+        return Request(at, chat([system(instructions(at)), *messages], stream=False, tools=tools(6)))
+
+    def pause_s(number: int) -> float:
+        return 9 + number % 10 * 4
+
+    answer = "Done. The records are as you asked; nothing else was changed."
+    tasks = ((10 * turn, question, _rounds(turn), answer) for turn, question in enumerate(_QUESTIONS))
+    requests = _requests(BEGIN + 47, tasks, request, pause_s, rest_s=75)
     return Sample("clock", "agent told the time", tuple(requests))
 
 
@@ -251,10 +268,6 @@ def instructions(at: float) -> str:
     """The system prompt. It is made anew for every request."""
     now = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
     return f"Current date and time: {now} UTC\n\n{_STOCK_RULES}"
-
-
-def _stock_request(at: float, messages: list[Message]) -> Request:
-    return Request(at, chat([system(instructions(at)), *messages], stream=False, tools=tools(6)))
 
 
 def _rounds(turn: int) -> Sequence[Round]:

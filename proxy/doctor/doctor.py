@@ -1,12 +1,11 @@
-"""Reads log files and makes a ``Report`` of them.
+"""Examines log files and makes a ``Report`` of them.
 
-Turns calls into digests and sizes, keeps them in the order of time, and the bodies of some of them for a replay.
+``Intake`` takes the calls as they are read. It turns their prompts into digests and sizes, and keeps the bodies of some
+of them for a replay. ``Entries`` keeps the calls in the order of time, for the diagnosis of the breaks.
 
-Findings about each key, from the data of a running proxy.
-
-Every entry of its ledger has the usage and the cost of an exchange, and the kind and the loss of its break if the proxy
-diagnoses breaks. The sessions of the last day also name the pieces. Facts that a proxy of another version does not send
-stay unknown.
+``count_entry`` and ``name_pieces`` take the data of a running proxy instead: every entry of its ledger has the usage
+and the cost of an exchange, and the kind and the loss of its break if the proxy diagnoses breaks. The sessions of the
+last day also name the pieces. Facts that a proxy of another version does not send stay unknown.
 """
 
 import math
@@ -14,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -29,12 +29,12 @@ from proxy.core.prompts.steadiness import volatile_in
 from proxy.core.recognition.pieces import MessageKind, PieceKind, Recogniser, recognise_text
 from proxy.core.request.tokens import Encode
 from proxy.core.response.usage import Usage
-from proxy.core.wire.surrogates import printable
+from proxy.core.wire.surrogates import printable, utf8
 from proxy.doctor.findings import Client, Culprit, Rules, diagnose_all, mode_runs
 from proxy.doctor.reader import read_calls
 from proxy.doctor.records import Call, CutSizes, Gap, LineSigns, Problem
 from proxy.doctor.report import Report, report_of
-from proxy.replay.runner import Setting, counted_once
+from proxy.replay.runner import Setting
 from proxy.replay.trace import TraceError, chat_body
 
 
@@ -55,10 +55,9 @@ class Entries:
 
     def __iter__(self) -> Iterator[Call]:
         """The calls in the order of time. Calls with equal times keep the order in which they came."""
-        decoder = msgspec.msgpack.Decoder(Call)
         for _, start, length in sorted(self._order):
             self._file.seek(start)
-            yield decoder.decode(self._file.read(length))
+            yield msgspec.msgpack.decode(self._file.read(length), type=Call)
 
     def close(self) -> None:
         """Remove the file."""
@@ -74,10 +73,6 @@ _CLOCK = "time"
 _MOST_NAME_CHARS = 120
 
 
-_Known = tuple[LineSigns, CutSizes]
-"""The signs and the parts of a text that was seen before."""
-
-
 class Intake:
     """Takes calls in the order in which they are read. ``count`` counts tokens; ``recognisers`` know clients' texts."""
 
@@ -85,7 +80,8 @@ class Intake:
         self.clients: dict[str, Client] = {}
         self._entries, self._count, self._recognisers = entries, count, recognisers
         self._left = _KEPT_BYTES
-        self._known: Bounded[bytes, _Known] = Bounded(
+        # The signs and the parts of the texts that were seen before.
+        self._known: Bounded[bytes, tuple[LineSigns, CutSizes]] = Bounded(
             _KNOWN_BYTES, lambda known: _PART_BYTES * (1 + sum(map(len, known)))
         )
 
@@ -146,8 +142,8 @@ def _cuts(recognisers: Sequence[Recogniser], role: str, text: str) -> CutSizes:
     found = recognise_text(recognisers, role, text)
     if found is None or found.form not in (MessageKind.CONTEXT, MessageKind.CANDIDATE):
         return ()
-    parts = ((c, text[c.start : c.end]) for c in found.cuts if c.kind is not PieceKind.OPENING)
-    return [(c.key, str(c.kind), digest(part.encode("utf-8", "surrogatepass")), len(part)) for c, part in parts]
+    parts = ((c, utf8(text[c.start : c.end])) for c in found.cuts if c.kind is not PieceKind.OPENING)
+    return [(c.key, str(c.kind), digest(part), c.end - c.start) for c, part in parts]
 
 
 def _signs(text: str) -> LineSigns:
@@ -173,7 +169,6 @@ Progress = Callable[[Path, int, int], None]
 def examine(paths: Sequence[Path], rules: Rules, setting: Setting, on_progress: Progress) -> Report:
     """Read the files and report. ``rules`` are the rules and prices of each model; ``setting`` says how requests are
     replayed. Raises OSError if the disk is full."""
-    setting = replace(setting, encode=counted_once(setting.encode))
     problems: dict[tuple[str, str], Problem] = {}
     files = set[Path]()
     with closing(Entries()) as entries:
@@ -191,9 +186,8 @@ def examine(paths: Sequence[Path], rules: Rules, setting: Setting, on_progress: 
             elif len(problems) < _MOST_PROBLEMS:
                 problems[file, found.text] = replace(found, file=file)
         diagnose_all(entries, intake.clients, rules)
-    clients = intake.clients
-    runs = {name: mode_runs(each.bodies, rules, setting) for name, each in clients.items() if each.bodies}
-    return report_of(clients, runs, list(problems.values()), sum(not path.is_dir() for path in files))
+    runs = {name: mode_runs(each.bodies, rules, setting) for name, each in intake.clients.items() if each.bodies}
+    return report_of(intake.clients, runs, list(problems.values()), sum(not path.is_dir() for path in files))
 
 
 def _read(paths: Sequence[Path], on_progress: Progress) -> Iterator[tuple[Path, Call | Problem]]:
@@ -204,12 +198,10 @@ def _read(paths: Sequence[Path], on_progress: Progress) -> Iterator[tuple[Path, 
             files = sorted(file for file in named.rglob("*") if file.name.endswith(_LOGS) and file.is_file())
             yield named, Problem(line=0, text=f"is a directory: the {len(files):,} logs in it are read")
         for path in files:
-            is_read = False
-            for found in read_calls(path, lambda read, size, path=path: on_progress(path, read, size)):  # type: ignore[misc]
-                is_read = True
-                yield path, found
-            if not is_read:
-                yield path, Problem(line=0, text=NONE_READ)
+            calls = read_calls(path, partial(on_progress, path))
+            # A file without a call is a problem of its own.
+            yield path, next(calls, Problem(line=0, text=NONE_READ))
+            yield from ((path, found) for found in calls)
 
 
 Fields = Mapping[str, object]
@@ -278,6 +270,6 @@ def _text(fields: Fields, name: str) -> str:
 
 def _number(fields: Fields, name: str) -> float:
     value = fields.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return 0.0
-    return float(value) if abs(value) < _LARGEST else 0.0
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST:
+        return float(value)
+    return 0.0

@@ -1,6 +1,7 @@
-"""Turns calls in the order of time into findings about their clients: the culprits, their losses, and the cache.
+"""Findings about the clients of a log: the cost of each mode, the culprits of breaks, and their losses.
 
-The rules and prices for the models of a log, and the cost of each mode by these rules and prices.
+``Rules`` are the rules and prices for the models of the log. By them ``mode_runs`` bills the kept requests in each
+mode, and ``diagnose_all`` turns the calls in the order of time into the findings about their clients.
 """
 
 from collections import Counter

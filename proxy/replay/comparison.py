@@ -1,7 +1,6 @@
-"""The benchmark: one recorded session under every policy, compared with the best possible results.
+"""The benchmark: a recorded session under every policy, compared with the best possible results.
 
-The comparison of many traces by kind, and its picture (``plot.svg``).
-
+``compare`` prices one session. ``means`` sums up many sessions by their kind, and ``plot`` draws them (``plot.svg``).
 Means are geometric, so that a long session counts no more than a short one.
 """
 
@@ -18,7 +17,7 @@ from proxy.core.value import dataclass, field, replace
 from proxy.errors import UpstreamRejected
 from proxy.replay.fidelity import violations
 from proxy.replay.limits import Bag, Bagger, Timed, fixed_limit, free_limit, prefix_share
-from proxy.replay.runner import Setting, counted_once, replay
+from proxy.replay.runner import Setting, replay
 from proxy.replay.search import find_layouts
 from proxy.replay.templates import templates_in
 from proxy.replay.totals import (
@@ -99,7 +98,6 @@ class Comparison:
 
 def compare(trace: Trace, setting: Setting) -> Comparison:
     """Price one trace under every policy, the bounds and the search."""
-    setting = replace(setting, encode=counted_once(setting.encode))
     steps: list[Step] = []
 
     def note(step: Step, plan: Plan) -> None:
@@ -108,7 +106,7 @@ def compare(trace: Trace, setting: Setting) -> Comparison:
 
     economic = replay(trace, replace(setting, policy=ECONOMIC, baselines=COMPARED, on_sent=note))
     classic = replay(trace, replace(setting, policy=CLASSIC, baselines={}, on_sent=None))
-    totals = {**economic.totals, CLASSIC: classic.ours, ECONOMIC: economic.ours}
+    totals = economic.totals | {CLASSIC: classic.ours, ECONOMIC: economic.ours}
     scores = {name: _score(totals[name], setting.profile) for name in POLICIES}
     # The bounds may choose the longer TTL only if some policy has used it.
     with_long = any(score.has_long for score in scores.values())
@@ -215,8 +213,7 @@ def means(found: Sequence[Comparison]) -> list[Mean]:
 
 
 def _mean(name: str, found: Sequence[Comparison]) -> Mean:
-    every = [shares(one) for one in found]
-    together = {column: geometric_mean(each[column] for each in every) for column in COLUMNS}
+    together = {column: geometric_mean(shares(one)[column] for one in found) for column in COLUMNS}
     scores = (*POLICIES, BEST)
     return Mean(
         name=name,

@@ -18,8 +18,8 @@ from proxy.core.recognition.pieces import ContextPiece, PieceKind
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import Message
 from proxy.core.shadow import cost_of
-from proxy.core.value import dataclass, replace
-from proxy.replay.runner import Ours, ReplayedContexts, Setting, counted_once
+from proxy.core.value import dataclass
+from proxy.replay.runner import Ours, ReplayedContexts, Setting
 from proxy.replay.trace import Trace
 
 _SHOWN_CHARS = 40
@@ -110,15 +110,13 @@ class Explanation:
 def explain_request(trace: Trace, setting: Setting, number: int) -> Explanation:
     """Replay the requests before the one with this number, plan that one and describe the plan. ``number`` counts from
     1."""
-    ours = Ours(replace(setting, encode=counted_once(setting.encode)))
+    ours = Ours(setting)
     for step in trace.steps[: number - 1]:
         ours.send(step, ours.assembled(step))
     last, profile = trace.steps[number - 1], setting.profile
     plan = ours.plan(last, ours.assembled(last))
-    rows: tuple[Row, ...] = ()
-    if plan.in_flight is not None:
-        hit = plan.predicted.hit if plan.predicted is not None else -1
-        rows = tuple(_Description(plan.in_flight, profile, hit, ours.contexts).rows())
+    hit = plan.predicted.hit if plan.predicted is not None else -1
+    described = _Description(plan.in_flight, profile, hit, ours.contexts) if plan.in_flight is not None else None
     return Explanation(
         trace=trace.name,
         request=number,
@@ -127,7 +125,7 @@ def explain_request(trace: Trace, setting: Setting, number: int) -> Explanation:
         reason=str(plan.reason),
         meaning=MEANINGS.get(plan.reason, ""),
         rewritten=plan.rewritten and plan.mode > Mode.OBSERVE,
-        rows=rows,
+        rows=tuple(described.rows()) if described is not None else (),
         predicted=plan.predicted,
         own=plan.own,
         predicted_cost=cost_of(profile, plan.predicted) if plan.predicted is not None else None,
@@ -153,15 +151,16 @@ class _Description:
 
     def rows(self) -> Iterator[Row]:
         """In sending order."""
-        layout = self._layout
-        ends = sorted(self._marks)
+        layout, ends = self._layout, sorted(self._marks)
         for index, element in enumerate(layout.elements):
             start, last = layout.starts[index], layout.last_position(index)
             cuts = [position for position in ends if start <= position < last]
             spans = zip([start, *(c + 1 for c in cuts)], [*cuts, last], strict=True)
             for number, (first, end) in enumerate(spans, 1):
                 what, reason = self._piece(element, number, len(cuts) + 1)
-                tokens, is_marked = self._tokens(first, end), bool(ends) and end <= ends[-1]
+                # An element without parts has no position, and no tokens.
+                tokens = layout.ends[end] - (layout.ends[first - 1] if first else 0) if first <= end else 0
+                is_marked = bool(ends) and end <= ends[-1]
                 panel = self._contexts.panels.get(element.message) if self._contexts is not None else None
                 if panel is not None:
                     reason = f"{panel}: {self._price(end, tokens, is_marked=is_marked)}"
@@ -187,9 +186,9 @@ class _Description:
     def _piece(self, element: Element, number: int, count: int) -> tuple[str, str]:
         """The words of a row. An element with markers inside it has several rows."""
         what, why = self._told(element)
-        if element.ack < 0 or number == 1:
-            return (f"{what} (part {number} of {count})" if count > 1 and element.ack < 0 else what), why
-        return "assistant: the acknowledgement", "stays with what it acknowledges"
+        if element.ack >= 0 and number > 1:
+            return "assistant: the acknowledgement", "stays with what it acknowledges"
+        return (f"{what} (part {number} of {count})" if count > 1 and element.ack < 0 else what), why
 
     def _tier(self, element: Element) -> str:
         """The tier of an element. For a message of several pieces, it is the tier of the least stable piece."""
@@ -198,12 +197,6 @@ class _Description:
             return given
         tiers = [self._analysis.session.tracker.tier(item.key) for item in self._items(element)]
         return max(tiers).label if tiers else ""
-
-    def _tokens(self, first: int, end: int) -> int:
-        ends = self._layout.ends
-        if end < first:
-            return 0
-        return ends[end] - (ends[first - 1] if first else 0)
 
     def _told(self, element: Element) -> tuple[str, str]:
         """The name of an element, and the reason for its position."""
@@ -216,29 +209,26 @@ class _Description:
         if element.kind is ElementKind.MESSAGE:
             return f"{role}: {first_words(recognised.messages[element.message])}", self._message_reason(element)
         what = _name(element.item) if element.item is not None else _short(element.lead.removeprefix(TAG_OPEN))
-        if element.kind in _REASONS:
-            return f"{role}: {what}", _REASONS[element.kind]
-        return f"{role}: {what}", self._item_reason(element.item) if element.item is not None else str(element.kind)
+        why = self._item_reason(element.item) if element.item is not None else str(element.kind)
+        return f"{role}: {what}", _REASONS.get(element.kind, why)
 
     def _items(self, element: Element) -> Sequence[ContextPiece]:
         """The pieces of an element that is a context message, or a part of one."""
         if element.kind is ElementKind.WHOLE:
-            groups = self._analysis.recognised.groups
-            return next((group.items for group in groups if group.message == element.message), ())
+            groups = (group for group in self._analysis.recognised.groups if group.message == element.message)
+            return next((group.items for group in groups), ())
         return [element.item] if element.item is not None else []
 
     def _message_reason(self, element: Element) -> str:
         analysis = self._analysis
         if element.key == "system":
             seen, changes = analysis.session.own_head.of(element.message + 1)
-            if changes:
-                return f"system prompt, changed in {changes} of {seen} requests"
-            return "system prompt, shared by all sessions"
+            told = f"changed in {changes} of {seen} requests" if changes else "shared by all sessions"
+            return f"system prompt, {told}"
         if element.message >= analysis.recognised.last_user:
             return "the last exchange stays last"
-        if analysis.forecast.turns.get(element.message, 1.0) < _UNLIKELY:
-            return "turn, so far seldom repeated by the next request"
-        return "turn"
+        is_repeated = analysis.forecast.turns.get(element.message, 1.0) >= _UNLIKELY
+        return "turn" if is_repeated else "turn, so far seldom repeated by the next request"
 
     def _item_reason(self, item: ContextPiece) -> str:
         """The reason for a piece's position: what the prompt says about it, or else its age."""
@@ -262,7 +252,7 @@ def first_words(message: Message) -> str:
     body = orjson.loads(message.raw)
     content = body.get("content")
     if isinstance(content, list):
-        texts = [part.get("text") for part in content if isinstance(part, dict)]
+        texts = (part.get("text") for part in content if isinstance(part, dict))
         content = next((text for text in texts if isinstance(text, str)), f"{len(content)} parts")
     if isinstance(content, str) and content.strip():
         return _short(content)

@@ -5,12 +5,10 @@ client's messages must be in the sent request exactly once. Turns keep their ord
 last. There are at most so many markers, and tools and parameters are equal. The recognisers say which messages are
 context, and may therefore be moved or taken apart.
 
-Checks the client's context messages in the sent request. Each must be there once, whole or in parts; if it is in
-parts, the opening is with the last part.
-
-Several messages of a client may have the same opening and hold the same files, so they are judged together. The sent
-request must have as many openings of each kind as the client sent. Under each claim it must have the same pieces, each
-as often as the client sent it.
+Each context message must be there once, whole or in parts; if it is in parts, the opening is with the last part
+(``Contexts``). Several messages of a client may have the same opening and hold the same files, so they are judged
+together. The sent request must have as many openings of each kind as the client sent. Under each claim it must have the
+same pieces, each as often as the client sent it.
 """
 
 import re
@@ -51,9 +49,8 @@ class Said:
 
     def same(self, other: "Said") -> bool:
         """Whether the messages are equal, wherever their text is cut into parts."""
-        if self.text is None or other.text is None:
-            return self == other
-        return (self.role, self.text, self.rest) == (other.role, other.text, other.rest)
+        is_text = self.text is not None and (self.role, self.text, self.rest) == (other.role, other.text, other.rest)
+        return is_text or self == other
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +71,8 @@ class Context:
 
     def ends(self, said: Said) -> bool:
         """Whether ``said`` is the opening of this context message with one of its pieces."""
-        text = said.text or ""
-        is_piece = text.startswith(self.opening) and text.removeprefix(self.opening) in self.pieces
-        return is_piece and self.message.rest == said.rest
+        text, rest = said.text or "", said.rest
+        return text.startswith(self.opening) and text[len(self.opening) :] in self.pieces and self.message.rest == rest
 
 
 @dataclass(slots=True)
@@ -170,9 +166,8 @@ def violations(
 
 def _same_in_place(before: Sequence[bytes], after: Sequence[bytes]) -> bool:
     """Whether every message is still at its place. For most requests this quick answer is enough."""
-    if len(before) != len(after):
-        return False
-    return all(one == other or _said(one).same(_said(other)) for one, other in zip(before, after, strict=True))
+    both = zip(before, after, strict=False)
+    return len(before) == len(after) and all(one == other or _said(one).same(_said(other)) for one, other in both)
 
 
 def tools_of(body: bytes) -> bytes:
@@ -245,7 +240,7 @@ def _count_marks(value: object) -> int:
         return sum(map(_count_marks, value))
     if not isinstance(value, dict):
         return 0
-    own = sum(1 for marker in _MARKERS if value.get(marker) is not None)
+    own = sum(value.get(marker) is not None for marker in _MARKERS)
     return own + sum(_count_marks(value.get(key)) for key in ("content", "tool_calls", "function"))
 
 
@@ -327,8 +322,8 @@ class _Comparison:
             if not self._is_gone():
                 break
         if said.role == "user" and said.rest == "{}" and said.text is not None and _is_tag(said.text):
-            in_place = self._next == self._pivot or (at == len(self._after) - 1 and self._before[-1].has_results)
-            if not in_place:
+            is_last = at == len(self._after) - 1 and self._before[-1].has_results
+            if self._next != self._pivot and not is_last:
                 self._found.append("the tag stands in a wrong place")
             return 1
         if self._contexts.take(at, said, following):
@@ -423,8 +418,8 @@ def _context(said: Said, following: Said | None, recognisers: Sequence[Recognise
     known = recognise_text(recognisers, said.role, said.text)
     if known is None or known.form not in (MessageKind.CONTEXT, MessageKind.CANDIDATE):
         return None
-    opening = "".join(said.text[cut.start : cut.end] for cut in known.cuts if cut.kind is PieceKind.OPENING)
-    pieces = tuple(said.text[cut.start : cut.end] for cut in known.cuts if cut.kind is not PieceKind.OPENING)
+    cuts = [(cut.kind is PieceKind.OPENING, said.text[cut.start : cut.end]) for cut in known.cuts]
+    opening, pieces = "".join(text for first, text in cuts if first), tuple(text for first, text in cuts if not first)
     return Context(said, following, opening, CLAIM_HEADERS[known.claim], pieces)
 
 

@@ -1,8 +1,8 @@
 """Runs a recorded session under several policies, each against a provider of its own, and adds up the bills.
 
-Time is virtual. If prefixes are kept alive, the refreshes are sent between the recorded requests.
-
-Structured context in replays: each request is assembled as in the proxy, with the memory of the requests before.
+Time is virtual. Structured context is assembled as in the proxy, with the memory of the requests before
+(``ReplayedContexts``). ``Ours`` is the planner with its provider; if prefixes are kept alive, the refreshes are sent
+between the recorded requests.
 """
 
 import math
@@ -132,12 +132,12 @@ _OUTPUT_TOKENS = 1
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How to replay: provider rules, mode, policy. ``on_sent`` sees each plan whose body the provider accepted
-    (``--out``, checks). ``assembler`` makes the object that assembles structured
-    context; without it, requests with structured context go as they came. ``keep_alive``: prefixes are kept alive if
-    that pays. ``served``: the rules that the upstream really follows, if they differ from the planner's rules and the
-    planner has to learn them from the reports. ``inset`` are the operator's texts around the newest user message;
-    ``options`` are the planner's."""
+    """How to replay: provider rules, mode, policy. Each provider and planner counts by ``encode``, which should count a
+    text once (``counted_once``). ``on_sent`` sees each plan whose body the provider accepted (``--out``, checks).
+    ``assembler`` makes the object that assembles structured context; without it, such requests go as they came.
+    ``keep_alive``: prefixes are kept alive if that pays. ``served``: the rules that the upstream really follows, if
+    they differ from the planner's rules and the planner has to learn them from the reports. ``inset`` are the
+    operator's texts around the newest user message; ``options`` are the planner's."""
 
     profile: CacheProfile
     encode: Encode
@@ -164,7 +164,6 @@ class Setting:
 
 def replay(trace: Trace, setting: Setting, on_step: Callable[[], None] = lambda: None) -> Result:
     """Run one trace; ``on_step`` is called once a request, for progress."""
-    setting = replace(setting, encode=counted_once(setting.encode))
     result = Result(trace.name, setting.profile, len(trace.steps))
     steps = [acceptable(step, setting.profile) for step in trace.steps]
     baselines = {AS_SENT: as_sent, **setting.baselines}
@@ -281,10 +280,9 @@ def _violations(
         # The original holds the operator's texts, too.
         came = plan.original if setting.inset else step.body
         return violations(came, plan.body, setting.recognisers, marks, tools)
-    lost = lost_items(chat, plan.body)
-    if plan.reason == Reason.ASSEMBLED_TIERS:
-        return lost
-    return lost + violations(plan.original, plan.body, setting.recognisers, marks, tools)
+    is_tiered = plan.reason == Reason.ASSEMBLED_TIERS
+    found = [] if is_tiered else violations(plan.original, plan.body, setting.recognisers, marks, tools)
+    return lost_items(chat, plan.body) + found
 
 
 def _reported(bill: Bill) -> Usage:
@@ -313,6 +311,4 @@ def _route(step: Step, setting: Setting) -> Route:
 def acceptable(step: Step, profile: CacheProfile) -> Step:
     """The step without the client's markers if the provider refuses markers: its users would not send any."""
     is_refused = profile.refuses_unknown and profile.dialect.key != Dialect.CACHE_CONTROL.key
-    if not is_refused or not is_marked(step.body):
-        return step
-    return replace(step, body=sent_by(as_sent, step.body, profile.dialect))
+    return replace(step, body=sent_by(as_sent, step.body, profile.dialect)) if is_refused else step

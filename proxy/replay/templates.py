@@ -7,5 +7,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 def templates_in(folder: Path) -> Environment:
     """The templates in a folder of the package."""
-    loader = FileSystemLoader(folder)
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

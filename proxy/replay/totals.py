@@ -1,8 +1,9 @@
-"""Bills of a replay: an account at a provider in virtual time, tokens that are written and never read, and sums.
+"""Bills of a replay.
 
-Policies of today's gateways, for comparison. They keep the order and set markers by a fixed rule.
-
-Only the messages that gain or lose a marker are parsed and written anew.
+The policies of today's gateways come first, for comparison. They keep the order and set markers by a fixed rule; only
+the messages that gain or lose a marker are parsed and written anew. An ``Account`` at a provider, in virtual time, then
+bills what a policy sends, and counts tokens that are written and never read (``Waste``). ``Result`` and ``Summary`` add
+up the bills of a session and of several sessions.
 """
 
 import math
@@ -51,28 +52,27 @@ def client(body: bytes, dialect: Dialect) -> bytes:
 def system_and_last(body: bytes, dialect: Dialect) -> bytes:
     """Markers on the system prompt and on the last message. Gateways inject these by default
     (litellm's ``cache_control_injection_points``; providers' own automatic caching marks the last block)."""
-    return _marked_at(body, dialect, _system_and_last)
+
+    def places(roles: Sequence[object]) -> set[int]:
+        return {next((i for i, role in enumerate(roles) if role in _SYSTEM), -1), len(roles) - 1} - {-1}
+
+    return _marked_at(body, dialect, places)
 
 
 def tools_system_and_last_two(body: bytes, dialect: Dialect) -> bytes:
     """Markers on the last tool, the last system message of the head and the last two messages that can carry one.
     Agents that set their own markers do this."""
-    marked = _marked_at(body, dialect, _head_and_last_two)
+
+    def places(roles: Sequence[object]) -> set[int]:
+        preamble = next((i for i, role in enumerate(roles) if role not in _SYSTEM), len(roles))
+        ends = [i for i in range(preamble, len(roles)) if roles[i] != "assistant"]
+        return {preamble - 1, *ends[-2:]} - {-1}
+
+    marked = _marked_at(body, dialect, places)
     members = parse_members(marked)
     if dialect is not Dialect.CACHE_CONTROL or not bytes(members.get("tools", b"")).startswith(b"["):
         return marked
     return splice(marked, members, {"tools": render_tools(bytes(members["tools"]), "5m", dialect)})
-
-
-def _system_and_last(roles: Sequence[object]) -> set[int]:
-    preamble = next((i for i, role in enumerate(roles) if role in _SYSTEM), -1)
-    return {preamble, len(roles) - 1} - {-1}
-
-
-def _head_and_last_two(roles: Sequence[object]) -> set[int]:
-    preamble = next((i for i, role in enumerate(roles) if role not in _SYSTEM), len(roles))
-    ends = [i for i in range(preamble, len(roles)) if roles[i] != "assistant"]
-    return {preamble - 1, *ends[-2:]} - {-1}
 
 
 def _marked_at(body: bytes, dialect: Dialect, places: Callable[[Sequence[object]], set[int]]) -> bytes:

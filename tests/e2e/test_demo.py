@@ -99,20 +99,20 @@ def test_the_words_on_the_screen() -> None:
 def test_over_http_every_session_is_sent_and_costs_as_its_replay_says() -> None:
     encode = counted_once(bytes_over_four)
     scene = scene_of(demo_settings(0), encode)
-    tallies = [_Noting(sample, scene.setting, scene.price) for sample in samples()]
+    tallies = [_Noting.of(sample, scene.setting, scene.price) for sample in samples()]
     with running(scene.settings, bytes_over_four) as proxy:
         asyncio.run(send_all(proxy, tallies))
         ledgers = dict(proxy.provider.ledgers)
-    for tally in tallies:
+    for sample, tally in zip(samples(), tallies, strict=True):
         sent: list[Any] = []
-        offline = replay(tally.sample.trace(), replace(tally.setting, on_sent=partial(_note, sent)))
+        offline = replay(sample.trace(), replace(tally.setting, on_sent=partial(_note, sent)))
         assert tally.sent == sent
-        assert tally.result.ours == offline.ours
-        assert tally.result.totals["system + last"] == offline.totals["system + last"]
-        ledger = ledgers[account_name(f"demo-{tally.sample.name}")]
+        assert tally.ours == offline.ours
+        assert tally.accounts["system + last"].total == offline.totals["system + last"]
+        ledger = ledgers[account_name(f"demo-{sample.name}")]
         billed = (ledger.read, ledger.write_5m, ledger.write_1h, ledger.plain)
         assert billed == (offline.ours.read, offline.ours.write_5m, offline.ours.write_1h, offline.ours.plain)
-        assert (ledger.answered, sum(ledger.errors.values())) == (len(tally.sample.requests), 0)
+        assert (ledger.answered, sum(ledger.errors.values())) == (len(sample.requests), 0)
 
 
 class _Noting(Tally):

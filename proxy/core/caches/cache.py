@@ -96,7 +96,7 @@ class BillSum:
     def prompt(self) -> int:
         return self.read + self.write_5m + self.write_1h + self.plain
 
-    def add(self, bill: Parts) -> None:
+    def add(self, bill: "Parts | BillSum") -> None:
         """Add one more bill."""
         self.read += bill.read
         self.write_5m += bill.write_5m

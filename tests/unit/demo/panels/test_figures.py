@@ -10,7 +10,7 @@ from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
 from proxy.demo.panels import SCENARIOS, Comparison, Form, Pace, Scenario, comparison
-from proxy.demo.tally import losses_of
+from proxy.demo.tally import added_up
 from proxy.replay.runner import Setting
 
 SETTING = Setting(ANTHROPIC, bytes_over_four, ())
@@ -60,8 +60,9 @@ def test_the_longest_prompt_fits_the_window_or_does_not(most: int, reached: bool
 def test_each_form_is_an_account_of_its_own_and_its_faults_are_listed() -> None:
     compared = answered(replace(SMALL, pace=Pace(2)), 0)
     assert len({tally.key for tally in compared.tallies.values()}) == len(Form)
-    assert all(text.startswith("demo-panels-small-") for text in losses_of(compared.tallies))
-    assert {text.split(":")[0].rpartition("-")[2] for text in losses_of(compared.tallies)} == {"panels", "freezing"}
+    losses = added_up(compared.tallies.values()).losses
+    assert all(text.startswith("demo-panels-small-") for text in losses)
+    assert {text.split(":")[0].rpartition("-")[2] for text in losses} == {"panels", "freezing"}
 
 
 def test_every_scenario_has_live_panels_and_a_goal() -> None:
