@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -121,6 +121,14 @@ async def within(limit_s: float) -> AsyncIterator[None]:
             yield
         finally:
             timer.cancel()
+
+
+async def pause(seconds: float, until: asyncio.Event) -> bool:
+    """Wait for so many seconds, or until the event is set. Returns whether it is set."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await until.wait()
+    return until.is_set()
 
 
 async def repeat(every_s: float, work: Callable[[], Awaitable[None]]) -> None:

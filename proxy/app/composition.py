@@ -29,8 +29,7 @@ from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
 from proxy.engine.conclusion import Followers
 from proxy.engine.inquiries import Inquiries
 from proxy.engine.ports import Follower
-from proxy.planning.compactions import Compactor
-from proxy.planning.keep_alive import KeepAlive, OwnExchanges
+from proxy.planning.own_exchanges import Compactor, KeepAlive, OwnExchanges
 from proxy.planning.session_book import SessionBook, TokenUsage, UsageFollower
 from proxy.planning.tokenizers import is_counted_by
 from proxy.ports import Transport, Upstream

@@ -45,7 +45,7 @@ from proxy.deployments.table import forms, provider_names
 from proxy.engine import Limits, RequestRules
 from proxy.errors import UnknownModel
 from proxy.planning.context_sessions import AssemblyOptions
-from proxy.planning.keep_alive import DailyTerms, RefreshTerms
+from proxy.planning.own_exchanges import DailyTerms, RefreshTerms
 from proxy.ports import Deployment, RateLimit, StoreError, Transport
 from proxy.prompting.files import SHIPPED
 from proxy.settings import ConfigError, Environment, ModelEntry, Settings, nearest, weights_of

@@ -4,15 +4,10 @@ The state is that of the sessions with structured context. It is read and change
 takes long with a large conversation is done in a thread beside the event loop, on values that nobody changes.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 
-import orjson
-
-from proxy.core.caches.cache import Bill
-from proxy.core.planner.plan import Plan
-from proxy.core.reasons import Reason
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.history.compaction import (
     MOST_FAILURES,
@@ -29,13 +24,10 @@ from proxy.core.structured.history.compaction import (
 from proxy.core.structured.history.rules import RuledHistory
 from proxy.core.structured.messages import Turn
 from proxy.core.value import dataclass, replace
-from proxy.engine.exchange import Exchange
-from proxy.engine.suppress import suppress_and_log
 from proxy.planning.context_sessions import ContextSessions
-from proxy.planning.keep_alive import Behind, OwnEnding, OwnExchanges
 from proxy.planning.tokenizers import ModelFacts
-from proxy.ports import Clock, Deployment
-from proxy.tasks import Aside, Tasks, end_within, spawn
+from proxy.ports import Deployment
+from proxy.tasks import Aside
 
 Tokens = Callable[[Turn], int]
 Key = tuple[str, str]
@@ -47,7 +39,7 @@ _OUTPUT_PRICE = 5.0
 
 class CompactionOutcome(StrEnum):
     """Outcome of a compaction whose call was answered, or never made. All outcomes but the first two change nothing.
-    The outcome of other calls is their ending (``OwnEnding``)."""
+    The outcome of other calls is their ending (``proxy.planning.own_exchanges.OwnEnding``)."""
 
     SUMMARIZED = "summarized"
     TRUNCATED = "truncated"
@@ -167,90 +159,3 @@ def _looked(
     if total < terms.min_history_tokens or not attempts.allow(total, is_full=prices.is_full):
         return None
     return total, proposal_of(history, former, tokens, rules, prices)
-
-
-MOST_AT_ONCE = 8
-"""More conversations than these wait until behind their next answers."""
-_CLOSING_S = 5.0
-
-
-class Compactor:
-    """Implements ``proxy.engine.ports.Follower``. ``on_outcome`` is called with the outcome of each compaction."""
-
-    def __init__(
-        self,
-        compactions: Compactions,
-        own: OwnExchanges,
-        clock: Clock,
-        on_outcome: Callable[[str], None] = lambda outcome: None,
-    ) -> None:
-        self._compactions = compactions
-        self._own = own
-        self._clock = clock
-        self._on_outcome = on_outcome
-        self._running: set[Key] = set()
-        self._tasks: Tasks = set()
-        self._is_closed = False
-
-    def returned(self, session: str) -> None:
-        """The client is back. Compactions that are under way go on, because they are for a later request."""
-
-    def ended(self, exchange: Exchange) -> None:
-        """An exchange was settled: its conversation may be compacted now."""
-        chat = exchange.planned.assembled
-        if self._is_closed or chat is None or chat.dialogue.uncompacted is None:
-            return
-        key = (chat.scope, chat.session)
-        if key in self._running or len(self._running) >= MOST_AT_ONCE:
-            return
-        behind = self._own.behind(exchange)
-        if behind is not None:
-            self._running.add(key)
-            usage = exchange.answer.outcome.usage
-            prompt_tokens = usage.prompt if usage is not None else 0
-            planning = partial(self._compactions.plan, chat, behind.call.deployment, prompt_tokens)
-            spawn(self._run(key, behind, planning), self._tasks)
-
-    async def aclose(self) -> None:
-        """Begin nothing more. Work that is under way may end."""
-        self._is_closed = True
-        await end_within(self._tasks, _CLOSING_S)
-
-    async def _run(self, key: Key, behind: Behind, planning: Callable[[], Awaitable[CompactionWork | None]]) -> None:
-        try:
-            with suppress_and_log("compactor") as surprise:
-                work = await planning()
-                del planning  # the task holds the whole conversation
-                if work is not None and not self._is_closed:
-                    self._on_outcome(await self._compact(behind, work))
-            if surprise.has_failed:
-                self._compactions.failed(key)
-        finally:
-            self._running.discard(key)
-
-    async def _compact(self, behind: Behind, work: CompactionWork) -> str:
-        question = work.proposal.question
-        bill = Bill(0, 0, 0, question.prompt_tokens)
-        plan = Plan(work.body, work.body, behind.mode, Reason.COMPACTION, predicted=bill, own=bill)
-        exchange, call = behind.begun(plan, self._clock.now(), question.output_tokens)
-        ending, body = await self._own.run(
-            exchange, call, prompt_tokens=question.prompt_tokens, output_tokens=question.output_tokens
-        )
-        match ending:
-            case OwnEnding.ANSWERED:
-                return self._compactions.answered(work, answer_text(body)).value
-            case OwnEnding.REFUSED:
-                self._compactions.failed(work.key, work.tokens)
-            case OwnEnding.DENIED | OwnEnding.CAPPED:
-                self._compactions.put_off(work)
-        return ending.value
-
-
-def answer_text(body: bytes) -> str:
-    """The model's text in a chat completion. It is empty if the model says nothing or the body is no chat
-    completion."""
-    try:
-        found = orjson.loads(body)["choices"][0]["message"]["content"]
-    except (orjson.JSONDecodeError, LookupError, TypeError):
-        return ""
-    return found if isinstance(found, str) else ""

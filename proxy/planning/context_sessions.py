@@ -177,17 +177,12 @@ class TextStore:
                     return
                 texts = await self._aside.run(_PIECE_BYTES, partial(_unpacked, part, blobs)) if blobs else {}
                 for digest in part:
-                    self._note(scope, digest, texts.get(digest))
+                    # A text that the store has lost is written again at its next use.
+                    self._saved.pop((scope, digest), None)
                 for digest, kept in texts.items():
+                    self._saved.put((scope, digest), kept.saved_at)
                     found[digest] = kept.text
                     room -= getsizeof(kept.text)
-
-    def _note(self, scope: str, digest: str, kept: KeptText | None) -> None:
-        """Note what the store has of a text. A text that the store has lost is written again at its next use."""
-        if kept is None:
-            self._saved.pop((scope, digest), None)
-        else:
-            self._saved.put((scope, digest), kept.saved_at)
 
 
 def _texts_of(scope: str) -> str:

@@ -31,7 +31,6 @@ scopes.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -41,7 +40,7 @@ from proxy.core.sessions.sharing import StateLookup
 from proxy.core.window.token_factor import TokenFactor
 from proxy.ports import Deployment, StoreError
 from proxy.storage.port import Store
-from proxy.tasks import Tasks, cancel, drain, spawn
+from proxy.tasks import Tasks, cancel, drain, pause, spawn
 
 TTL_S: Final = 86400.0
 """How long a blob is kept that nobody asks for any more."""
@@ -204,9 +203,7 @@ class SharedBlobs:
         pause_s = gather_s
         while self._waiting and not self._closing.is_set():
             if pause_s:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(pause_s):
-                        await self._closing.wait()
+                await pause(pause_s, self._closing)
             pause_s = gather_s if await self._write_all() else max(gather_s, _SAVE_PAUSE_S)
 
     async def _write_all(self) -> bool:

@@ -61,7 +61,7 @@ from proxy.planning.layout_state import TTL_S
 from proxy.planning.tokenizers import Limits, ModelFacts
 from proxy.ports import StoreError
 from proxy.storage.port import Store
-from proxy.tasks import OBJECT_BYTES, REST_S, Aside, Tasks, drain, end_within, spawn
+from proxy.tasks import OBJECT_BYTES, REST_S, Aside, Tasks, drain, end_within, pause, spawn
 
 
 def sums_of(exchange: Exchange, one: SessionRequest | None = None) -> SessionSums:
@@ -204,10 +204,16 @@ class SessionBook:
         self._facts = facts
         self._worker = worker
         self._is_shared = store.is_shared
-        self._known: Bounded[str, tuple[SessionRecord, str]] = Bounded(memory_bytes // 16, _record_bytes, _MOST_KNOWN)
+        self._known: Bounded[str, tuple[SessionRecord, str]] = Bounded(
+            memory_bytes // 16, lambda known: 1_000 + 200 * len(known[0].parts), _MOST_KNOWN
+        )
         self._parts = count()
         self._numbers = count()
-        self._details: Bounded[str, SessionDetails] = Bounded(memory_bytes // 32, _details_bytes, _MOST_KNOWN)
+        self._details: Bounded[str, SessionDetails] = Bounded(
+            memory_bytes // 32,
+            lambda known: 300 + len(known.packed) + len(known.requests.packed) + 200 * len(known.requests.names),
+            _MOST_KNOWN,
+        )
         self.keeps_texts = False
         self._texts: Bounded[str, bytes] = Bounded(_MOST_TEXT_BYTES, len)
         self._seen: dict[str, _Seen] = {}
@@ -328,9 +334,7 @@ class SessionBook:
         written: Sequence[str] = ()
         pause_s = _SHARED_EVERY_S if self._is_shared else _EVERY_S
         while self._waiting or written:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_AWAY_S if self._is_away else pause_s):
-                    await self._closing.wait()
+            await pause(_AWAY_S if self._is_away else pause_s, self._closing)
             names = dict.fromkeys(list(self._waiting)[:_MOST_AT_ONCE])
             for name in names:
                 del self._waiting[name]
@@ -443,14 +447,6 @@ def _facts(exchange: Exchange, plan: Plan) -> SessionFacts:
     )
 
 
-def _details_bytes(known: SessionDetails) -> int:
-    return 300 + len(known.packed) + len(known.requests.packed) + 200 * len(known.requests.names)
-
-
-def _record_bytes(known: tuple[SessionRecord, str]) -> int:
-    return 1_000 + 200 * len(known[0].parts)
-
-
 _MOST_COUNTED_AT_ONCE = 20
 _MODEL_CHARS = 200
 
@@ -470,10 +466,12 @@ class TokenUsage:
         plan, session = exchange.planned.plan, None
         if self._so_far is not None and plan is not None and plan.session:
             before = self._so_far(plan.session)
-            session = added(before, sums_of(exchange)) if before.requests else sums_of(exchange)
+            sums = added(before, sums_of(exchange)) if before.requests else sums_of(exchange)
+            session = _used(sums.usage, sums.cost_usd, sums.saved_usd)
+            session |= {"requests": sums.requests, "empty_tiers": sums.empty_tiers}
         return self._report(exchange, session)
 
-    async def _report(self, exchange: Exchange, session: SessionSums | None) -> dict[str, Any]:
+    async def _report(self, exchange: Exchange, session: dict[str, Any] | None) -> dict[str, Any]:
         planned, settled, deployment = exchange.planned, exchange.settlement or Settlement(), exchange.deployment
         inventory, limits = Inventory(), self._facts.limits(deployment) if deployment is not None else (None, None)
         if planned.plan is not None:
@@ -487,7 +485,7 @@ class TokenUsage:
             "max_input_tokens": limits[0],
             "max_output_tokens": limits[1],
             "request": _used(usage, settled.cost_usd, settled.saved_usd) | {"estimated": usage.estimated},
-            "session": None if session is None else _session(session),
+            "session": session,
             "tiers": _tiers(inventory),
             "empty_tiers": inventory.empty_tiers,
         }
@@ -530,11 +528,6 @@ def _used(usage: Usage, cost_usd: float, saved_usd: float) -> dict[str, Any]:
         "cost_usd": round(cost_usd, 9),
         "saved_usd": round(saved_usd, 9),
     }
-
-
-def _session(sums: SessionSums) -> dict[str, Any]:
-    counted = {"requests": sums.requests, "empty_tiers": sums.empty_tiers}
-    return counted | _used(sums.usage, sums.cost_usd, sums.saved_usd)
 
 
 def _tiers(inventory: Inventory) -> list[dict[str, Any]]:

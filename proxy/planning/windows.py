@@ -308,17 +308,13 @@ def _fits_for_certain(parsed: ParsedBody, transcript: Transcript, job: _Job, pro
     most = job.profile.tail_messages
     if job.parts.virtual_files or (most is not None and len(transcript.messages) - transcript.preamble > most):
         return False
-    tokens = len(parsed.body) + _bytes(job) + _framing_bytes(job.texts)
+    words = (*job.texts.above.values(), job.texts.summary_ok)
+    framing = sum(len(utf8(text)) + len(_JOINT) + MESSAGE_OVERHEAD_TOKENS for text in words)
+    tokens = len(parsed.body) + _bytes(job) + framing
     if transcript.has_media:
         kinds = [part.kind for message in transcript.messages for part in message.parts]
         tokens += IMAGE_TOKENS * kinds.count(PartKind.MEDIA)
     return tokens < prompt_tokens
-
-
-def _framing_bytes(texts: WindowTexts) -> int:
-    """The most bytes that are written around all parts."""
-    words = (*texts.above.values(), texts.summary_ok)
-    return sum(len(utf8(text)) + len(_JOINT) + MESSAGE_OVERHEAD_TOKENS for text in words)
 
 
 def _bytes(job: _Job) -> int:

@@ -1,7 +1,8 @@
 """Reports the state of budgets to clients, webhooks and metrics: a soft limit is exceeded, or a hard limit refuses a
 request.
 
-Sends notices to webhooks. Notices are signed and retried, and no request waits for them.
+``BudgetAlerts`` knows the state and decides what is reported. ``WebhookSender`` delivers the notices to webhooks. They
+are signed and retried, and no request waits for them.
 
 A notice is a POST of JSON. The header ``x-stratiform-signature: t=SECONDS,v1=HEX`` is the HMAC-SHA256 of
 ``SECONDS.BODY`` with the configured secret (the form that Stripe's receivers know:
@@ -26,7 +27,6 @@ import orjson
 
 from proxy.core.lru import LastUsed
 from proxy.core.money.charges import NANOS_PER_USD, Rule, amount_text
-from proxy.core.value import dataclass, field
 from proxy.ports import Clock
 from proxy.spend.bookings import NOTHING, Booking, BudgetReservation, account_of, booked
 from proxy.spend.store_client import StoreClient
@@ -34,114 +34,23 @@ from proxy.storage.port import Balance, Charge
 from proxy.tasks import Tasks, cancel, spawn
 from proxy.telemetry.metrics import Metrics
 
-SIGNATURE_HEADER = "x-stratiform-signature"
-ID_HEADER = "x-stratiform-notice"
-
 _MOST_WAITING = 1000
 _AT_ONCE = 4
 _TIMEOUT_S = 10.0
 _PAUSES_S = (1.0, 5.0, 30.0, 120.0, 600.0)
 
-_log = logging.getLogger("stratiform.notices")
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """``event`` is "budget.soft_limit" or "budget.hard_limit"."""
-
-    url: str = field(repr=False)
-    event: str
-    content: Mapping[str, object]
-
-
-class WebhookSender:
-    """Delivers notices in the background, between ``start`` and ``aclose``."""
-
-    def __init__(
-        self, secret: bytes, clock: Clock, metrics: Metrics, *, pauses_s: tuple[float, ...] = _PAUSES_S
-    ) -> None:
-        self._secret = secret
-        self._clock = clock
-        self._metrics = metrics
-        self._pauses_s = pauses_s
-        self._queue: asyncio.Queue[tuple[Notice, str]] = asyncio.Queue(_MOST_WAITING)
-        self._session: aiohttp.ClientSession | None = None
-        self._tasks: Tasks = set()
-
-    def start(self) -> None:
-        for _ in range(_AT_ONCE):
-            spawn(self._deliver(), self._tasks)
-
-    def send(self, notice: Notice) -> None:
-        """Queue a notice; never waits."""
-        try:
-            self._queue.put_nowait((notice, "sn-" + secrets.token_hex(8)))
-        except asyncio.QueueFull:
-            self._metrics.notified("dropped")
-            _log.error("%d notices wait for their webhooks: one more is dropped", _MOST_WAITING)
-
-    async def aclose(self) -> None:
-        """Stop. Notices that wait get the time of one attempt first."""
-        if self._tasks:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_TIMEOUT_S if not self._queue.empty() else 0):
-                    await self._queue.join()
-            await cancel(self._tasks)
-        if self._session is not None:
-            await self._session.close()
-
-    async def _deliver(self) -> None:
-        while True:
-            notice, notice_id = await self._queue.get()
-            try:
-                self._metrics.notified("delivered" if await self._attempts(notice, notice_id) else "failed")
-            finally:
-                self._queue.task_done()
-
-    async def _attempts(self, notice: Notice, notice_id: str) -> bool:
-        at = datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        body = orjson.dumps({"id": notice_id, "event": notice.event, "at": at, **notice.content})
-        for pause_s in (*self._pauses_s, None):
-            if not (problem := await self._post(notice.url, body, notice_id)):
-                return True
-            _log.warning("a webhook did not take notice %s (%s): %s", notice_id, notice.event, problem)
-            if pause_s is not None:
-                await asyncio.sleep(pause_s)
-        return False
-
-    async def _post(self, url: str, body: bytes, notice_id: str) -> str:
-        """Make one attempt. Returns what went wrong, or an empty text."""
-        if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S))
-        headers = {
-            "content-type": "application/json",
-            "user-agent": "stratiform",
-            ID_HEADER: notice_id,
-            SIGNATURE_HEADER: signature(self._secret, int(self._clock.now()), body),
-        }
-        try:
-            async with self._session.post(url, data=body, headers=headers, allow_redirects=False) as answer:
-                return "" if 200 <= answer.status < 300 else f"status {answer.status}"
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            return type(error).__name__
-
-
-def signature(secret: bytes, seconds: int, body: bytes) -> str:
-    """The signature header for a body that is sent now."""
-    digest = hmac.new(secret, b"%d." % seconds + body, hashlib.sha256).hexdigest()
-    return f"t={seconds},v1={digest}"
-
-
 _UNSAFE = compile(r"[^\w.@+/-]", ASCII)
 _CLAIMED_S = 400 * 86400.0
 _MOST_CLAIMED = 10_000
+
+_log = logging.getLogger("stratiform.notices")
 
 
 class BudgetAlerts:
     """The state of budgets as this worker has seen it, and the notices about it. A notice goes out once in a window:
     the worker that claims the notice's name in the store sends it."""
 
-    def __init__(self, store_client: StoreClient, metrics: Metrics, webhooks: WebhookSender) -> None:
+    def __init__(self, store_client: StoreClient, metrics: Metrics, webhooks: "WebhookSender") -> None:
         self._store_client = store_client
         self.metrics = metrics
         self._webhooks = webhooks
@@ -191,7 +100,19 @@ class BudgetAlerts:
             return
         self._claimed.put((team, name), True)
         if await self._store_client.claim(team, name, booking.window.keep_s or _CLAIMED_S):
-            self._webhooks.send(_notice(event, team, booking, balance))
+            unit = NANOS_PER_USD if rule.unit == "usd" else 1
+            content: dict[str, object] = {
+                "team": team,
+                "budget": rule.id,
+                "whom": rule.whom,
+                "unit": rule.unit,
+                "window": rule.window,
+                "spent": balance.spent / unit,
+                "soft": None if rule.soft is None else rule.soft / unit,
+                "hard": None if rule.hard is None else rule.hard / unit,
+                "resets_at": time_text(booking.window.resets_at),
+            }
+            self._webhooks.send(rule.webhook, event, content)
 
     def note_overrun(self, reservation: BudgetReservation, final: Sequence[Charge]) -> None:
         """Count an exchange that cost more than was reserved for it."""
@@ -219,21 +140,74 @@ def time_text(at: float | None) -> str | None:
     return None if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _notice(event: str, team: str, booking: Booking, balance: Balance) -> Notice:
-    rule = booking.rule
-    unit = NANOS_PER_USD if rule.unit == "usd" else 1
-    return Notice(
-        rule.webhook,
-        event,
-        {
-            "team": team,
-            "budget": rule.id,
-            "whom": rule.whom,
-            "unit": rule.unit,
-            "window": rule.window,
-            "spent": balance.spent / unit,
-            "soft": None if rule.soft is None else rule.soft / unit,
-            "hard": None if rule.hard is None else rule.hard / unit,
-            "resets_at": time_text(booking.window.resets_at),
-        },
-    )
+class WebhookSender:
+    """Delivers notices in the background, between ``start`` and ``aclose``."""
+
+    def __init__(
+        self, secret: bytes, clock: Clock, metrics: Metrics, *, pauses_s: tuple[float, ...] = _PAUSES_S
+    ) -> None:
+        self._secret = secret
+        self._clock = clock
+        self._metrics = metrics
+        self._pauses_s = pauses_s
+        self._queue: asyncio.Queue[tuple[str, str, str, Mapping[str, object]]] = asyncio.Queue(_MOST_WAITING)
+        self._session: aiohttp.ClientSession | None = None
+        self._tasks: Tasks = set()
+
+    def start(self) -> None:
+        for _ in range(_AT_ONCE):
+            spawn(self._deliver(), self._tasks)
+
+    def send(self, url: str, event: str, content: Mapping[str, object]) -> None:
+        """Queue a notice; never waits. ``event`` is "budget.soft_limit" or "budget.hard_limit"."""
+        try:
+            self._queue.put_nowait((url, "sn-" + secrets.token_hex(8), event, content))
+        except asyncio.QueueFull:
+            self._metrics.notified("dropped")
+            _log.error("%d notices wait for their webhooks: one more is dropped", _MOST_WAITING)
+
+    async def aclose(self) -> None:
+        """Stop. Notices that wait get the time of one attempt first."""
+        if self._tasks:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TIMEOUT_S if not self._queue.empty() else 0):
+                    await self._queue.join()
+            await cancel(self._tasks)
+        if self._session is not None:
+            await self._session.close()
+
+    async def _deliver(self) -> None:
+        while True:
+            notice = await self._queue.get()
+            try:
+                self._metrics.notified("delivered" if await self._attempts(*notice) else "failed")
+            finally:
+                self._queue.task_done()
+
+    async def _attempts(self, url: str, notice_id: str, event: str, content: Mapping[str, object]) -> bool:
+        body = orjson.dumps({"id": notice_id, "event": event, "at": time_text(self._clock.now()), **content})
+        for pause_s in (*self._pauses_s, None):
+            if not (problem := await self._post(url, body, notice_id)):
+                return True
+            _log.warning("a webhook did not take notice %s (%s): %s", notice_id, event, problem)
+            if pause_s is not None:
+                await asyncio.sleep(pause_s)
+        return False
+
+    async def _post(self, url: str, body: bytes, notice_id: str) -> str:
+        """Make one attempt. Returns what went wrong, or an empty text."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S))
+        seconds = int(self._clock.now())
+        digest = hmac.new(self._secret, b"%d." % seconds + body, hashlib.sha256).hexdigest()
+        headers = {
+            "content-type": "application/json",
+            "user-agent": "stratiform",
+            "x-stratiform-notice": notice_id,
+            "x-stratiform-signature": f"t={seconds},v1={digest}",
+        }
+        try:
+            async with self._session.post(url, data=body, headers=headers, allow_redirects=False) as answer:
+                return "" if 200 <= answer.status < 300 else f"status {answer.status}"
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            return type(error).__name__

@@ -1,14 +1,15 @@
-"""The limits that count an exchange: rules with their windows, counters and charges, and the headers about them.
+"""The limits that count an exchange: the rules that hold for it, their windows, counters and charges, and the headers
+about them.
 
-Finds the budgets and rate limits that hold for a request, in the directory.
+The rules are the budgets and rate limits in the directory. Each rule counts in windows: a window is the period that a
+counter counts, and says when the counter begins again. Calendar windows begin at midnight in the rule's time zone, and
+weeks on Monday. This also holds if the time zone has daylight saving time. Minutes and hours begin on the full minute
+and hour. A rolling window is counted in parts, and each part has a counter of its own: the part in which the request
+arrives, and as many earlier parts as the window needs to reach back far enough. Usage within the window always counts,
+so that the limit holds for every period of that length. Usage that has left the window may count up to one part longer
+(a 24th of the window, at least a second).
 
-The windows of budgets: the period that a counter counts, and when the counter begins again.
-
-Calendar windows begin at midnight in the rule's time zone, and weeks on Monday. This also holds if the time zone has
-daylight saving time. Minutes and hours begin on the full minute and hour. A rolling window is counted in parts, and
-each part has a counter of its own: the part in which the request arrives, and as many earlier parts as the window needs
-to reach back far enough. Usage within the window always counts, so that the limit holds for every period of that
-length. Usage that has left the window may count up to one part longer (a 24th of the window, at least a second).
+A rule in its window is booked as a charge on the counter of both.
 """
 
 import math
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
+from itertools import chain
 from re import ASCII, compile
 from zoneinfo import ZoneInfo
 
@@ -52,7 +54,12 @@ class LimitResolver:
         """The rate limits of key and team, then every budget that holds."""
         budgets = self._directory.snapshot.budgets_of(principal.team)
         found = (budget_rule(budget, principal, deployment.name, self._webhook) for budget in budgets)
-        return [*_rate_rules(principal), *(rule for rule in found if rule is not None)]
+        ids = (REQUESTS_ID, TOKENS_ID)
+        rates = (
+            _rules_of(one, f"key '{one.holder}'" if one.holder else f"team '{principal.team}'", one.holder, ids)
+            for one in principal.rates
+        )
+        return [*chain.from_iterable(rates), *(rule for rule in found if rule is not None)]
 
 
 def budget_rule(budget: BudgetRecord, principal: Principal, model: str, webhook: str = "") -> Rule | None:
@@ -71,9 +78,13 @@ def budget_rule(budget: BudgetRecord, principal: Principal, model: str, webhook:
 
 def rule_of(budget: BudgetRecord, whom: str, webhook: str = "") -> Rule:
     """A budget as a rule, for the one key, user or model that ``whom`` names."""
+    name = budget.id.removeprefix(f"{budget.team}/")
+    whose = f" for {budget.scope} '{whom}'" if whom else f" for no {budget.scope}" if budget.scope != "team" else ""
     return Rule(
-        id=_rule_id(budget),
-        title=_title(budget, whom),
+        # The unit is added if the name does not show it: a budget that was deleted and created again in another unit
+        # must not find the old counters.
+        id=name if name.endswith("tokens") == (budget.unit == "tokens") else f"{name}/{budget.unit}",
+        title=f"the budget '{name}' of team '{budget.team}'{whose}",
         unit=budget.unit,
         hard=budget.hard,
         soft=budget.soft,
@@ -85,36 +96,13 @@ def rule_of(budget: BudgetRecord, whom: str, webhook: str = "") -> Rule:
     )
 
 
-def budget_name(budget: BudgetRecord) -> str:
-    """The name of a budget within its team. The id is ``team/name``."""
-    return budget.id.removeprefix(f"{budget.team}/")
-
-
-def _rule_id(budget: BudgetRecord) -> str:
-    """The budget's name, with its unit if the name does not show the unit. A budget that was deleted and created again
-    in another unit must not find the old counters."""
-    name = budget_name(budget)
-    return name if name.endswith("tokens") == (budget.unit == "tokens") else f"{name}/{budget.unit}"
-
-
-def _title(budget: BudgetRecord, whom: str) -> str:
-    whose = f" for {budget.scope} '{whom}'" if whom else f" for no {budget.scope}" if budget.scope != "team" else ""
-    return f"the budget '{budget_name(budget)}' of team '{budget.team}'{whose}"
-
-
 def deployment_rules(deployment: Deployment) -> Sequence[Rule]:
     """The limits of a deployment itself, for the requests of all senders together."""
     if deployment.rates is None:
         return ()
-    ids = (DEPLOYMENT_REQUESTS_ID, DEPLOYMENT_TOKENS_ID)
     holder = deployment.rates.holder or deployment.id
+    ids = (DEPLOYMENT_REQUESTS_ID, DEPLOYMENT_TOKENS_ID)
     return list(_rules_of(deployment.rates, f"deployment '{holder}'", holder, ids))
-
-
-def _rate_rules(principal: Principal) -> Iterator[Rule]:
-    for rate in principal.rates:
-        whose = f"key '{rate.holder}'" if rate.holder else f"team '{principal.team}'"
-        yield from _rules_of(rate, whose, rate.holder, (REQUESTS_ID, TOKENS_ID))
 
 
 def _rules_of(rate: RateLimit, whose: str, whom: str, ids: tuple[str, str]) -> Iterator[Rule]:

@@ -137,7 +137,7 @@ class BudgetReservations:
         if not short:
             return True
         cost = max((charge.amount for unit, charge in short if unit == "usd"), default=0)
-        answer = await self._reserve_further(held, [charge for _, charge in short], replace(held.entry, cost=cost))
+        answer = await self._reserve_further(held, [charge for _, charge in short], held.entry, cost)
         return not self._denies if answer is None else isinstance(answer, Granted)
 
     def _needed(
@@ -177,7 +177,7 @@ class BudgetReservations:
         now = exchange.time()
         turn = [booked(rule, ONE, now) for rule in rules]
         entry = held.entry or lost_entry(exchange, deployment, NOTHING)
-        answer = await self._reserve_further(held, [one.charge for one in turn], replace(entry, cost=0))
+        answer = await self._reserve_further(held, [one.charge for one in turn], entry)
         if isinstance(answer, Refused):
             raise self._rate_refusal(held.team, refusing(turn, answer), answer.balance, now)
         held.took_turn(turn)
@@ -193,7 +193,7 @@ class BudgetReservations:
         amounts = self._needed(exchange, held, rules, exchange.lost)
         joined = [booked(rule, amounts, exchange.arrival.now) for rule in rules]
         entry = held.entry or lost_entry(exchange, deployment, NOTHING)
-        answer = await self._reserve_further(held, [one.charge for one in joined], replace(entry, cost=0))
+        answer = await self._reserve_further(held, [one.charge for one in joined], entry)
         if isinstance(answer, Refused):
             await self._refuse(exchange, refusing(joined, answer), answer.balance, held.bound)
         if answer is None and self._denies and _is_hard(rules):
@@ -207,10 +207,10 @@ class BudgetReservations:
         return list({(rule.id, rule.whom): rule for rule in found}.values())
 
     async def _reserve_further(
-        self, held: BudgetReservation, charges: Sequence[Charge], entry: LedgerEntry
+        self, held: BudgetReservation, charges: Sequence[Charge], entry: LedgerEntry, cost: int = 0
     ) -> Granted | Refused | None:
         own_id = f"{held.exchange_id}+{len(held.further) + 1}"
-        entry = replace(entry, exchange_id=own_id, plain_tokens=0)
+        entry = replace(entry, exchange_id=own_id, plain_tokens=0, cost=cost)
         ask = Reserve(own_id, held.team, charges, self.store_client.lease(), entry)
         held.further.append(ask)
         answer = await self.store_client.reserve(ask)

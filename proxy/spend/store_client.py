@@ -17,7 +17,6 @@ The ledger's entry for an exchange: its sender, model, time and mode, how it end
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from proxy.core.money.charges import Estimate, nanos
@@ -30,7 +29,7 @@ from proxy.ports import Clock, Deployment, StoreError
 from proxy.spend.catching_up import CatchingUp, Leases
 from proxy.storage.port import Balance, Charge, Granted, LedgerEntry, PutOff, Refused, Release, Reserve, Settle, Store
 from proxy.storage.spool import Spool
-from proxy.tasks import Tasks, drain, spawn, within
+from proxy.tasks import Tasks, drain, pause, spawn, within
 from proxy.telemetry.metrics import Metrics, mode_label
 
 LOST = "lost"
@@ -381,10 +380,8 @@ class StoreClient:
             if self.is_in_step:
                 await self._news.wait()
             self._news.clear()
-            with suppress(TimeoutError):  # a pause after each attempt, and after the first failure
-                async with asyncio.timeout(pause_s):
-                    await self._closing.wait()
-                    return
+            if await pause(pause_s, self._closing):  # after each attempt, and after the first failure
+                return
             was_away = self.is_away
             if was_away:
                 await self._come_back()
@@ -395,9 +392,7 @@ class StoreClient:
     async def _renew(self) -> None:
         """Renew reservations from time to time, and as soon as the store is back."""
         while not self._closing.is_set():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._times.lease_s / 3):
-                    await self._renewal.wait()
+            await pause(self._times.lease_s / 3, self._renewal)
             self._renewal.clear()
             if not self._closing.is_set():
                 await self._look_after_leases()

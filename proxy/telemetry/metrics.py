@@ -18,7 +18,7 @@ import asyncio
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar, get_args
+from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import Metric
@@ -38,6 +38,7 @@ from proxy.core.secrets import without_keys
 from proxy.core.shadow import Deviation
 from proxy.ports import Deployment
 from proxy.tasks import in_turns
+from proxy.telemetry.multiprocess import SharedMetrics
 
 OTHER = "other"
 """The value that stands for all names beyond the bound."""
@@ -108,14 +109,6 @@ class BoundedNames:
         if len(self._names) >= self._most:
             return OTHER
         return self._names.setdefault(name, without_keys(name) or OTHER)
-
-
-class Source(Protocol):
-    """A source of samples: this process's registry, or all workers' (``proxy.telemetry.multiprocess``)."""
-
-    def collect(self) -> Iterable[Metric]:
-        """Every family with its samples."""
-        ...
 
 
 _AT_ONCE: Final = 50
@@ -213,7 +206,7 @@ class Metrics:
         self,
         deployments: Collection[Deployment] = (),
         teams: Collection[str] = (),
-        shared: Source | None = None,
+        shared: SharedMetrics | None = None,
     ) -> None:
         self.registry = CollectorRegistry()
         self._process = ProcessCollector(registry=self.registry)

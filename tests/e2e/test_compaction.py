@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from proxy.planning.compactions import Compactor
+from proxy.planning.own_exchanges import Compactor
 from proxy.tasks import drain
 from tests.compactions import TEXTS
 from tests.examples import sampled

@@ -309,8 +309,8 @@ def _text_bill(price: Price, demand: Demand, usage: Usage, reported: Reported, m
     searches = reported.searches or int(demand.wants.searches_once or _searches(model))
     codes = max(reported.codes, demand.wants.memory_gib)
     other_usd = searches * extras.search + reported.files * FILE_SEARCH_USD + codes * CODE_USD + extras.request
-    total = Cost(spent.input_usd + input_usd, spent.output_usd + output_usd + other_usd)
-    return Cost(total.input_usd, max(total.output_usd, reported.usd - total.input_usd))
+    input_usd += spent.input_usd
+    return Cost(input_usd, max(spent.output_usd + output_usd + other_usd, reported.usd - input_usd))
 
 
 def _served(price: Price, demand: Demand, usage: Usage, reported: Reported) -> Price:

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.app import factories
 from proxy.core.structured.history.compaction import CompactionTerms
-from proxy.planning.keep_alive import DailyTerms, RefreshTerms
+from proxy.planning.own_exchanges import DailyTerms, RefreshTerms
 from proxy.settings import ConfigError, Environment, Settings, load
 
 

@@ -14,7 +14,7 @@ from proxy.planning.compactions import Compactions, CompactionWork
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.tokenizers import ModelFacts
 from tests.compactions import TEXTS
-from tests.unit.planning.test_compactions_calls import GOOD, TERMS, Scene, run
+from tests.unit.planning.test_own_exchanges_compactor import GOOD, TERMS, Scene, run
 
 
 async def planned(scene: Scene, exchanges: int = 30, prompt_tokens: int = 2_000) -> CompactionWork | None:

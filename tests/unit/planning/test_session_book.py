@@ -21,7 +21,7 @@ from proxy.deployments.price_map import price_for
 from proxy.engine import Conclusion, Engine, Ports
 from proxy.engine.exchange import Exchange, Settlement
 from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound
-from proxy.planning.keep_alive import KeepAlive, OwnExchanges, RefreshTerms
+from proxy.planning.own_exchanges import KeepAlive, OwnExchanges, RefreshTerms
 from proxy.planning.planner_port import Planning
 from proxy.planning.session_book import SCOPE, SessionBook, packed
 from proxy.planning.tokenizers import ModelFacts
@@ -38,7 +38,7 @@ from tests.fake_time import FakeTime, settle
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING
 from tests.talk import RECOGNISERS, TINY, lines
 from tests.unit.engine.parts import MemoryClient
-from tests.unit.planning.test_keep_alive import PRICES
+from tests.unit.planning.test_own_exchanges_keep_alive import PRICES
 
 START_S = 1_000_000.0
 SECRET = "the secret words of a prompt"

@@ -13,7 +13,7 @@ from starlette.types import Receive, Send
 from proxy.core.money.charges import Rule
 from proxy.core.response.usage import Usage
 from proxy.errors import BudgetExceeded
-from proxy.spend.alerts import Notice, WebhookSender
+from proxy.spend.alerts import WebhookSender
 from proxy.telemetry.metrics import Metrics
 from tests.doubles import ManualClock, serving
 from tests.money import NOW, SIZE, Flaky, budgeting, exchange
@@ -60,7 +60,7 @@ async def test_a_notice_is_signed_and_tried_again_under_its_id() -> None:
     with serving(receiver) as url:
         sender = sender_of(metrics)
         sender.start()
-        sender.send(Notice(f"{url}/hook", "budget.soft_limit", {"team": "red"}))
+        sender.send(f"{url}/hook", "budget.soft_limit", {"team": "red"})
         await receiver.wait(3)
         await sender.aclose()
     last = receiver.seen[-1]
@@ -77,8 +77,8 @@ async def test_a_webhook_that_never_takes_a_notice_is_given_up(caplog: pytest.Lo
     metrics = Metrics()
     sender = sender_of(metrics)
     sender.start()
-    sender.send(Notice("http://127.0.0.1:1/secret-path", "budget.soft_limit", {}))
-    sender.send(Notice("no url at all", "budget.soft_limit", {}))
+    sender.send("http://127.0.0.1:1/secret-path", "budget.soft_limit", {})
+    sender.send("no url at all", "budget.soft_limit", {})
     async with asyncio.timeout(60):
         while outcome(metrics, "failed") < 2:
             await asyncio.sleep(0.005)
@@ -99,7 +99,7 @@ async def test_beyond_the_bound_notices_are_dropped_and_nobody_waits() -> None:
     metrics = Metrics()
     sender = sender_of(metrics)
     for _ in range(1005):
-        sender.send(Notice("http://127.0.0.1:1", "budget.soft_limit", {}))
+        sender.send("http://127.0.0.1:1", "budget.soft_limit", {})
     assert outcome(metrics, "dropped") == 5
 
 

@@ -13,9 +13,9 @@ from proxy.core.request.demand import Demand, Tool, Wants
 from proxy.core.response.stream import MAX_BODY_BYTES
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
 from proxy.errors import RateLimited, UpstreamTimeout, UpstreamUnavailable
-from proxy.planning.keep_alive import Caps, DailyTerms, OwnEnding, RefreshTerms
+from proxy.planning.own_exchanges import Caps, DailyTerms, OwnEnding, RefreshTerms
 from proxy.ports import Call, Deployment, Principal, Transport
-from tests.unit.planning.test_compactions_calls import Said, Scene, run
+from tests.unit.planning.test_own_exchanges_compactor import Said, Scene, run
 from tests.unit.telemetry.test_metrics import value
 
 

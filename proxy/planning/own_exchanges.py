@@ -1,24 +1,25 @@
-"""Keep-alive: reads prefixes once more before they expire, while their clients pause. Opt-in.
-
-The planner decides whether and how often a prefix is refreshed (``proxy.core.planner.keep_alive``). This module runs
-the timers. A refresh is an exchange of its own. It is reserved, sent, priced, written into the ledger (reason
-``keep-alive``) and counted like any other exchange. The team that owns the prefix pays for it. A series ends when its
-client is back, when a refresh found nothing to read, was refused or would pass the day's cap, and at shutdown.
-
-The number of sessions and their bytes are bounded: the oldest series is dropped first. Bodies are kept in memory, and
-are never written to disk.
-
-Exchanges that the proxy begins itself: refreshes of prefixes, and compactions.
+"""Exchanges that the proxy begins itself: refreshes of prefixes, and compactions. Opt-in.
 
 Such an exchange is reserved, sent, priced, written into the ledger and counted like any other. The team for which it is
 made pays for it, within the team's cap for the day.
+
+``KeepAlive`` reads prefixes once more before they expire, while their clients pause. The planner decides whether and
+how often a prefix is refreshed (``proxy.core.planner.keep_alive``); this module runs the timers. In the ledger, a
+refresh has the reason ``keep-alive``. A series ends when its client is back, when a refresh found nothing to read, was
+refused or would pass the day's cap, and at shutdown. The number of sessions and their bytes are bounded: the oldest
+series is dropped first. Bodies are kept in memory, and are never written to disk.
+
+``Compactor`` has summaries of long conversations written. ``proxy.planning.compactions`` decides of which ones.
 """
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
+from functools import partial
 from typing import Final
+
+import orjson
 
 from proxy.core.caches.cache import Bill
 from proxy.core.modes import Mode
@@ -38,10 +39,12 @@ from proxy.engine.headers import uses_operators_key
 from proxy.engine.ports import Ports
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import ProxyError, UpstreamError, UpstreamRejected, UpstreamTimeout
+from proxy.planning.compactions import Compactions, CompactionWork, Key
 from proxy.ports import Call, Clock, Deployment, Principal, Transport
 from proxy.tasks import Tasks, end_within, spawn
 
 _DAY_S = 86_400.0
+_CLOSING_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,9 +240,6 @@ def _is_clients_key(call: Call, principal: Principal) -> bool:
     )
 
 
-_CLOSING_S = 5.0
-
-
 READ: Final = "read"
 MISSED: Final = "missed"
 """The outcome of a refresh that was answered, but found less than half of what it should read. It was paid as a cache
@@ -378,3 +378,89 @@ class KeepAlive:
             self._planner.kept(work, exchange.arrival.now)
         usage = exchange.answer.outcome.usage
         return MISSED if usage is not None and usage.read < usage.prompt / 2 else READ
+
+
+MOST_AT_ONCE = 8
+"""More conversations than these wait until behind their next answers."""
+
+
+class Compactor:
+    """Implements ``proxy.engine.ports.Follower``. ``on_outcome`` is called with the outcome of each compaction."""
+
+    def __init__(
+        self,
+        compactions: Compactions,
+        own: OwnExchanges,
+        clock: Clock,
+        on_outcome: Callable[[str], None] = lambda outcome: None,
+    ) -> None:
+        self._compactions = compactions
+        self._own = own
+        self._clock = clock
+        self._on_outcome = on_outcome
+        self._running: set[Key] = set()
+        self._tasks: Tasks = set()
+        self._is_closed = False
+
+    def returned(self, session: str) -> None:
+        """The client is back. Compactions that are under way go on, because they are for a later request."""
+
+    def ended(self, exchange: Exchange) -> None:
+        """An exchange was settled: its conversation may be compacted now."""
+        chat = exchange.planned.assembled
+        if self._is_closed or chat is None or chat.dialogue.uncompacted is None:
+            return
+        key = (chat.scope, chat.session)
+        if key in self._running or len(self._running) >= MOST_AT_ONCE:
+            return
+        behind = self._own.behind(exchange)
+        if behind is not None:
+            self._running.add(key)
+            usage = exchange.answer.outcome.usage
+            prompt_tokens = usage.prompt if usage is not None else 0
+            planning = partial(self._compactions.plan, chat, behind.call.deployment, prompt_tokens)
+            spawn(self._run(key, behind, planning), self._tasks)
+
+    async def aclose(self) -> None:
+        """Begin nothing more. Work that is under way may end."""
+        self._is_closed = True
+        await end_within(self._tasks, _CLOSING_S)
+
+    async def _run(self, key: Key, behind: Behind, planning: Callable[[], Awaitable[CompactionWork | None]]) -> None:
+        try:
+            with suppress_and_log("compactor") as surprise:
+                work = await planning()
+                del planning  # the task holds the whole conversation
+                if work is not None and not self._is_closed:
+                    self._on_outcome(await self._compact(behind, work))
+            if surprise.has_failed:
+                self._compactions.failed(key)
+        finally:
+            self._running.discard(key)
+
+    async def _compact(self, behind: Behind, work: CompactionWork) -> str:
+        question = work.proposal.question
+        bill = Bill(0, 0, 0, question.prompt_tokens)
+        plan = Plan(work.body, work.body, behind.mode, Reason.COMPACTION, predicted=bill, own=bill)
+        exchange, call = behind.begun(plan, self._clock.now(), question.output_tokens)
+        ending, body = await self._own.run(
+            exchange, call, prompt_tokens=question.prompt_tokens, output_tokens=question.output_tokens
+        )
+        match ending:
+            case OwnEnding.ANSWERED:
+                return self._compactions.answered(work, answer_text(body)).value
+            case OwnEnding.REFUSED:
+                self._compactions.failed(work.key, work.tokens)
+            case OwnEnding.DENIED | OwnEnding.CAPPED:
+                self._compactions.put_off(work)
+        return ending.value
+
+
+def answer_text(body: bytes) -> str:
+    """The model's text in a chat completion. It is empty if the model says nothing or the body is no chat
+    completion."""
+    try:
+        found = orjson.loads(body)["choices"][0]["message"]["content"]
+    except (orjson.JSONDecodeError, LookupError, TypeError):
+        return ""
+    return found if isinstance(found, str) else ""

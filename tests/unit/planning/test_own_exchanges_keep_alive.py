@@ -17,7 +17,7 @@ from proxy.deployments.price_map import price_for
 from proxy.engine import Conclusion, Engine, Ports
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import BudgetExceeded, UpstreamUnavailable
-from proxy.planning.keep_alive import KeepAlive, OwnExchanges, RefreshTerms
+from proxy.planning.own_exchanges import KeepAlive, OwnExchanges, RefreshTerms
 from proxy.planning.planner_port import Planning
 from proxy.ports import Answer, Call, Deployment, Transport
 from proxy.telemetry.meter import Meter

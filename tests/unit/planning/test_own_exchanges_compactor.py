@@ -29,9 +29,9 @@ from proxy.deployments.price_map import price_for
 from proxy.engine import Conclusion, Ports
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
 from proxy.errors import BudgetExceeded, UpstreamUnavailable
-from proxy.planning.compactions import MOST_AT_ONCE, Compactions, Compactor, answer_text
+from proxy.planning.compactions import Compactions
 from proxy.planning.context_assembler import ContextAssembler
-from proxy.planning.keep_alive import DailyTerms, OwnExchanges
+from proxy.planning.own_exchanges import MOST_AT_ONCE, Compactor, DailyTerms, OwnExchanges, answer_text
 from proxy.planning.planner_port import Planning
 from proxy.planning.tokenizers import ModelFacts
 from proxy.ports import Call, Deployment, Headers, Principal, Transport
