@@ -122,8 +122,7 @@ class SteadyClock:
         """How far the wall clock of the last reading is from the time that was given for it."""
         if self._waiting_s is None and not self._ahead_of_store_s:
             return _AGREES
-        held_back_s = 0.0 if self._waiting_s is None else self._waiting_s - self._offset_s
-        return Departure(held_back_s, self._ahead_of_store_s)
+        return Departure(0.0 if self._waiting_s is None else self._waiting_s - self._offset_s, self._ahead_of_store_s)
 
     def _chosen(self, own_s: float) -> float:
         return own_s if self._store_s is None or abs(own_s - self._store_s) <= STEP_S else self._store_s

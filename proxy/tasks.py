@@ -49,8 +49,7 @@ class Aside:
 
     async def run(self, size: int, work: Callable[[], T]) -> T:
         """The result of the work. ``size`` is the number of bytes that the work is about."""
-        pool = self._large if size < _VAST_BYTES else self._vast
-        return await asyncio.get_running_loop().run_in_executor(pool, work)
+        return await asyncio.get_running_loop().run_in_executor(self._large if size < _VAST_BYTES else self._vast, work)
 
     async def run_large(self, size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of the work with these arguments. Small work is done at once, large work as in ``run``."""

@@ -52,7 +52,8 @@ class Follower(Protocol):
     never blocks and never raises."""
 
     def returned(self, session: str) -> None:
-        """The session (``Plan.session``) has another request."""
+        """The session (``Plan.session``) has another request. Nothing happens, unless a follower says otherwise."""
+        return
 
     def ended(self, exchange: Exchange) -> None:
         """A client's exchange was settled. ``call`` is the last call that was sent."""

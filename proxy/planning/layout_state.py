@@ -168,8 +168,7 @@ class SharedBlobs:
             scope, names = self._gathered.popitem(last=False)
             if left := names[_MOST_NAMES:]:
                 self._gathered[scope] = left
-            call = self._call(scope, names[:_MOST_NAMES], self._asked_at)
-            spawn(call, self._loads).add_done_callback(self._ask)
+            spawn(self._call(scope, names[:_MOST_NAMES], self._asked_at), self._loads).add_done_callback(self._ask)
         if self._timer is None and self._loads:
             self._timer = asyncio.get_running_loop().call_later(SLICE_S, self._tick)
 

@@ -36,7 +36,7 @@ from proxy.core.value import dataclass, field, replace
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
 from proxy.engine.headers import uses_operators_key
-from proxy.engine.ports import Ports
+from proxy.engine.ports import Follower, Ports
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import ProxyError, UpstreamError, UpstreamRejected, UpstreamTimeout
 from proxy.planning.compactions import Compactions, CompactionWork, Key
@@ -384,8 +384,9 @@ MOST_AT_ONCE = 8
 """More conversations than these wait until behind their next answers."""
 
 
-class Compactor:
-    """Implements ``proxy.engine.ports.Follower``. ``on_outcome`` is called with the outcome of each compaction."""
+class Compactor(Follower):
+    """Has conversations compacted. ``on_outcome`` is called with the outcome of each compaction. Compactions that are
+    under way when the client returns go on, because they are for a later request."""
 
     def __init__(
         self,
@@ -401,9 +402,6 @@ class Compactor:
         self._running: set[Key] = set()
         self._tasks: Tasks = set()
         self._is_closed = False
-
-    def returned(self, session: str) -> None:
-        """The client is back. Compactions that are under way go on, because they are for a later request."""
 
     def ended(self, exchange: Exchange) -> None:
         """An exchange was settled: its conversation may be compacted now."""

@@ -454,8 +454,7 @@ class FingerprintFile:
 
     async def _write_all(self) -> None:
         while self._waiting:
-            batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
-            await asyncio.to_thread(self._write, batch)
+            await asyncio.to_thread(self._write, [self._waiting.popleft() for _ in range(len(self._waiting))])
 
     def _write(self, batch: Sequence[Fingerprint]) -> None:
         try:

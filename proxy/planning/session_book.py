@@ -56,6 +56,7 @@ from proxy.core.wire.json_body import Unreadable
 from proxy.core.wire.surrogates import printable
 from proxy.engine.conclusion import shown, shown_piece
 from proxy.engine.exchange import Exchange, Settlement
+from proxy.engine.ports import Follower
 from proxy.engine.suppress import suppress_and_log
 from proxy.planning.layout_state import TTL_S
 from proxy.planning.tokenizers import Limits, ModelFacts
@@ -179,8 +180,8 @@ class _Seen(NamedTuple):
     size: int
 
 
-class SessionBook:
-    """Implements ``Follower`` of the engine and ``Sessions`` of the administration. ``worker`` names this process
+class SessionBook(Follower):
+    """Follows the engine's exchanges, and implements ``Sessions`` of the administration. ``worker`` names this process
     among those that share the store. ``now`` gives unix seconds. ``failed`` is called with what could not be done.
     ``keeps_texts``: the last request of each session is kept as it came, in the memory of this process alone."""
 
@@ -223,9 +224,6 @@ class SessionBook:
         self._tasks: Tasks = set()
         self._writing: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
-
-    def returned(self, session: str) -> None:
-        """The session has another request: there is nothing to do before it ends."""
 
     def ended(self, exchange: Exchange) -> None:
         """An exchange was settled. It counts if the upstream accepted it. A refresh that the proxy sent is no request
@@ -491,17 +489,14 @@ class TokenUsage:
         }
 
 
-class UsageFollower:
-    """Implements ``Follower`` of the engine. ``show`` is called with the report of each chat exchange of a client. If
+class UsageFollower(Follower):
+    """``show`` is called with the report of each chat exchange of a client. If
     exchanges come faster than they can be measured, some are left out."""
 
     def __init__(self, reports: TokenUsage, show: Callable[[Mapping[str, Any]], None]) -> None:
         self._reports = reports
         self._show = show
         self._tasks: Tasks = set()
-
-    def returned(self, session: str) -> None:
-        """There is nothing to do before the exchange ends."""
 
     def ended(self, exchange: Exchange) -> None:
         is_clients = exchange.arrival.is_chat and exchange.planned.reason != Reason.KEEP_ALIVE

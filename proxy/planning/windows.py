@@ -121,8 +121,7 @@ class ContextWindows:
         if composed.profile is None:
             return Fitted(parsed.body)
         inset = composed.inset.followed_by(deployment.reminder)
-        parts = composed.parts or WindowParts()
-        job = _Job(composed.profile, parts, inset, scale, 1.0, self._texts)
+        job = _Job(composed.profile, composed.parts or WindowParts(), inset, scale, 1.0, self._texts)
         with suppress(Unreadable):
             parsed.chat()
         found: FittedMessages | None = None
@@ -170,8 +169,7 @@ class ContextWindows:
         messages = await self._fitted_by(parsed, transcript, tools, replace(job, factor=known.value), budget)
         if messages.excess_tokens and known.is_guess:
             # The guess may leave out what might not fit, but it must not refuse a request that the model may accept.
-            sure = replace(job, factor=known.measured)
-            messages = await self._fitted_by(parsed, transcript, tools, sure, budget)
+            messages = await self._fitted_by(parsed, transcript, tools, replace(job, factor=known.measured), budget)
         return messages
 
     async def _fitted_by(
@@ -203,8 +201,9 @@ class ContextWindows:
             return counter.count(digest(utf8(text)), text)
 
         besides = {"tools": sum(element.tokens for element in tools), "extra": _inset_tokens(job.inset, count)}
-        terms = Terms(job.profile, _UNLIMITED, besides, job.texts, count)
-        work = partial(fitted_messages, transcript, job.parts, terms)
+        work = partial(
+            fitted_messages, transcript, job.parts, Terms(job.profile, _UNLIMITED, besides, job.texts, count)
+        )
         return await self._aside.run_large(len(parsed.body) + _bytes(job), work)
 
     async def _counted(
@@ -296,8 +295,9 @@ def _counted_messages(
     messages = fitted_messages(transcript, job.parts, terms)
     if prompt_tokens == _UNLIMITED and job.scale < 1.0:
         # The window is unknown, but the refused request was too large for it.
-        smaller = int(messages.sent_tokens * job.scale)
-        messages = fitted_messages(transcript, job.parts, replace(terms, prompt_tokens=smaller))
+        messages = fitted_messages(
+            transcript, job.parts, replace(terms, prompt_tokens=int(messages.sent_tokens * job.scale))
+        )
     return messages
 
 

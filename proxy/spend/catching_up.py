@@ -352,8 +352,10 @@ class CatchingUp:
     def _lose_one(self) -> None:
         self._metrics.settlement_lost()
         if self._lost % _LOST_A_LINE == 0:
-            text = "settlements are lost, %d by now: neither the store nor the spool takes them, and memory is full"
-            _log.error(text, self._lost + 1)
+            _log.error(
+                "settlements are lost, %d by now: neither the store nor the spool takes them, and memory is full",
+                self._lost + 1,
+            )
         self._lost += 1
 
     def _spool_failed(self, error: StoreError) -> None:

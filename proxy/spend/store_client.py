@@ -332,8 +332,9 @@ class StoreClient:
             if not self.is_away:
                 self.is_away = True
                 self._metrics.store_is_away(True)
-                text = "the store is away (%s: %s); settlements are spooled until it answers"
-                _log.error(text, operation, self._trouble)
+                _log.error(
+                    "the store is away (%s: %s); settlements are spooled until it answers", operation, self._trouble
+                )
                 self._news.set()
             return False
         return True

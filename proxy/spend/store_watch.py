@@ -183,8 +183,7 @@ def faults(
     denies_some = denies and any(budget.hard is not None for budget in directory.snapshot.budgets.values())
     for part, why in store_client.troubles.items():
         if part == "store":
-            refuses = denies_some or (denies and not directory.is_loaded)
-            yield Fault("store", f"the store is away: {why}", refuses)
+            yield Fault("store", f"the store is away: {why}", denies_some or (denies and not directory.is_loaded))
         else:
             yield Fault(part, f"what the store does not take cannot be kept: {why}", denies)
     if epochs.trouble:

@@ -201,8 +201,9 @@ class Meter:
     def _count_traffic(self, exchange: Exchange) -> None:
         deployment, model = exchange.deployment, _model(exchange)
         status = exchange.answer.status or _STATUS.get(exchange.ending or ExchangeOutcome.FAILED, 500)
-        transport = deployment.transport.value if deployment else NONE
-        self._metrics.ended(model, mode_label(exchange.planned.mode), status, transport)
+        self._metrics.ended(
+            model, mode_label(exchange.planned.mode), status, deployment.transport.value if deployment else NONE
+        )
         if exchange.answer.first_byte_s is not None:
             self._metrics.first_byte.child(model).observe(exchange.answer.first_byte_s)
         if exchange.overhead_s > 0:

@@ -70,8 +70,9 @@ class Spans:
     def __init__(self, endpoint: str, headers: Mapping[str, str], service: str, *, has_sampler: bool = False) -> None:
         address = endpoint if endpoint.endswith(_PATH) else endpoint + _PATH
         resource = Resource.create({"service.name": service, "service.version": __version__})
-        sampler = None if has_sampler else ALWAYS_ON
-        self._provider = TracerProvider(sampler=sampler, resource=resource, shutdown_on_exit=False)
+        self._provider = TracerProvider(
+            sampler=None if has_sampler else ALWAYS_ON, resource=resource, shutdown_on_exit=False
+        )
         self._provider.add_span_processor(BatchSpanProcessor(_Exporter(endpoint=address, headers=dict(headers))))
         self._tracer = self._provider.get_tracer("stratiform", __version__)
         self._traces = TraceContextTextMapPropagator()

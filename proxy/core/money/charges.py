@@ -127,8 +127,7 @@ def refusal(rule: Rule, spent: int, reserved: int, amount: int, again: str, why:
     state = f"{amount_text(rule.unit, spent)} of {amount_text(rule.unit, limit)} spent{running}"
     if spent + reserved < limit and rule.unit != "requests":
         verb = "cost" if rule.unit == "usd" else "take"
-        need = amount_text(rule.unit, amount)
-        state += f", and this request may {verb} up to {need}{why and f' ({why})'}"
+        state += f", and this request may {verb} up to {amount_text(rule.unit, amount)}{why and f' ({why})'}"
     text = f"{rule.title[:1].upper()}{rule.title[1:]} does not allow this request: {state}."
     return f"{text} It begins anew at {again}." if again else text
 
@@ -214,15 +213,13 @@ def unit_cost(price: Price, demand: Demand, prompt_tokens: int) -> float | None:
         case Kind.SPEECH if extras.character is not None:
             return demand.characters * extras.character
         case Kind.SPEECH if extras.second is not None or extras.audio_out:
-            per_s = max(extras.second or 0.0, extras.audio_out * _SPOKEN_TOKENS_PER_S)
-            return prompt_usd + demand.seconds * per_s
+            return prompt_usd + demand.seconds * max(extras.second or 0.0, extras.audio_out * _SPOKEN_TOKENS_PER_S)
         case Kind.TRANSCRIPTION if extras.second is not None or extras.audio_in:
             heard = (max(extras.audio_in, price.input) + price.output) * _HEARD_TOKENS_PER_S
             return demand.seconds * max(extras.second or 0.0, heard)
         case Kind.RERANK if extras.query is not None:
             by_size = math.ceil(prompt_tokens / (_DOCUMENTS_PER_QUERY * _TOKENS_PER_DOCUMENT))
-            queries = max(1, math.ceil(demand.documents / _DOCUMENTS_PER_QUERY), by_size)
-            return prompt_usd + queries * extras.query
+            return prompt_usd + max(1, math.ceil(demand.documents / _DOCUMENTS_PER_QUERY), by_size) * extras.query
         case Kind.RERANK if extras.by_tokens:
             return prompt_usd
         case _:
