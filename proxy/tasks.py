@@ -1,18 +1,15 @@
-"""Background tasks that are not lost.
+"""Work beside the caller: large pieces of pure work in threads, and background tasks that are not lost.
+
+Reading and writing a request of many megabytes takes a second. ``Aside`` has a thread do that in many C calls, each of
+which takes some hundredths of a second at most. Python runs one thread at a time, so the event loop gets its turn
+between any two of these calls. The work may use only values that nothing changes, and values that belong to its own
+request. Only the event loop uses the planner's state, so that a layout never depends on which thread was faster. There
+is one thread for large work and one for very large work, and work waits for earlier work of the same class. So no more
+than two threads compete with the event loop.
 
 The event loop keeps only weak references to tasks. A task without another reference may be collected while it runs
 (https://docs.python.org/3/library/asyncio-task.html#asyncio.create_task). So the caller that spawns a task names the
 set that holds it. When the caller closes, it can wait for that set.
-
-Runs large pieces of pure work in threads, beside the event loop.
-
-Reading and writing a request of many megabytes takes a second. A thread does that in many C calls, each of which takes
-some hundredths of a second at most. Python runs one thread at a time, so the event loop gets its turn between any two
-of these calls. The work may use only values that nothing changes, and values that belong to its own request. Only the
-event loop uses the planner's state, so that a layout never depends on which thread was faster.
-
-There is one thread for large work and one for very large work, and work waits for earlier work of the same class. So no
-more than two threads compete with the event loop.
 """
 
 import asyncio

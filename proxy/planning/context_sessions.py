@@ -1,26 +1,22 @@
-"""The conversations with structured context that this process remembers in memory, bounded and separate by scope.
+"""Conversations with structured context, in memory and in the store. All state is bounded, and separate by scope.
 
-Keeps the state of conversations with live panels in the store, for other workers and for the next start.
+``TextStore`` keeps the texts that clients send in the store, for other workers and for the next start. It must be
+switched on. Texts are compressed and written in the background: the request that brings them does not wait. A request
+that names a digest whose text this process does not have waits a short time for the store. Texts that have not come by
+then count as missing, and the client sends them again. If the store is unavailable, nothing waits for it. The blobs are
+in a scope of their own, separate from the layout state of the same client. So texts and layouts do not push each other
+out of a Redis. A text that is in use is written again several times a day, so that it expires a day after its last use
+at the latest, and not while it is in use. No part of a text is ever logged.
 
-The position of a panel depends on when it last changed. Two workers without shared state would therefore send the same
-panels in two orders, and a worker that has just started would move all of them. A request with panels loads its session
-before it is assembled. Its changes are written afterwards: its panels once it is assembled, and their cost once it is
-settled. It waits for the store by its size, as for a layout (``layout_state``). If the store is unavailable, nothing
-waits for it, and this process uses its own memory. If no other process writes the store, a session is asked for until
-it has begun.
+``ContextSessions`` is the state that this process remembers of conversations, with what their panels have cost.
 
-The summary of a compaction is a text. It is kept in the store if texts may be kept there, and otherwise only in memory.
-
-Keeps the texts that clients send in the store, for other workers and for the next start. It must be switched on.
-
-Texts are compressed and written in the background: the request that brings them does not wait. A request that names a
-digest whose text this process does not have waits a short time for the store. Texts that have not come by then count as
-missing, and the client sends them again. If the store is unavailable, nothing waits for it. The blobs are in a scope of
-their own, separate from the layout state of the same client. So texts and layouts do not push each other out of a
-Redis.
-
-A text that is in use is written again several times a day, so that it expires a day after its last use at the latest,
-and not while it is in use. No part of a text is ever logged.
+``SessionStore`` keeps the state of conversations with live panels in the store. The position of a panel depends on when
+it last changed. Two workers without shared state would therefore send the same panels in two orders, and a worker that
+has just started would move all of them. A request with panels loads its session before it is assembled. Its changes are
+written afterwards: its panels once it is assembled, and their cost once it is settled. It waits for the store by its
+size, as for a layout (``layout_state``). If the store is unavailable, nothing waits for it, and this process uses its
+own memory. If no other process writes the store, a session is asked for until it has begun. The summary of a compaction
+is a text. It is kept in the store if texts may be kept there, and otherwise only in memory.
 """
 
 import asyncio
@@ -85,6 +81,8 @@ _CLOSE_S = 5.0
 _MOST_SAVED = 100_000
 _SAVED_SHARE = 8_000
 
+_TEXTS, _PANELS = ":texts", ":panels"
+"""The ends of the scopes in the store: a client's texts and sessions have scopes of their own."""
 _Key = tuple[str, str]
 """A client's scope, and a digest."""
 
@@ -152,7 +150,7 @@ class TextStore:
             now = self._now()
             blobs = await self._aside.run(_PIECE_BYTES, partial(_packed, texts, now))
             for (scope, name), blob in blobs.items():
-                self._blobs.put(_texts_of(scope), {blob_name(name): blob}, now)
+                self._blobs.put(scope + _TEXTS, {blob_name(name): blob}, now)
                 self._saved.put((scope, name), now)
 
     def _piece(self) -> dict[_Key, str]:
@@ -172,7 +170,7 @@ class TextStore:
         async with self._turns:
             while left and room > 0:
                 part = [left.popleft() for _ in range(min(_NAMES_AT_ONCE, len(left)))]
-                blobs = await self._blobs.load(_texts_of(scope), [blob_name(digest) for digest in part], self._now())
+                blobs = await self._blobs.load(scope + _TEXTS, [blob_name(digest) for digest in part], self._now())
                 if blobs is None:
                     return
                 texts = await self._aside.run(_PIECE_BYTES, partial(_unpacked, part, blobs)) if blobs else {}
@@ -183,10 +181,6 @@ class TextStore:
                     self._saved.put((scope, digest), kept.saved_at)
                     found[digest] = kept.text
                     room -= getsizeof(kept.text)
-
-
-def _texts_of(scope: str) -> str:
-    return f"{scope}:texts"
 
 
 def _packed(texts: Mapping[_Key, str], now: float) -> dict[_Key, bytes]:
@@ -401,7 +395,7 @@ class SessionStore:
         parts = [part for part in _changed(before, state) if part is not unkept]
         blobs = {_blob_name(part, name): blob for part in parts if (blob := packed(state, part))}
         if blobs:
-            self._blobs.put(_sessions_of(scope), blobs, now)
+            self._blobs.put(scope + _PANELS, blobs, now)
 
     def changed(self, scope: str, name: str) -> None:
         """Write what has just changed after an answer."""
@@ -413,7 +407,7 @@ class SessionStore:
 
     async def _learn(self, scope: str, name: str) -> None:
         parts = {_blob_name(part, name): part for part in Part}
-        blobs = await self._blobs.load(_sessions_of(scope), list(parts), self._now())
+        blobs = await self._blobs.load(scope + _PANELS, list(parts), self._now())
         if not blobs:
             return
         state = unpacked({parts[found]: blob for found, blob in blobs.items()})
@@ -431,10 +425,6 @@ def _changed(before: LiveState, state: LiveState) -> Iterator[Part]:
         yield Part.COSTS
     if state.compaction is not before.compaction or new.last_s // RENEWED_S != old.last_s // RENEWED_S:
         yield Part.COMPACTION
-
-
-def _sessions_of(scope: str) -> str:
-    return f"{scope}:panels"
 
 
 def _blob_name(part: Part, name: str) -> str:

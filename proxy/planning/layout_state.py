@@ -1,31 +1,24 @@
-"""Keeps in the store what layouts have learnt, for other workers and for the next start.
+"""Keeps in the store what layouts and token counts have learnt, for other workers and for the next start.
 
-The store is read before a request is planned, and is written after the request is answered. A request waits for the
-store no longer than a lost prefix is worth: without the store's state, a long prompt that the provider has cached may
-be laid out in another way, and is then paid for in full. If the store is unavailable, nothing waits for it, and this
-process uses its own memory. State that comes too late for one request is there for the session's next request. If no
-other process writes the store, each name is asked for until the store has answered once, and new state is written
-every few seconds.
+``SharedBlobs`` loads named blobs of one store before requests, and writes them after requests. Requests of the same
+moment share their calls: the names that they ask for in one turn of the event loop go to the store in one call for each
+scope, and a name that is already being loaded is not asked for again. So a crowd of clients that comes back after a
+restart costs only a few calls. A request waits for its blobs no longer than it says. Blobs that come later are still
+taken over. A store that is unavailable is not called for a moment, and nobody waits for it. A timer of the event loop
+counts in slices how long the store has been silent. If the loop is busy with other work, the timer is late, but it
+still counts only one slice. So only the store's time is counted, and not the time in which this process read no
+answers. Waiting blobs are written in batches. Only the newest version of each name is written, so that an older version
+never replaces a newer one. Blobs that could not be written go on waiting, within a bound.
 
-Named blobs of one store, which are loaded before requests and written after them.
+``SharedLayoutStore`` keeps the state of layouts in such blobs. A request waits for the store no longer than a lost
+prefix is worth: without the store's state, a long prompt that the provider has cached may be laid out in another way,
+and is then paid for in full. If the store is unavailable, this process uses its own memory. State that comes too late
+for one request is there for the session's next request. If no other process writes the store, each name is asked for
+until the store has answered once, and new state is written every few seconds.
 
-Requests of the same moment share their calls: the names that they ask for in one turn of the event loop go to the store
-in one call for each scope, and a name that is already being loaded is not asked for again. So a crowd of clients that
-comes back after a restart costs only a few calls. A request waits for its blobs no longer than it says. Blobs that come
-later are still taken over. A store that is unavailable is not called for a moment, and nobody waits for it.
-
-A timer of the event loop counts in slices how long the store has been silent. If the loop is busy with other work, the
-timer is late, but it still counts only one slice. So only the store's time is counted, and not the time in which this
-process read no answers.
-
-Waiting blobs are written in batches. Only the newest version of each name is written, so that an older version never
-replaces a newer one. Blobs that could not be written go on waiting, within a bound.
-
-The token factors of models at their upstreams, in memory and in the store that lasts.
-
-Each principal's scope has a factor of its own for each model, so that the texts of one client do not change how much
-the requests of another client may hold. A scope without a factor begins with the model's factor, which learns from all
-scopes.
+``TokenFactors`` keeps how models at their upstreams count tokens. Each principal's scope has a factor of its own for
+each model, so that the texts of one client do not change how much the requests of another client may hold. A scope
+without a factor begins with the model's factor, which learns from all scopes.
 """
 
 import asyncio

@@ -1,18 +1,16 @@
-"""Keeps the usage and the contents of sessions for the administration, for all workers that share a store.
+"""Keeps the usage and the contents of sessions, and reports what a request used.
 
-It follows the exchanges of clients, and writes after they have ended: every two seconds into a store that only this
-process uses, and several times a second into a store that others also read. A round reads the records of its sessions,
-merges them with its own, and writes them. If two workers wrote at the same time, the next round finds that its own part
-is missing, and writes it again. Records that cannot be written wait, within a bound.
+The first part makes the values that are kept of one request, from its exchange when that has ended.
 
-A list of sessions comes from the store. While the store is unavailable, the list has what this process knows, and says
-from what time the store's figures are.
+``SessionBook`` keeps them for the administration, for all workers that share a store. It follows the exchanges of
+clients, and writes after they have ended: every two seconds into a store that only this process uses, and several times
+a second into a store that others also read. A round reads the records of its sessions, merges them with its own, and
+writes them. If two workers wrote at the same time, the next round finds that its own part is missing, and writes it
+again. Records that cannot be written wait, within a bound. A list of sessions comes from the store. While the store is
+unavailable, the list has what this process knows, and says from what time the store's figures are.
 
-The values that are kept of one request of a session. They are made from the exchange when it has ended.
-
-Reports what a request used: in the answer for a client that asks for it, and in a terminal for the operator.
-
-A report holds figures and the names of tiers and kinds, and no text.
+``TokenUsage`` reports what a request used: in the answer for a client that asks for it, and in a terminal for the
+operator. A report holds figures and the names of tiers and kinds, and no text.
 """
 
 import asyncio

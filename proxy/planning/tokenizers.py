@@ -1,6 +1,6 @@
-"""Finds a tiktoken encoding on this machine. Nothing is ever fetched.
+"""The facts that are known about the models behind deployments: their limits and prices, and their tokenizer.
 
-The facts that are known about the models behind deployments.
+A tiktoken encoding is looked for on this machine. Nothing is ever fetched.
 """
 
 import binascii

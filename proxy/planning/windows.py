@@ -1,11 +1,10 @@
 """Fits requests to the context windows of their models, and learns how a model counts its tokens.
 
-Tokens are counted with the model's tokenizer (o200k, if the proxy has it), each text once. A token has at least one
-byte, so a request with fewer bytes than the budget has tokens fits without a count. It is sent as it came, and the
-sizes that are logged for it are estimates. A model may count differently from the proxy: the counts that providers
-report, and their refusals, are compared with the proxy's count (``proxy.planning.layout_state``).
-
-Reads the large and new parts of a request beside the event loop.
+Tokens are counted with the model's tokenizer (o200k, if the proxy has it), each text once. Large and new parts of a
+request are read and counted beside the event loop. A token has at least one byte, so a request with fewer bytes than
+the budget has tokens fits without a count. It is sent as it came, and the sizes that are logged for it are estimates. A
+model may count differently from the proxy: the counts that providers report, and their refusals, are compared with the
+proxy's count (``proxy.planning.layout_state``).
 """
 
 import math

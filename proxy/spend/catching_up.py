@@ -1,16 +1,17 @@
-"""Keeps the calls that the store gets later, and has the store carry them out page by page.
+"""Keeps the reservations of running exchanges, and the calls that the store gets later.
 
-They wait in the worker's spool, or in memory if the spool fails. Both places are bounded. A call that neither place
-takes is missing from the ledger; it is counted and logged.
+``Leases`` renews the reservations of this worker's exchanges, and has the store bill the reservations of dead workers
+as they stand.
 
-The calls of one team in a page are one round trip. If the store does not take the calls of one team, they wait, and the
-calls of other teams go on.
+``Backlog`` knows what calls that are put off will charge. As long as the store does not know of a call, that amount is
+added to what is spent. If the store has the reservation of a settlement, only the amount beyond that reservation
+counts, because the store already counts the reserved amount against the limit. A reservation that is put off counts
+until its exchange ends.
 
-As long as the store does not know of a call, the amount that the call will charge is added to what is spent. If the
-store has the reservation of a settlement, only the amount beyond that reservation counts, because the store already
-counts the reserved amount against the limit. A reservation that is put off counts until its exchange ends.
-
-Renews the reservations of running exchanges. Has the store bill the reservations of dead workers as they stand.
+``CatchingUp`` keeps these calls, and has the store carry them out page by page. They wait in the worker's spool, or in
+memory if the spool fails. Both places are bounded. A call that neither place takes is missing from the ledger; it is
+counted and logged. The calls of one team in a page are one round trip. If the store does not take the calls of one
+team, they wait, and the calls of other teams go on.
 """
 
 import asyncio

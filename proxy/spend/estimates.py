@@ -1,9 +1,11 @@
 """Estimates how much a request will use of each kind of limit: at most, and probably.
 
-Bounds the tokens of prompts. Reservations are made from these bounds.
+``PromptBounds`` bounds the tokens of prompts. Each message is weighed once and counted once, and the result is kept
+with the message, or by digest. Texts are counted only if the caller asks for it. If many of them were not counted
+before, they are counted outside the event loop.
 
-Each message is weighed once and counted once, and the result is kept with the message, or by digest. Texts are counted
-only if the caller asks for it. If many of them were not counted before, they are counted outside the event loop.
+``Estimates`` makes the amounts that are reserved from these bounds, from prices, and from what the answers of
+deployments have shown.
 """
 
 import re

@@ -1,4 +1,7 @@
-"""The store as requests use it. The store may be slow or away, and no request waits for that twice.
+"""The ledger's entries, and the store as requests use it. The store may be slow or away, and no request waits for that
+twice.
+
+An entry says who sent an exchange, to which model, when and in which mode, how it ended, and what it cost.
 
 The connection between the worker and the store is in one of three states::
 
@@ -10,8 +13,6 @@ reservations and new settlements go to the store at once, so that the number of 
 Until the store has these calls, they count against the limits of their team (``proxy.spend.catching_up``). If a call
 fails while the store answers a ping, only this call has failed: it is repeated once, and a settlement that fails again
 is put off.
-
-The ledger's entry for an exchange: its sender, model, time and mode, how it ended, and what it cost.
 """
 
 import asyncio

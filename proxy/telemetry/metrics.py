@@ -1,17 +1,16 @@
-"""Every Prometheus metric, named once.
+"""Every Prometheus metric, named once, and the text that Prometheus scrapes.
+
+The values of labels are bounded, so that names that clients may choose cannot make a metric grow without end: no
+client, key or session is ever a label, and names that clients may choose (models that match a wildcard) become
+``other`` beyond a limit.
+
+The text is written in pieces. Ten thousand series take a tenth of a second to write. In one piece, this would delay
+every request that comes meanwhile. So the event loop has its turn, and a moment of rest, after each half of a
+millisecond.
 
 A ``Metrics`` belongs to one app and has its own registry. Its public members are called when something happens: with
 the values of the labels, and with ``by`` if the increase is not one. A metric without a label is called with a number.
-Labels are bounded (``proxy.telemetry.metrics``): no client, key or session is ever a label, and names that clients may
-choose (models that match a wildcard) become ``other`` beyond a limit.
-
 Counters cannot fall, so the savings and losses of plans are in two counters: saved - lost is the net saving.
-
-Metrics whose label values are bounded, so that names that clients may choose cannot make a metric grow without end.
-
-This module also writes the text that Prometheus scrapes, in pieces. Ten thousand series take a tenth of a second to
-write. In one piece, this would delay every request that comes meanwhile. So the event loop has its turn, and a moment
-of rest, after each half of a millisecond.
 """
 
 import asyncio

@@ -6,17 +6,17 @@ longer form counts. So the bytes of every text are a bound for every model. Less
 
 - for text that was counted whole with the model's own tokenizer;
 - for the names, roles and settings of the API that a provider does not show to the model as text;
-- for pictures whose header says their pixels (``media``).
+- for pictures whose header says their pixels.
 
-A JSON schema counts with the length that it has when its references are replaced by what they name, as some servers do.
-A value that is not understood counts with its bytes. A medium that is not understood costs the most that its kind can
-cost.
+A value that is not understood counts with its bytes. The module has three parts, in this order:
 
-The most tokens that pictures, sounds and files in a prompt can cost, by the rules that providers publish. Pure.
-
-The cost of a picture depends on its pixels, which its header says. A picture that is not understood, or is not in the
-body, costs the most that its model bills for one picture. The length of sounds, films and files cannot be told from a
-few bytes: ten kilobytes may be a hundred pages, or hours of silence. They may fill the model's context window.
+- Media: the most tokens that pictures, sounds and files can cost, by the rules that providers publish. The cost of a
+  picture depends on its pixels, which its header says. A picture that is not understood, or is not in the body, costs
+  the most that its model bills for one picture. The length of sounds, films and files cannot be told from a few bytes:
+  ten kilobytes may be a hundred pages, or hours of silence. They may fill the model's context window.
+- Schemas: a JSON schema counts with the length that it has when its references are replaced by what they name, as some
+  servers do.
+- The walk through a value of the body, which adds up the bounds of what the value holds.
 
 Pictures: https://developers.openai.com/api/docs/guides/images-vision#calculating-costs,
 https://platform.claude.com/docs/en/build-with-claude/vision#evaluate-image-size,

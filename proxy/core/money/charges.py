@@ -1,24 +1,22 @@
-"""Computes the most that a request can cost, and what it did cost: its tokens at the rates of its tier, and all else
-that is billed. Both follow the same rules. All functions are pure.
+"""Computes what a request can cost, and what it did cost. All functions are pure.
 
-The highest cost is reserved before a request is sent. It has the whole prompt at its dearest rate, all answers at their
-longest, and every tool called as often as is allowed. Each tool call reads the prompt again, with all that was found
-before. If a provider may first make a summary of the prompt, that is one more reading and one more answer. A discount
-that a provider may not give (``flex``) does not lower the cost. None stands for an unknown cost.
+First stand the limits: a rule, the amounts that a request takes of it, and the text of a refusal. A hard limit holds
+because a request is sent only if its *worst case* fits: the whole prompt at the dearest rate that its markers can
+cause, all answers at their longest, and every tool called as often as is allowed. Each tool call reads the prompt
+again, with all that was found before. If a provider may first make a summary of the prompt, that is one more reading and one more
+answer. A discount that a provider may not give (``flex``) does not lower the cost. None stands for an unknown cost.
 
-Limits on spend and traffic: a request's highest cost, its probable cost, and the text of a refusal.
+The estimate is never below the bill on two conditions. The provider counts no more tokens than the prompt's bound
+allows for (``proxy.core.money.bound``), and it answers within the request's own limit (or, if the request sets none,
+within the model's limit or ``Rule.assumed_output_tokens``). Soft limits and forecasts use the *expected* cost: the
+prompt as the shadow cache bills it, and an answer of the usual length.
 
-A hard limit holds because a request is sent only if its *worst case* fits: the whole prompt at the dearest rate that
-its markers can cause, and all the output that it may have. The estimate is never below the bill on two conditions. The
-provider counts no more tokens than the prompt's bound allows for (``proxy.core.money.bound``), and it answers within
-the request's own limit (or, if the request sets none, within the model's limit or ``Rule.assumed_output_tokens``). Soft
-limits and forecasts use the *expected* cost: the prompt as the shadow cache bills it, and an answer of the usual
-length. Pure.
+The bill follows the same rules as the worst case: tokens at the rates of the tier that served them, and all else that
+is billed.
 
-Computes what is booked for a call that was sent to an upstream and that has no usage, or only a part of it. Pure.
-
-The same rules hold for every such call, whatever ended it early (the client left, the upstream was silent for too long,
-the connection broke) and whoever made it:
+Last stands what is booked for a call that was sent to an upstream and that has no usage, or only a part of it. The same
+rules hold for every such call, whatever ended it early (the client left, the upstream was silent for too long, the
+connection broke) and whoever made it:
 
 - The prompt is booked in full, as it was reserved: no part of it counts as read from a cache.
 - The received part of the answer is booked by the proxy's own count.
