@@ -3,8 +3,9 @@
 First stand the limits: a rule, the amounts that a request takes of it, and the text of a refusal. A hard limit holds
 because a request is sent only if its *worst case* fits: the whole prompt at the dearest rate that its markers can
 cause, all answers at their longest, and every tool called as often as is allowed. Each tool call reads the prompt
-again, with all that was found before. If a provider may first make a summary of the prompt, that is one more reading and one more
-answer. A discount that a provider may not give (``flex``) does not lower the cost. None stands for an unknown cost.
+again, with all that was found before. If a provider may first make a summary of the prompt, that is one more reading
+and one more answer. A discount that a provider may not give (``flex``) does not lower the cost. None stands for an
+unknown cost.
 
 The estimate is never below the bill on two conditions. The provider counts no more tokens than the prompt's bound
 allows for (``proxy.core.money.bound``), and it answers within the request's own limit (or, if the request sets none,
