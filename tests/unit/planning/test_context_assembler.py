@@ -1,4 +1,4 @@
-"""Structured context from the section to the messages, and what is counted when the exchange counts."""
+"""Structured context becomes messages, and an arrangement for each upstream."""
 
 import logging
 from typing import Any
@@ -11,11 +11,11 @@ from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import ANTHROPIC, NONE, CacheProfile
-from proxy.core.reasons import Reason
+from proxy.core.reasons import Edit, Reason
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.response.usage import Usage
-from proxy.core.structured.blocks import AssemblyKind, Circumstances, Measure, shown
+from proxy.core.structured.blocks import Assembly, AssemblyKind, Circumstances, Measure, shown
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.context import MapChunks
 from proxy.errors import MissingContent
@@ -244,3 +244,37 @@ def placed_in_a_loop(thinking: bytes) -> int | None:
 )
 def test_a_panel_stands_behind_the_newest_results_unless_the_model_thinks(thinking: bytes, place: int) -> None:
     assert placed_in_a_loop(thinking) == place
+
+
+def arrangement(mode: Mode = Mode.OBSERVE) -> Arrangement:
+    return Arrangement(
+        kind=AssemblyKind.TIERED,
+        body=b"{}",
+        fallback=b"{}",
+        mode=mode,
+        assembly=Assembly(()),
+        counted=lambda usage: (),
+        edits={Edit.PANELS_SHOWN: 2},
+        tier_tokens={"L0": 7},
+    )
+
+
+def plan(surprise: Exception | None = None) -> Plan:
+    return Plan(b"{}", b"{}", Mode.OBSERVE, Reason.OBSERVE_MODE, surprise=surprise)
+
+
+def test_the_reason_of_a_fixed_layout_takes_the_place_of_the_planner_s() -> None:
+    found = arrangement().concluded(plan(), Mode.TIER)
+    assert (found.reason, found.mode) == (Reason.ASSEMBLED_TIERS, Mode.TIER)
+
+
+def test_without_one_the_planner_s_reason_and_mode_stay() -> None:
+    found = arrangement(Mode.TIER).concluded(plan(), Mode.TIER)
+    assert (found.reason, found.mode) == (Reason.OBSERVE_MODE, Mode.OBSERVE)
+    assert (found.edits, found.tier_tokens) == ({Edit.PANELS_SHOWN: 2}, {"L0": 7})
+    assert found.counted is not None
+
+
+def test_an_error_of_the_planner_s_own_is_not_hidden() -> None:
+    found = arrangement().concluded(plan(ZeroDivisionError()), Mode.TIER)
+    assert found.reason == Reason.OBSERVE_MODE

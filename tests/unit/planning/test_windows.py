@@ -1,29 +1,31 @@
-"""Requests are fitted to the windows of their models, and a model's own count of tokens is learnt."""
+"""Requests are fitted to their windows, as the proxy or the replay sends them, and read beside the event loop."""
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import orjson
 import pytest
 
 from proxy.core.prompts.prompt import Inset
-from proxy.core.providers import OPENAI
+from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.core.reasons import Edit
 from proxy.core.recognition.pieces import Recogniser
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import Encode, bytes_over_four, quick
 from proxy.core.response.usage import Usage
 from proxy.core.window.fitting import Fitted
-from proxy.core.window.profile import CapabilityProfile, WindowParts
+from proxy.core.window.profile import Capability, CapabilityProfile, WindowParts
 from proxy.engine.ports import ComposedRequest
 from proxy.errors import ContextTooLong, InvalidRequest
 from proxy.planning.tokenizers import ModelFacts, local_encode
-from proxy.planning.windows import ContextWindows
+from proxy.planning.windows import ContextWindows, read_ahead
 from proxy.ports import Deployment, Transport
 from proxy.tasks import Aside
 from tests.talk import assistant, calling, result, system, tool, user
+from tests.window_replay import BY_TOKENS, TURNS, Replay
 from tests.windows import CHAT, TEXTS, Body, text_of
 
 DEPLOYMENT = Deployment("m", "m", Transport.EMBEDDED, OPENAI)
@@ -316,3 +318,74 @@ def test_a_tool_loop_longer_than_the_window_keeps_its_task_and_its_newest_group(
     assert found[0] == user("task")
     assert found[-2:] == loop[-2:]
     assert found[1]["tool_calls"][0]["id"] == found[2]["tool_call_id"]
+
+
+T = TypeVar("T")
+MANY = [f"message {number}" for number in range(1_200)]
+
+
+class _Watched(Aside):
+    """Counts the pieces of work that it is given."""
+
+    calls = 0
+
+    async def run(self, size: int, work: Callable[[], T]) -> T:
+        self.calls += 1
+        return await super().run(size, work)
+
+
+def read(*requests: Sequence[str]) -> tuple[int, int]:
+    """How many of these requests are read beside the event loop, and how many messages of the last one are not read
+    yet."""
+
+    async def each() -> tuple[int, int]:
+        reader, aside, unread = RequestReader(bytes_over_four, (), 1 << 26), _Watched(), 0
+        for texts in requests:
+            messages = [{"role": "user", "content": text} for text in texts]
+            parsed = reader.parse(orjson.dumps({"model": "m", "messages": messages}))
+            await read_ahead(reader, aside, parsed)
+            unread = len(reader.messages.unread(parsed.unread()))
+        aside.close()
+        return aside.calls, unread
+
+    return asyncio.run(each())
+
+
+def test_many_small_messages_are_read_beside_the_event_loop() -> None:
+    assert read(MANY) == (1, 0)
+
+
+def test_a_few_small_messages_are_left_to_the_planner() -> None:
+    assert read(MANY[:50]) == (0, 50)
+
+
+def test_one_long_message_is_read_beside_the_event_loop() -> None:
+    assert read(["word " * 100_000]) == (1, 0)
+
+
+def test_known_messages_are_not_read_beside_the_event_loop_again() -> None:
+    assert read(MANY, [*MANY, "and one more"]) == (1, 1)
+
+
+pytestmark = pytest.mark.slow
+
+BY_MESSAGES = CapabilityProfile("chat", Capability.CHAT, tail_messages=60)
+
+
+@pytest.mark.parametrize("cache", [ANTHROPIC, OPENAI], ids=lambda cache: cache.name)
+@pytest.mark.parametrize(
+    ("profile", "is_loop"),
+    [(BY_TOKENS, False), (BY_TOKENS, True), (BY_MESSAGES, False)],
+    ids=["conversation", "tool-loop", "60-messages"],
+)
+def test_a_full_window_keeps_nine_tenths_of_the_hit_rate_and_the_session_is_known(
+    cache: CacheProfile, profile: CapabilityProfile, is_loop: bool
+) -> None:
+    replay = Replay(cache, profile)
+    replay.run(is_loop=is_loop)
+    first = replay.first_cut
+    below, full = replay.hit_rate(0, first), replay.hit_rate(first, TURNS)
+    print(f"{cache.name}: {below:.4f} below the window ({first} requests), {full:.4f} at the window")
+    assert full >= 0.9 * below
+    # A conversation whose front is gone is found by its newest turns: no hint of the client's is needed.
+    assert len(replay.sessions) == 1

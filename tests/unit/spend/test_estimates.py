@@ -1,5 +1,6 @@
 """What one request takes of each limit before it is sent."""
 
+import struct
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Reported, Usage
 from proxy.engine.exchange import Settlement
 from proxy.errors import Forbidden, InvalidRequest
-from proxy.spend.estimates import Estimates, PriceOf
+from proxy.spend.estimates import Estimates, PriceOf, size_of
 from tests.money import BOUNDS, MODEL, exchange
 
 PRICE = Price(1e-6, 1e-5, 1e-7, 1.25e-6, 2e-6, max_output_tokens=1000)
@@ -160,3 +161,12 @@ def test_a_limit_that_a_model_has_passed_is_no_longer_trusted(
     assert ours.amounts(exchange(0, demand=demand), (MODEL,), [USD])["usd"].most == longest * 10_000
     other = replace(MODEL, name="other")
     assert ours.amounts(exchange(0, demand=demand), (other,), [USD])["usd"].most == 10 * 10_000
+
+
+PNG = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 640, 480) + bytes(16)
+# A frame of a GIF may be larger than its header says.
+GIF = b"GIF89a" + struct.pack("<HH", 640, 480) + bytes(3)
+
+
+def test_a_header_tells_the_size_only_where_it_bounds_what_is_drawn() -> None:
+    assert [size_of(header) for header in (PNG, GIF, b"")] == [(640, 480), None, None]

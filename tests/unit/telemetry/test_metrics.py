@@ -1,10 +1,14 @@
-"""The metrics as Prometheus would scrape them."""
+"""The metrics: what they count, that their labels are bounded, and the text that Prometheus scrapes."""
 
+import asyncio
 import math
 import re
 from itertools import product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy import __version__
@@ -14,7 +18,18 @@ from proxy.core.reasons import Edit, Reason
 from proxy.core.response.outcome import CAUSES
 from proxy.core.response.usage import Usage
 from proxy.core.shadow import Deviation
-from proxy.telemetry.metrics import CONTENT_TYPE, ERROR_KINDS, OTHER, RETRIED_KINDS, Metrics, mode_label
+from proxy.telemetry.metrics import (
+    CONTENT_TYPE,
+    ERROR_KINDS,
+    OTHER,
+    RETRIED_KINDS,
+    BoundedNames,
+    Counters,
+    Metrics,
+    Series,
+    mode_label,
+    pieces,
+)
 from tests.doubles import make_deployment
 
 
@@ -216,3 +231,90 @@ def test_no_label_tells_clients_apart(metrics):
     }  # fmt: skip
     assert declared == allowed
     assert names <= allowed | {"le"}
+
+
+def counted(names: BoundedNames, *given: str) -> dict[str, float]:
+    registry = CollectorRegistry()
+    counters = Counters(Counter("seen", "Seen.", ["name", "kind"], registry=registry), ["name", "kind"], [names, str])
+    for name in given:
+        counters(name, "a")
+    samples = [sample for family in registry.collect() for sample in family.samples]
+    return {sample.labels["name"]: sample.value for sample in samples if sample.name == "seen_total"}
+
+
+def test_names_beyond_the_bound_are_counted_together() -> None:
+    names = BoundedNames(["known"], most=2)
+    assert counted(names, "first", "second", "third", "second", "known", "first") == {
+        "first": 2.0, OTHER: 3.0, "known": 1.0,
+    }  # fmt: skip
+
+
+def test_a_name_that_holds_a_key_is_not_shown() -> None:
+    (name,) = counted(BoundedNames(), "sk-stratiform-0123456789abcdef0123456789abcdef")
+    assert "0123456789abcdef" not in name
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, -1.0])
+def test_a_bad_value_leaves_a_counter_as_it_is(bad: float) -> None:
+    counters = Counters(Counter("spent_usd", "Spent.", registry=CollectorRegistry()), [], [])
+    for by in (2.0, bad, 3.0):
+        counters(by=by)
+    (family,) = counters.child().collect()
+    assert next(sample.value for sample in family.samples if sample.name.endswith("_total")) == 5.0
+
+
+def without_created(text: bytes) -> bytes:
+    """The text of the library without the families that say when a series was made."""
+    return b"\n".join(line for line in text.split(b"\n") if b"_created" not in line.split(b"{")[0])
+
+
+@given(st.lists(st.text(max_size=8), max_size=300, unique=True), st.integers(0, 130))
+def test_pieces_are_the_whole_text(values: list[str], more: int) -> None:
+    registry = CollectorRegistry()
+    text = 'Help with a \\ and a\nline "end".'
+    counters = Counters(Counter("c", text, ["z", "name"], registry=registry), ["z", "name"], [str, str])
+    gauges = Series(Gauge("g", "Help.", registry=registry), [], [])
+    sizes = Series(Histogram("h", "Help.", ["zone"], buckets=(0.1, 1.0), registry=registry), ["zone"], [str])
+    empty = Counters(Counter("empty", "Help.", ["name"], registry=registry), ["name"], [str])
+    counts = Counters(Counter("count_total", "Help.", registry=registry), [], [])
+    gauges.child().set(more / 7 - 3)
+    counts(by=1e20)
+    for value in values:
+        counters("z", value)
+    for number in range(more):
+        sizes.child(str(number)).observe(number / 10)
+    found = list(pieces([counters, gauges, sizes, empty, counts]))
+    assert b"".join(found) == without_created(generate_latest(registry))
+    assert max(piece.count(b"\n") for piece in found) <= 60
+
+
+def test_other_work_goes_on_while_the_text_is_written() -> None:
+    metrics, seen = Metrics(), list[int]()
+    for number in range(3_000):
+        metrics.upstream_error("m", f"kind {number}")
+
+    async def main() -> bytes:
+        async def other() -> None:
+            while True:
+                seen.append(1)
+                await asyncio.sleep(0)
+
+        task = asyncio.ensure_future(other())
+        text = await metrics.rendered()
+        task.cancel()
+        return text
+
+    text = asyncio.run(main())
+    assert text.count(b"stratiform_upstream_errors_total{") == 3_000
+    assert len(seen) > 60
+
+
+def test_a_scrape_is_the_librarys_own_text() -> None:
+    metrics = Metrics()
+    metrics.remaining = lambda: {"red": (1.5, 9.0)}
+
+    def ours(text: bytes) -> list[bytes]:
+        return [line for line in text.splitlines() if not line.startswith((b"process_", b"# "))]
+
+    assert ours(asyncio.run(metrics.rendered())) == ours(without_created(generate_latest(metrics.registry)))
+    assert b'stratiform_budget_window_end_seconds{team="red"} 9.0' in b"".join(metrics.pieces())

@@ -1,12 +1,32 @@
-"""What a request can cost at the most, and what it did cost, by the same rules."""
+"""What a request may cost, what it did cost, what a refusal says, and what is booked without a report."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from proxy.core.money.charges import bill, most_cost, most_prompt, unit_tokens
-from proxy.core.money.prices import Price, price_of
+from proxy.core.caches.cache import Bill
+from proxy.core.money.charges import (
+    MOST_AMOUNT,
+    Heard,
+    Rule,
+    Speeds,
+    amount_text,
+    bill,
+    expected_cost,
+    most_cost,
+    most_prompt,
+    nanos,
+    nanos_at_most,
+    refusal,
+    runs_on,
+    unanswered,
+    unit_tokens,
+    worst_case,
+)
+from proxy.core.money.prices import Price, cost, price_of
 from proxy.core.request.demand import PLAIN, Demand, Kind, Tool, Wants
 from proxy.core.response.usage import NOTHING_REPORTED, Reported, Usage
 from tests.examples import for_every
@@ -148,3 +168,139 @@ def test_images_are_billed_by_their_tokens_where_those_are_told() -> None:
     found = bill(price, Demand(Kind.IMAGE, images=1), Usage(110, 1000), Reported(image_in=100))
     assert found is not None
     assert found.total_usd == pytest.approx(10e-6 + 200e-6 + 0.04)
+
+
+PRICE = Price(input=3e-6, output=15e-6, read=3e-7, write_5m=3.75e-6, write_1h=6e-6)
+LONG = Price(2e-6, 8e-6, 2e-7, 2e-6, 2e-6, tiers=((200_000, Price(4e-6, 12e-6, 4e-7, 4e-6, 4e-6)),))
+tokens = st.integers(0, 300_000)
+
+
+def test_the_worst_case_is_all_written_at_the_life_that_is_asked_for() -> None:
+    assert worst_case(PRICE, 1000, 0, long_life=False) == 3_750_000
+    assert worst_case(PRICE, 1000, 0, long_life=True) == 6_000_000
+    assert worst_case(PRICE, 0, 100, long_life=True) == 1_500_000
+    assert worst_case(LONG, 200_001, 1, long_life=False) == 200_001 * 4000 + 12_000
+
+
+@given(read=tokens, write=tokens, plain=tokens, output=tokens, more=tokens, price=st.sampled_from([PRICE, LONG]))
+def test_no_bill_passes_the_worst_case(read: int, write: int, plain: int, output: int, more: int, price: Price) -> None:
+    usage = Usage(read + write + plain, output, read, write)
+    most = worst_case(price, usage.prompt + more, output + more, long_life=False)
+    assert nanos(cost(usage, price).total_usd) <= most
+
+
+def test_the_expected_cost_goes_by_the_shadow() -> None:
+    assert expected_cost(PRICE, Bill(1000, 0, 0, 0), 9999, 10) == 300_000 + 150_000
+    assert expected_cost(PRICE, None, 1000, 0) == 3_000_000
+
+
+def test_a_refusal_says_what_is_spent_and_when_it_begins_anew() -> None:
+    rule = Rule("total", "the budget 'total' of team 'red'", hard=1_000_000_000)
+    assert refusal(rule, 900_000_000, 0, 200_000_000, "") == (
+        "The budget 'total' of team 'red' does not allow this request: $0.90 of $1.00 spent, and this request may cost "
+        "up to $0.20."
+    )
+    assert "up to $0.20 (for a reason)." in refusal(rule, 900_000_000, 0, 200_000_000, "", "for a reason")
+    assert refusal(rule, 1_000_000_000, 0, 1, "2026-12-01T00:00:00Z").endswith(
+        "$1.00 of $1.00 spent. It begins anew at 2026-12-01T00:00:00Z."
+    )
+    assert "$0.50 of $1.00 spent, $0.40 reserved by running requests, and" in refusal(rule, 5 * 10**8, 4 * 10**8, 1, "")
+
+
+def test_a_refusal_in_other_units() -> None:
+    rule = Rule("t", "the tokens of key 'k'", unit="tokens", hard=100)
+    assert "90 tokens of 100 tokens spent, and this request may take up to 20 tokens" in refusal(rule, 90, 0, 20, "")
+    rule = Rule("r", "the requests of key 'k'", unit="requests", hard=3)
+    assert refusal(rule, 2, 1, 1, "").endswith(
+        "2 requests of 3 requests spent, 1 requests reserved by running requests."
+    )
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"), [(0, "$0.00"), (10**9, "$1.00"), (12_345_678, "$0.012"), (100_000, "$0.0001"), (5, "$5.0e-09")]
+)
+def test_money_for_people(amount: int, text: str) -> None:
+    assert amount_text("usd", amount) == text
+
+
+@pytest.mark.parametrize("usd", [1e12, 1e300, float("inf")])
+def test_no_amount_is_larger_than_a_store_counts(usd: float) -> None:
+    assert nanos(usd) == nanos_at_most(usd) == MOST_AMOUNT
+
+
+@pytest.mark.parametrize(
+    ("demand", "heard", "output"),
+    [
+        (Demand(), Heard(40, 0.0, 9.0), 40),
+        (Demand(), Heard(40, 3.0, 9.0), 40 + 300),
+        (Demand(answers=3), Heard(40, 3.0, 9.0), 40 + 900),
+        (Demand(max_output_tokens=100), Heard(40, 3.0, 9.0), 100),
+        (Demand(max_output_tokens=100, answers=2), Heard(40, 3.0, 9.0), 200),
+        (Demand(max_output_tokens=500), Heard(0, 0.1, 0.1, runs_on=True), 500),
+        (Demand(), Heard(0, 1e9, 1e9), 4000),
+        (Demand(max_output_tokens=500, predicted_tokens=30, answers=2), Heard(0, 0.0, 0.1, runs_on=True), 1060),
+        (Demand(max_output_tokens=10**15), Heard(0, 0.1, 0.1, runs_on=True), 200_000),
+        (Demand(kind=Kind.PROMPT), Heard(7, 3.0, 3.0, runs_on=True), 0),
+        (Demand(max_output_tokens=100), Heard(117, 3.0, 9.0), 417),
+        (Demand(max_output_tokens=100), Heard(117, 1e9, 1e9), 4100),
+    ],
+)
+def test_output_is_what_came_and_what_may_have_been_thought_up_to_the_limit(
+    demand: Demand, heard: Heard, output: int
+) -> None:
+    usage, _ = unanswered(demand, 70, heard, 100.0, Price(1.0, 1.0, 1.0, 1.0, 1.0, max_output_tokens=4000))
+    assert usage == Usage(70, output, estimated=True)
+
+
+def test_a_model_that_passes_limits_may_have_thought_beyond_its_limit() -> None:
+    price = Price(1.0, 1.0, 1.0, 1.0, 1.0, max_output_tokens=4000)
+    for heard, output in ((Heard(0, 3.0, 3.0), 300), (Heard(0, 0.1, 0.1, runs_on=True), 4001)):
+        usage, _ = unanswered(Demand(max_output_tokens=1), 70, heard, 100.0, price, passes_limits=True)
+        assert usage.output == output
+
+
+def test_without_any_limit_an_answer_is_as_long_as_the_longest_that_is_assumed() -> None:
+    assert unanswered(Demand(), 1, Heard(0, 0.0, 0.0, runs_on=True), 100.0, None)[0].output == 8192
+
+
+def test_a_tool_of_the_providers_was_called_once_a_second_and_no_oftener_than_allowed() -> None:
+    demand = Demand(wants=Wants(calls=((Tool.SEARCH, 5), (Tool.CODE, 8))))
+    usage, ran = unanswered(demand, 1000, Heard(0, 0.0, 2.5), 100.0, None)
+    assert (ran.searches, ran.codes) == (3, 1)
+    assert usage.prompt == 200_000 * 7, "what a program prints may fill the window, each time"
+    searches = Demand(wants=Wants(calls=((Tool.SEARCH, 5),)))
+    assert unanswered(searches, 1000, Heard(0, 0.0, 2.5), 100.0, None)[0].prompt == 1000 * 4 + 8000 * (1 + 2 + 3)
+    assert unanswered(demand, 1000, Heard(0, 0.0, 99.0), 100.0, None)[1].searches == 5
+
+
+def test_a_summary_that_may_have_been_made_is_booked() -> None:
+    demand = Demand(max_output_tokens=10, wants=Wants(is_summarised=True))
+    assert unanswered(demand, 1000, Heard(3, 0.0, 0.5), 100.0, None)[0] == Usage(2000, 3 + 8192, estimated=True)
+
+
+def test_a_model_is_as_fast_as_it_was_seen_to_be_once_enough_was_seen() -> None:
+    speeds = Speeds()
+    assert speeds.tokens_per_s("m", "") < speeds.tokens_per_s("m", "groq") < speeds.tokens_per_s("m", "cerebras")
+    for _ in range(19):
+        speeds.learn("m", 1000, 8.0)
+        speeds.learn("m", 10, 0.001)
+    assert speeds.tokens_per_s("m", "") == 300, "short answers teach nothing"
+    speeds.learn("m", 1000, 10.0)
+    assert speeds.tokens_per_s("m", "") == 125 * 1.5
+    assert speeds.tokens_per_s("other", "") == 300
+    speeds.learn("m", 1000, 1.0)
+    assert speeds.tokens_per_s("m", "") == 1500
+
+
+def test_a_client_that_reads_slowly_makes_no_model_slow() -> None:
+    speeds = Speeds()
+    for _ in range(40):
+        speeds.learn("m", 300, 300.0)
+    assert speeds.tokens_per_s("m", "") == 100
+
+
+def test_who_finishes_a_call_whose_client_has_left() -> None:
+    assert runs_on("openai", is_stream=False)
+    assert runs_on("gemini", is_stream=True)
+    assert not runs_on("", is_stream=True)
+    assert runs_on("", is_stream=True, is_background=True)
