@@ -309,8 +309,8 @@ class Work:
         told = getattr(error, "status_code", 0)
         status = told if isinstance(told, int) and 400 <= told < 600 else 0
         said = refusal_of_object({"error": {"message": str(error)[:_MOST_SAID_CHARS]}})
-        is_suspect = bool(OurEdit.LAYOUT.behind(status)) and not is_context_refusal(status, said)
-        if attempt.rewritten is not None and is_suspect:
+        may_be_ours = attempt.rewritten is not None and OurEdit.LAYOUT.behind(status)
+        if may_be_ours and not is_context_refusal(status, said):
             self.ports.planner.barred(attempt.plan)
         attempt.exchange.answer.status = status
         await self._finish(attempt, ExchangeOutcome.REJECTED if 400 <= status < 500 else ExchangeOutcome.BROKEN)

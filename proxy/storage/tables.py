@@ -97,8 +97,10 @@ def reserve(connection: sqlite3.Connection, ask: Reserve, now: float) -> Granted
         for charge in ask.charges:
             _change(connection, ask.team, charge, now, reserved=charge.amount, expected=charge.expected)
         held = [_HeldCharge(charge.account, charge.amount, charge.expected, charge.keep_s) for charge in ask.charges]
-        row = (ask.exchange_id, _OPEN, ask.expires_at, _json(held), _json(ask.entry))
-        connection.execute("INSERT INTO hold VALUES (?, ?, ?, ?, ?)", row)
+        connection.execute(
+            "INSERT INTO hold VALUES (?, ?, ?, ?, ?)",
+            (ask.exchange_id, _OPEN, ask.expires_at, _json(held), _json(ask.entry)),
+        )
         return Granted(balances, _epoch(connection))
     return Granted([balance(connection, ask.team, charge) for charge in ask.charges], _epoch(connection))
 
@@ -334,8 +336,10 @@ def records(connection: sqlite3.Connection, record_type: type[R]) -> Sequence[R]
 
 def put(connection: sqlite3.Connection, record: Record) -> None:
     """Create or replace a record."""
-    row = (RECORD_KINDS[type(record)], record_name(record), _json(record))
-    connection.execute("INSERT OR REPLACE INTO directory VALUES (?, ?, ?)", row)
+    connection.execute(
+        "INSERT OR REPLACE INTO directory VALUES (?, ?, ?)",
+        (RECORD_KINDS[type(record)], record_name(record), _json(record)),
+    )
     _raise_version(connection)
 
 
@@ -445,8 +449,10 @@ def page_blobs(
 
 def save_blobs(connection: sqlite3.Connection, scope: str, blobs: Mapping[str, bytes], forget_at: float) -> None:
     """Write blobs of one scope."""
-    rows = [(scope, name, blob, forget_at) for name, blob in blobs.items()]
-    connection.executemany("INSERT OR REPLACE INTO blob VALUES (?, ?, ?, ?)", rows)
+    connection.executemany(
+        "INSERT OR REPLACE INTO blob VALUES (?, ?, ?, ?)",
+        [(scope, name, blob, forget_at) for name, blob in blobs.items()],
+    )
 
 
 def forget_blobs(connection: sqlite3.Connection, now: float) -> None:

@@ -119,7 +119,8 @@ class HttpAnswer:
 
     def chunks(self) -> AsyncIterator[bytes]:
         """The body in the pieces in which the network delivers it, and events in small pieces. Raises
-        UpstreamUnavailable, UpstreamTimeout if it breaks off."""
+        UpstreamUnavailable, UpstreamTimeout if it breaks off. The answer itself is the iterator, because a generator
+        could not continue after a wait for it was cancelled."""
         return self
 
     def __aiter__(self) -> Self:
