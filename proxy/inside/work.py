@@ -151,7 +151,6 @@ class Attempt:
     model_id: str
     exchange: Exchange
     plan: Plan = field(repr=False)
-    is_stream: bool = False
     came: Mapping[str, Any] = field(default_factory=dict, repr=False)
     rewritten: Rewriting | None = field(default=None, repr=False)
 
@@ -322,7 +321,7 @@ class Work:
             return
         if details.get("cache_hit") is True:
             self.open.end(attempt)
-        elif attempt.is_stream:
+        elif attempt.exchange.requested.stream:
             has_left = bool(mapping(details.get("standard_logging_object")).get("error_str"))
             ending = ExchangeOutcome.HUNG_UP if has_left else ExchangeOutcome.COMPLETED
             await self._answered(attempt, getattr(response, "usage", None), ending)
@@ -336,7 +335,8 @@ class Work:
         """The headers about a call's last attempt. For a stream, this call marks its beginning. ``response`` is None if
         no deployment answered."""
         call = call_of(request)
-        if (attempt := self.open.of(call)) is not None and response is not None and attempt.is_stream:
+        attempt = self.open.of(call)
+        if attempt is not None and response is not None and attempt.exchange.requested.stream:
             self._accept(attempt)
         return dict(self._recent.find(call) or ())
 
@@ -410,9 +410,8 @@ class Work:
     ) -> None:
         exchange.overhead_s = exchange.elapsed_s()
         exchange.answer.asked(exchange.elapsed_s(), runs_on=False)
-        model_id, is_stream = str(mapping(arguments.get("model_info")).get("id") or ""), exchange.requested.stream
-        call = call_of(arguments)
-        attempt = Attempt(call, model_id, exchange, plan, is_stream, arguments, rewritten)
+        model_id, call = str(mapping(arguments.get("model_info")).get("id") or ""), call_of(arguments)
+        attempt = Attempt(call, model_id, exchange, plan, arguments, rewritten)
         self.open.begin(attempt, exchange.arrival.now)
         self._current.set(attempt)
         # LiteLLM sends the request's id in its own header.
