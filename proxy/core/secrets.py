@@ -12,7 +12,7 @@ of one class of characters, is bounded or greedy, and is not followed by anythin
 
 import re
 from base64 import b64encode
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 Headers = Sequence[tuple[str, str]]
 
@@ -132,7 +132,15 @@ class Redaction:
         # For a header's value, also the part after its scheme counts.
         texts = (text.strip() for secret in secrets for text in (secret, secret.strip().partition(" ")[2]))
         self._secrets = tuple(dict.fromkeys(text for text in texts if len(text) >= _LEAST_CHARS))
-        written = sorted({form for secret in self._secrets for form in _forms(secret)}, key=len, reverse=True)
+        forms = [
+            (
+                secret,
+                secret.replace("\\", "\\\\").replace('"', '\\"'),
+                b64encode(secret.encode("utf-8", "surrogateescape")).decode().rstrip("="),
+            )
+            for secret in self._secrets
+        ]
+        written = sorted({form for each in forms for form in each}, key=len, reverse=True)
         self._literal = re.compile("|".join(map(re.escape, written)), re.IGNORECASE) if written else None
 
     def __bool__(self) -> bool:
@@ -217,12 +225,6 @@ def _unless_words(run: re.Match[str]) -> str:
     is_mixed = any(char.islower() for char in text) and any(char.isupper() for char in text)
     is_hex = len(text) >= _LEAST_HEX_CHARS and _HEX.issuperset(text)
     return REDACTED if is_mixed or is_hex else text
-
-
-def _forms(secret: str) -> Iterator[str]:
-    yield secret
-    yield secret.replace("\\", "\\\\").replace('"', '\\"')
-    yield b64encode(secret.encode("utf-8", "surrogateescape")).decode().rstrip("=")
 
 
 def _unescaped(match: re.Match[str]) -> str:

@@ -265,7 +265,8 @@ class Attempts:
         """The attempt is about to be sent. Returns whether it may be sent. It may not if another call has begun to
         probe the deployment since this one was chosen. Then ``pause`` comes next, and another deployment is called.
         Raises CircuitOpen if there is no other deployment."""
-        if not self._begins_call():
+        self._call = self._breakers.began(self.deployment)
+        if self._call is None:
             self._missed.add(self._index)
             self._index, self._wait_s = self._first(), 0.0
             return False
@@ -277,7 +278,8 @@ class Attempts:
         """The attempt was answered, and needs another call to the same deployment. Returns whether that call may be
         sent. Like any call, it ends with ``answered``, ``broke`` or ``abandoned``, or it fails the attempt."""
         self._report(is_failure=False)
-        return self._begins_call()
+        self._call = self._breakers.began(self.deployment)
+        return self._call is not None
 
     def broke(self, failure: Failure | None) -> None:
         """A call failed that was not the attempt's first one. The client gets the answer as far as it exists. None: the
@@ -363,11 +365,6 @@ class Attempts:
             "the upstream of this model keeps failing and is left alone for a moment",
             headers={"retry-after": str(max(1, round(wait_s)))},
         )
-
-    def _begins_call(self) -> bool:
-        """Get a call's number from the breaker. Returns whether the call may be sent."""
-        self._call = self._breakers.began(self.deployment)
-        return self._call is not None
 
     def _report(self, *, is_failure: bool) -> None:
         call, self._call = self._call, None

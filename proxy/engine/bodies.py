@@ -153,7 +153,13 @@ class FormScan:
             return False
         head = self._tail[start : end.start()].decode("latin-1")
         if self._refuses is not None:
-            _check_fields(head, self._refuses)
+            for _, name in _names(_fields(head)):
+                plain = unquote(name.rpartition("'")[2])
+                if any(self._refuses(part.strip(" []")) for part in plain.replace("[", ".").split(".")):
+                    raise InvalidRequest(
+                        "this key may send no form with a field that refers to stored objects or names further models",
+                        param=plain[:_MOST_PARAM_CHARS],
+                    )
         if _is_model(head):
             if self.model is not None:
                 raise InvalidRequest("the form has the field 'model' twice", param="model")
@@ -208,16 +214,6 @@ def _names(fields: _Fields) -> list[tuple[str, str]]:
         for name, value in _PARAMETER.findall(text)
         if name.lower().rstrip("*0123456789") == "name"
     ]
-
-
-def _check_fields(head: str, refuses: Callable[[str], bool]) -> None:
-    for _, name in _names(_fields(head)):
-        plain = unquote(name.rpartition("'")[2])
-        if any(refuses(part.strip(" []")) for part in plain.replace("[", ".").split(".")):
-            raise InvalidRequest(
-                "this key may send no form with a field that refers to stored objects or names further models",
-                param=plain[:_MOST_PARAM_CHARS],
-            )
 
 
 def _may_be_model(name: str) -> bool:

@@ -289,7 +289,10 @@ class ChatRequests:
             edits[Edit.SIGNED_FRONT] = 1
         plan = replace(plan, edits=edits) if edits else plan
         exchange.planned = Planned(plan.mode, plan.reason, plan, exchange.planned.was_retried, assembled=assembled)
-        exchange.sent = (_as_sent(plan, parsed if assembled is None and not chat.composed.inset else None),)
+        # Budgets are checked against the request as it was read, and the bytes that the plan adds to it.
+        read = parsed if assembled is None and not chat.composed.inset else None
+        size, most = len(plan.original if read is None else read.body), max(len(plan.body), len(plan.original))
+        exchange.sent = ((plan.original if read is None else read, max(0, most - size)),)
         if self._follower is not None:
             self._follower.returned(plan.session)
         return plan
@@ -371,12 +374,6 @@ def _with_texts(body: bytes, composed: ComposedRequest) -> bytes:
             param="messages",
             code="prompt_invalid",
         ) from error
-
-
-def _as_sent(plan: Plan, read: ParsedBody | None) -> tuple[bytes | ParsedBody, int]:
-    """The request that is sent, as it was ``read``, and how many bytes the plan adds to it."""
-    most = max(len(plan.body), len(plan.original))
-    return (plan.original, most - len(plan.original)) if read is None else (read, max(0, most - len(read.body)))
 
 
 def _section(found: CheckedBody) -> Section:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from urllib.parse import parse_qsl
 
-from proxy.core.account.objects import BATCHES, COMPLETIONS, RESPONSES, Act, Operation, is_allowed, operation_of
+from proxy.core.account.objects import BATCHES, COMPLETIONS, RESPONSES, Act, is_allowed, operation_of
 from proxy.core.account.references import MOST_ID_CHARS, Lines, Reference, family_of, may_refer, references
 from proxy.core.digest import digest
 from proxy.core.value import dataclass
@@ -89,7 +89,9 @@ class Custody:
         """Check what the request's body refers to. Raises NotFound, Forbidden, InvalidRequest, StoreUnavailable."""
         operation = exchange.objects.operation
         if operation.makes and operation.family in (RESPONSES, COMPLETIONS):
-            exchange.objects.is_stored = _is_stored(operation, raw)
+            members = raw.head.members if raw.head is not None else None
+            given = bytes(members["store"]).strip() if members is not None and "store" in members else b""
+            exchange.objects.is_stored = given == b"true" if operation.family == COMPLETIONS else given != b"false"
         principal = exchange.principal
         if principal is None or not principal.is_confined:
             return
@@ -310,12 +312,6 @@ def references_in(raw: Raw, body: bytes, has_items: bool) -> list[Reference]:
     if parsed is not None and parsed.body is body and not has_items and not parsed.has(may_refer):
         return []
     return references(body, has_items=has_items)
-
-
-def _is_stored(operation: Operation, raw: Raw) -> bool:
-    members = raw.head.members if raw.head is not None else None
-    given = bytes(members["store"]).strip() if members is not None and "store" in members else b""
-    return given == b"true" if operation.family == COMPLETIONS else given != b"false"
 
 
 def _kept(name: str) -> str:

@@ -67,14 +67,12 @@ class Inquiries:
         if inquiry is None:
             return {}
         inquiry.asks, question = False, inquiry.question
-        if inquiry.is_refused:
-            return {}
         is_called = deployment.transport is Transport.HTTP and deployment.server == question.server
-        may_ask = is_called and deployment not in self._refused
         # OpenAI refuses the field for models with the older cache rules.
-        may_ask = may_ask and (question.from_first or deployment.profile.name == question.profile)
-        previous = inquiry.continued.previous(deployment.id) if may_ask else ""
-        changes = question.changes(inquiry.parsed.members, previous) if may_ask else {}
+        may_ask = is_called and (question.from_first or deployment.profile.name == question.profile)
+        if inquiry.is_refused or not may_ask or deployment in self._refused:
+            return {}
+        changes = question.changes(inquiry.parsed.members, inquiry.continued.previous(deployment.id))
         inquiry.asks = bool(changes)
         return changes
 

@@ -6,6 +6,7 @@ that cannot be priced is refused. All other requests pass unchanged.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from urllib.parse import quote
 
@@ -67,17 +68,6 @@ def reach_of_request(path: Path, client: Client, raw: Raw, principal: Principal)
     if not reach.unread and not allows_all(principal.models) and (odd := wants_of(raw.members or {})[1]) in _MAY_ASK:
         reach = replace(reach, unread=f"its '{odd}' may ask a model that is not named")
     return reach
-
-
-def model_of_place(models: ModelTable, reach: Reach) -> str:
-    """The model that the path names, if this proxy has it, else empty."""
-    if reach.place is None:
-        return ""
-    try:
-        models.levels(reach.place.name)
-    except UnknownModel:
-        return ""
-    return reach.place.name
 
 
 def path_for(path: str, place: ModelPlace | None, asked: str, model: str) -> str:
@@ -297,7 +287,11 @@ def _without_credentials(levels: Levels) -> Levels:
 def levels_of(models: ModelTable, exchange: Exchange, reach: Reach) -> Levels:
     """The deployments that may serve the exchange. Sets the ``model`` of the exchange if the request's path or the
     client's header names it, and records what decided it. Raises UnknownModel, InvalidRequest."""
-    named = exchange.requested.model or model_of_place(models, reach)
+    named = exchange.requested.model
+    if not named and reach.place is not None:
+        with suppress(UnknownModel):
+            models.levels(reach.place.name)
+            named = reach.place.name  # the path names it, and this proxy has it
     pin = exchange.objects.pin
     model = named or (reach.chosen if pin is None else "")
     refuse_key_in_model(model, exchange)

@@ -383,25 +383,23 @@ class Connection:
                 await self.refuse(InternalError("an internal error of the proxy; its log has the details"))
         except asyncio.CancelledError:
             task.uncancel()
-            if not self.has_left:
-                await self._stopped()
-                raise
+            if self.has_left:
+                return
+            # The server stops. The client is told, if that is still possible. An answer that is no stream of readable
+            # events is left incomplete, so that the client can notice it.
+            error = ShuttingDown("the proxy is shutting down; try again", headers={"retry-after": "1"})
+            if not self.is_started:
+                await self.refuse(error)
+            elif self._is_stream and not self._has_ended:
+                event = sse_error(error, error_form(self.path))
+                await self.end(event if self._is_between else END_OF_EVENT + event)
+            raise
         finally:
             self._has_ended = True
             if self._answer is not None:
                 self._answer.takes_comment = None
             for watcher in self._watchers:
                 watcher.cancel()
-
-    async def _stopped(self) -> None:
-        """The server stops, and the work has been cancelled. Tell the client, if that is still possible. An answer that
-        is no stream of readable events is left incomplete, so that the client can notice it."""
-        error = ShuttingDown("the proxy is shutting down; try again", headers={"retry-after": "1"})
-        if not self.is_started:
-            await self.refuse(error)
-        elif self._is_stream and not self._has_ended:
-            event = sse_error(error, error_form(self.path))
-            await self.end(event if self._is_between else END_OF_EVENT + event)
 
     async def read(self, limit: int) -> bytes:
         """The whole request body. Raises PayloadTooLarge, RequestTimeout, ClientDisconnected."""

@@ -283,7 +283,10 @@ def operation_of(method: str, segments: Segments) -> Operation:
     if method == "POST" and words in UNKEPT:
         return Operation(Act.ASK, words[0])
     if words[:1] in (("models",), ("engines",)):
-        return _of_models(method, words)
+        if method in _GET:
+            return Operation(Act.ASK, bills=False)
+        is_asking = method == "POST" and len(words) > 1 and words[-1].endswith(_ASKING_VERBS)
+        return Operation(Act.ASK if is_asking else Act.UNKNOWN, bills=method == "POST")
     family = next((one for one in _LONGEST_FIRST if words[: len(one.path)] == one.path), None)
     if family is None:
         return Operation(Act.UNKNOWN, bills=method not in _GET and method != "DELETE")
@@ -306,10 +309,3 @@ def is_allowed(paths: Sequence[str], segments: Segments) -> bool:
     words = [segment.lower() for segment in segments]
     allowed = ([word for word in entry.lower().split("/") if word] for entry in paths)
     return "*" in paths or any(own and words[: len(own)] == own for own in allowed)
-
-
-def _of_models(method: str, words: tuple[str, ...]) -> Operation:
-    if method in _GET:
-        return Operation(Act.ASK, bills=False)
-    is_asking = method == "POST" and len(words) > 1 and words[-1].endswith(_ASKING_VERBS)
-    return Operation(Act.ASK if is_asking else Act.UNKNOWN, bills=method == "POST")

@@ -1,11 +1,24 @@
-"""Declared and managed records, and how a change elsewhere is noticed."""
+"""Teams, keys and budgets, and how keys are made."""
 
+import hashlib
 import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from proxy.access.authentication import CLIENT_KEYS_TEAM, DEFAULT_TEAM, Declared, Directory, snapshot_of
+from proxy.access.authentication import (
+    CLIENT_KEYS_TEAM,
+    DEFAULT_TEAM,
+    Declared,
+    Directory,
+    declared_id,
+    digest_of,
+    new_id,
+    new_key,
+    snapshot_of,
+)
+from proxy.core.secrets import KEY_PREFIX
 from proxy.ports import StoreError
 from proxy.storage.port import BudgetRecord, KeyRecord, R, TeamRecord
 from proxy.storage.sqlite import MemoryStore
@@ -155,3 +168,24 @@ async def test_no_key_is_known_without_its_budget_while_both_come_or_go(at: int)
             assert BUDGET.id in found.budgets or KEY.id not in found.keys
         if at < 5:
             assert (BUDGET.id in found.budgets, KEY.id in found.keys) == (is_there, is_there)
+
+
+def test_keys_are_random_and_can_be_told_by_their_prefix() -> None:
+    keys = {new_key() for _ in range(1000)}
+    assert len(keys) == 1000
+    assert all(re.fullmatch(r"sk-strat-[A-Za-z0-9]{43}", key) for key in keys)
+    assert KEY_PREFIX == "sk-strat-"
+
+
+def test_what_is_kept_is_the_sha_256() -> None:
+    assert digest_of("sk-strat-x") == hashlib.sha256(b"sk-strat-x").hexdigest()
+    assert len(digest_of("\udcff")) == 64
+
+
+def test_ids_are_public_and_tell_nothing() -> None:
+    assert re.fullmatch(r"key-[a-z0-9]{12}", new_id())
+    assert len({new_id() for _ in range(1000)}) == 1000
+    digest = digest_of("sk-1")
+    assert re.fullmatch(r"key-[0-9a-f]{12}", declared_id(digest))
+    assert declared_id(digest) == declared_id(digest)
+    assert declared_id(digest)[4:] not in digest

@@ -1,4 +1,4 @@
-"""One reading of a path, or none."""
+"""The one reading of a path, and the paths on which a model is asked."""
 
 from itertools import product
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.core.account.objects import INVALID_PATH, MOST_PATH_CHARS, Path, read_path
+from proxy.core.account.objects import INVALID_PATH, MOST_PATH_CHARS, Path, asks_model, read_path
 from proxy.errors import NotFound
 from tests.examples import for_every
 
@@ -116,3 +116,17 @@ def test_every_encoding_of_a_dot_segment_is_refused() -> None:
     for one, two, slash in product(dots, dots, slashes):
         with pytest.raises(NotFound):
             read_path(f"/models/a{slash}{one}{two}{slash}files")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/responses", "/x/messages", "/completions/", "/%65mbeddings", "/Chat/Completions", "/models/x:generateContent"],
+)
+def test_paths_that_ask_a_model(path: str) -> None:
+    assert asks_model("POST", read_path(path))
+    assert not asks_model("GET", read_path(path))
+
+
+@pytest.mark.parametrize("path", ["/threads/1/messages", "/files", "/responses/1/cancel", "/fine_tuning/jobs"])
+def test_paths_that_do_something(path: str) -> None:
+    assert not asks_model("POST", read_path(path))

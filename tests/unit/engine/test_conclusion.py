@@ -1,10 +1,12 @@
-"""The log line."""
+"""The end of an exchange: its log line, and its followers."""
+
+import asyncio
 
 import pytest
 
 from proxy.core.response.usage import Usage
-from proxy.engine.conclusion import Line, exchange_values, shown_piece
-from proxy.engine.exchange import ExchangeOutcome, Settlement
+from proxy.engine.conclusion import Followers, Line, exchange_values, shown_piece
+from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Settlement
 from proxy.ports import PlanResult, Principal
 from tests.doubles import make_deployment
 from tests.exchanges import make_exchange
@@ -58,3 +60,38 @@ def test_a_document_is_named_by_the_attributes_of_its_tag() -> None:
     assert shown_piece("file:src/a.py") == "file:src/a.py"
     assert "sk-abcdefghijklmnop" not in shown_piece('document: api_key="sk-abcdefghijklmnop" source="a":00')
     assert shown_piece('x="<b>\n"') == "x:?b??/"
+
+
+class Follower:
+    def __init__(self, *, fails: bool = False) -> None:
+        self.heard: list[object] = []
+        self._fails = fails
+
+    def _hear(self, what: object) -> None:
+        self.heard.append(what)
+        if self._fails:
+            raise RuntimeError("away")
+
+    def returned(self, session: str) -> None:
+        self._hear(session)
+
+    def ended(self, exchange: Exchange) -> None:
+        self._hear(exchange)
+
+    async def aclose(self) -> None:
+        self._hear("closed")
+
+
+def test_all_hear_everything_although_one_fails() -> None:
+    first, second = Follower(fails=True), Follower()
+    both, exchange = Followers([first, second]), Exchange(Arrival("POST", "/chat/completions", 0.0))
+    both.returned("s1")
+    both.ended(exchange)
+    asyncio.run(both.aclose())
+    assert first.heard == second.heard == ["s1", exchange, "closed"]
+
+
+def test_without_followers_nothing_happens() -> None:
+    nobody = Followers([])
+    nobody.returned("s1")
+    asyncio.run(nobody.aclose())
