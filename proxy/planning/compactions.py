@@ -17,11 +17,9 @@ from proxy.core.structured.history.compaction import (
     CompactionProposal,
     CompactionRules,
     call_body,
-    compacted,
     proposal_of,
     read_finding,
 )
-from proxy.core.structured.history.rules import RuledHistory
 from proxy.core.structured.messages import Turn
 from proxy.core.value import dataclass, replace
 from proxy.planning.context_sessions import ContextSessions
@@ -95,7 +93,7 @@ class Compactions:
             return None
         former, prices = session.compaction, self._prices(deployment, session.requests, prompt_tokens)
         tokens = partial(Turn.tokens, counter=self._sessions.counter.fork())
-        work = partial(_looked, history, former, session.attempts, tokens, self._rules, prices)
+        work = partial(proposal_of, history, former, session.attempts, tokens, self._rules, prices)
         look = await self._aside.run_large(size, work)
         if look is None:
             return None
@@ -142,20 +140,3 @@ class Compactions:
         output = price.output / price.input if price is not None and price.input else _OUTPUT_PRICE
         most, _ = self._facts.limits(deployment)
         return CompactionPrices(profile.read, profile.write, output, requests, prompt_tokens, most)
-
-
-def _looked(
-    history: RuledHistory,
-    former: Compaction | None,
-    attempts: CompactionAttempts,
-    tokens: Tokens,
-    rules: CompactionRules,
-    prices: CompactionPrices,
-) -> tuple[int, CompactionProposal | None] | None:
-    """How many tokens the conversation has, and the proposal for it if one pays. The result is None if the conversation
-    is too short, or has grown too little since it was last looked at."""
-    terms = rules.terms
-    total = sum(map(tokens, compacted(history, former, rules.texts, terms.keep_exchanges).conversation.turns))
-    if total < terms.min_history_tokens or not attempts.allow(total, is_full=prices.is_full):
-        return None
-    return total, proposal_of(history, former, tokens, rules, prices)

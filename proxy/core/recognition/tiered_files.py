@@ -50,13 +50,10 @@ def listing(text: str, start: int) -> Listing | None:
     files = tuple(_files(text, start))
     if not files or text[files[-1].end :].strip():
         return None
-    has_clear_ends = all(_has_clear_end(text, file) for file in files)
+    # No line of a content may look like the closing fence. A longer fence was chosen so that none does.
+    short = [file for file in files if len(file.fence) == len(_FENCE)]
+    has_clear_ends = all(text.count("\n" + _FENCE, file.start, file.end) == 2 for file in short)
     return Listing(files, has_clear_ends and len({file.path for file in files}) == len(files))
-
-
-def _has_clear_end(text: str, file: FileSpan) -> bool:
-    """Whether no line of the content looks like the closing fence. A longer fence was chosen so that none does."""
-    return len(file.fence) > len(_FENCE) or text.count("\n" + _FENCE, file.start, file.end) == 2
 
 
 def _files(text: str, position: int) -> Iterator[FileSpan]:

@@ -375,6 +375,7 @@ def _ordered(fields: Mapping[str, object]) -> dict[str, object]:
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,56}")
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_NO_LINE = "holds a control character or a line break"
 _LINE = re.compile("[^\x00-\x1f\x7f-\x9f\u2028\u2029]*+")
 
 
@@ -385,18 +386,19 @@ def _panels(found: Sequence[PanelJson], param: str) -> tuple[Panel, ...]:
 
 
 def _panel(found: PanelJson, param: str) -> Panel:
-    _check(found.id, _ID, f"{param}.id", "must have 1 to 56 characters of A-Z, a-z, 0-9, '_' and '-'")
+    _checked(found.id, _ID, f"{param}.id", "must have 1 to 56 characters of A-Z, a-z, 0-9, '_' and '-'")
     if found.id == FOOTER or found.id.startswith(FROZEN_PREFIX):
         raise invalid(f"{param}.id", "is an id that the proxy uses itself: choose another one", "reserved_id")
-    kind, header = found.kind or OWN_KIND, found.header or ""
-    _check(kind, _KIND, f"{param}.kind", "must begin with a letter and have only a-z, 0-9 and '_', at most 64")
-    _check(header, _LINE, f"{param}.header", "holds a control character or a line break")
+    why = "must begin with a letter and have only a-z, 0-9 and '_', at most 64"
+    kind = _checked(found.kind or OWN_KIND, _KIND, f"{param}.kind", why)
+    header = _checked(found.header or "", _LINE, f"{param}.header", _NO_LINE)
     return Panel(found.id, kind, header, found.content)
 
 
-def _check(text: str, rule: re.Pattern[str], param: str, why: str) -> None:
+def _checked(text: str, rule: re.Pattern[str], param: str, why: str) -> str:
     if not rule.fullmatch(text):
         raise invalid(param, why)
+    return text
 
 
 def _metas(found: Sequence[MessageMetaJson], param: str) -> dict[int, MessageMeta]:
@@ -425,7 +427,7 @@ def detach_terms(wish: DetachWish, default: DetachTerms | None) -> DetachTerms |
 
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}:")
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]")
+_PRINTABLE = re.compile("[^\x00-\x1f\x7f-\x9f]*+")
 
 
 def _url(url: str, param: str) -> str:
@@ -441,9 +443,7 @@ def _url(url: str, param: str) -> str:
 
 
 def _line(text: str, param: str) -> str:
-    if _CONTROLS.search(text):
-        raise invalid(param, "holds a control character or a line break")
-    return text
+    return _checked(text, _PRINTABLE, param, _NO_LINE)
 
 
 MOST_PATH_CHARS = 4_096

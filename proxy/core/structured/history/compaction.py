@@ -404,27 +404,30 @@ class CompactionRules:
 def proposal_of(
     ruled: RuledHistory,
     former: Compaction | None,
+    attempts: CompactionAttempts,
     tokens: Callable[[Turn], int],
     rules: CompactionRules,
     prices: CompactionPrices,
-) -> CompactionProposal | None:
-    """The proposal for a conversation. Its ``former`` compaction is applied if it still fits. None if the conversation
-    is too short, if nothing of it can be left out, or if that would not pay. ``ruled`` is the conversation without any
-    compaction; ``tokens`` counts the tokens of one message."""
+) -> tuple[int, CompactionProposal | None] | None:
+    """How many tokens a conversation has, and the proposal for it; None in its place if nothing can be left out, or if
+    that would not pay. The result is None if the conversation is too short, or has grown too little since it was last
+    looked at. ``ruled`` is the conversation without any compaction; its ``former`` compaction is applied if it still
+    fits. ``tokens`` counts the tokens of one message."""
     terms, texts = rules.terms, rules.texts
     sent = compacted(ruled, former, texts, terms.keep_exchanges)
     turns = sent.conversation.turns
     sizes = [tokens(turn) for turn in turns]
-    if sum(sizes) < terms.min_history_tokens:
+    total = sum(sizes)
+    if total < terms.min_history_tokens or not attempts.allow(total, is_full=prices.is_full):
         return None
     question = question_of(sent.conversation.history, texts, terms.summary_tokens)
     # The newest messages that together have at most ``verbatim_tokens`` begin here.
-    newest = takewhile(lambda total: total <= terms.verbatim_tokens, accumulate(reversed(sizes)))
+    newest = takewhile(lambda size: size <= terms.verbatim_tokens, accumulate(reversed(sizes)))
     window = len(sizes) - sum(1 for _ in newest)
     places = _places(sent, question.end, terms.keep_exchanges)
     at = max((place for place in places if place <= window), default=0)
     if at == 0:
-        return None
+        return total, None
     gone = [index for index in range(at) if not turns[index].is_system]
     dropped = sum(sizes[index] for index in gone)
     pays = prices.pays(
@@ -434,12 +437,12 @@ def proposal_of(
         call_tokens=question.prompt_tokens + prices.output * terms.summary_tokens,
     )
     if not pays and not (prices.is_full and dropped > terms.summary_tokens):
-        return None
+        return total, None
     # The model reads these messages, either directly or through the summary of what it read before.
     known = next(origin for origin in sent.origins[question.end :] if origin != MADE)
     if former is not None and sent is not ruled:
         known = max(known, former.known)
-    return CompactionProposal(
+    proposal = CompactionProposal(
         question=question,
         known=known,
         digest=digest_of_known(ruled, known),
@@ -448,6 +451,7 @@ def proposal_of(
         dropped_bytes=sum(len(turns[index].raw) for index in gone),
         summary_tokens=terms.summary_tokens,
     )
+    return total, proposal
 
 
 def _places(sent: RuledHistory, end: int, keep_exchanges: int) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ only the text for a result. Arguments are the model's own string.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 from proxy.core.reasons import Edit
 from proxy.core.request.message import THINKING_TYPES
@@ -46,8 +46,7 @@ def _records(group: Group) -> Iterator[str]:
     answered = {call_id for each in group if each.shape.sort is Sort.RESULT for call_id in each.shape.ids}
     if asked != answered:
         raise Unreadable("calls and results that do not belong together")
-    for each in group:
-        yield from _message(each)
+    yield from chain.from_iterable(map(_message, group))
 
 
 def _message(entry: Entry) -> Iterator[str]:

@@ -16,7 +16,6 @@ left. Messages that no rule touches keep the client's own bytes.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from itertools import groupby
 from types import MappingProxyType
 
 import msgspec
@@ -285,27 +284,21 @@ def merged(group: Group) -> tuple[Group, int]:
     group for which ``is_known`` is False stays as it came."""
     if sum(each.shape.sort is Sort.CALLS for each in group) < 2 or not is_known(group):
         return group, 0
-    found: Group = []
-    for is_calls, neighbours in groupby(group, lambda each: each.shape.sort is Sort.CALLS):
-        run = list(neighbours)
-        found += _chained(run) if is_calls else run
-    return found, len(group) - len(found)
-
-
-def _chained(run: Group) -> Group:
-    """Consecutive messages that call tools, with those joined that can be joined."""
-    chains: list[Group] = []
-    for each in run:
-        if chains and _says_no_more(each.shape.members, chains[-1][0].shape.members):
+    chains = [[group[0]]]
+    for each in group[1:]:
+        if _is_joined(each.shape, chains[-1][0].shape):
             chains[-1].append(each)
         else:
             chains.append([each])
-    return [_joined(chain) for chain in chains]
+    return [_joined(chain) for chain in chains], len(group) - len(chains)
 
 
-def _says_no_more(members: Members, first: Members) -> bool:
-    own = (name for name in members if name not in _JOINED and is_given(members, name))
-    return all(name in first and bytes(first[name]) == bytes(members[name]) for name in own)
+def _is_joined(shape: Shape, first: Shape) -> bool:
+    """Whether a message is joined to those in front of it, of which this is the ``first``."""
+    own = (name for name in shape.members if name not in _JOINED and is_given(shape.members, name))
+    return shape.sort is first.sort is Sort.CALLS and all(
+        name in first.members and bytes(first.members[name]) == bytes(shape.members[name]) for name in own
+    )
 
 
 def _joined(chain: Group) -> Entry:

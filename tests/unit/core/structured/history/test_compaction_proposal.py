@@ -14,6 +14,7 @@ from proxy.core.structured.history.compaction import (
     MOST_MESSAGES,
     MOST_SUMMARY_CHARS,
     Compaction,
+    CompactionAttempts,
     CompactionFinding,
     CompactionPrices,
     CompactionProposal,
@@ -40,6 +41,13 @@ TAIL = "u1 a7 u1 a7 u1 a7 u.4 a.4 u.4 a.4 u.4 a.4 u.4"
 """The newest 4,000 tokens are the last seven messages."""
 
 
+def proposed(
+    talk: str, former: Compaction | None = None, prices: CompactionPrices = UNCACHED, rules: CompactionRules = RULES
+) -> CompactionProposal | None:
+    found = proposal_of(ruled_of(talk), former, CompactionAttempts(), tokens, rules, prices)
+    return found and found[1]
+
+
 def compaction(
     talk: str,
     boundary: int = 0,
@@ -49,7 +57,7 @@ def compaction(
     prices: CompactionPrices = UNCACHED,
     summary: str = "In short.",
 ) -> Compaction | None:
-    proposal = proposal_of(ruled_of(talk), None, tokens, rules, prices)
+    proposal = proposed(talk, None, prices, rules)
     return proposal and proposal.outcome(CompactionFinding(boundary, confidence, summary))
 
 
@@ -128,7 +136,7 @@ DECISIONS = [
 
 @pytest.mark.parametrize(("name", "talk", "prices", "expected"), DECISIONS)
 def test_when_a_compaction_is_asked_for(name: str, talk: str, prices: CompactionPrices, *, expected: bool) -> None:
-    assert (proposal_of(ruled_of(talk), None, tokens, RULES, prices) is not None) is expected, name
+    assert (proposed(talk, None, prices) is not None) is expected, name
 
 
 @pytest.mark.parametrize("summary", ["", "long " * 1_000])
@@ -151,7 +159,7 @@ def test_the_terms_are_the_operators() -> None:
 def test_a_later_compaction_reads_the_former_summary_and_covers_more() -> None:
     first = compaction(LONG)
     grown = f"{LONG} a9 u1 a9 u1 a9 u1"
-    proposal = proposal_of(ruled_of(grown), first, tokens, RULES, UNCACHED)
+    proposal = proposed(grown, first)
     assert first is not None
     assert proposal is not None
     assert (TEXTS.header in shown(proposal), '"0: u1"' in shown(proposal)) == (True, False)
@@ -164,14 +172,14 @@ def test_a_later_compaction_reads_the_former_summary_and_covers_more() -> None:
 def test_a_former_compaction_that_holds_no_longer_is_not_read() -> None:
     first = compaction(LONG)
     other = LONG.replace("a5", "a6") + " a9 u1"
-    proposal = proposal_of(ruled_of(other), first, tokens, RULES, UNCACHED)
+    proposal = proposed(other, first)
     assert proposal is not None
     assert TEXTS.header not in shown(proposal)
 
 
 def test_nothing_is_left_out_that_the_model_was_not_shown() -> None:
     talk = "u1 a1 " * 60 + "u1"
-    proposal = proposal_of(ruled_of(talk), None, tokens, RULES, UNCACHED)
+    proposal = proposed(talk)
     assert proposal is not None
     found = proposal.outcome(CompactionFinding(0, 1.0, "In short."))
     assert found is not None
@@ -179,7 +187,7 @@ def test_nothing_is_left_out_that_the_model_was_not_shown() -> None:
 
 
 def test_the_prompt_is_not_shown_so_that_it_can_be_rewritten() -> None:
-    proposal = proposal_of(ruled_of(LONG), None, tokens, RULES, UNCACHED)
+    proposal = proposed(LONG)
     assert proposal is not None
     assert ("7: a5" in shown(proposal), "8: u1" in shown(proposal)) == (True, False)
     found = proposal.outcome(CompactionFinding(0, 1.0, "In short."))
@@ -196,7 +204,7 @@ _EAGER = CompactionRules(CompactionTerms(min_history_tokens=3_000, verbatim_toke
 
 
 def _proposed(talk: str, finding: tuple[int, float]) -> Compaction | None:
-    proposal = proposal_of(ruled_of(talk), None, tokens, _EAGER, replace(UNCACHED, requests=1_000))
+    proposal = proposed(talk, None, replace(UNCACHED, requests=1_000), _EAGER)
     if proposal is None:
         return None
     return proposal.outcome(CompactionFinding(finding[0] % len(proposal.question.starts), finding[1], "In short."))
