@@ -28,6 +28,7 @@ from proxy.core.structured.history.rules import MADE, RuledHistory, call_members
 from proxy.core.structured.messages import Turn, pair, parts_of, string_of
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Members, Unreadable, join_members, members_of
+from proxy.core.wire.surrogates import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +294,7 @@ def read_finding(answer: str, count: int) -> CompactionFinding | None:
         found = convert(_first_object(answer) if len(answer) <= _MOST_ANSWER_CHARS else None, CompactionFinding)
     except ValidationError:
         return None
-    is_known = found.boundary < count and _is_unicode(found.summary)
+    is_known = found.boundary < count and printable(found.summary) == found.summary
     return CompactionFinding(found.boundary, found.confidence, found.summary.strip()) if is_known else None
 
 
@@ -305,11 +306,6 @@ def _first_object(text: str) -> Mapping[str, object] | None:
             assert isinstance(found, dict)
             return found
     return None
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether the text holds no half of a surrogate pair."""
-    return text.isascii() or not any("\ud800" <= each <= "\udfff" for each in text)
 
 
 def _refused(name: str) -> object:
@@ -421,9 +417,7 @@ def proposal_of(
     if total < terms.min_history_tokens or not attempts.allow(total, is_full=prices.is_full):
         return None
     question = question_of(sent.conversation.history, texts, terms.summary_tokens)
-    # The newest messages that together have at most ``verbatim_tokens`` begin here.
-    newest = takewhile(lambda size: size <= terms.verbatim_tokens, accumulate(reversed(sizes)))
-    window = len(sizes) - sum(1 for _ in newest)
+    window = _window(sizes, terms.verbatim_tokens)
     places = _places(sent, question.end, terms.keep_exchanges)
     at = max((place for place in places if place <= window), default=0)
     if at == 0:
@@ -452,6 +446,12 @@ def proposal_of(
         summary_tokens=terms.summary_tokens,
     )
     return total, proposal
+
+
+def _window(sizes: Sequence[int], verbatim_tokens: int) -> int:
+    """The index of the first of the newest messages that together have at most ``verbatim_tokens``."""
+    newest = takewhile(lambda total: total <= verbatim_tokens, accumulate(reversed(sizes)))
+    return len(sizes) - sum(1 for _ in newest)
 
 
 def _places(sent: RuledHistory, end: int, keep_exchanges: int) -> tuple[int, ...]:
