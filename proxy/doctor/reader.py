@@ -1,10 +1,8 @@
 """Reads the calls of one log file of any known product.
 
-If a value cannot be read, only its record is lost. It is reported as a ``Problem`` with its line.
-
-The shapes of the logs that can be read: for each log, the names of its fields.
-
-A record is of the first shape whose ``needs`` it has. If several paths are given, the first one with a value counts.
+If a value cannot be read, only its record is lost. It is reported as a ``Problem`` with its line. ``SHAPES`` are the
+shapes of the logs that can be read: for each log, the names of its fields. A record is of the first shape whose
+``needs`` it has. If several paths are given, the first one with a value counts.
 Sources: design of our own recordings (``proxy/replay/trace.py``); LiteLLM's table ``LiteLLM_SpendLogs``
 (``schema.prisma``, 1.109) and what it stores in ``metadata``; Langfuse's observations as the table exports them
 (camel case) and as the blob storage does (snake case, "Blob Storage Export Field Reference"); HAR 1.2

@@ -1,13 +1,12 @@
-"""A log's records, one at a time: lines of JSON, elements of an array in a JSON document, or rows of CSV.
+"""The records of a log, and what is looked up in them.
 
-A record is the raw members of one object, with its line. Anything else becomes a ``Problem`` with its line, and reading
+``records`` reads a log one record at a time: lines of JSON, elements of an array in a JSON document, or rows of CSV. A
+record is the raw members of one object, with its line. Anything else becomes a ``Problem`` with its line, and reading
 goes on with the next record. At most one record is held in memory, and no record that is longer than ``LONGEST_BYTES``.
 
-One recorded call of a model from a log of any product, and the problems with log records that are not calls.
-
-Finds the request within a logged value, and the usage within a logged answer, however deeply they are nested.
-
-Values are looked up in raw members, also if a value is a string that holds JSON.
+Values are looked up in raw members, also if a value is a string that holds JSON. ``request_in`` finds the request
+within a logged value, and ``answer_in`` the usage within a logged answer, however deeply they are nested. A ``Call`` is
+one recorded call of a model from a log of any product.
 """
 
 import codecs

@@ -1,7 +1,8 @@
-"""The report as values. ``--json`` prints them, and the text and the page show them. It holds no text of a prompt.
+"""The report as values, and the sentences in it. It holds no text of a prompt.
 
-Sentences for people: one for each culprit (what it is, what it costs, and what a developer can do), and the
-figures of a client.
+``advice`` makes a sentence for each culprit: what it is, what it costs, and what a developer can do. ``report_of``
+makes the report: ``--json`` prints its values, and the text and the page show them. ``figures`` are those of a client,
+written for people.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -17,12 +17,11 @@ everything that it reads was in that request. The limit is not reachable in gene
 paragraphs of different files interleave. It holds for layouts that send each piece once. If a cache looks inside
 blocks, each request may read the beginning of one more segment, as far as an earlier segment begins alike.
 
-Requests as bags of segments, for bounds that hold for every order.
-
-A segment is a paragraph, together with the role of its message. A paragraph ends at a blank line behind which the next
-text begins at the margin. Each item that is not text (a tool definition, a call, an image, a thinking block) is one
-segment. The second copy of a segment within one request counts as a different segment: copies can be read only as often
-as one earlier request held them. The text that the provider adds around messages is not a segment.
+For the bounds that hold for every order, a request is a ``Bag`` of segments. A segment is a paragraph, together with
+the role of its message. A paragraph ends at a blank line behind which the next text begins at the margin. Each item
+that is not text (a tool definition, a call, an image, a thinking block) is one segment. The second copy of a segment
+within one request counts as a different segment: copies can be read only as often as one earlier request held them. The
+text that the provider adds around messages is not a segment.
 
 A cache that looks inside blocks tells smaller units apart. For such a cache a segment is a step of a paragraph with
 everything in front of it in that paragraph. Within the next step a little more may be equal.
@@ -101,8 +100,8 @@ class Bagger:
         key = digest(orjson.dumps(part, option=orjson.OPT_SORT_KEYS))
         known = self._known.get(key)
         if known is None:
-            cut = (found for label, text in _texts(part) for found in self._steps(label, text))
-            known = self._known[key] = tuple(cut)
+            known = tuple(found for label, text in _texts(part) for found in self._steps(label, text))
+            self._known[key] = known
         return known
 
     def _steps(self, label: bytes, text: str) -> Iterator[tuple[Segment, int]]:

@@ -1,12 +1,10 @@
 """Searches for the cheapest feasible way to serve a recorded session whose future is known.
 
-A session comes in; the requests as they would be sent go out. It is a beam search over everything that the product may
-do. It uses the product's own material: the same movable pieces, valid orders and places for markers, and the same cache
-models. So its result is feasible, but not proven to be the best. The product never searches like this.
-
-The requests of a recorded session as a search sees them: their material, and how much of it later requests hold.
-
-Everything that is learnt by the session's end is known from its beginning.
+A session comes in; the requests as they would be sent go out. ``ShotReader`` reads the requests into ``Shot`` values:
+their material, and how much of it later requests hold. Everything that is learnt by the session's end is known from its
+beginning. ``find_layouts`` is a beam search over everything that the product may do. It uses the product's own
+material: the same movable pieces, valid orders and places for markers, and the same cache models. So its result is
+feasible, but not proven to be the best. The product never searches like this.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -134,15 +132,13 @@ class ShotReader:
         transcripts = [Transcript([self._messages.read(raw) for raw in one.unread()]) for one in requests]
         scopes = [self._prompts.prompt(step.body).scope for step in steps]
         table = SessionTable()
-        of = zip(requests, transcripts, steps, strict=True)
-        sessions = [self._session(table, request, transcript, step) for request, transcript, step in of]
+        sessions = [self._session(table, *one) for one in zip(requests, transcripts, steps, strict=True)]
         numbers: dict[tuple[int, bytes], int] = {}
         cohorts = [
             numbers.setdefault((id(session.cohort), scope), len(numbers))
             for session, scope in zip(sessions, scopes, strict=True)
         ]
-        both = zip(transcripts, sessions, strict=True)
-        views = [recognise_request(each, session.is_movable) for each, session in both]
+        views = [recognise_request(each, one.is_movable) for each, one in zip(transcripts, sessions, strict=True)]
         present = [{item.digest for item in view.items()} for view in views]
         shots = []
         for index, (step, request, view) in enumerate(zip(steps, requests, views, strict=True)):
@@ -385,6 +381,6 @@ def _body(shot: Shot, layout: Layout, marks: Mapping[int, Life], profile: CacheP
     messages = render_messages(layout, shot.recognised.messages, marks, profile.dialect)
     changes: dict[str, bytes | None] = {"messages": b"[" + b",".join(messages) + b"]"}
     if tools:
-        raw = bytes(request.members["tools"])
-        changes["tools"] = render_tools(raw, marks.get(len(tools[0].parts) - 1), profile.dialect)
+        mark = marks.get(len(tools[0].parts) - 1)
+        changes["tools"] = render_tools(bytes(request.members["tools"]), mark, profile.dialect)
     return splice(request.body, request.members, changes)

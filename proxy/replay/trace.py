@@ -2,7 +2,8 @@
 
 ``{"t": seconds, "client": str, "session": str, "request": body, "response": {...}?}``
 
-Reads one file as plain UTF-8 bytes, however it is compressed. Its first bytes, not its name, tell its format.
+``opened`` reads a file as plain UTF-8 bytes, however it is compressed. Its first bytes, not its name, tell its format.
+``read_trace`` makes a ``Trace`` of it, whose requests can be replayed.
 """
 
 import bz2
