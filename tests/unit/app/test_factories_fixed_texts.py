@@ -23,14 +23,20 @@ FOLDER = SHIPPED / "tiered_assembly"
 OK = "Ok, I understand the context from the previous conversation."
 
 
+def headers_of(texts: AssemblyTexts) -> dict[Tier, str]:
+    """The headers of files, by tier."""
+    named = {tier: getattr(texts, f"reference_{tier.name.lower()}") for tier in (Tier.L0, Tier.L1, Tier.L2, Tier.L3)}
+    return {**named, Tier.ACTIVE: texts.working_files}
+
+
 def test_the_constants_are_those_of_tiered_assemblies() -> None:
     texts = load_assembly_texts()
 
-    assert {tier.name: header for tier, header in texts.files.items()} == {
+    assert {tier.name: header for tier, header in headers_of(texts).items()} == {
         **REFERENCE_HEADERS,
         "ACTIVE": WORKING_HEADER,
     }
-    assert {tier: texts.files[Tier[tier]] for tier in assemblies.TIERS} == assemblies.REFERENCE
+    assert {tier: headers_of(texts)[Tier[tier]] for tier in assemblies.TIERS} == assemblies.REFERENCE
     assert texts.working_files == assemblies.WORKING
     assert (texts.repository_map, texts.repository_map_continued) == (assemblies.MAP, assemblies.MORE_MAP)
     assert (texts.file_tree, texts.urls, texts.review) == (assemblies.TREE, assemblies.URLS, assemblies.REVIEW)
@@ -46,7 +52,7 @@ def test_what_is_assembled_is_recognised() -> None:
         texts.file_tree + texts.file_count + "a": ("tiered:tree", texts.ok),
         texts.urls + "a": ("tiered:urls", texts.urls_ok),
         texts.review + "a": ("tiered:review", texts.review_ok),
-        **{header + fenced("a.py"): (f"tiered:{tier.name}", texts.ok) for tier, header in texts.files.items()},
+        **{header + fenced("a.py"): (f"tiered:{tier.name}", texts.ok) for tier, header in headers_of(texts).items()},
         texts.working_files + fenced("a.py"): ("tiered:working", texts.ok),
     }
     for text, (name, ok) in answers.items():
