@@ -375,6 +375,7 @@ class SessionStore:
         self._now = now
         self._keeps_texts = keeps_texts
         self._blobs = SharedBlobs(store, failed, is_shared=is_shared, memory_bytes=memory_bytes)
+        self.aclose = self._blobs.aclose
 
     async def recall(self, scope: str, name: str, size_bytes: int) -> None:
         """Update the session with what the store knows. ``size_bytes`` is the size of the request, which decides how
@@ -401,9 +402,6 @@ class SessionStore:
         """Write what has just changed after an answer."""
         with suppress_and_log("context.keep"):
             self.keep(scope, name, self._sessions.session(scope, name), self._now())
-
-    async def aclose(self) -> None:
-        await self._blobs.aclose()
 
     async def _learn(self, scope: str, name: str) -> None:
         parts = {_blob_name(part, name): part for part in Part}

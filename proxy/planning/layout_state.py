@@ -266,6 +266,7 @@ class SharedLayoutStore:
         """``memory_bytes`` is the room for all layout state. A sixteenth of it may wait to be written. Half of that
         holds blobs as this process saw them last: a blob that comes back unchanged need not be read again."""
         self._blobs = SharedBlobs(store, failed, is_shared=is_shared, memory_bytes=memory_bytes)
+        self.aclose = self._blobs.aclose
         self._asked: LastUsed[tuple[str, str], None] = LastUsed(min(_MOST_ASKED, memory_bytes // _ASKED_SHARE))
         self._seen: Bounded[tuple[str, str], bytes] = Bounded(memory_bytes // 32, len)
 
@@ -287,9 +288,6 @@ class SharedLayoutStore:
         else:
             self._answered(scope, blobs)
         self._blobs.put(scope, blobs, now)
-
-    async def aclose(self) -> None:
-        await self._blobs.aclose()
 
     async def _learn(self, scope: str, wanted: StateLookup | TokenFactor, now: float, names: Sequence[str]) -> None:
         """Ask for these names, and for what the answers lead to."""

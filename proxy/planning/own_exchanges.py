@@ -313,7 +313,12 @@ class KeepAlive:
         if behind is None or work is None or len(work.body) > self._terms.max_bytes:
             return
         self.returned(plan.session)
-        self._hold(plan.session, _Series(work, behind, began))
+        series = self._held[plan.session] = _Series(work, behind, began)
+        self.held_bytes += len(work.body)
+        while len(self._held) > self._terms.max_sessions or self.held_bytes > self._terms.max_bytes:
+            self._drop(*next(iter(self._held.items())))
+        if not series.is_over:
+            series.task = spawn(self._run(plan.session, series), self._tasks)
 
     async def aclose(self) -> None:
         """Send nothing more. A refresh that is under way may end."""
@@ -321,14 +326,6 @@ class KeepAlive:
         for session, series in list(self._held.items()):
             self._drop(session, series)
         await end_within(self._tasks, _CLOSING_S)
-
-    def _hold(self, session: str, series: _Series) -> None:
-        self._held[session] = series
-        self.held_bytes += len(series.work.body)
-        while len(self._held) > self._terms.max_sessions or self.held_bytes > self._terms.max_bytes:
-            self._drop(*next(iter(self._held.items())))
-        if not series.is_over:
-            series.task = spawn(self._run(session, series), self._tasks)
 
     def _drop(self, session: str, series: _Series) -> None:
         if series.is_over:

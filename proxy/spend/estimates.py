@@ -22,7 +22,6 @@ from proxy.core.money.bound import (
     SETTING_BYTES,
     SETTINGS,
     TALK,
-    Encode,
     InputBound,
     Pixels,
     of_bytes,
@@ -45,6 +44,7 @@ from proxy.core.money.charges import (
 from proxy.core.money.prices import Price
 from proxy.core.request.demand import Demand, Kind
 from proxy.core.request.parsed_body import ParsedBody, parse_body
+from proxy.core.request.tokens import Encode
 from proxy.core.wire.json_body import Unreadable, elements
 from proxy.engine.exchange import Exchange
 from proxy.errors import Forbidden, InvalidRequest

@@ -35,6 +35,7 @@ from typing import NamedTuple
 import orjson
 from msgspec import Raw
 
+from proxy.core.request.tokens import Encode
 from proxy.core.wire.json_body import Unreadable, kept_value, values_within
 from proxy.core.wire.surrogates import utf8
 
@@ -355,7 +356,6 @@ _TEXTUAL = frozenset(
     }
 )  # fmt: skip
 """Types of parts that are only text. Any other part may be a medium."""
-Encode = Callable[[str], int]
 
 
 class InputBound(NamedTuple):

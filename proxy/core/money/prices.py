@@ -325,10 +325,7 @@ def _stepped(steps: list[object], longest: int | None) -> Price | None:
             return None
         prices.append((int(start), _rates(step, "", None)))
     prices.sort(key=lambda pair: pair[0])
-    _, first = prices[0]
-    return Price(
-        first.input, first.output, first.read, first.write_5m, first.write_1h, tuple(prices[1:]), longest
-    )  # fmt: skip
+    return replace(prices[0][1], tiers=tuple(prices[1:]), max_output_tokens=longest)
 
 
 def _longest(entry: Entry, key: str = "max_output_tokens") -> int | None:
