@@ -136,12 +136,11 @@ class Planning:
 
     async def plan(self, request: PlanRequest) -> Plan:
         """The plan for one chat request. Raises InvalidRequest if the body is no chat request."""
-        parsed, mode, now = request.parsed, request.mode, request.now
         route = _route(request)
         if request.assembled is not None and self._structured is not None:
             plan = await self._plan_assembled(request.assembled, request, route)
         else:
-            plan = await self._plan(parsed, route, mode, now, has_body=request.has_body)
+            plan = await self._plan(request.parsed, route, request.mode, request.now, has_body=request.has_body)
         if plan.reason is Reason.MARKS_WITHOUT_PROFILE:
             self._advise(request.deployment)
         if plan.surprise is not None:
@@ -201,8 +200,7 @@ class Planning:
         """The upstream accepted the request: commit the changes to the shadow cache, and store its layout."""
         self.pure.on_accepted(plan, now)
         if self.state is not None:
-            scope, blobs = self.pure.export_front(plan)
-            self.state.keep(scope, blobs, now)
+            self.state.keep(*self.pure.export_front(plan), now)
 
     def on_completed(self, plan: Plan, usage: Usage | None, now: float) -> PlanResult:
         """The exchange ended well: count it once, and store what was learnt from it for other workers."""
@@ -212,8 +210,7 @@ class Planning:
         if self._fingerprints is not None:
             self._fingerprints.add(plan, usage)
         if self.state is not None:
-            scope, blobs = self.pure.export_state(plan)
-            self.state.keep(scope, blobs, now)
+            self.state.keep(*self.pure.export_state(plan), now)
         return result
 
     async def aclose(self) -> None:

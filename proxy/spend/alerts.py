@@ -93,9 +93,8 @@ class BudgetAlerts:
         rule = booking.rule
         if not rule.webhook:
             return
-        name = f"{event}:{booking.charge.account}"
-        if booking.window.within:  # a rolling window has no end: one notice in the length of the window
-            name = f"{event}:{account_of(rule, rule.window)}"
+        # A rolling window has no end: there is one notice in the length of the window.
+        name = f"{event}:{account_of(rule, rule.window) if booking.window.within else booking.charge.account}"
         if self._claimed.find((team, name)):
             return
         self._claimed.put((team, name), True)

@@ -277,11 +277,12 @@ def rate_headers(limits: Iterable[tuple[Booking, Balance]], now: float) -> Heade
             left = max(0, rule.hard - balance.spent - balance.reserved)
             told = (left, rule.hard, max(0.0, (booking.window.resets_at or now) - now))
             tightest[rule.unit] = min(told, tightest.get(rule.unit, told))
-    headers = []
-    for unit, (left, limit, reset_s) in tightest.items():
-        headers += [
-            (f"{PREFIX}limit-{unit}", str(limit)),
-            (f"{PREFIX}remaining-{unit}", str(left)),
-            (f"{PREFIX}reset-{unit}", f"{math.ceil(reset_s)}s"),
-        ]
-    return headers
+    return [
+        (f"{PREFIX}{name}-{unit}", value)
+        for unit, (left, limit, reset_s) in tightest.items()
+        for name, value in (
+            ("limit", str(limit)),
+            ("remaining", str(left)),
+            ("reset", f"{math.ceil(reset_s)}s"),
+        )
+    ]

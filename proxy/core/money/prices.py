@@ -277,9 +277,8 @@ def price_of(entry: Entry) -> Price | None:
 def _whole(entry: Entry, service: str, usual: Price | None) -> Price:
     """The price under one service's suffix, with its tiers. Missing rates keep their proportion to the usual price."""
     base = _rates(entry, service, usual)
-    thresholds = sorted({int(m[1]) for m in map(_ABOVE.match, entry) if m})
     tiers = []
-    for k in thresholds:
+    for k in sorted({int(m[1]) for m in map(_ABOVE.match, entry) if m}):
         named = f"_above_{k}k_tokens"
         if service and _INPUT + named + service not in entry:
             ratio = base.input / usual.input if usual is not None and usual.input else 1.0
