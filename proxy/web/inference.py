@@ -15,6 +15,7 @@ nothing to other servers.
 https://learn.microsoft.com/en-us/azure/ai-services/openai/reference
 """
 
+from contextlib import suppress
 from urllib.parse import parse_qs
 
 import orjson
@@ -138,16 +139,12 @@ class ModelsEndpoint:
         deployment = self.models.resolve(name)
         if not self._allows(principal, name):
             raise UnknownModel(f"The model '{deployment.name}' is not one that this key may use.", param="model")
-        return None if name not in self.models.names() and self._is_asked(deployment, name) else _entry(name)
-
-    def _is_asked(self, deployment: Deployment, name: str) -> bool:
-        """Whether a path that names no model goes to the upstream that serves this model under this name. Then that
-        upstream can be asked for the entry."""
-        try:
-            asked = self.models.unnamed()[0]
-        except UnknownModel:
-            return False
-        return is_same_upstream(asked, deployment) and deployment.model == name
+        # If a path that names no model goes to the upstream that serves this model under this name, that upstream can
+        # be asked for the entry.
+        if name not in self.models.names() and deployment.model == name:
+            with suppress(UnknownModel):
+                return None if is_same_upstream(self.models.unnamed()[0], deployment) else _entry(name)
+        return _entry(name)
 
     def deployments(self, principal: Principal) -> list[tuple[str, Deployment]]:
         """The deployments of each name that the key may use, without the deployments that replace them."""

@@ -120,16 +120,12 @@ class Lines:
         self._has_items = self._has_items or _RESPONSES.search(small) is not None
         self._has_ids = self._has_ids or _ITEM_NEEDLE in small or _escapes(small)
         self.may_refer = b"\0" in piece or (self._has_items and self._has_ids) or _refers(small, has_items=False)
-        self._tail = _end(text)
-
-
-def _end(text: bytes) -> bytes:
-    """The end of a piece, without the blanks behind its last two tokens, however many blanks there are. A name at the
-    end of a piece is then found together with what follows it."""
-    end = text.rstrip(_BLANKS)
-    if end.endswith(b":"):
-        end = end[:-1].rstrip(_BLANKS) + b":"
-    return end[-_OVERLAP_BYTES:]
+        # The end of the piece is kept without the blanks behind its last two tokens, however many blanks there are. A
+        # name at the end of a piece is then found together with what follows it.
+        end = text.rstrip(_BLANKS)
+        if end.endswith(b":"):
+            end = end[:-1].rstrip(_BLANKS) + b":"
+        self._tail = end[-_OVERLAP_BYTES:]
 
 
 def _refers(small: bytes, *, has_items: bool) -> bool:
