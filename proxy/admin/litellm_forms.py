@@ -31,9 +31,6 @@ _BUDGET = ("max_budget", "budget_duration")
 _RESTRICTING = re.compile(
     r"(?i)limit|budget|guardrail|polic|(?:^|_)tags?(?:_|$)|route|param|enforce|block|allow|deny|model|expir|team_"
 )
-_ALL_TIME = "0"
-_DAY = "1d"
-_PAGE = "1000"
 _MOST_LOGS = 10_000
 
 
@@ -164,14 +161,14 @@ class LitellmForms:
             return list(_daily((await self._do("GET", "spend", query=asked))["data"]))
         wanted = _given({"key_id": name, "user": user, "exchange_id": query.get("request_id", "")})
         newest = deque[View](maxlen=_MOST_LOGS)
-        async for one in ledger_entries(self._do, {"since": since or _DAY, "limit": _PAGE, **of}):
+        async for one in ledger_entries(self._do, {"since": since or "1d", "limit": "1000", **of}):
             if all(one[field] == value for field, value in wanted.items()):
                 newest.appendleft(one)
         return [_log(one) for one in newest]
 
     async def _spent(self, **of: str) -> Mapping[str, float]:
         """The total spend of each key."""
-        rows = (await self._do("GET", "spend", query={"since": _ALL_TIME, "by": "key", **_given(of)}))["data"]
+        rows = (await self._do("GET", "spend", query={"since": "0", "by": "key", **_given(of)}))["data"]
         return {row["key"]: row["cost_usd"] for row in rows}
 
     def _id(self, text: str) -> str | None:
@@ -242,8 +239,8 @@ def _daily(rows: list[View]) -> Iterator[View]:
     for day, group in groupby(sorted(rows, key=lambda row: str(row["day"])), key=lambda row: row["day"]):
         of_day = list(group)
         parts = {part: {row[part]: 0.0 for row in of_day} for part in ("key", "user", "model")}
-        for part, sums in parts.items():
-            for row in of_day:
+        for row in of_day:
+            for part, sums in parts.items():
                 sums[row[part]] += row["cost_usd"]
         total = sum(row["cost_usd"] for row in of_day)
         yield {**parts["key"], "startTime": day, "spend": total, "users": parts["user"], "models": parts["model"]}

@@ -319,17 +319,14 @@ class Budgets(Resource[BudgetRecord, BudgetForm]):
         """The counters of the known keys, or of the users that these keys name. Models are not known here, so they have
         no counters."""
         keys = self._snapshot.keys_of(budget.team)
-        named = {"key": {key.id for key in keys}, "user": {key.user for key in keys if key.user}}.get(
-            budget.scope, set()
-        )
-        subjects = sorted(one for one in named if matches(budget.subject, one))[:_MOST_COUNTERS]
+        named = {"key": {key.id for key in keys}, "user": {key.user for key in keys if key.user}}
+        subjects = sorted(one for one in named.get(budget.scope, ()) if matches(budget.subject, one))[:_MOST_COUNTERS]
         return {"counters": [{"subject": one, **await self._state_now(budget, one)} for one in subjects]}
 
     async def _state_now(self, budget: BudgetRecord, subject: str = "") -> Mapping[str, Any]:
         """The state of one counter of a budget, in the current window. ``subject`` selects one of several counters."""
         now = self._clock.now()
-        whom = subject or ("" if budget.scope == "team" else budget.subject)
-        booking = booked(rule_of(budget, whom), NOTHING, now)
+        booking = booked(rule_of(budget, subject or _only_subject(budget)), NOTHING, now)
         found = await self._store.balance(budget.team, booking.charge, now)
         return _state(booking, found.spent, found.reserved)
 
@@ -337,6 +334,10 @@ class Budgets(Resource[BudgetRecord, BudgetForm]):
 def _has_one_counter(budget: BudgetRecord) -> bool:
     """Whether one counter counts everything that the budget covers."""
     return budget.scope == "team" or "*" not in budget.subject or (budget.scope == "model" and budget.subject != "*")
+
+
+def _only_subject(budget: BudgetRecord) -> str:
+    return "" if budget.scope == "team" else budget.subject
 
 
 def _state(booking: Booking, spent: int, reserved: int) -> Mapping[str, Any]:
@@ -353,10 +354,9 @@ def _state(booking: Booking, spent: int, reserved: int) -> Mapping[str, Any]:
 def _whom(budget: BudgetRecord, form: SpentForm) -> str:
     """The key, user or model whose counter is corrected. Raises InvalidRequest."""
     if _has_one_counter(budget):
-        whom = "" if budget.scope == "team" else budget.subject
-        if form.subject not in (UNSET, whom):
+        if form.subject not in (UNSET, _only_subject(budget)):
             raise InvalidRequest("This budget has one counter: leave 'subject' out.", param="subject")
-        return whom
+        return _only_subject(budget)
     if form.subject is UNSET:
         raise InvalidRequest(
             f"Under this budget each {budget.scope} has its own counter: 'subject' says which.", param="subject"

@@ -24,15 +24,11 @@ from proxy.core.wire.surrogates import dumps, printable, read_or_mended
 from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound
 from proxy.tasks import in_turns
 
-_PARAMETERS = frozenset({"behind", "limit", "q", "team"})
 _MOST = 1000
-_DEFAULT = "100"
 _MOST_WORDS = 200
 _MOST_DIAGNOSES = 100
 _MOST_MESSAGES, _MOST_TEXT = 50, 20_000
 _TIERS = {tier.label: tier for tier in Tier}
-
-_PLANNED, _MARKED = "tier", "mark"
 
 
 class Sessions(Protocol):
@@ -93,12 +89,10 @@ async def sessions_answer(sessions: Sessions, method: str, path: str, query: Que
 
 
 async def _list(sessions: Sessions, query: Query, now: float) -> View:
-    check_query(query, _PARAMETERS)
-    limit = limit_of(query, _DEFAULT, _MOST)
+    check_query(query, ("behind", "limit", "q", "team"))
+    limit, words = limit_of(query, "100", _MOST), query.get("q", "")[:_MOST_WORDS]
     try:
-        page = await sessions.page(
-            query.get("behind", ""), limit, query.get("team", ""), query.get("q", "")[:_MOST_WORDS]
-        )
+        page = await sessions.page(query.get("behind", ""), limit, query.get("team", ""), words)
     except ValueError as error:
         raise InvalidRequest("'behind' must be what the page before says.", param="behind") from error
     data = await in_turns(_view(record, now) for record in page.records)
@@ -148,12 +142,11 @@ def _modes(sent: str, total: SessionSums) -> Iterator[View]:
     In mode mark, the cost of another order is not known."""
     found = [
         ("passthrough", total.client_read_tokens, total.client_usd),
-        (_MARKED, total.marked_read_tokens, total.marked_usd),
+        ("mark", total.marked_read_tokens, total.marked_usd),
+        ("tier", total.planned_read_tokens, total.planned_usd),
     ]
-    if sent != _MARKED:
-        found.append((_PLANNED, total.planned_read_tokens, total.planned_usd))
     own = "passthrough" if sent == "observe" else sent
-    for mode, read, usd in found:
+    for mode, read, usd in found[:2] if sent == "mark" else found:
         by = "provider" if mode == own else "shadow"
         yield {"mode": mode, "read_tokens": read, "cost_usd": round(usd, 9), "by": by}
 

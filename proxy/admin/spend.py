@@ -1,6 +1,6 @@
 """Reports of spend and pages of the ledger, as JSON or as CSV for spreadsheets.
 
-Groups rows from the admin API's answers by common values, and sums them up.
+``grouped`` sums up rows of the admin API's answers by common values, for everything that shows such sums.
 """
 
 import csv
@@ -50,8 +50,6 @@ _SUMS = (
 )  # fmt: skip
 _PARAMETERS = frozenset({"since", "until", "by", "team", "key", "user", "model", "timezone", "format"})
 _ENTRY_PARAMETERS = frozenset({"since", "until", "team", "after", "limit", "format"})
-_DEFAULT_SINCE = "30d"
-_MOST_ENTRIES = 10_000
 # Spreadsheets read a text that begins with one of these as a formula
 # (https://owasp.org/www-community/attacks/CSV_Injection).
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -107,7 +105,7 @@ async def entries_report(store: Store, query: Mapping[str, str], now: float) -> 
     its exchange id. Raises InvalidRequest."""
     _check(query, _ENTRY_PARAMETERS)
     since, until = _range(query, now)
-    limit = limit_of(query, "1000", _MOST_ENTRIES)
+    limit = limit_of(query, "1000", 10_000)
     entries = await store.entries(since, until, query.get("after", ""), limit, query.get("team"))
     lines = [_entry_view(entry) for entry in entries]
     if query.get("format") == "csv":
@@ -141,9 +139,8 @@ def as_csv(columns: Sequence[str], lines: Iterable[View]) -> str:
 
 def cell(value: Any) -> Any:
     """A value as it may stand in a spreadsheet."""
-    if isinstance(value, str):
-        return f"'{value}" if value.startswith(_FORMULA) else value
-    return "" if value is None else value
+    is_formula = isinstance(value, str) and value.startswith(_FORMULA)
+    return f"'{value}" if is_formula else "" if value is None else value
 
 
 def _entry_view(entry: LedgerEntry) -> View:
@@ -173,7 +170,7 @@ def _groups(text: str) -> tuple[SpendGroup, ...]:
 
 def _range(query: Mapping[str, str], now: float) -> tuple[float, float]:
     moment = partial(validation.moment, now=now, ahead=False)
-    since = checked("since", moment, query.get("since", _DEFAULT_SINCE))
+    since = checked("since", moment, query.get("since", "30d"))
     until = checked("until", moment, query["until"]) if "until" in query else now + 1.0
     if since >= until:
         raise InvalidRequest("'since' must lie before 'until'.", param="since")

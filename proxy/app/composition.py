@@ -163,8 +163,10 @@ class Reload:
         self.composer.rules = rules
         self.directory.declare(declared.declared(settings))
         now = self.directory.snapshot
-        found = len(self.models.names()), len(now.teams), len(now.keys), len(now.budgets)
-        _log.info("the configuration is reloaded: %d models, %d teams, %d keys, %d budgets", *found)
+        _log.info(
+            "the configuration is reloaded: %d models, %d teams, %d keys, %d budgets",
+            len(self.models.names()), len(now.teams), len(now.keys), len(now.budgets),
+        )  # fmt: skip
         return True
 
 
@@ -174,11 +176,14 @@ def _needs_restart(before: Settings, now: Settings) -> Iterator[str]:
     routing_before, routing_now = (
         replace(one.routing, fallbacks={}, context_window_fallbacks={}, targets=()) for one in (before, now)
     )
-    admin = "general_settings.master_key (the admin API is switched on and off at the start)"
     fixed: list[tuple[str, object, object]] = [
         *((f"stratiform.{name}", getattr(ours, name), getattr(new, name)) for name in _FIXED),
         *((f"stratiform.prompts.{name}", getattr(ours.prompts, name), getattr(new.prompts, name)) for name in _PROMPTS),
-        (admin, before.master_key is None, now.master_key is None),
+        (
+            "general_settings.master_key (the admin API is switched on and off at the start)",
+            before.master_key is None,
+            now.master_key is None,
+        ),
         ("general_settings.allowed_ips", before.allowed_ips, now.allowed_ips),
         ("router_settings (retries, cooldowns and pre-call checks)", routing_before, routing_now),
     ]
@@ -216,14 +221,14 @@ async def build(
     breakers = Breakers(settings.routing.breaker, metrics.breaker)
     rules, prompts = declared.rules_of(settings, models.spellings), LazyRegistry(settings, base.manager, metrics, wait)
     await prompts.open(settings, rules)
-    used = {**make_upstreams(base.encode), **(upstreams or {})}
+    own: dict[Transport, Upstream] = {Transport.HTTP: HttpUpstream(), Transport.LITELLM: LitellmUpstream()}
+    used = {**own, Transport.EMBEDDED: EmbeddedUpstream(base.encode, tells=True), **(upstreams or {})}
     composer, spans = Composer(rules, prompts.snapshot, metrics, aside), factories.spans_of(settings)
     meter = Meter(metrics, base.prices, spans.record if spans is not None else None)
-    custody, book, asked = _custody(settings, base), _session_book(settings, base), _inquiries(settings, base)
+    custody, book = _custody(settings, base), _session_book(settings, base)
+    asks = Inquiries(base.facts.price, aside, ours.limits.state_bytes // 8) if ours.ask_provider_for_cause else None
     reports = TokenUsage(base.facts, aside, book.so_far if book is not None else None)
-    ports = Ports(
-        models, used, base.planner, admission, meter, state.clock, composer, base.windows(), reports.of, asked
-    )
+    ports = Ports(models, used, base.planner, admission, meter, state.clock, composer, base.windows(), reports.of, asks)
     follower = _followers(settings, base, ports, conclusion := Conclusion(ports, custody), wait, book)
     limits = factories.request_rules(settings, base.prices)
     engine = Engine(
@@ -247,12 +252,6 @@ async def build(
     )
     reload = Reload(models, base.prices, state.directory, composer, prompts)
     return Assembly(parts, used, reload, live, lambda show: follower.lead(UsageFollower(reports, show)))
-
-
-def _inquiries(settings: Settings, base: Foundation) -> Inquiries | None:
-    ours = settings.stratiform
-    room = ours.limits.state_bytes // 8
-    return Inquiries(base.facts.price, base.aside, room) if ours.ask_provider_for_cause else None
 
 
 def _custody(settings: Settings, base: Foundation) -> Custody:
@@ -337,12 +336,3 @@ def _followers(
         own = OwnExchanges(ports, conclusion, price_of, terms)
         found.append(Compactor(compactions, own, ports.clock, metrics.compacted))
     return Followers(found)
-
-
-def make_upstreams(encode: Encode) -> dict[Transport, Upstream]:
-    """An upstream for each transport. None of them does anything before its first call."""
-    return {
-        Transport.HTTP: HttpUpstream(),
-        Transport.LITELLM: LitellmUpstream(),
-        Transport.EMBEDDED: EmbeddedUpstream(encode, tells=True),
-    }

@@ -1,14 +1,14 @@
-"""Turns settings into the parts that the app is made of: model table, prices, admission, spend store.
+"""Turns settings into the parts that the app is made of.
 
-Takes over the store of earlier versions, which all configurations of a user shared. It becomes the store of the
-first configuration that starts.
+First, the store of earlier versions is taken over, which all configurations of a user shared. It becomes the store of
+the first configuration that starts. The file is renamed while SQLite's exclusive lock is held, so that nobody reads or
+writes it at that moment. It is moved last: if the process dies in between, the next start completes the rest.
 
-The file is renamed while SQLite's exclusive lock is held, so that nobody reads or writes it at that moment. It is moved
-last: if the process dies in between, the next start completes the rest.
+Then come the fixed words of the proxy, read from the shipped files of ``prompts/``, or from other files of the same
+form. Each reader raises ValueError for a file that is missing, unreadable or empty.
 
-The fixed words of the proxy, read from the shipped files of ``prompts/``, or from other files of the same form.
-
-Each reader raises ValueError for a file that is missing, unreadable or empty.
+Then come prices, the model table, the limits of what the proxy does by itself, and the store with its files. The
+entries of the model list stand at the end.
 """
 
 import asyncio
@@ -122,7 +122,6 @@ def _move_unused(store: Path, pairs: list[tuple[Path, Path]]) -> None:
 
 _FRONT_MATTER = re.compile(r"\A[ \t]*+---[ \t\r]*+\n.*?^[ \t]*+---[ \t\r]*+$\n?", re.DOTALL | re.MULTILINE)
 _ACKNOWLEDGEMENTS = frozenset({"ok", "urls_ok", "review_ok"})
-_HEADING = "## "
 _NEEDED = {"timestamp": ISO_TIME, "datetime": ISO_TIME, "repeat": SYSTEM}
 _IN_MESSAGE = (PartName.INSTRUCTION, PartName.SELECTION, PartName.PREFIX, PartName.SUFFIX)
 
@@ -149,8 +148,9 @@ def load_context_texts() -> ContextTexts:
 def load_assembly_texts(folder: Path = SHIPPED / "tiered_assembly") -> AssemblyTexts:
     """The texts of the files in ``folder``, one for each field. A header is followed by a blank line. Raises
     ValueError."""
-    texts = {field.name: prompt_text(folder / f"{field.name}.md") for field in fields(AssemblyTexts)}
-    return AssemblyTexts(**{name: text if name in _ACKNOWLEDGEMENTS else f"{text}\n\n" for name, text in texts.items()})
+    names = [field.name for field in fields(AssemblyTexts)]
+    ends = {name: "" if name in _ACKNOWLEDGEMENTS else "\n\n" for name in names}
+    return AssemblyTexts(**{name: prompt_text(folder / f"{name}.md") + ends[name] for name in names})
 
 
 def load_compaction_texts(folder: Path = SHIPPED) -> CompactionTexts:
@@ -193,8 +193,8 @@ def _named(written: str) -> list[tuple[str, str]]:
     """Each heading's name and the text below it, without the blank lines around it."""
     found: list[tuple[str, list[str]]] = []
     for line in written.splitlines(keepends=True):
-        if line.startswith(_HEADING):
-            found.append((line.removeprefix(_HEADING).strip(), []))
+        if line.startswith("## "):
+            found.append((line.removeprefix("## ").strip(), []))
         elif found:
             found[-1][1].append(line)
     return [(name, "".join(lines).strip("\r\n")) for name, lines in found]
@@ -247,8 +247,10 @@ def model_table_with(settings: Settings, prices: PriceMap) -> tuple[ModelTable, 
     )
     try:
         if default and table.resolve(default).transport is Transport.LITELLM:
-            what = "is served through litellm, which has none of the paths that name no model"
-            problems.append(f"stratiform.default_model: `{default}` {what}")
+            problems.append(
+                f"stratiform.default_model: `{default}` is served through litellm, which has none of the paths that "
+                "name no model"
+            )
     except UnknownModel:
         problems.append(f"stratiform.default_model: `{default}` is not in model_list")
     return table, problems
@@ -300,9 +302,7 @@ def keep_alive_terms(settings: Settings) -> RefreshTerms | None:
 def compactor_terms(settings: Settings) -> DailyTerms | None:
     """The cost limits of compactions; None if compactions are not allowed. Workers share a team's cap evenly."""
     given, workers = settings.stratiform.structured.compaction, settings.stratiform.workers
-    if not given.allowed:
-        return None
-    return DailyTerms(usd_per_day=given.usd_per_day / workers, own_keys=given.own_keys)
+    return DailyTerms(given.usd_per_day / workers, own_keys=given.own_keys) if given.allowed else None
 
 
 def compaction_terms(settings: Settings) -> CompactionTerms:
@@ -319,11 +319,9 @@ def is_watched(settings: Settings) -> bool:
 
 def upstream_profile(settings: Settings) -> str:
     """The cache rules that hold at ``--upstream``, in words for the log."""
-    if settings.upstream_profile:
-        return settings.upstream_profile
-    if provider := provider_at(urlsplit(settings.upstream).hostname or ""):
-        return f"by the model's name at {provider}"
-    return "openai for GPT models and none for others: --cache-profile NAME says which rules hold at this server"
+    provider = provider_at(urlsplit(settings.upstream).hostname or "")
+    unknown = "openai for GPT models and none for others: --cache-profile NAME says which rules hold at this server"
+    return settings.upstream_profile or (f"by the model's name at {provider}" if provider else unknown)
 
 
 def request_rules(settings: Settings, prices: PriceMap) -> RequestRules:
@@ -402,8 +400,7 @@ async def open_store(settings: Settings, busy_timeout_s: float = SERVING_WAIT_S,
 def epoch_file(settings: Settings) -> Path:
     """The file that remembers the epoch of the configuration's store. Each address of a store has its own file, because
     an operator who configures another store wants another one."""
-    address = blake2b(settings.store_name.encode(), digest_size=8).hexdigest()
-    return settings.spool_folder / f"epoch-{address}"
+    return settings.spool_folder / f"epoch-{blake2b(settings.store_name.encode(), digest_size=8).hexdigest()}"
 
 
 def refuse_without_otel(settings: Settings) -> None:
@@ -486,11 +483,10 @@ def listed_model(entry: ModelEntry, path: str, settings: Settings, problems: lis
     given, info = entry.litellm_params, entry.model_info
     provider, _ = provider_of(given.model, given.custom_llm_provider or "")
     transport = Transport(info.transport) if info.transport else None
-    base_url = given.api_base or given.base_url or ""
+    home = _HOMES.get(provider, "") if transport is Transport.HTTP else ""
+    base_url = given.api_base or given.base_url or home
     if transport is Transport.HTTP and not base_url:
-        base_url = _HOMES.get(provider, "")
-        if not base_url:
-            problems.append(f"{path}.litellm_params.api_base: is required for the http transport")
+        problems.append(f"{path}.litellm_params.api_base: is required for the http transport")
     is_http = transport is Transport.HTTP or (transport is None and provider == "openai" and bool(base_url))
     if info.session_header and not is_http:
         problems.append(f"{path}.model_info.session_header: is sent on the http transport alone: use openai/NAME there")

@@ -188,7 +188,7 @@ def _structured(
         return None
     words = load_context_texts()
     assembler = ContextAssembler(words, quick(encode), symbol_indexer(manager), factories.assembly_options(settings))
-    texts, sessions, compactions = None, None, None
+    texts = sessions = compactions = None
     if store.is_durable:
         sessions = SessionStore(
             assembler.sessions, store, now, failed,

@@ -32,7 +32,6 @@ _TIMEOUT_S = 30.0
 # A command waits as long as a proxy may be busy with its file.
 _PATIENCE_S = 10.0
 _KEY_VARIABLES = ("STRATIFORM_MASTER_KEY", "LITELLM_MASTER_KEY")
-_CLEARED = ("", "none")
 _ERRORS: Mapping[int, type[ProxyError]] = {400: InvalidRequest, 404: NotFound, 409: Conflict}
 
 Ask = Callable[..., Awaitable[Any]]
@@ -55,6 +54,12 @@ class Option:
 
 def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def show(arguments: argparse.Namespace, content: Any, columns: Mapping[str, str]) -> None:
+    """Print a list or a single object, as JSON or as a table. ``columns`` has the headings of the columns by the fields
+    that they show."""
+    print_result(arguments, content, partial(_print, content, columns))
 
 
 LIMITS = (
@@ -80,7 +85,7 @@ class Request:
     options: Sequence[Option] = ()
     fields: Sequence[str] = ()
     query: Sequence[str] = ()
-    show: Callable[[argparse.Namespace, Any, Mapping[str, str]], None] | None = None
+    show: Callable[[argparse.Namespace, Any, Mapping[str, str]], None] = show
 
 
 def add_action(
@@ -102,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
         query = {name: value for name in request.query if (value := getattr(arguments, name))}
         body = _body(arguments, request) if request.method in ("POST", "PATCH") else None
         content = await ask(request.method, request.path.format(**vars(arguments)), query, body)
-        (request.show or show)(arguments, content, request.columns)
+        request.show(arguments, content, request.columns)
 
     return run_with(arguments, work)
 
@@ -132,7 +137,7 @@ def _body(arguments: argparse.Namespace, request: Request) -> dict[str, Any]:
         text = getattr(arguments, option.field)
         if text is not None:
             try:
-                body[option.field] = None if text.lower() in _CLEARED else option.kind(text)
+                body[option.field] = None if text.lower() in ("", "none") else option.kind(text)
             except ValueError:
                 raise ConfigError([f"{option.flag}: must be a number, or none"]) from None
     return body
@@ -241,22 +246,15 @@ async def _message(answer: aiohttp.ClientResponse) -> str:
     return str(message)
 
 
-def show(arguments: argparse.Namespace, content: Any, columns: Mapping[str, str]) -> None:
-    """Print a list or a single object, as JSON or as a table. ``columns`` has the headings of the columns by the fields
-    that they show."""
-    print_result(arguments, content, partial(_print, content, columns))
-
-
 def _print(content: Any, columns: Mapping[str, str]) -> None:
     rows = content["data"] if content.get("object") == "list" else [content]
-    numbers = [heading for heading, field in columns.items() if _is_number(rows, field)]
+    numbers = []
+    for heading, field in columns.items():
+        kinds = {type(row[field]) for row in rows if row.get(field) is not None}
+        if kinds and kinds <= {int, float}:
+            numbers.append(heading)
     cells = ([_text(field, row.get(field)) for field in columns.values()] for row in rows)
     Output().print(plain_table(columns, numbers, cells))
-
-
-def _is_number(rows: Sequence[Mapping[str, Any]], field: str) -> bool:
-    values = [row.get(field) for row in rows if row.get(field) is not None]
-    return bool(values) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
 
 
 def _text(field: str, value: Any) -> str:

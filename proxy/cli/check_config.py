@@ -1,7 +1,7 @@
 """``stratiform check-config``: whether a configuration is right, and what it means. It never shows a secret.
 
-The parts of ``check-config`` about prompts and context windows. Contexts and overrides are the operator's texts and
-may hold secrets, so the output only says that they exist.
+The parts about prompts and context windows stand first. Contexts and overrides are the operator's texts and may hold
+secrets, so the output only says that they exist. Then come the command, the meaning of the rest, and the warnings.
 """
 
 import argparse

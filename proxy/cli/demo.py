@@ -175,9 +175,8 @@ def scene_of(settings: Settings, encode: Encode, *, as_json: bool = False, has_p
 async def _metrics(url: str) -> list[str]:
     async with aiohttp.ClientSession() as session, session.get(f"{url}/metrics") as answer:
         text = await answer.text()
-    lines = (line for line in text.splitlines() if not line.startswith("#") and not line.endswith(" 0.0"))
     names = tuple(f"stratiform_{name}" for name in _WORTH_A_LOOK)
-    return [line for line in lines if line.startswith(names)]
+    return [line for line in text.splitlines() if line.startswith(names) and not line.endswith(" 0.0")]
 
 
 def _table(tallies: Sequence[Tally]) -> Table:
@@ -371,20 +370,21 @@ def _panels_table(one: panels.Comparison) -> Table:
     return table
 
 
-def _panels_summary(compared: Sequence[panels.Comparison]) -> Iterator[str]:
+def _goals(compared: Sequence[panels.Comparison]) -> Iterator[tuple[str, bool]]:
+    """The goals of all sessions in words, and whether they were reached."""
     for one in compared:
         for goal in one.goals():
-            yield f"{one.scenario.name}: {_told(goal)}: {'reached' if goal.is_reached else 'MISSED'}"
+            shown = [f"{number:.0f}" if number >= 1 else f"{number:.3f}" for number in (goal.found, goal.wanted)]
+            told = f"{goal.words} {shown[0]}, asked for {goal.bound} {shown[1]}"
+            yield f"{one.scenario.name}: {told}", goal.is_reached
 
 
-def _told(goal: panels.Goal) -> str:
-    shown = [f"{number:.0f}" if number >= 1 else f"{number:.3f}" for number in (goal.found, goal.wanted)]
-    return f"{goal.words} {shown[0]}, asked for {goal.bound} {shown[1]}"
+def _panels_summary(compared: Sequence[panels.Comparison]) -> Iterator[str]:
+    return (f"{text}: {'reached' if is_reached else 'MISSED'}" for text, is_reached in _goals(compared))
 
 
 def _missed(compared: Sequence[panels.Comparison]) -> Iterator[str]:
-    for one in compared:
-        yield from (f"{one.scenario.name}: {_told(goal)}" for goal in one.goals() if not goal.is_reached)
+    return (text for text, is_reached in _goals(compared) if not is_reached)
 
 
 def _panels_report(one: panels.Comparison) -> dict[str, object]:
@@ -535,9 +535,9 @@ async def _watched(sending: Awaitable[None], notice: str, drawn: Callable[[], Re
 
 async def send_all(proxy: Running, tallies: Iterable[Tally]) -> None:
     """Send the requests of each tally, each tally with its own client."""
-    await asyncio.gather(*(_send(proxy, tally) for tally in tallies))
 
+    async def send(tally: Tally) -> None:
+        async for usage in usages(f"{proxy.url}/v1", tally.key, tally.sendings, tally.headers):
+            tally.add(usage, proxy.recorder.bodies[tally.key].pop())
 
-async def _send(proxy: Running, tally: Tally) -> None:
-    async for usage in usages(f"{proxy.url}/v1", tally.key, tally.sendings, tally.headers):
-        tally.add(usage, proxy.recorder.bodies[tally.key].pop())
+    await asyncio.gather(*map(send, tallies))

@@ -13,7 +13,6 @@ from proxy.core.reasons import Reason
 from proxy.replay.explain import Explanation, explain_request
 
 _TIER_STYLES = {"L0": "green", "L1": "cyan", "L2": "blue", "L3": "magenta"}
-_ASSEMBLED = (Reason.ASSEMBLED_TIERS, Reason.ASSEMBLED_FLAT)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -53,8 +52,9 @@ def _print(explanation: Explanation) -> None:
     if explanation.broke is not None:
         output.print(f"breaks the cache: {_break(explanation.broke)}")
     output.print(f"plan: {explanation.reason} ({explanation.meaning})")
-    sent = "as it was assembled" if explanation.reason in _ASSEMBLED else "as it came"
-    output.print(f"sent: {'rewritten' if explanation.rewritten else sent}")
+    is_assembled = explanation.reason in (Reason.ASSEMBLED_TIERS, Reason.ASSEMBLED_FLAT)
+    sent = "rewritten" if explanation.rewritten else "as it was assembled" if is_assembled else "as it came"
+    output.print(f"sent: {sent}")
     output.print(f"predicted bill: {_bill(explanation.predicted, explanation.predicted_cost)}")
     output.print(f"bill of the client's own layout: {_bill(explanation.own, explanation.own_cost)}")
 

@@ -14,6 +14,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,6 @@ _SILENT = frozenset({
     "allowed_cache_controls", "keys", "keys_count",
 })  # fmt: skip
 _EMPTY = ("", "null", "{}", "[]", "\\n", "f", "false")
-# The value that allows all routes of models, which are the only routes that this proxy has.
-_ALL_ROUTES = ["llm_api_routes"]
 _HEX = re.compile(r"[0-9a-fA-F]{64}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 _ALL_MODELS = frozenset({"all-proxy-models", "all-team-models"})
@@ -167,17 +166,14 @@ async def _taken_over(ask: Ask, kind: str, one: Imported) -> list[str]:
     """Make a team or a key. Returns the reasons if that was not done. Raises ProxyError."""
     try:
         if kind == "team":
-            there = await _made(ask, "teams", one.body)
+            is_new = await _is_done(ask("POST", "teams", None, one.body), Conflict)
             await _with_budget(ask, one, f"teams/{one.team}")
-            return [] if there else [_THERE]
-        await _with_budget(ask, one, f"keys/{declared_id(one.body['sha256'])}")
-        return [] if await _made(ask, "keys", one.body) else [_THERE]
+        else:
+            await _with_budget(ask, one, f"keys/{declared_id(one.body['sha256'])}")
+            is_new = await _is_done(ask("POST", "keys", None, one.body), Conflict)
+        return [] if is_new else [_THERE]
     except InvalidRequest as error:
         return [error.message]
-
-
-async def _made(ask: Ask, path: str, body: Mapping[str, Any]) -> bool:
-    return await _is_done(ask("POST", path, None, body), Conflict)
 
 
 async def _is_done(asking: Awaitable[object], refusal: type[ProxyError]) -> bool:
@@ -193,12 +189,9 @@ async def _with_budget(ask: Ask, one: Imported, owner: str) -> None:
     between."""
     if one.budget is None:
         return
-    name = f"{one.team}/{one.budget['name']}"
-    is_new = await _made(ask, "budgets", {"team": one.team, **one.budget}) or not await _is_done(
-        ask("GET", owner), NotFound
-    )
-    if is_new and one.spent:
-        await ask("POST", f"budgets/{name}/set-spent", None, {"spent": one.spent})
+    is_new = await _is_done(ask("POST", "budgets", None, {"team": one.team, **one.budget}), Conflict)
+    if (is_new or not await _is_done(ask("GET", owner), NotFound)) and one.spent:
+        await ask("POST", f"budgets/{one.team}/{one.budget['name']}/set-spent", None, {"spent": one.spent})
 
 
 def _print(outcomes: Iterable[Mapping[str, Any]], *, is_dry: bool) -> None:
@@ -313,7 +306,8 @@ def _restrictions(row: Row) -> Iterator[str]:
             yield "blocked: LiteLLM refuses it, and an unknown key is refused here"
         elif column == "metadata":
             yield from (f"metadata.{name}: restricts, and is not known here" for name in restricting(_object(value)))
-        elif column == "allowed_routes" and _list(value) == _ALL_ROUTES:
+        # This value allows all routes of models, which are the only routes that this proxy has.
+        elif column == "allowed_routes" and _list(value) == ["llm_api_routes"]:
             continue
         elif column not in _USED | _SILENT and not _is_empty(value):
             yield f"{column}: restricts, and is not known here"
@@ -354,14 +348,11 @@ def _number(row: Row, column: str, refused: list[str]) -> float | None:
     text = _text(row, column)
     if not text:
         return None
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        refused.append(f"{column}: is no number")
-        return None
-    return number
+    with suppress(ValueError):
+        if math.isfinite(number := float(text)):
+            return number
+    refused.append(f"{column}: is no number")
+    return None
 
 
 def _text(row: Row, column: str) -> str:

@@ -18,7 +18,6 @@ from proxy.errors import UnknownModel
 from proxy.ports import Deployment
 from proxy.settings import Settings, load
 
-_PER = 1_000_000
 _COLUMNS = ("name", "model", "input", "read", "write", "output", "from", "note")
 _NUMBERS = _COLUMNS[2:6]
 _NO_PRICE = "no price: budgets in USD refuse it (see stratiform.prices)"
@@ -87,12 +86,12 @@ def _amounts(price: Price | None) -> dict[str, float | None]:
     if price is None:
         return dict.fromkeys(_NUMBERS)
     rates = (price.input, price.read, price.write_5m, price.output)
-    return {name: round(rate * _PER, 6) for name, rate in zip(_NUMBERS, rates, strict=True)}
+    return {name: round(rate * 1_000_000, 6) for name, rate in zip(_NUMBERS, rates, strict=True)}
 
 
 def _named(deployment: Deployment, known: RawMap) -> str:
     """The name under which the map has the price of a deployment; empty if it has no price."""
-    names = [name for name in (deployment.price_key, deployment.model) if name]
+    names = filter(None, (deployment.price_key, deployment.model))
     return next((form for name in names for form in (name, *forms(name)) if form in known), "")
 
 

@@ -7,7 +7,7 @@ feasible layout. The options of a replay and its progress bar also serve the oth
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -203,9 +203,7 @@ def _print(results: Sequence[Result], means: Summary) -> None:
     output.print("input cost as a share of no caching, side calls included", style="dim")
     if any(result.ours.refreshes for result in results):
         output.print(_refreshes(results), style="dim")
-    plans = Counter[str]()
-    for result in results:
-        plans.update(result.reasons)
+    plans = sum((Counter(result.reasons) for result in results), Counter[str]())
     output.print("plans: " + ", ".join(f"{reason} {count}" for reason, count in plans.most_common()), style="dim")
     for result in results:
         for text in [*result.violations[:_SHOWN_VIOLATIONS], *result.surprises[:_SHOWN_VIOLATIONS]]:
@@ -220,8 +218,11 @@ def _refreshes(results: Sequence[Result]) -> str:
 
 
 def _share(result: Result, name: str) -> str:
-    refused = result.totals[name].refused
-    return f"{result.share(name):.3f}" + (f" ({refused} refused)" if refused else "")
+    return _refused(f"{result.share(name):.3f}", result.totals[name].refused)
+
+
+def _refused(share: str, count: int) -> str:
+    return share + (f" ({count} refused)" if count else "")
 
 
 def _fidelity(violations: int) -> Text:
@@ -301,12 +302,37 @@ def _comparison_report(arguments: argparse.Namespace, found: Sequence[Comparison
 
 
 def _print_comparison(found: Sequence[Comparison]) -> None:
+    styles = {ECONOMIC: "bold", FIXED: "dim", FREE: "dim"}
+    costs = _plain(
+        Column("input cost", overflow="fold", min_width=24, max_width=_NAME_COLUMNS),
+        Column("sent", justify="right"),
+        Column("tokens", justify="right"),
+        *(Column(name, justify="right", style=styles.get(name, ""), max_width=8) for name in COLUMNS),
+        Column("allowance", justify="right"),
+    )
+    details = _plain(
+        Column("hit rate / waste", overflow="fold", min_width=24, max_width=_NAME_COLUMNS),
+        *(Column(name, justify="right", max_width=13) for name in _DETAILED),
+        *(Column(f"gain: {limit}", justify="right", max_width=11) for limit in _LIMITS),
+        Column("best found by", overflow="fold"),
+    )
+    lines = {line.name: line for line in means(found)}
+    for kind, some in by_kind(found):
+        for one in some:
+            (own,) = means([one])
+            shown = (
+                _refused(f"{own.shares[name]:.3f}", one.scores[name].refused if name in one.scores else 0)
+                for name in COLUMNS
+            )
+            allowance = f"{one.share_of(one.allowance):.3f}"
+            costs.add_row(one.trace, str(one.requests), f"{one.plain:,.0f}", *shown, allowance)
+            details.add_row(one.trace, *_details(own), one.found_by)
+        _add_means(costs, details, lines[kind])
+    if "all" in lines:
+        _add_means(costs, details, lines["all"])
     output = Output()
-    lines = means(found)
-    output.print(_costs(found, lines))
-    output.print()
-    output.print(_details(found, lines))
-    output.print()
+    for one_of in (costs, "", details, ""):
+        output.print(one_of)
     output.print(
         "Each figure is the input cost as a share of the cost without a cache. Side calls are included; means are\n"
         "geometric. The fixed limit is the least cost of the client's own order of messages, with the future known.\n"
@@ -321,73 +347,20 @@ def _print_comparison(found: Sequence[Comparison]) -> None:
             output.print(f"{one.trace}: {text}", style="red", soft_wrap=True)
 
 
-def _costs(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
-    styles = {ECONOMIC: "bold", FIXED: "dim", FREE: "dim"}
-    columns = (
-        Column("input cost", overflow="fold", min_width=24, max_width=_NAME_COLUMNS),
-        Column("sent", justify="right"),
-        Column("tokens", justify="right"),
-        *(Column(name, justify="right", style=styles.get(name, ""), max_width=8) for name in COLUMNS),
-        Column("allowance", justify="right"),
-    )
-
-    def cells(one: Comparison) -> list[str]:
-        costs = shares(one)
-        told = [*(_cell(one, name, costs[name]) for name in COLUMNS), f"{one.share_of(one.allowance):.3f}"]
-        return [str(one.requests), f"{one.plain:,.0f}", *told]
-
-    def means_of(mean: Mean) -> list[str]:
-        return [str(mean.requests), "", *(f"{mean.shares[c]:.3f}" for c in COLUMNS), ""]
-
-    return _table(columns, found, lines, cells, means_of)
+def _plain(*columns: Column) -> Table:
+    return Table(*columns, box=None, pad_edge=False, collapse_padding=True)
 
 
-def _table(
-    columns: Iterable[Column],
-    found: Sequence[Comparison],
-    lines: Sequence[Mean],
-    cells: Callable[[Comparison], list[str]],
-    means_of: Callable[[Mean], list[str]],
-) -> Table:
-    """A row for each trace, and a row of means below each kind and below all rows."""
-    table = Table(*columns, box=None, pad_edge=False, collapse_padding=True)
-    by_name = {mean.name: mean for mean in lines}
-    for kind, some in by_kind(found):
-        for one in some:
-            table.add_row(one.trace, *cells(one))
-        table.add_row(f"{kind}, {len(some)}", *means_of(by_name[kind]), style="bold", end_section=True)
-    if "all" in by_name:
-        table.add_row(f"all, {len(found)}", *means_of(by_name["all"]), style="bold", end_section=True)
-    return table
+def _add_means(costs: Table, details: Table, mean: Mean) -> None:
+    """Add the means of a kind below its traces, or those of all traces."""
+    name, cells = f"{mean.name}, {mean.traces}", (f"{mean.shares[column]:.3f}" for column in COLUMNS)
+    costs.add_row(name, str(mean.requests), "", *cells, "", style="bold", end_section=True)
+    details.add_row(name, *_details(mean), "", style="bold", end_section=True)
 
 
-def _cell(one: Comparison, name: str, share: float) -> str:
-    refused = one.scores[name].refused if name in one.scores else 0
-    return f"{share:.3f}" + (f" ({refused} refused)" if refused else "")
-
-
-def _details(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
-    columns = (
-        Column("hit rate / waste", overflow="fold", min_width=24, max_width=_NAME_COLUMNS),
-        *(Column(name, justify="right", max_width=13) for name in _DETAILED),
-        *(Column(f"gain: {limit}", justify="right", max_width=11) for limit in _LIMITS),
-        Column("best found by", overflow="fold"),
-    )
-
-    def cells(pairs: Iterable[tuple[float, float | None]], won: Mapping[str, float | None]) -> list[str]:
-        return [
-            *(f"{hit_rate:.0%} / {_percent(waste)}" for hit_rate, waste in pairs),
-            *(_percent(won[limit]) for limit in _LIMITS),
-        ]
-
-    def own(one: Comparison) -> list[str]:
-        scores = [one.scores[policy] for policy in _DETAILED]
-        return [*cells(((s.hit_rate, s.waste) for s in scores), gains(shares(one))), one.found_by]
-
-    def means_of(mean: Mean) -> list[str]:
-        return [*cells(((mean.hit_rates[p], mean.waste[p]) for p in _DETAILED), mean.gains), ""]
-
-    return _table(columns, found, lines, own, means_of)
+def _details(mean: Mean) -> list[str]:
+    rates = (f"{mean.hit_rates[name]:.0%} / {_percent(mean.waste[name])}" for name in _DETAILED)
+    return [*rates, *(_percent(mean.gains[limit]) for limit in _LIMITS)]
 
 
 def _percent(value: float | None) -> str:

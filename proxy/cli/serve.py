@@ -1,18 +1,14 @@
 """``stratiform serve``: the proxy on a socket, until it is told to stop.
 
-Several processes that serve one socket, and the parent process that starts, watches and ends them.
+First come the processes. Several workers may serve one socket; their parent process starts, watches and ends them. The
+socket is bound once and shared: if a worker dies, another worker takes the waiting connections. A worker that dies is
+started anew in its slot. A worker that cannot start at all ends the whole. Each worker watches the parent process, and
+ends in order if the parent is gone.
 
-The socket is bound once and shared: if a worker dies, another worker takes the waiting connections. A worker that dies
-is started anew in its slot. A worker that cannot start at all ends the whole. Each worker watches the parent process,
-and ends in order if the parent is gone.
+Then come the logs: each record is a line of text or JSON on the standard error. The proxy's own lines hold no keys.
+Libraries quote addresses, headers and exceptions, so their lines are searched for keys here.
 
-Logs each record as a line of text or JSON to the standard error. No line holds a key, even if a library wrote the
-record.
-
-The proxy's own lines hold no keys. Libraries quote addresses, headers and exceptions, so their lines pass through here
-as well.
-
-Runs an app on a socket: the socket itself, the event loop, and uvicorn with the limits of the configuration.
+Then come the socket, the event loop, and uvicorn with the limits of the configuration; and last the command itself.
 """
 
 import argparse
@@ -68,7 +64,6 @@ _SHORT_LIFE_S = 5.0
 _PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_INTERRUPTED = 130  # what a shell expects of a command that SIGINT has ended
 _HANDLED = (*_SIGNALS, signal.SIGHUP)
 
 Work = Callable[[int, socket.socket], int]
@@ -194,7 +189,8 @@ class Workers:
 
         def stop(number: int, frame: object) -> None:
             self._stops = True
-            self._code = _INTERRUPTED if number == signal.SIGINT else 0
+            # A shell expects 130 of a command that SIGINT has ended.
+            self._code = 130 if number == signal.SIGINT else 0
 
         def reload(number: int, frame: object) -> None:
             self._reloads = True
@@ -234,9 +230,6 @@ def _wait(waker: socket.socket, processes: Iterable[BaseProcess], timeout: float
             pass
 
 
-_INCOMPLETE = "ASGI callable returned without completing response."
-
-
 class Formatter(logging.Formatter):
     """Formats a record, including its traceback, and removes texts that look like keys."""
 
@@ -264,8 +257,8 @@ class JsonFormatter(Formatter):
 def log_to_stderr(level: str, log_format: str = "text") -> None:
     """From now on log every record of at least that level, as text or as JSON."""
     handler = logging.StreamHandler(sys.stderr)
-    text = "%(asctime)s %(levelname)s %(name)s %(message)s"
-    handler.setFormatter(JsonFormatter("%(message)s") if log_format == "json" else Formatter(text))
+    text = Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
+    handler.setFormatter(JsonFormatter("%(message)s") if log_format == "json" else text)
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("stratiform").setLevel(level.upper())
     logging.getLogger("uvicorn.error").addFilter(_is_news)
@@ -282,9 +275,8 @@ def _is_news(record: logging.LogRecord) -> bool:
     An answer that breaks off is left incomplete, so that its client can notice it. The engine logs which exchange it
     was.
     """
-    if record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError):
-        return False
-    return record.msg != _INCOMPLETE
+    is_cancelled = record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError)
+    return not is_cancelled and record.msg != "ASGI callable returned without completing response."
 
 
 # This is longer than the time for which clients' pools keep an idle connection (node 5 s, httpx 5 s, aiohttp 15 s; load
@@ -424,10 +416,14 @@ def _serve_with_workers(source: ConfigSource, listener: socket.socket, *, has_hu
                 return 130
             return 0
 
-        grace_s = ours.limits.drain_s + _MARGIN_S
         # As long as one process holds the socket, the kernel accepts clients that nobody will serve.
         return Workers(
-            work, ours.workers, grace_s, on_death=shared.died, on_reload=source.reread, on_stop=listener.close
+            work,
+            ours.workers,
+            ours.limits.drain_s + _MARGIN_S,
+            on_death=shared.died,
+            on_reload=source.reread,
+            on_stop=listener.close,
         ).run()
 
 
@@ -490,21 +486,22 @@ async def serve(
         if await assembly.reload.run(source):
             warming.begin(assembly, background)
 
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: spawn(reload(), background))
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, lambda: spawn(reload(), background))
     settle_heap()
     where, mode, store = address(listener), settings.stratiform.mode, settings.store_name
     _log.info("stratiform %s: %s/v1, mode %s, store %s", __version__, where, mode, store)
     if settings.upstream:
         _log.info("%s: cache profile %s", settings.upstream, factories.upstream_profile(settings))
+
+    def end_in_order(lifeline: socket.socket) -> None:
+        # The parent process is gone: nothing else would restart this worker or end it.
+        loop.remove_reader(lifeline)
+        built.should_exit = True
+
     if lifeline is not None:
-        asyncio.get_running_loop().add_reader(lifeline, _end_in_order, built, lifeline)
+        loop.add_reader(lifeline, end_in_order, lifeline)
     await built.serve(sockets=[listener])
-
-
-def _end_in_order(running: uvicorn.Server, lifeline: socket.socket) -> None:
-    """End this worker, because the parent process is gone: nothing else would restart the worker or end it."""
-    asyncio.get_running_loop().remove_reader(lifeline)
-    running.should_exit = True
 
 
 def settle_heap() -> None:
@@ -518,13 +515,13 @@ def settle_heap() -> None:
     gc.set_threshold(_GC_ALLOCATIONS, 20, 50)
 
 
+@dataclass(slots=True)
 class _Warming:
     """Imports litellm in the background, which takes seconds. Meanwhile the proxy serves, but does not report itself as
     ready."""
 
-    def __init__(self) -> None:
-        self.obstacle = ""
-        self._has_begun = False
+    obstacle: str = ""
+    _has_begun: bool = False
 
     def begin(self, assembly: composition.Assembly, background: Tasks) -> None:
         """Import litellm if a model needs it and the import has not begun."""

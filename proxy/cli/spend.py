@@ -60,20 +60,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _export(query: dict[str, str], ask: Ask, *, as_csv: bool) -> None:
-    writer = None
+    writer = csv.writer(sys.stdout)
+    has_heading = False
     async for entry in ledger_entries(ask, query):
         if not as_csv:
             sys.stdout.write(orjson.dumps(entry).decode() + "\n")
             continue
-        if writer is None:
-            writer = csv.DictWriter(sys.stdout, list(entry))
-            writer.writeheader()
-        writer.writerow({name: cell(value) for name, value in entry.items()})
+        writer.writerows([map(cell, entry.values())] if has_heading else [entry, map(cell, entry.values())])
+        has_heading = True
 
 
 def _with_total(content: dict[str, Any]) -> dict[str, Any]:
     """The rows, with their sum as the last row."""
     rows, by = content["data"], content["by"]
-    if len(rows) < 2 or not by:
-        return content
-    return {**content, "data": [*rows, {**content["total"], by[0]: "total"}]}
+    total = [{**content["total"], by[0]: "total"}] if len(rows) > 1 and by else []
+    return {**content, "data": [*rows, *total]}

@@ -30,7 +30,6 @@ from proxy.cli.admin_client import Ask, run_with
 from proxy.cli.output import Output, add_json, fail, plain_table, print_json, visible
 from proxy.errors import ProxyError
 
-_URL = "http://127.0.0.1:4000"
 _EVERY_S = 2.0
 _PAGE = 1_000
 _MOST_PAGES = 20
@@ -55,8 +54,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--session", metavar="ID", help="show one session in its layers")
     parser.add_argument("--once", action="store_true", help="print once, and end")
     add_json(parser, "print JSON once, and end")
-    parser.add_argument("--url", default=_URL, help=f"the running proxy (default: {_URL}); the master key is read from "
-                        "STRATIFORM_MASTER_KEY or LITELLM_MASTER_KEY")  # fmt: skip
+    parser.add_argument("--url", default="http://127.0.0.1:4000", help="the running proxy (default: %(default)s); "
+                        "the master key is read from STRATIFORM_MASTER_KEY or LITELLM_MASTER_KEY")  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -78,8 +78,7 @@ def _place(arguments: argparse.Namespace) -> Iterator[tuple[str, str, Settings]]
     url = (arguments.url or f"http://{named}:{port}").rstrip("/").removesuffix("/v1")
     environment = Environment.of_process()
     known = settings.master_key.get_secret_value() if settings.master_key is not None else ""
-    key = known or next((key for name in _KEY_VARIABLES if (key := environment.get(name))), "none")
-    yield url, key, settings
+    yield url, known or next(filter(None, map(environment.get, _KEY_VARIABLES)), "none"), settings
 
 
 async def _tried(url: str, key: str, settings: Settings, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -101,11 +100,10 @@ async def _tried(url: str, key: str, settings: Settings, arguments: argparse.Nam
             answer = await _asked(session, "POST", f"{url}/v1/chat/completions", body)
             messages.append({"role": "assistant", "content": answer["choices"][0]["message"].get("content") or "-"})
             reports.append(answer["stratiform"]["token_usage"])
-    sums = {name: sum(report["request"][name] for report in reports) for name in _SUMS}
     return {
         "model": model,
         "requests": len(reports),
-        **sums,
+        **{name: sum(report["request"][name] for report in reports) for name in _SUMS},
         "reason": reports[-1]["reason"],
         "mode": reports[-1]["mode"],
     }
@@ -151,10 +149,9 @@ def _report(used: Mapping[str, Any]) -> Sequence[str]:
         f"written: {written:,}.",
         f"Cost: {cost:.4f} USD." if cost else "Cost: nothing was booked, because the price of this model is not known.",
     ]
-    if cost and saved > 0:
-        lines.append(f"Without Stratiform it would have been {other:.4f} USD: {saved / other:.0%} are saved.")
-    elif cost:
-        lines.append(f"Without Stratiform it would have been {other:.4f} USD: for such a conversation it adds nothing.")
+    if cost:
+        gain = f"{saved / other:.0%} are saved" if saved > 0 else "for such a conversation it adds nothing"
+        lines.append(f"Without Stratiform it would have been {other:.4f} USD: {gain}.")
     if not read:
         why = visible(f"mode {used['mode']}, reason {used['reason']}")
         lines.append(f"Nothing was read ({why}): `stratiform check-config` shows which cache profile the model has.")

@@ -1,12 +1,12 @@
 """The pages over HTTP: access to them, the headers that are sent with them, and the actions of their forms.
 
-Each form becomes one operation of the admin API.
+``Live`` keeps open pages up to date. Each open page asks for its part every two seconds. The part of one address is
+made once for all pages that show it. A part that has not changed is not sent. After a part was made, no part is made
+for a hundred times as long as that took, so that pages do not hold up requests of clients. Then the oldest part that a
+page asks for is made.
 
-Keeps open pages up to date.
-
-Each open page asks for its part every two seconds. The part of one address is made once for all pages that show it. A
-part that has not changed is not sent. After a part was made, no part is made for a hundred times as long as that took,
-so that pages do not hold up requests of clients. Then the oldest part that a page asks for is made.
+Each form becomes one operation of the admin API. ``UiEndpoint`` answers requests with pages, pictures, files and
+events.
 """
 
 import asyncio
@@ -132,8 +132,7 @@ def _body(fields: Fields, form: type[forms.Form]) -> Mapping[str, Any]:
     filled: dict[str, Any] = {one: fields[one].strip() for one in form.__struct_fields__ if fields.get(one, "").strip()}
     if "models" in filled:
         filled["models"] = [part.strip() for part in filled["models"].split(",") if part.strip()]
-    found: Mapping[str, Any] = to_builtins(forms.read(filled, form, is_strict=False))
-    return found
+    return dict(to_builtins(forms.read(filled, form, is_strict=False)))
 
 
 _FORM_BYTES = 64 << 10
@@ -158,12 +157,8 @@ class UiEndpoint:
     """Serves ``/ui``. ``shows_text`` says on each page that texts of prompts can be seen."""
 
     def __init__(self, service: AdminService, gate: Gate, *, shows_text: bool = False) -> None:
-        self.gate = gate
-        self.pages = Pages(service)
-        self.service = service
-        self.templates = Templates()
-        self.shows_text = shows_text
-        self.live = Live(self.part)
+        self.service, self.gate, self.shows_text = service, gate, shows_text
+        self.pages, self.templates, self.live = Pages(service), Templates(), Live(self.part)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -193,14 +188,13 @@ class _Answering:
     async def run(self) -> None:
         """Answer it."""
         visit: Visit | None = None
-        try:
-            self._ui.gate.check_host(self._headers)
-            visit = self._ui.gate.visit(self._headers, self._peer)
-            await self._route(visit)
-        except ProxyError as error:
-            await self._refuse(error, visit)
-        except ClientDisconnected:
-            return
+        with suppress(ClientDisconnected):
+            try:
+                self._ui.gate.check_host(self._headers)
+                visit = self._ui.gate.visit(self._headers, self._peer)
+                await self._route(visit)
+            except ProxyError as error:
+                await self._refuse(error, visit)
 
     async def _route(self, visit: Visit | None) -> None:
         method, kind, _, name = self._connection.method, *self._path.partition("/")
@@ -223,10 +217,9 @@ class _Answering:
             await self._send_page(await self._ui.pages.page(self._path, parsed(self._connection.query)), visit)
 
     async def _asset(self, name: str) -> None:
-        found = assets().get(name)
-        if found is None:
+        if name not in assets():
             raise NotFound("There is no such file.")
-        kind, body = found
+        kind, body = assets()[name]
         await self._send(200, body, kind, [("cache-control", "no-cache")], packs=True)
 
     async def _enter(self) -> None:
@@ -275,10 +268,13 @@ class _Answering:
 
     async def _picture(self, name: str) -> None:
         drawn = await self._ui.pages.drawing(name)
-        headers = [("content-disposition", 'attachment; filename="session.svg"'), ("cache-control", "no-store")]
-        # A picture that is opened by itself contains its own style.
-        policy = ("content-security-policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox")
-        await self._send(200, drawn.encode(), "image/svg+xml", [*headers, policy], packs=True)
+        headers = [
+            ("content-disposition", 'attachment; filename="session.svg"'),
+            ("cache-control", "no-store"),
+            # A picture that is opened by itself contains its own style.
+            ("content-security-policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox"),
+        ]
+        await self._send(200, drawn.encode(), "image/svg+xml", headers, packs=True)
 
     async def _form(self) -> Mapping[str, str]:
         return parsed((await self._connection.read(_FORM_BYTES)).decode("utf-8", "replace"))
@@ -323,8 +319,7 @@ class _Answering:
             packer = zlib.compressobj(6, zlib.DEFLATED, 31)
             body = packer.compress(body) + packer.flush()
             headers = [*headers, ("content-encoding", "gzip"), ("vary", "accept-encoding")]
-        named = {name for name, _ in headers}
-        safe = [(name, value) for name, value in _SAFE if name not in named]
+        safe = [(name, value) for name, value in _SAFE if name not in dict(headers)]
         shown = b"" if self._connection.method == "HEAD" else body
         await self._connection.answer(status, shown, [("content-type", kind), *headers, *safe])
 
@@ -332,8 +327,8 @@ class _Answering:
         await self._send(303, b"", _HTML, [("location", where), ("cache-control", "no-store"), *headers])
 
     def _cookie(self, value: str, life_s: float) -> tuple[str, str]:
-        secure = "; Secure" if self._is_https else ""
-        return "set-cookie", f"{COOKIE}={value}; Path=/ui; Max-Age={life_s:.0f}; HttpOnly; SameSite=Strict{secure}"
+        flags = "HttpOnly; SameSite=Strict" + ("; Secure" if self._is_https else "")
+        return "set-cookie", f"{COOKIE}={value}; Path=/ui; Max-Age={life_s:.0f}; {flags}"
 
 
 def _event(part: str) -> bytes:

@@ -89,12 +89,9 @@ class Gate:
         return None
 
     def _is_ours(self, name: str) -> bool:
-        if name in {self.host.lower(), *(host.lower() for host in self.hosts)} and name:
-            return True
-        if is_loopback(self.host):
-            return name in _LOOPBACK
+        is_named = bool(name) and name in {self.host.lower(), *(host.lower() for host in self.hosts)}
         # A name can be made to point anywhere; an address cannot. The network decides which addresses lead here.
-        return name in _LOOPBACK or (self.host in ("0.0.0.0", "::") and _is_address(name))
+        return is_named or name in _LOOPBACK or (self.host in ("0.0.0.0", "::") and _is_address(name))
 
 
 def _name(host: str) -> str:

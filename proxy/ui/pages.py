@@ -1,10 +1,13 @@
-"""The content of each page, from the answers of the admin API.
+"""The content of each page, from the answers of the admin API, and the templates that are filled with it.
 
-A session as a picture: a row for each request, as wide as its prompt, in the client's own layout and in ours.
+Every text in a template is escaped, whatever its source.
 
-Both layouts are drawn at one scale. A row consists of the tokens that were read from the cache, written to it, and paid
-in full. These parts differ by colour and by hatch, so that they can be told apart in print and by everybody. A notch
-shows where sent content broke the cache; the most expensive breaks have a name. The picture shows no text of a prompt.
+The picture of a session has a row for each request, as wide as its prompt, in the client's own layout and in ours. Both
+layouts are drawn at one scale. A row consists of the tokens that were read from the cache, written to it, and paid in
+full. These parts differ by colour and by hatch, so that they can be told apart in print and by everybody. A notch shows
+where sent content broke the cache; the most expensive breaks have a name. The picture shows no text of a prompt.
+
+``Pages`` asks the admin API and puts each page together.
 """
 
 import asyncio
@@ -57,10 +60,8 @@ class Templates:
         from proxy.replay.templates import templates_in
 
         environment = templates_in(_HERE / "templates")
-        environment.filters |= {
-            name: getattr(words, name)
-            for name in ("blamed", "cut", "moment", "percent", "piece", "short", "times", "usd")
-        }
+        for name in ("blamed", "cut", "moment", "percent", "piece", "short", "times", "usd"):
+            environment.filters[name] = getattr(words, name)
         return environment
 
     def part(self, page: Page, about: Mapping[str, Any] = MappingProxyType({})) -> str:
@@ -106,7 +107,7 @@ def element(name: str, text: str = "", **attributes: object) -> str:
 def picture(width: float, height: float, title: str, style: str, body: Iterable[str]) -> str:
     """A whole document. ``style`` is CSS; it is empty if the page that shows the picture has the style."""
     size = f'viewBox="0 0 {_number(width)} {_number(height)}" width="{_number(width)}" height="{_number(height)}"'
-    return "\n".join(
+    return _joined(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
             f"<title>{escape(title, quote=False)}</title>",

@@ -27,9 +27,9 @@ def usd(amount: float | None) -> str:
     if amount is None:
         return "unlimited"
     sign, size = "−" if amount < 0 else "", abs(amount)
-    if 0 < size < 0.01:
-        return f"{sign}${size:.2g}" if size >= 1e-4 else f"{sign}<$0.0001"
-    return f"{sign}${size:,.2f}"
+    if 0 < size < 1e-4:
+        return f"{sign}<$0.0001"
+    return f"{sign}${size:.2g}" if 0 < size < 0.01 else f"{sign}${size:,.2f}"
 
 
 def short(count: float) -> str:
@@ -63,10 +63,8 @@ def piece(key: Any) -> str:
 
 def moment(at: float | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     """A time in UTC."""
-    if at is None:
-        return ""
     try:
-        return datetime.fromtimestamp(at, UTC).strftime(form)
+        return "" if at is None else datetime.fromtimestamp(at, UTC).strftime(form)
     except (ValueError, OverflowError, OSError):
         return "unknown"
 
@@ -79,21 +77,17 @@ def times(count: int) -> str:
 def sentence(session: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) -> str:
     """The sentence above a session: its cost, its cost in the client's own layout, and the culprit."""
     count, cost, saved = session["requests"], session["cost_usd"], session["saved_usd"]
-    told = f"{count:,} request{'' if count == 1 else 's'}, {usd(cost)}"
-    if usd(cost + saved) != usd(cost):
-        told += f" instead of {usd(cost + saved)}"
-    worst = culprits(requests)
-    if worst and worst[0]["usd"] > 0:
-        told += f"; {blamed(worst[0])}"
-    return f"{told}."
+    instead = f" instead of {usd(cost + saved)}" if usd(cost + saved) != usd(cost) else ""
+    worst = [f"; {blamed(one)}" for one in culprits(requests)[:1] if one["usd"] > 0]
+    return f"{count:,} request{'' if count == 1 else 's'}, {usd(cost)}{instead}{''.join(worst)}."
 
 
 def blamed(one: Mapping[str, Any]) -> str:
     """A clause about the cost of one culprit."""
-    name, kind = one["culprit"], one["kind"]
+    name, kind, breaks, cost = one["culprit"], one["kind"], times(one["breaks"]), usd(one["usd"])
     if not name:
-        return f"the cache broke {times(one['breaks'])} ({kind}) and that cost {usd(one['usd'])}"
-    return f"{cut(piece(name))} {_VERBS.get(kind, 'broke the cache')} {times(one['breaks'])} and cost {usd(one['usd'])}"
+        return f"the cache broke {breaks} ({kind}) and that cost {cost}"
+    return f"{cut(piece(name))} {_VERBS.get(kind, 'broke the cache')} {breaks} and cost {cost}"
 
 
 def culprits(requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

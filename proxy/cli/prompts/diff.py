@@ -1,6 +1,6 @@
 """``stratiform prompts diff``: the effects of a change on composed texts, tokens, cached prefixes, and the bill.
 
-An estimate of what a change of prompts would have done to the bill of the requests in the ledger.
+The bill is an estimate of what the change would have cost for the requests in the ledger.
 
 Each request pays for the growth of the composed texts. In the system text, the price is that of a cache read if the
 request found something in the cache, and that of a fresh prompt if it did not. Around the newest user message, it is

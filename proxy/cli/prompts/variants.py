@@ -1,8 +1,8 @@
-"""The kinds of requests that a configuration tells apart, by model, team, key, persona and profile, and the prompts
-that they can get.
+"""What the actions of ``stratiform prompts`` share.
 
-The setup of the ``prompts`` commands: a configuration with its folders, or folders alone, and files with the
-contexts of requests.
+The setup is a configuration with its folders, or folders alone, now or at a revision of Git; files hold the contexts of
+requests. ``variants`` are the kinds of requests that a configuration tells apart, by model, team, key, persona and
+profile; ``reach`` tells which prompts they can get. The compositions of two versions are compared at the end.
 """
 
 import argparse
