@@ -23,7 +23,7 @@ from proxy.app.foundation import Foundation, State, Worker, lay
 from proxy.clock import Readings
 from proxy.core.money.prices import PriceMap
 from proxy.core.request.tokens import Encode
-from proxy.core.value import dataclass, replace
+from proxy.core.value import dataclass, field, replace
 from proxy.deployments import ModelTable
 from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
 from proxy.engine.conclusion import Followers
@@ -85,23 +85,17 @@ class ConfigSource:
         return True
 
 
+@dataclass(slots=True)
 class LazyRegistry:
-    """The prompts in force. Most proxies compose no prompts, so they do not load the template language."""
+    """The prompts in force. Most proxies compose no prompts, so they do not load the template language. ``started`` are
+    the settings at the start: the folders stay the same until the process ends."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        manager: pluggy.PluginManager,
-        metrics: Metrics,
-        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        """``settings`` are the settings at the start: the folders stay the same until the process ends."""
-        self._settings = settings
-        self._manager = manager
-        self._metrics = metrics
-        self._wait = wait
-        self._registry: Registry | None = None
-        self._tasks: Tasks = set()
+    started: Settings
+    manager: pluggy.PluginManager
+    metrics: Metrics
+    wait: Callable[[float], Awaitable[None]] = asyncio.sleep
+    _registry: "Registry | None" = None
+    _tasks: Tasks = field(default_factory=set)
 
     def snapshot(self) -> "Snapshot":
         """The prompts that are in force. The registry was opened before: rules that need it are in force only after
@@ -117,7 +111,7 @@ class LazyRegistry:
             return
         if self._registry is None:
             self._registry = await asyncio.to_thread(self._read)
-            spawn(self._registry.watch(self._settings.stratiform.prompts.look_s, self._wait), self._tasks)
+            spawn(self._registry.watch(self.started.stratiform.prompts.look_s, self.wait), self._tasks)
         for problem in declared.missing_prompts(settings, [prompt.id for prompt in self.snapshot().prompts]):
             _log.warning("%s", problem)
 
@@ -125,9 +119,9 @@ class LazyRegistry:
         # The import takes a tenth of the start time, so only proxies that compose prompts do it.
         from proxy.prompting.sources import Registry, Sources
 
-        folders, is_shipped = self._settings.prompt_folders, self._settings.stratiform.prompts.shipped
+        folders, is_shipped = self.started.prompt_folders, self.started.stratiform.prompts.shipped
         try:
-            return Registry(Sources.of(folders, is_shipped=is_shipped, manager=self._manager), self._metrics)
+            return Registry(Sources.of(folders, is_shipped=is_shipped, manager=self.manager), self.metrics)
         except PromptFileError as error:
             raise ConfigError([f"stratiform.prompts: {error}"]) from error
 

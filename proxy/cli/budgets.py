@@ -48,13 +48,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "list all budgets, or those of a team",
         Request("GET", "budgets", _COLUMNS, query=("team",), show=_show),
     ).add_argument("--team", help="only those of this team")
-    create = add_action(
+    add_action(
         actions,
         "create",
         "make a budget",
         Request("POST", "budgets", _COLUMNS, (*_AMOUNTS, *_KINDS), fields=("team",)),
-    )
-    create.add_argument("--team", required=True, help="the team whose spend it limits")
+    ).add_argument("--team", required=True, help="the team whose spend it limits")
     add_action(
         actions,
         "update",

@@ -87,13 +87,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "list all keys, or those of a team",
         Request("GET", "keys", _COLUMNS, query=("team",)),
     ).add_argument("--team", help="only those of this team")
-    create = add_action(
+    add_action(
         actions,
         "create",
         "make a key, and show it once",
         Request("POST", "keys", _COLUMNS, (*_OPTIONS, _SHA256), fields=("team",), show=_show_new),
-    )
-    create.add_argument("--team", help="the team that it belongs to (default: the team `default`)")
+    ).add_argument("--team", help="the team that it belongs to (default: the team `default`)")
     add_action(
         actions,
         "update",

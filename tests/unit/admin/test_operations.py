@@ -9,6 +9,7 @@ import pytest
 
 from proxy.access.authentication import Declared, Directory, Identity, digest_of
 from proxy.admin import AdminService, operations
+from proxy.admin.forms import BudgetForm, Form, KeyForm, TeamForm, read
 from proxy.app.declared import declared
 from proxy.core.modes import Mode
 from proxy.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, NotReady, ProxyError, Unauthorized
@@ -337,3 +338,11 @@ async def test_a_store_is_accepted_once_it_was_exchanged(at: Office) -> None:
     assert (await at.ask("GET", "store"))["lost"] == []
     assert "accepts" in await at.refused(MethodNotAllowed, "GET", "store/accept")
     assert "read" in await at.refused(MethodNotAllowed, "POST", "store")
+
+
+@pytest.mark.parametrize("form", [TeamForm, KeyForm, BudgetForm])
+def test_a_field_that_there_is_not_is_refused_with_those_that_there_are(form: type[Form]) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read({"expires": "90d"}, form)
+    assert str(caught.value).startswith("The body is not right: Object contains unknown field `expires`; known are ")
+    assert [name for name in form.__struct_fields__ if name not in str(caught.value)] == []

@@ -1,9 +1,10 @@
-"""``stratiform serve`` as a process: starting, budgets through a restart, stopping, and what it must not import."""
+"""``stratiform serve``: starting, budgets through a restart, stopping, what it must not import, and the socket."""
 
 import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,8 @@ import openai
 import pytest
 
 from proxy.cli import main
+from proxy.cli.serve import address, listen
+from proxy.settings import ConfigError
 
 CONFIG = """
 model_list:
@@ -214,3 +217,21 @@ def test_other_models_are_served_while_litellm_is_loaded(tmp_path: Path) -> None
                 break
             time.sleep(0.1)
         assert asked("large").json()["error"]["code"] != "upstream_loading"
+
+
+def test_a_port_that_is_taken_is_said() -> None:
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        assert address(taken) == f"http://127.0.0.1:{port}"
+        with pytest.raises(ConfigError) as caught:
+            listen("127.0.0.1", port)
+        (said,) = caught.value.problems
+        free = re.fullmatch(rf"stratiform.port: 127.0.0.1:{port} is in use; `--port ([0-9]+)` is free", said)
+        assert free is not None
+        listen("127.0.0.1", int(free[1])).close()
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
+def test_a_server_listens_on_ipv6() -> None:
+    with listen("::1", 0) as listener:
+        assert address(listener) == f"http://[::1]:{listener.getsockname()[1]}"
