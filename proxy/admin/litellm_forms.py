@@ -31,6 +31,7 @@ _BUDGET = ("max_budget", "budget_duration")
 _RESTRICTING = re.compile(
     r"(?i)limit|budget|guardrail|polic|(?:^|_)tags?(?:_|$)|route|param|enforce|block|allow|deny|model|expir|team_"
 )
+_PAGE = "1000"
 _MOST_LOGS = 10_000
 
 
@@ -161,7 +162,7 @@ class LitellmForms:
             return list(_daily((await self._do("GET", "spend", query=asked))["data"]))
         wanted = _given({"key_id": name, "user": user, "exchange_id": query.get("request_id", "")})
         newest = deque[View](maxlen=_MOST_LOGS)
-        async for one in ledger_entries(self._do, {"since": since or "1d", "limit": "1000", **of}):
+        async for one in ledger_entries(self._do, {"since": since or "1d", "limit": _PAGE, **of}):
             if all(one[field] == value for field, value in wanted.items()):
                 newest.appendleft(one)
         return [_log(one) for one in newest]
