@@ -19,8 +19,7 @@ from proxy.core.sessions.session_record import (
     SessionSums,
 )
 from proxy.core.structured.blocks import Circumstances, hit_rate, shown
-from proxy.core.wire.json_body import Unreadable, elements, members_of
-from proxy.core.wire.surrogates import dumps, printable, read_or_mended
+from proxy.core.wire.json_body import Unreadable, dumps, elements, members_of, printable, read_or_mended
 from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound
 from proxy.tasks import in_turns
 

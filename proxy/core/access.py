@@ -25,7 +25,7 @@ from msgspec import Raw
 
 from proxy.core.account.objects import ASKING_PATHS, VERBS, Path, is_body_path, percent_decoded
 from proxy.core.request.demand import small_object
-from proxy.core.request.routing_fields import HEAD_NAMES, UTF8_MARK, RequestFields, head_of
+from proxy.core.request.parsed_body import HEAD_NAMES, UTF8_MARK, RequestFields, head_of
 from proxy.core.value import dataclass, field
 from proxy.core.wire.json_body import Unreadable, elements, join_members
 from proxy.core.wire.scan import folded, once, scan_members

@@ -29,7 +29,7 @@ from proxy.core.prompts.steadiness import volatile_in
 from proxy.core.recognition.pieces import MessageKind, PieceKind, Recogniser, recognise_text
 from proxy.core.request.tokens import Encode
 from proxy.core.response.usage import Usage
-from proxy.core.wire.surrogates import printable, utf8
+from proxy.core.wire.json_body import printable, utf8
 from proxy.doctor.findings import Client, Culprit, Rules, diagnose_all, mode_runs
 from proxy.doctor.reader import read_calls
 from proxy.doctor.records import Call, CutSizes, Gap, LineSigns, Problem

@@ -35,8 +35,7 @@ from time import perf_counter
 
 from proxy.core.digest import digest
 from proxy.core.lru import LastUsed
-from proxy.core.request.parsed_body import ParsedBody
-from proxy.core.request.routing_fields import RequestFields, untouched
+from proxy.core.request.parsed_body import ParsedBody, RequestFields, untouched
 from proxy.core.resilience import (
     ORDINARY,
     Breaker,

@@ -25,8 +25,7 @@ from tinytag import TinyTag, TinyTagException
 from proxy.core.access import CheckedBody, Values, unambiguous
 from proxy.core.account.objects import Act, Path
 from proxy.core.digest import digest
-from proxy.core.request.parsed_body import ParsedBody
-from proxy.core.request.routing_fields import NO_UTF8, TOO_DEEP, RequestFields, head_of, renamed
+from proxy.core.request.parsed_body import NO_UTF8, TOO_DEEP, ParsedBody, RequestFields, head_of, renamed
 from proxy.core.value import dataclass
 from proxy.core.wire.json_body import splice
 from proxy.core.wire.scan import replaced

@@ -11,8 +11,7 @@ from proxy.core.modes import Mode
 from proxy.core.reasons import Edit, Reason
 from proxy.core.request.insets import inset_body
 from proxy.core.request.message import may_be_signed
-from proxy.core.request.parsed_body import ParsedBody
-from proxy.core.request.routing_fields import RequestFields, head_of, untouched
+from proxy.core.request.parsed_body import ParsedBody, RequestFields, head_of, untouched
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.context import PROMPTS, SECTION, WINDOW, Section, section_of, split
 from proxy.core.value import dataclass, replace

@@ -56,7 +56,7 @@ from proxy.core.structured.session import (
     unpacked_text,
 )
 from proxy.core.value import dataclass, replace
-from proxy.core.wire.surrogates import printable, utf8
+from proxy.core.wire.json_body import printable, utf8
 from proxy.engine.suppress import suppress_and_log
 from proxy.planning.layout_state import TTL_S, SharedBlobs, wait_for_s
 from proxy.storage.port import Store

@@ -50,8 +50,7 @@ from proxy.core.sessions.session_record import (
 )
 from proxy.core.sessions.sharing import P, unpacked
 from proxy.core.structured.blocks import hit_rate
-from proxy.core.wire.json_body import Unreadable
-from proxy.core.wire.surrogates import printable
+from proxy.core.wire.json_body import Unreadable, printable
 from proxy.engine.conclusion import shown, shown_piece
 from proxy.engine.exchange import Exchange, Settlement
 from proxy.engine.ports import Follower

@@ -31,8 +31,7 @@ from proxy.core.window.fitting import Fitted, FittedMessages, Terms, fitted_comp
 from proxy.core.window.profile import Budget, CapabilityProfile, WindowParts, budget_of
 from proxy.core.window.shortening import Count, WindowTexts
 from proxy.core.window.token_factor import MOST, ExactTokens, TokenFactor
-from proxy.core.wire.json_body import Unreadable, splice
-from proxy.core.wire.surrogates import utf8
+from proxy.core.wire.json_body import Unreadable, splice, utf8
 from proxy.engine.ports import ComposedRequest
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import ContextTooLong, InvalidRequest

@@ -22,9 +22,8 @@ from proxy.core.providers.affinity_key import EMBEDDED
 from proxy.core.reasons import Reason
 from proxy.core.recognition.pieces import Recogniser
 from proxy.core.request.element import Element, ElementKind
-from proxy.core.request.parsed_body import parse_body
+from proxy.core.request.parsed_body import head_of, parse_body
 from proxy.core.request.reader import Route
-from proxy.core.request.routing_fields import head_of
 from proxy.core.request.tokens import Encode, TokenCounter, quick
 from proxy.core.response.usage import Usage
 from proxy.core.structured.assembly import in_tiers
@@ -33,8 +32,7 @@ from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.context import section_of
 from proxy.core.structured.panels.inlay import NAME, PANEL
 from proxy.core.value import dataclass, field, replace
-from proxy.core.wire.json_body import Unreadable, members_of
-from proxy.core.wire.surrogates import text_json
+from proxy.core.wire.json_body import Unreadable, members_of, text_json
 from proxy.errors import InvalidRequest, MissingContent
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.replay.fidelity import tools_of, violations

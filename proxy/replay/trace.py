@@ -23,8 +23,7 @@ from msgspec import Raw
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.structured.context import SECTION, section_of, split
 from proxy.core.value import dataclass, replace
-from proxy.core.wire.json_body import Unreadable, parse_members, splice, value
-from proxy.core.wire.surrogates import same_shape
+from proxy.core.wire.json_body import Unreadable, parse_members, same_shape, splice, value
 from proxy.errors import InvalidRequest
 
 UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error, UnicodeError)

@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from proxy.core.money.charges import bill, most_cost
 from proxy.core.money.prices import Price
 from proxy.core.request.demand import demand_of
-from proxy.core.request.routing_fields import head_of
+from proxy.core.request.parsed_body import head_of
 from proxy.core.response.usage import NOTHING_REPORTED, Usage
 from proxy.storage.port import Charge, Granted, LedgerEntry, Release, Reserve, Settle, Store
 from proxy.storage.sqlite import MemoryStore, SqliteStore

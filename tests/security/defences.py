@@ -23,7 +23,7 @@ from proxy.core.account.objects import Act, Operation
 from proxy.core.money.bound import InputBound
 from proxy.core.request.demand import PLAIN
 from proxy.core.structured.context import Section
-from proxy.core.wire.surrogates import utf8
+from proxy.core.wire.json_body import utf8
 from proxy.engine.intake import Further
 from tests import patching
 

@@ -19,11 +19,10 @@ from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import PROFILES
 from proxy.core.request.demand import demand_of
+from proxy.core.request.parsed_body import head_of, untouched
 from proxy.core.request.reader import BodyCache, Route
-from proxy.core.request.routing_fields import head_of, untouched
 from proxy.core.request.tokens import Encode, quick
-from proxy.core.wire.json_body import Unreadable, parse_members, value_spans
-from proxy.core.wire.surrogates import PIECE_BYTES, mended
+from proxy.core.wire.json_body import PIECE_BYTES, Unreadable, mended, parse_members, value_spans
 from proxy.errors import InvalidRequest
 from proxy.planning.planner_port import Planning
 from proxy.planning.tokenizers import local_encode
@@ -187,7 +186,7 @@ class _Decoder:
 @pytest.mark.parametrize("name", ["escapes", "emoji", "prose", "one-long-word-in-the-system-text"])
 def test_no_long_text_is_decoded_in_one_call(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = _Decoder()
-    for module in ("proxy.core.wire.surrogates", "proxy.core.request.message", "proxy.core.wire.json_body"):
+    for module in ("proxy.core.request.message", "proxy.core.wire.json_body"):
         monkeypatch.setattr(f"{module}.orjson", decoder)
     assert asyncio.run(planned(planning(), CHATS[name](3 * PIECE_BYTES))).surprise is None
     assert 0 < decoder.most < 1.1 * PIECE_BYTES

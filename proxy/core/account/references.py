@@ -18,7 +18,7 @@ import msgspec
 import orjson
 
 from proxy.core.value import dataclass
-from proxy.core.wire.surrogates import read_or_mended
+from proxy.core.wire.json_body import read_or_mended
 from proxy.errors import InvalidRequest
 
 MOST_REFERENCES = 256

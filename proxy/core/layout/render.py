@@ -36,8 +36,7 @@ from proxy.core.request.message import MARK_KEYS, SYSTEM_ROLES, Message
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.request.transcript import Transcript, kept_parts, recognise_request
 from proxy.core.stability.change_rates import DecayedRate
-from proxy.core.wire.json_body import Members, elements, join_members, members_of
-from proxy.core.wire.surrogates import text_json
+from proxy.core.wire.json_body import Members, elements, join_members, members_of, text_json
 
 # The conversation itself shows how often a notice joins it. That record weighs as much as so many requests.
 _SHOWN_WEIGHT = 2.0

@@ -37,7 +37,7 @@ from msgspec import Raw
 
 from proxy.core.request.tokens import Encode
 from proxy.core.wire.json_body import Unreadable, kept_value, values_within
-from proxy.core.wire.surrogates import utf8
+from proxy.core.wire.json_body import utf8
 
 Pixels = tuple[int, int]
 """Width and height."""

@@ -41,8 +41,8 @@ from proxy.core.prompts.prompt import (
 )
 from proxy.core.prompts.terms import FLAGS, ClientWish, PromptTerms
 from proxy.core.value import replace
+from proxy.core.wire.json_body import utf8
 from proxy.core.wire.refusals import check_fields, check_ids, decoded, invalid, names_within, unknown_field
-from proxy.core.wire.surrogates import utf8
 from proxy.errors import InvalidRequest
 
 _ORDER: Mapping[Position, int] = MappingProxyType({position: rank for rank, position in enumerate(Position)})

@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.value import dataclass, replace
-from proxy.core.wire.surrogates import printable
+from proxy.core.wire.json_body import printable
 
 
 class PieceKind(StrEnum):

@@ -24,8 +24,7 @@ from proxy.core.recognition.pieces import ContextPiece
 from proxy.core.request.message import MARK_KEYS, Message, Part, PartKind, marker_of, named, unmarked
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.value import dataclass
-from proxy.core.wire.json_body import elements, join_members, members_of, value
-from proxy.core.wire.surrogates import raw_text
+from proxy.core.wire.json_body import elements, join_members, members_of, raw_text, value
 
 
 class ElementKind(StrEnum):

@@ -25,11 +25,11 @@ from proxy.core.wire.json_body import (
     elements,
     join_members,
     members_of,
+    text_json,
     text_value,
     value,
 )
 from proxy.core.wire.scan import behind_space, folded
-from proxy.core.wire.surrogates import text_json
 from proxy.errors import InvalidRequest
 
 _JOINT = "\n\n"

@@ -16,8 +16,19 @@ from proxy.core.lru import Bounded
 from proxy.core.recognition.pieces import Cut, MessageKind, PieceKind, Recogniser, Recognition, recognise_text
 from proxy.core.recognition.text_blocks import closes_fences
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter
-from proxy.core.wire.json_body import Members, Unreadable, elements, members_of, text_value, value
-from proxy.core.wire.surrogates import PIECE_BYTES, raw_text, string_text, text_json, utf8
+from proxy.core.wire.json_body import (
+    PIECE_BYTES,
+    Members,
+    Unreadable,
+    elements,
+    members_of,
+    raw_text,
+    string_text,
+    text_json,
+    text_value,
+    utf8,
+    value,
+)
 
 SYSTEM_ROLES = frozenset({"system", "developer"})
 RESULT_ROLES = frozenset({"tool", "function"})

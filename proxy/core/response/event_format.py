@@ -21,9 +21,8 @@ from enum import Enum, auto
 import orjson
 
 from proxy.core.secrets import MOST_BYTES, Redaction, excerpt
-from proxy.core.wire.json_body import values_within
+from proxy.core.wire.json_body import read_or_mended, values_within
 from proxy.core.wire.scan import behind_space
-from proxy.core.wire.surrogates import read_or_mended
 from proxy.errors import ErrorForm, UpstreamUnavailable, sse_error
 
 MAX_EVENT_BYTES = 1 << 20

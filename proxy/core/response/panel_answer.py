@@ -22,8 +22,7 @@ import orjson
 from proxy.core.response.event_format import MAX_EVENT_BYTES, EventCutter, Part, event_data, event_of
 from proxy.core.response.usage import mapping
 from proxy.core.value import dataclass, field, replace
-from proxy.core.wire.json_body import parse_members, splice
-from proxy.core.wire.surrogates import dumps, loads
+from proxy.core.wire.json_body import dumps, loads, parse_members, splice
 from proxy.errors import UpstreamUnavailable
 
 PANEL_TOOL = "dynamic_panel"

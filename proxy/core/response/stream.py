@@ -32,8 +32,8 @@ from proxy.core.response.event_format import BOM, MAX_EVENT_BYTES, EventCutter, 
 from proxy.core.response.outcome import AnswerFacts, Outcome, Received
 from proxy.core.response.usage import items_of, mapping
 from proxy.core.value import replace
+from proxy.core.wire.json_body import read_or_mended
 from proxy.core.wire.scan import INSIDE, PIECE_BYTES, RUN, SHALLOW
-from proxy.core.wire.surrogates import read_or_mended
 
 MOST_BYTES = 256 << 10
 """The most bytes of an outline."""

@@ -33,8 +33,7 @@ from proxy.core.structured.messages import Conversation, Turn, marked, message, 
 from proxy.core.structured.panels.inlay import NO_INLAY, Inlay, PanelTexts
 from proxy.core.structured.placement import FILE, SYMBOL, Placement, TierItems
 from proxy.core.value import dataclass, replace
-from proxy.core.wire.json_body import Unreadable, elements, join_members, members_of
-from proxy.core.wire.surrogates import text_json
+from proxy.core.wire.json_body import Unreadable, elements, join_members, members_of, text_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from proxy.core.reasons import Edit
 from proxy.core.request.tokens import IMAGE_TOKENS, TokenCounter
 from proxy.core.response.usage import Usage
 from proxy.core.value import dataclass, field
-from proxy.core.wire.surrogates import printable, utf8
+from proxy.core.wire.json_body import printable, utf8
 
 
 class AssemblyKind(StrEnum):

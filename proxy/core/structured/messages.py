@@ -18,8 +18,7 @@ from proxy.core.providers import Dialect
 from proxy.core.request.message import MARK_KEYS, RESULT_ROLES, SYSTEM_ROLES, MessageReader, answered_calls
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.value import dataclass
-from proxy.core.wire.json_body import Members, Unreadable, elements, members_of, text_value, value
-from proxy.core.wire.surrogates import text_json
+from proxy.core.wire.json_body import Members, Unreadable, elements, members_of, text_json, text_value, value
 
 _NAMES = tuple(f'"{key}"'.encode() for key in MARK_KEYS)
 

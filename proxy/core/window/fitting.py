@@ -42,8 +42,7 @@ from proxy.core.window.shortening import (
     tail,
     with_text,
 )
-from proxy.core.wire.json_body import Unreadable, text_value
-from proxy.core.wire.surrogates import text_json
+from proxy.core.wire.json_body import Unreadable, text_json, text_value
 from proxy.errors import InvalidRequest
 
 _NEVER = 1 << 60

@@ -19,8 +19,7 @@ from proxy.core.request.message import text_part
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS
 from proxy.core.value import dataclass
 from proxy.core.window.profile import PartCaps, VirtualFile
-from proxy.core.wire.json_body import elements, join_members, members_of, text_value, value
-from proxy.core.wire.surrogates import dumps, text_json
+from proxy.core.wire.json_body import dumps, elements, join_members, members_of, text_json, text_value, value
 
 Count = Callable[[str], int]
 """Counts the tokens of a text."""

@@ -20,7 +20,7 @@ from proxy.core.digest import digest
 from proxy.core.request.element import Element, ToolReader
 from proxy.core.request.message import Message, MessageReader
 from proxy.core.request.tokens import Encode, TokenCounter
-from proxy.core.wire.surrogates import utf8
+from proxy.core.wire.json_body import utf8
 
 LEAST, MOST = 0.7, 2.1
 _STEP = 0.05

@@ -14,8 +14,8 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
+from proxy.core.wire.json_body import loads, same_shape
 from proxy.core.wire.scan import counted, names_in
-from proxy.core.wire.surrogates import loads, same_shape
 from proxy.errors import InvalidRequest
 
 _PLACE = re.compile(r" - at `\$([^`]*)`\Z")

@@ -21,7 +21,7 @@ from proxy.core.digest import chain, digest
 from proxy.core.providers import DEFAULTS, NONE, CacheProfile
 from proxy.core.request.tokens import Encode
 from proxy.core.value import dataclass, replace
-from proxy.core.wire.surrogates import utf8
+from proxy.core.wire.json_body import utf8
 from proxy.upstream.embedded.completion import CHAT, TEXT, answer_of, complete, told, usage_fields, write
 from proxy.upstream.embedded.turns import (
     KNOWN_TURNS,

@@ -32,8 +32,7 @@ from proxy.core.lru import LastUsed
 from proxy.core.providers import CacheProfile, MarkPlace
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Encode, TokenCounter
 from proxy.core.value import dataclass
-from proxy.core.wire.json_body import Unreadable, decoded_array, decoded_object, text_value
-from proxy.core.wire.surrogates import printable, utf8
+from proxy.core.wire.json_body import Unreadable, decoded_array, decoded_object, printable, text_value, utf8
 from proxy.errors import UpstreamRejected
 
 Json = Mapping[str, Any]

@@ -28,7 +28,7 @@ from proxy.core.structured.history.rules import MADE, RuledHistory, call_members
 from proxy.core.structured.messages import Turn, pair, parts_of, string_of
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Members, Unreadable, join_members, members_of
-from proxy.core.wire.surrogates import printable
+from proxy.core.wire.json_body import printable
 
 
 @dataclass(frozen=True, slots=True)

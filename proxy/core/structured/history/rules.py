@@ -25,8 +25,7 @@ from proxy.core.reasons import Edit
 from proxy.core.request.message import MARK_KEYS
 from proxy.core.structured.messages import Conversation, Turn, string_of
 from proxy.core.value import dataclass, replace
-from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of
-from proxy.core.wire.surrogates import text_json
+from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of, text_json
 from proxy.errors import InvalidRequest
 
 

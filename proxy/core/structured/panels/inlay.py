@@ -27,8 +27,7 @@ from proxy.core.structured.messages import Turn, message, pair
 from proxy.core.structured.panels.board import Board
 from proxy.core.structured.panels.panel import CONVERSATION, FRONT, Panel, Place, leaving_rate, outside
 from proxy.core.value import dataclass, field, replace
-from proxy.core.wire.json_body import Unreadable, elements, members_of, text_value
-from proxy.core.wire.surrogates import text_json, utf8
+from proxy.core.wire.json_body import Unreadable, elements, members_of, text_json, text_value, utf8
 
 ISO_TIME = "{iso_time}"
 SYSTEM = "{system}"

@@ -22,8 +22,7 @@ from proxy.core.digest import DIGEST_BYTES, digest
 from proxy.core.request.message import MARK_KEYS
 from proxy.core.structured.messages import Conversation, Turn
 from proxy.core.value import dataclass
-from proxy.core.wire.json_body import Members, Unreadable, elements, members_of
-from proxy.core.wire.surrogates import utf8
+from proxy.core.wire.json_body import Members, Unreadable, elements, members_of, utf8
 
 CONVERSATION = "chat"
 """The panel that stands for the conversation itself: the conversation is sent as messages, so this panel is never

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.access import CheckedBody, unambiguous
-from proxy.core.request.routing_fields import HEAD_NAMES, head_of
+from proxy.core.request.parsed_body import HEAD_NAMES, head_of
 from proxy.core.wire.scan import folded
 from proxy.errors import InvalidRequest
 from tests.examples import for_every

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from proxy.core.request.demand import MEMBERS, Demand, Kind, demand_of
-from proxy.core.request.routing_fields import head_of
+from proxy.core.request.parsed_body import head_of
 from tests.examples import for_every, sampled
 from tests.growth import assert_linear
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.core.request.routing_fields import head_of
+from proxy.core.request.parsed_body import head_of
 from proxy.core.wire.json_body import MOST_ELEMENTS, Unreadable, elements
 from proxy.errors import InvalidRequest
 from tests.examples import sampled

@@ -14,9 +14,21 @@ from proxy.core.request import message
 from proxy.core.request.message import LEAD_CHARS, Message, MessageReader
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.wire import json_body as wire
-from proxy.core.wire import surrogates
-from proxy.core.wire.json_body import Unreadable, elements, members_of, parse_members, splice, text_value
-from proxy.core.wire.surrogates import loads, printable, raw_text, same_shape, string_text, text_json, utf8
+from proxy.core.wire.json_body import (
+    Unreadable,
+    elements,
+    loads,
+    members_of,
+    parse_members,
+    printable,
+    raw_text,
+    same_shape,
+    splice,
+    string_text,
+    text_json,
+    text_value,
+    utf8,
+)
 from proxy.errors import InvalidRequest, error_body
 
 HALF = st.sampled_from(["\ud83d-", "\udc00", "\\", '"', "a", "\U0001f600", "é", "\\ud800"])
@@ -119,7 +131,7 @@ def read(raw: bytes) -> Message | None:
 
 
 def in_pieces_of(size: int, patch: pytest.MonkeyPatch) -> None:
-    for module in (surrogates, message, wire):
+    for module in (message, wire):
         patch.setattr(module, "PIECE_BYTES", size)
 
 

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from proxy.core.request.routing_fields import head_of, untouched
+from proxy.core.request.parsed_body import head_of, untouched
 from proxy.errors import InvalidRequest
 from tests.examples import for_every
 
