@@ -36,8 +36,7 @@ import orjson
 from msgspec import Raw
 
 from proxy.core.request.tokens import Encode
-from proxy.core.wire.json_body import Unreadable, kept_value, values_within
-from proxy.core.wire.json_body import utf8
+from proxy.core.wire.json_body import Unreadable, kept_value, utf8, values_within
 
 Pixels = tuple[int, int]
 """Width and height."""

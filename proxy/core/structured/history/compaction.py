@@ -27,8 +27,7 @@ from proxy.core.request.message import RESULT_ROLES
 from proxy.core.structured.history.rules import MADE, RuledHistory, call_members, cuts
 from proxy.core.structured.messages import Turn, pair, parts_of, string_of
 from proxy.core.value import dataclass, replace
-from proxy.core.wire.json_body import Members, Unreadable, join_members, members_of
-from proxy.core.wire.json_body import printable
+from proxy.core.wire.json_body import Members, Unreadable, join_members, members_of, printable
 
 
 @dataclass(frozen=True, slots=True)
