@@ -44,8 +44,12 @@ class Prometheus:
         return [(series["metric"], float(series["value"][1])) for series in data["result"]]
 
     def range(self, query: str) -> list[tuple[dict[str, str], float]]:
-        """[(labels, latest number)] since the first scrape, one step a second; NaN if a ratio never had a number."""
-        data = self.get("/api/v1/query_range", query=query, start=self.began, end=time.time(), step=1)
+        """[(labels, latest number)] since the first scrape, one step a second; NaN if a ratio never had a number.
+
+        The last step is now: a step before now may not see the latest scrape, and a rate needs two scrapes."""
+        end = time.time()
+        start = end - math.ceil(end - self.began)
+        data = self.get("/api/v1/query_range", query=query, start=start, end=end, step=1)
         return [(series["metric"], latest(series["values"])) for series in data["result"]]
 
     def scalar(self, query: str) -> float | None:
