@@ -15,7 +15,7 @@ from proxy.core.request.tokens import Encode, quick
 from proxy.core.response.usage import Usage
 from proxy.core.shadow import most_regret
 from proxy.plugins import build_plugin_manager, recognisers
-from proxy.replay.totals import CLIENT, COMPARED, Account
+from proxy.replay.runner import CLIENT, COMPARED, Account
 from proxy.upstream.embedded import PromptReader
 from tests.append_only import Sent
 from tests.economics.measure import encode

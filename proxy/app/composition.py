@@ -48,7 +48,7 @@ from proxy.ui.endpoint import Live, UiEndpoint
 from proxy.ui.gate import Gate
 from proxy.upstream.embedded import EmbeddedUpstream
 from proxy.upstream.http import HttpUpstream
-from proxy.upstream.litellm_ import LitellmUpstream
+from proxy.upstream.litellm_.upstream import LitellmUpstream
 from proxy.web.app import AdminEndpoint, Parts
 
 if TYPE_CHECKING:

@@ -35,16 +35,14 @@ from proxy.core.providers import PROFILES
 from proxy.core.request.tokens import Encode
 from proxy.core.value import dataclass
 from proxy.demo import panels, structured
-from proxy.demo.sample import MODEL, RequestRecorder, usages
-from proxy.demo.samples import samples
+from proxy.demo.chats import samples
+from proxy.demo.sample import MODEL, POLICIES, Costs, RequestRecorder, Tally, added_up, usages
 from proxy.demo.structured import GOALS, GitError, History
-from proxy.demo.tally import POLICIES, Costs, Tally, added_up
 from proxy.deployments.price_map import price_for
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Transport
-from proxy.replay.runner import Setting, counted_once
-from proxy.replay.totals import AS_SENT, OURS, SYSTEM_LAST
+from proxy.replay.runner import AS_SENT, OURS, SYSTEM_LAST, Setting, counted_once
 from proxy.settings import ModelEntry, Settings, Stratiform
 from proxy.upstream.embedded import EmbeddedUpstream
 from proxy.web.app import create_app

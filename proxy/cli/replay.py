@@ -58,8 +58,7 @@ from proxy.replay.comparison import (
     plot,
     shares,
 )
-from proxy.replay.runner import Setting, counted_once, replay
-from proxy.replay.totals import AS_SENT, OURS, SYSTEM_LAST, Result, Summary, summary
+from proxy.replay.runner import AS_SENT, OURS, SYSTEM_LAST, Result, Setting, Summary, counted_once, replay, summary
 from proxy.replay.trace import Step, Trace, TraceError, find_traces, read_trace, without_prompts
 
 _UNKNOWNS: Mapping[str, Callable[[CacheProfile], CacheProfile]] = MappingProxyType(

@@ -20,7 +20,7 @@ from proxy.cli.admin_client import DEFAULT_CONFIG
 from proxy.cli.demo import demo_settings, running
 from proxy.cli.output import add_json, fail, plain_failures, print_result, visible
 from proxy.cli.prices import price_of_model
-from proxy.demo.support_chat import prompt
+from proxy.demo.chats import prompt
 from proxy.planning.tokenizers import local_encode
 from proxy.settings import Environment, Settings, load
 

@@ -16,12 +16,10 @@ from random import Random
 from proxy.core.money.prices import Price
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.value import dataclass
-from proxy.demo.sample import BEGIN, Message, assistant, chat, system, user
+from proxy.demo.sample import BEGIN, Message, Sending, Tally, Wanted, assistant, chat, system, user
 from proxy.demo.source import NOUNS, SOURCE, function, source_file
-from proxy.demo.tally import Sending, Tally, Wanted
 from proxy.demo.tool_agent import exchange, read, tested
-from proxy.replay.runner import Setting
-from proxy.replay.totals import OURS
+from proxy.replay.runner import OURS, Setting
 
 _FOLDERS = ("shop", "shop/web", "shop/reports", "shop/storage", "tests", "tests/web", "docs", "tools")
 _FILES_A_FOLDER = 15

@@ -35,11 +35,9 @@ from typing import Any
 from proxy.client import Context
 from proxy.core.money.prices import Price
 from proxy.core.value import dataclass
-from proxy.demo.editor_chat import FILES_ACK, RULES, committed, line_ended, shown
-from proxy.demo.sample import BEGIN, Message, assistant, chat, system, user
-from proxy.demo.tally import Sending, Tally, Wanted
-from proxy.replay.runner import Setting
-from proxy.replay.totals import OURS, SYSTEM_LAST
+from proxy.demo.chats import FILES_ACK, RULES, committed, line_ended, shown
+from proxy.demo.sample import BEGIN, Message, Sending, Tally, Wanted, assistant, chat, system, user
+from proxy.replay.runner import OURS, SYSTEM_LAST, Setting
 
 
 @dataclass(frozen=True, slots=True)

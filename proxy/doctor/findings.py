@@ -24,8 +24,7 @@ from proxy.core.value import dataclass, field, replace
 from proxy.deployments.table import choose_profile, provider_of
 from proxy.doctor.records import Call, CutSizes, Gap
 from proxy.ports import Transport
-from proxy.replay.runner import Ours, Setting
-from proxy.replay.totals import Total
+from proxy.replay.runner import Ours, Setting, Total
 from proxy.replay.trace import Step
 
 _REMEMBERED = 4_096

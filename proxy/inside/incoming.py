@@ -33,8 +33,7 @@ from proxy.engine.chat import MODE_HEADER
 from proxy.ports import Deployment, Principal, Transport
 from proxy.settings import ModelEntry, Settings
 from proxy.telemetry.metrics import Metrics
-from proxy.upstream.litellm_.arguments import CHAT_FIELDS
-from proxy.upstream.litellm_.library import Library, mapping
+from proxy.upstream.litellm_.library import CHAT_FIELDS, Library, mapping
 
 _MOST_DEPLOYMENTS = 1024
 _PARAMS = ("model", "api_base", "base_url", "custom_llm_provider")

@@ -2,37 +2,319 @@
 
 ``compare`` prices one session. ``means`` sums up many sessions by their kind, and ``plot`` draws them (``plot.svg``).
 Means are geometric, so that a long session counts no more than a short one.
+
+The limits are lower bounds for the cost of a session: no policy can be cheaper, even if it knows the future.
+``free_limit`` <= ``fixed_limit`` and ``free_limit`` <= what the search finds. Nothing here plans a request.
+
+*One piece of cached content* (``node_cost``): each use is billed plain (1), written (w), or, while an earlier write
+still lives, read (r). A read or a write begins a new life. Pieces are independent: the sum over a trie's nodes of
+tokens x the least cost is a bound for any markers. The bound is reached if markers and look-back do not run out,
+because a descendant is never used without its ancestors.
+
+*The client's own order* (``fixed_limit``): every byte stays where it is, and markers are free to choose. It is exact if
+entries are bought with markers, and four markers and the look-back suffice. If a provider stores every prefix for free,
+there is nothing to choose, and the limit is the cost of the order.
+
+*Every order of the same content* (``free_limit``): the larger of two bounds. By segments: a segment is read only if it
+was processed before, in time, at any place. By predecessors: a request's hit is one prefix of one earlier request, so
+everything that it reads was in that request. The limit is not reachable in general, because both bounds let the
+paragraphs of different files interleave. It holds for layouts that send each piece once. If a cache looks inside
+blocks, each request may read the beginning of one more segment, as far as an earlier segment begins alike.
+
+For the bounds that hold for every order, a request is a ``Bag`` of segments. A segment is a paragraph, together with
+the role of its message. A paragraph ends at a blank line behind which the next text begins at the margin. Each item
+that is not text (a tool definition, a call, an image, a thinking block) is one segment. The second copy of a segment
+within one request counts as a different segment: copies can be read only as often as one earlier request held them. The
+text that the provider adds around messages is not a segment.
+
+A cache that looks inside blocks tells smaller units apart. For such a cache a segment is a step of a paragraph with
+everything in front of it in that paragraph. Within the next step a little more may be equal.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
+import orjson
+
+from proxy.core.caches import make_cache
+from proxy.core.caches.cache import Prompt
+from proxy.core.diagnosis.record import spread
+from proxy.core.digest import chain, digest
 from proxy.core.planner.plan import Plan
-from proxy.core.providers import CacheProfile
-from proxy.core.shadow import most_regret
+from proxy.core.providers import CacheProfile, Family
+from proxy.core.shadow import cost_of, most_regret
 from proxy.core.value import dataclass, field, replace
 from proxy.errors import UpstreamRejected
 from proxy.replay.fidelity import violations
-from proxy.replay.limits import Bag, Bagger, Timed, fixed_limit, free_limit, prefix_share
-from proxy.replay.runner import Setting, replay
-from proxy.replay.search import find_layouts
-from proxy.replay.templates import templates_in
-from proxy.replay.totals import (
+from proxy.replay.runner import (
     AS_SENT,
     CLIENT,
     COMPARED,
     SYSTEM_LAST,
     TOOLS_SYSTEM_LAST_TWO,
+    Setting,
     Total,
     as_sent,
     geometric_mean,
+    replay,
     sent_by,
 )
+from proxy.replay.search import find_layouts
+from proxy.replay.templates import templates_in
 from proxy.replay.trace import Step, Trace
 from proxy.upstream.embedded import TAIL_TOKENS, PromptReader
+
+# As files are written: a paragraph begins at the margin behind a blank line.
+_PARAGRAPH = re.compile(r"(?<=\n\n)(?=\S)")
+
+# How finely beginnings are compared. The step is smaller than the slices that the embedded provider cuts a text into.
+_STEP_CHARS = 64
+
+Segment = bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Bag:
+    """One request: its time, its tokens by segment, and ``total`` prompt tokens as the provider counts.
+    ``is_inside``: the provider may read a part of a segment."""
+
+    at: float
+    scope: bytes
+    total: int
+    segments: Mapping[Segment, int]
+    is_inside: bool = False
+
+    @property
+    def rest(self) -> int:
+        """Tokens that belong to no segment (framing). Negative if the segments count more than the provider's
+        total."""
+        return self.total - sum(self.segments.values())
+
+    def partial(self, whole: Container[Segment]) -> int:
+        """The most tokens at the beginning of one segment that is not read as a whole."""
+        if not self.is_inside:
+            return 0
+        return max((tokens for one, tokens in self.segments.items() if one not in whole), default=0)
+
+
+class Bagger:
+    """Cuts bodies into segments, each distinct message once."""
+
+    def __init__(self, reader: PromptReader) -> None:
+        self._reader = reader
+        self._looks_inside = reader.profile.stores_prefixes
+        self._known: dict[bytes, tuple[tuple[Segment, int], ...]] = {}
+
+    def bag(self, body: bytes, at: float) -> Bag:
+        """The segments of a request that the provider accepts."""
+        prompt = self._reader.prompt(body)
+        members = orjson.loads(body)
+        segments: dict[Segment, int] = {}
+        copies: Counter[Segment] = Counter()
+        for part in [*(members.get("tools") or ()), *members["messages"]]:
+            for own, tokens in self._segments(part):
+                copies[own] += 1
+                segments[own if copies[own] == 1 else digest(own, b"%d" % copies[own])] = tokens
+        return Bag(at, prompt.scope, prompt.total, segments, self._looks_inside)
+
+    def _segments(self, part: dict[str, Any]) -> tuple[tuple[Segment, int], ...]:
+        key = digest(orjson.dumps(part, option=orjson.OPT_SORT_KEYS))
+        known = self._known.get(key)
+        if known is None:
+            known = tuple(found for label, text in _texts(part) for found in self._steps(label, text))
+            self._known[key] = known
+        return known
+
+    def _steps(self, label: bytes, text: str) -> Iterator[tuple[Segment, int]]:
+        """One paragraph, or its steps; its tokens are spread by their lengths."""
+        tokens, state = self._reader.maker.count(text), digest(label)
+        size = _STEP_CHARS if self._looks_inside else len(text)
+        steps = [text[start : start + size] for start in range(0, len(text) if tokens else 0, size)]
+        for step, own in zip(steps, spread(tokens, map(len, steps)), strict=True):
+            state = chain(state, digest(step.encode("utf-8", "surrogatepass")))
+            yield state, own
+
+
+def _texts(part: dict[str, Any]) -> Iterator[tuple[bytes, str]]:
+    """The paragraphs and other segments of a message or tool. Each comes with a label, so that different kinds are not
+    mixed."""
+    role = part.get("role")
+    if not isinstance(role, str):
+        yield b"tool definition", _json(part)
+        return
+    label = role.encode()
+    content = part.get("content")
+    if isinstance(content, str):
+        yield from ((label, text) for text in paragraphs(content))
+    for item in content if isinstance(content, list) else ():
+        if isinstance(item, dict) and isinstance(item.get("text"), str):
+            yield from ((label, text) for text in paragraphs(item["text"]))
+    for name in ("tool_calls", "thinking_blocks"):
+        items = part.get(name)
+        for item in items if isinstance(items, list) else ():
+            yield label + name.encode(), _json(item)
+
+
+def paragraphs(text: str) -> Sequence[str]:
+    """The text, cut after each blank line that is followed by text at the margin."""
+    return _PARAGRAPH.split(text) if text else ()
+
+
+def _json(value: object) -> str:
+    if isinstance(value, dict):
+        value = {k: v for k, v in value.items() if k not in ("cache_control", "prompt_cache_breakpoint")}
+    return orjson.dumps(value).decode()
+
+
+Timed = tuple[float, Prompt]
+# The shortest TTL on sale: content that comes back later is no longer in the cache, in any order.
+_LIFE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Prices as multiples of the input price. ``lives`` are the TTLs on sale, each with its write price and seconds."""
+
+    read: float
+    lives: tuple[tuple[float, float], ...]
+
+    @classmethod
+    def of(cls, profile: CacheProfile, *, with_long: bool) -> "Rates":
+        """A profile's rates. They include the longer TTL only if it is asked for and sold."""
+        lives = [(profile.write, profile.life_s + profile.slack_s)]
+        if with_long and profile.family is Family.MARKER and profile.long_life_s > 0:
+            lives.append((profile.write_long, profile.long_life_s + profile.slack_s))
+        return cls(profile.read, tuple(lives))
+
+
+def node_cost(times: Sequence[float], rates: Rates) -> float:
+    """The least cost per token of uses at these times, which ascend. A state is the time until which the content is
+    held.
+
+    A read may prolong by the longest TTL at no price of its own: behind the hit a descendant may be written with that
+    TTL, and this keeps its ancestors alive, too. So the bound stays below every marker set.
+    """
+    longest = max(life_s for _, life_s in rates.lives)
+    states: dict[float, float] = {float("-inf"): 0.0}
+    for now in times:
+        following: dict[float, float] = {}
+        for expiry, cost in states.items():
+            _least(following, expiry, cost + 1.0)
+            if now < expiry:
+                _least(following, max(expiry, now + longest), cost + rates.read)
+            for write, life_s in rates.lives:
+                _least(following, max(expiry, now + life_s), cost + write)
+        states = _undominated(following)
+    return min(states.values())
+
+
+def _least(states: dict[float, float], expiry: float, cost: float) -> None:
+    if cost < states.get(expiry, float("inf")):
+        states[expiry] = cost
+
+
+def _undominated(states: dict[float, float]) -> dict[float, float]:
+    """The states without those that die sooner than another one and cost no less."""
+    kept: dict[float, float] = {}
+    cheapest = float("inf")
+    for expiry in sorted(states, reverse=True):
+        if states[expiry] < cheapest:
+            cheapest = kept[expiry] = states[expiry]
+    return kept
+
+
+def fixed_limit(prompts: Sequence[Timed], profile: CacheProfile, *, with_long: bool = False) -> float:
+    """Input cost in tokens at the plain price. ``prompts`` are in the order of time; their markers are ignored."""
+    if profile.family is not Family.MARKER:
+        return _as_sent(prompts, profile)
+    rates = Rates.of(profile, with_long=with_long)
+    cost = 0.0
+    tokens: dict[tuple[bytes, bytes], int] = {}
+    uses: dict[tuple[bytes, bytes], list[float]] = {}
+    for at, prompt in prompts:
+        if prompt.total < profile.min_tokens or not prompt.scope:
+            cost += prompt.total
+            continue
+        before = 0
+        for name, end in zip(prompt.hashes, prompt.ends, strict=True):
+            if end < profile.min_tokens:
+                # This prefix is too short to be cached by itself: it belongs to the first one that is long enough.
+                continue
+            node = (prompt.scope, name)
+            tokens[node] = end - before
+            uses.setdefault(node, []).append(at)
+            before = end
+    return cost + sum(tokens[node] * node_cost(times, rates) for node, times in uses.items())
+
+
+def _as_sent(prompts: Sequence[Timed], profile: CacheProfile) -> float:
+    cache, cost = make_cache(profile), 0.0
+    for at, prompt in prompts:
+        cost += cost_of(profile, cache.bill(prompt, at))
+        cache.store(prompt, at, at)
+    return cost
+
+
+def free_limit(bags: Sequence[Bag], profile: CacheProfile, *, with_long: bool = False) -> float:
+    """Input cost in tokens at the plain price. ``bags`` are in the order of time."""
+    if profile.family is Family.NONE:
+        return float(sum(bag.total for bag in bags))
+    rest = sum(bag.rest * (profile.read if bag.rest > 0 else 1.0) for bag in bags)
+    by_predecessors = sum(
+        sum(bag.segments.values()) - (1 - profile.read) * shared for bag, shared in most_in_common(bags)
+    )
+    return max(_by_segments(bags, profile, with_long), by_predecessors) + rest
+
+
+def most_in_common(bags: Sequence[Bag]) -> Iterator[tuple[Bag, float]]:
+    """For each request: the most tokens that it has in common with one earlier request."""
+    for index, bag in enumerate(bags):
+        earlier = (bag.segments.keys() & one.segments.keys() for one in bags[:index] if one.scope == bag.scope)
+        shared = (sum(bag.segments[one] for one in common) + bag.partial(common) for common in earlier)
+        yield bag, max(shared, default=0.0)
+
+
+def _by_segments(bags: Sequence[Bag], profile: CacheProfile, with_long: bool) -> float:
+    rates = Rates.of(profile, with_long=with_long)
+    life_s = max(life_s for _, life_s in rates.lives)
+    tokens: dict[tuple[bytes, Segment], int] = {}
+    uses: dict[tuple[bytes, Segment], list[float]] = {}
+    partly = 0.0
+    for bag in bags:
+        alive = {s for s in bag.segments if (at := uses.get((bag.scope, s))) and bag.at - at[-1] < life_s}
+        partly += bag.partial(alive)
+        for segment, count in bag.segments.items():
+            tokens[bag.scope, segment] = count
+            uses.setdefault((bag.scope, segment), []).append(bag.at)
+    whole = sum(tokens[key] * node_cost(times, rates) for key, times in uses.items())
+    return whole - max(1.0, profile.write) * partly + profile.read * partly
+
+
+def prefix_share(prompts: Sequence[Timed], bags: Sequence[Bag]) -> float:
+    """The share of the repeated tokens that are in a prefix which was sent within the last five minutes.
+
+    If it is near 1, the client only appends, and markers are all that is needed. It is 1 if nothing is repeated.
+    """
+    passed: dict[tuple[bytes, bytes], float] = {}
+    kept = 0
+    for at, prompt in prompts:
+        end = 0
+        for name, own_end in zip(prompt.hashes, prompt.ends, strict=True):
+            before = passed.get((prompt.scope, name))
+            if before is None or at - before >= _LIFE_S:
+                break
+            end = own_end
+        kept += end
+        passed.update(dict.fromkeys(((prompt.scope, digest) for digest in prompt.hashes), at))
+    repeated = sum(tokens for _, tokens in most_in_common(bags))
+    return kept / repeated if repeated else 1.0
+
 
 CLASSIC, ECONOMIC, BEST = "classic", "economic", "best found"
 POLICIES = (AS_SENT, CLIENT, SYSTEM_LAST, TOOLS_SYSTEM_LAST_TWO, CLASSIC, ECONOMIC)

@@ -11,7 +11,7 @@ import pytest
 
 from proxy.core.providers import ANTHROPIC, NONE
 from proxy.ports import Answer, Call, Deployment, Transport
-from proxy.upstream.litellm_ import LitellmUpstream
+from proxy.upstream.litellm_.upstream import LitellmUpstream
 from tests.contract.litellm_fakes import Provider, anthropic_events, openai_events, provider
 
 # litellm silences these two of its own when it is imported (litellm/_process_defaults.py); pytest undoes that.

@@ -22,8 +22,7 @@ from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Deployment, PlanRequest, Principal, Transport
 from proxy.tasks import Aside
 from proxy.telemetry.metrics import Metrics
-from proxy.upstream.litellm_.arguments import call_arguments
-from proxy.upstream.litellm_.library import Library
+from proxy.upstream.litellm_.library import Library, call_arguments
 from tests.doubles import make_deployment
 
 Body = dict[str, Any]

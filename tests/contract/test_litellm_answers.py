@@ -9,7 +9,7 @@ from proxy.core.providers import NONE
 from proxy.core.response.usage import Usage, usage_of
 from proxy.errors import InvalidRequest, NotFound
 from proxy.ports import Call, Deployment, Transport
-from proxy.upstream.litellm_ import LitellmUpstream
+from proxy.upstream.litellm_.upstream import LitellmUpstream
 from tests.contract.litellm_calls import (
     CLAUDE,
     FAMILIES,

@@ -21,8 +21,8 @@ from proxy.cli.demo import demo_settings, running, scene_of, send_all
 from proxy.core.planner.plan import Plan
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
-from proxy.demo.samples import samples
-from proxy.demo.tally import Tally
+from proxy.demo.chats import samples
+from proxy.demo.sample import Tally
 from proxy.replay.runner import counted_once, replay
 from proxy.replay.trace import Step
 from proxy.upstream.embedded import account_name

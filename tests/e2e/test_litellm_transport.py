@@ -19,7 +19,7 @@ from proxy.engine import Engine, Ports
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.planning.planner_port import Planning
 from proxy.ports import Transport
-from proxy.upstream.litellm_ import LitellmUpstream
+from proxy.upstream.litellm_.upstream import LitellmUpstream
 from proxy.web.app import Parts, create_app
 from tests.contract.litellm_calls import LITELLM, WAIT_S, run
 from tests.contract.litellm_fakes import Provider, anthropic_events, provider

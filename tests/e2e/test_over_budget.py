@@ -21,7 +21,7 @@ from proxy.engine import Engine, Ports
 from proxy.ports import Transport
 from proxy.settings import Environment, load
 from proxy.upstream.http import HttpUpstream
-from proxy.upstream.litellm_ import LitellmUpstream
+from proxy.upstream.litellm_.upstream import LitellmUpstream
 from proxy.web.app import Parts, create_app
 from tests.contract.litellm_calls import LITELLM
 from tests.doubles import (

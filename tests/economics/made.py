@@ -9,11 +9,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
 
-from proxy.demo.editor_chat import shown
+from proxy.demo.chats import document, prompt, shown
 from proxy.demo.panels import Form, Pace, sendings, turns
 from proxy.demo.sample import BEGIN, Message, Request, Sample, assistant, chat, system, user
 from proxy.demo.source import NOUNS, SOURCE, SourceFile, function, source_file
-from proxy.demo.support_chat import document, prompt
 from proxy.demo.tool_agent import edited, exchange, read, repository, searched, tested, tools
 
 _QUESTIONS = (

@@ -22,8 +22,7 @@ from proxy.core.request.tokens import Encode
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
-from proxy.replay.runner import Setting, counted_once, replay
-from proxy.replay.totals import OURS
+from proxy.replay.runner import OURS, Setting, counted_once, replay
 from tests.economics.features import without
 from tests.economics.sessions import class_of, length_of, sessions, trace_of
 

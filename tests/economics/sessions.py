@@ -8,10 +8,9 @@ from proxy.core.modes import Mode
 from proxy.core.prompts.prompt import Inset
 from proxy.core.providers import PROFILES, CacheProfile
 from proxy.core.request.tokens import Encode
-from proxy.demo.samples import samples
+from proxy.demo.chats import samples
 from proxy.demo.source import NOUNS
-from proxy.replay.comparison import kind_of, own_order
-from proxy.replay.limits import prefix_share
+from proxy.replay.comparison import kind_of, own_order, prefix_share
 from proxy.replay.trace import Trace, read_trace, trace_name
 from proxy.upstream.embedded import PromptReader
 from tests.economics.made import (

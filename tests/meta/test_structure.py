@@ -37,7 +37,7 @@ NEIGHBOURS = {
     "core/response": "unit/core/response/test_stream.py",
     "core/sessions": "unit/core/sessions/test_session.py",
     "core/shadow.py": "unit/core/sessions/test_sharing.py",
-    "demo": "unit/demo/test_samples.py",
+    "demo": "unit/demo/test_chats.py",
     "inside": "unit/inside/test_callback.py",
     "planning/context_assembler.py": "unit/planning/test_context_assembler.py",
     "planning/context_sessions.py": "unit/planning/test_context_assembler.py",
@@ -53,7 +53,6 @@ NEIGHBOURS = {
     "telemetry/spans.py": "e2e/test_spans.py",
     "ui": "unit/ui/test_endpoint.py",
     "upstream/http.py": "e2e/test_azure.py",
-    "upstream/redacted.py": "security/test_keys.py",
     "web": "e2e/test_chat.py",
 }
 # Growth is measured by the ratio of processor time in these, and pages by their share of it; the others time nothing.

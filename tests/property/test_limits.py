@@ -17,8 +17,8 @@ from proxy.core.caches.cache import Bill, Life, Prompt
 from proxy.core.digest import chain, digest
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, OPENAI, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
-from proxy.replay.limits import Bagger, fixed_limit, free_limit
-from proxy.replay.totals import Account
+from proxy.replay.comparison import Bagger, fixed_limit, free_limit
+from proxy.replay.runner import Account
 from proxy.upstream.embedded import TAIL_TOKENS, PromptReader
 from tests.examples import examples
 

@@ -135,9 +135,9 @@ DEFENCES = (
             ["test_ssrf.py::test_a_redirect_is_passed_on_and_not_followed"]),
     Defence("methods", "proxy.web.inference:_METHODS", lambda old: (*old, "TRACE"),
             ["../unit/web/test_inference_passthrough.py"]),
-    Defence("litellm's settings", "proxy.upstream.litellm_.arguments:_SETTING", never,
+    Defence("litellm's settings", "proxy.upstream.litellm_.library:_SETTING", never,
             ["test_ssrf.py::test_a_name_that_stands_for_a_place_or_a_key_is_refused_where_litellm_could_obey_it"]),
-    Defence("litellm's arguments", "proxy.upstream.litellm_.arguments:_native", same,
+    Defence("litellm's arguments", "proxy.upstream.litellm_.library:_native", same,
             ["test_ssrf.py::test_a_name_that_stands_for_a_place_or_a_key_is_refused_where_litellm_could_obey_it"]),
     # The wire
     Defence("the size of heads", "proxy.web.connection:_GuardedProtocol._grow", nothing, ["test_smuggling.py"]),

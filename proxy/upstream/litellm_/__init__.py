@@ -4,10 +4,5 @@ litellm translates the requests: a chat request becomes one ``litellm.acompletio
 JSON or server-sent events again. This transport promises equal JSON, not equal bytes.
 
     upstream.py    LitellmUpstream: open a call, its answer as response bytes; litellm's exceptions as ours
-    arguments.py   a client's body as arguments; settings that a client may not change
-    library.py     the only import of litellm, lazy because it takes seconds of CPU
+    library.py     the only import of litellm, lazy because it takes seconds of CPU; a client's body as arguments
 """
-
-from proxy.upstream.litellm_.upstream import LitellmUpstream
-
-__all__ = ["LitellmUpstream"]

@@ -28,9 +28,8 @@ from proxy.errors import (
     error_body,
 )
 from proxy.ports import Answer, Call, Headers
-from proxy.upstream.litellm_.arguments import CHAT_FIELDS, EMBEDDING_FIELDS, call_arguments
-from proxy.upstream.litellm_.library import Library, dumped, mapping
-from proxy.upstream.redacted import secrets_of
+from proxy.upstream.http import secrets_of
+from proxy.upstream.litellm_.library import CHAT_FIELDS, EMBEDDING_FIELDS, Library, call_arguments, dumped, mapping
 
 if TYPE_CHECKING:
     import httpx

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from proxy.cli import main
-from proxy.demo.editor_chat import editor_chat
+from proxy.demo.chats import editor_chat
 from tests.unit.replay.sessions import lines, write
 
 

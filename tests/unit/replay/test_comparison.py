@@ -7,7 +7,7 @@ import pytest
 
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, OPENAI, PROFILES, CacheProfile, Dialect
 from proxy.core.request.tokens import Encode
-from proxy.demo.samples import samples
+from proxy.demo.chats import samples
 from proxy.planning.tokenizers import local_encode
 from proxy.replay.comparison import (
     BEST,
@@ -25,8 +25,15 @@ from proxy.replay.comparison import (
     plot,
     shares,
 )
-from proxy.replay.runner import replay
-from proxy.replay.totals import AS_SENT, CLIENT, OURS, SYSTEM_LAST, TOOLS_SYSTEM_LAST_TWO, tools_system_and_last_two
+from proxy.replay.runner import (
+    AS_SENT,
+    CLIENT,
+    OURS,
+    SYSTEM_LAST,
+    TOOLS_SYSTEM_LAST_TWO,
+    replay,
+    tools_system_and_last_two,
+)
 from proxy.replay.trace import Step, Trace, read_trace
 from proxy.upstream.embedded import PromptReader
 from tests.examples import in_turn, sampled

@@ -7,7 +7,7 @@ import pytest
 from proxy.core.modes import Mode
 from proxy.core.providers import DEEPSEEK
 from proxy.core.reasons import Reason
-from proxy.demo.editor_chat import editor_chat
+from proxy.demo.chats import editor_chat
 from proxy.demo.sample import Sample
 from proxy.demo.tool_agent import clock_agent, tool_agent
 from proxy.replay.explain import MEANINGS, Explanation, explain_request

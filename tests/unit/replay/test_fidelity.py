@@ -10,9 +10,8 @@ import pytest
 
 from proxy.core.planner.plan import Plan
 from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, TAG_CLOSE, TAG_OPEN, FileClaim
-from proxy.demo.editor_chat import editor_chat
+from proxy.demo.chats import editor_chat, support_chat
 from proxy.demo.sample import Sample
-from proxy.demo.support_chat import support_chat
 from proxy.demo.tool_agent import clock_agent
 from proxy.replay.fidelity import tools_of, violations
 from proxy.replay.runner import replay

@@ -14,8 +14,7 @@ from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.shadow import cost_of
 from proxy.replay.comparison import compare
-from proxy.replay.runner import Ours, counted_once, replay
-from proxy.replay.totals import AS_SENT, CLIENT, COMPARED, OURS, SYSTEM_LAST
+from proxy.replay.runner import AS_SENT, CLIENT, COMPARED, OURS, SYSTEM_LAST, Ours, counted_once, replay
 from proxy.replay.trace import Step, Trace
 from tests.examples import sampled
 from tests.unit.replay.sessions import MARK, Message, body, growing, say, setting, text

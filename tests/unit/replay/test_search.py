@@ -7,10 +7,10 @@ import pytest
 
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
-from proxy.demo.samples import samples
+from proxy.demo.chats import samples
 from proxy.replay.fidelity import violations
+from proxy.replay.runner import Account
 from proxy.replay.search import find_layouts
-from proxy.replay.totals import Account
 from proxy.replay.trace import Step, Trace
 from proxy.upstream.embedded import PromptReader
 from tests.examples import sampled

@@ -25,11 +25,10 @@ from proxy.errors import (
     UpstreamUnavailable,
 )
 from proxy.ports import Deployment, Transport
+from proxy.upstream.http import secrets_of
 from proxy.upstream.litellm_ import library
-from proxy.upstream.litellm_.arguments import EMBEDDING_FIELDS, call_arguments
-from proxy.upstream.litellm_.library import Library, Route
+from proxy.upstream.litellm_.library import EMBEDDING_FIELDS, Library, Route, call_arguments
 from proxy.upstream.litellm_.upstream import ErrorMap, StreamAnswer, StreamEndedEarly, render, strip_secrets, translate
-from proxy.upstream.redacted import secrets_of
 from tests.examples import for_every
 
 OPENAI = Route("openai", frozenset({"temperature", "max_tokens"}), extra_body=True, owned=frozenset({"api_base"}))

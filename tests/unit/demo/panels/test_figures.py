@@ -10,7 +10,7 @@ from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
 from proxy.demo.panels import SCENARIOS, Comparison, Form, Pace, Scenario, comparison
-from proxy.demo.tally import added_up
+from proxy.demo.sample import added_up
 from proxy.replay.runner import Setting
 
 SETTING = Setting(ANTHROPIC, bytes_over_four, ())

@@ -7,9 +7,9 @@ import pytest
 
 from plugins.aider import AiderRecogniser
 from proxy.core.recognition.pieces import MessageKind, PieceKind
-from proxy.demo.editor_chat import RULES
+from proxy.demo.chats import RULES
+from proxy.demo.sample import Sending
 from proxy.demo.structured import GOALS, PACKAGE, Form, Turn, busy, installed_files, sendings, turns
-from proxy.demo.tally import Sending
 from tests.examples import sampled
 
 STRUCTURED = [form for form in Form if form.is_structured]

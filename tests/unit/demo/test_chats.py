@@ -12,10 +12,18 @@ from plugins.aider import AiderRecogniser
 from proxy.core.recognition.pieces import MessageKind
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
-from proxy.demo.editor_chat import EDITS, changed, chat_files, editor_chat, repository_map
+from proxy.demo.chats import (
+    EDITS,
+    changed,
+    chat_files,
+    document,
+    editor_chat,
+    repository_map,
+    samples,
+    shown,
+    support_chat,
+)
 from proxy.demo.sample import Message, Sample
-from proxy.demo.samples import samples
-from proxy.demo.support_chat import document, support_chat
 from proxy.demo.tool_agent import clock_agent, tool_agent
 
 MAKERS = (editor_chat, tool_agent, clock_agent, support_chat)
@@ -144,3 +152,12 @@ def test_documents_come_and_go_between_the_fixed_texts() -> None:
     assert len({document(number) for number in range(20)}) == 20
     history = [found[1:] for found in messages(support_chat())]
     assert all(is_prefix(one, other) for one, other in zip(history, history[1:], strict=False))
+
+
+def test_a_fence_is_one_that_begins_no_line_of_any_file() -> None:
+    assert shown({"a.md": "text"}).endswith("\na.md\n```\ntext\n```\n")
+    assert shown({"a.md": "```\ncode\n```\n"}).endswith("\na.md\n````\n```\ncode\n```\n````\n")
+    longer = "```\n````\n"
+    assert shown({"a.md": longer}).endswith(f"\na.md\n<source>\n{longer}</source>\n")
+    every = "````\n<source>\n<code>\n<pre>\n<codeblock>\n<sourcecode>\n"
+    assert shown({"a.md": every}).endswith(f"\na.md\n```\n{every}```\n")

@@ -4,11 +4,9 @@ import pytest
 
 from proxy.core.money.prices import Price
 from proxy.core.response.usage import Usage
-from proxy.demo.sample import Sample
-from proxy.demo.tally import Tally, added_up
+from proxy.demo.sample import Sample, Tally, added_up
 from proxy.demo.tool_agent import tool_agent
-from proxy.replay.runner import replay
-from proxy.replay.totals import AS_SENT, OURS, SYSTEM_LAST
+from proxy.replay.runner import AS_SENT, OURS, SYSTEM_LAST, replay
 from tests.unit.replay.sessions import setting
 
 PRICE = Price(input=3e-6, output=15e-6, read=0.3e-6, write_5m=3.75e-6, write_1h=6e-6)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis.strategies import integers, lists, sampled_from
 
 from proxy.ports import Call, Headers
-from proxy.upstream.redacted import redacted
+from proxy.upstream.http import redacted
 from tests.doubles import make_deployment
 
 KEY = b"sk-of-the-operator"

@@ -7,8 +7,17 @@ import pytest
 from proxy.core.caches.cache import Bill, Prompt
 from proxy.core.providers import ANTHROPIC, NONE, OPENAI
 from proxy.core.request.tokens import bytes_over_four
-from proxy.replay.limits import Bagger, Rates, fixed_limit, free_limit, node_cost, paragraphs, prefix_share, shares
-from proxy.replay.totals import Account, Waste
+from proxy.replay.comparison import (
+    Bagger,
+    Rates,
+    fixed_limit,
+    free_limit,
+    most_in_common,
+    node_cost,
+    paragraphs,
+    prefix_share,
+)
+from proxy.replay.runner import Account, Waste
 from proxy.replay.trace import Step
 from proxy.upstream.embedded import PromptReader
 from tests.unit.replay.sessions import MARK, body, growing, say, text
@@ -66,8 +75,8 @@ def test_copies_within_a_request_are_told_apart() -> None:
     twice = bagger.bag(body(say("user", "same words\n\nsame words\n\nother")), 0.0)
     once = bagger.bag(body(say("user", "same words\n\nother")), 1.0)
     assert len(twice.segments) == 3
-    assert [shared for _, shared in shares([twice, once])] == [0, sum(once.segments.values())]
-    assert [shared for _, shared in shares([once, twice])] == [0, sum(once.segments.values())]
+    assert [shared for _, shared in most_in_common([twice, once])] == [0, sum(once.segments.values())]
+    assert [shared for _, shared in most_in_common([once, twice])] == [0, sum(once.segments.values())]
 
 
 def test_the_tokens_of_a_request_are_its_segments_and_the_rest() -> None:

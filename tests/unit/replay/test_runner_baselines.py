@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from proxy.core.providers import Dialect
-from proxy.replay.totals import BASELINES, as_sent, client, system_and_last
+from proxy.replay.runner import BASELINES, as_sent, client, system_and_last
 from tests.unit.replay.sessions import MARK, body, say
 
 ANTHROPIC, OPENAI = Dialect.CACHE_CONTROL, Dialect.BREAKPOINT

@@ -4,7 +4,7 @@ import pytest
 
 from proxy.core.caches.cache import Bill
 from proxy.core.providers import ANTHROPIC
-from proxy.replay.totals import OURS, Result, Total, geometric_mean, summary
+from proxy.replay.runner import OURS, Result, Total, geometric_mean, summary
 
 
 def total(*bills: Bill) -> Total:
