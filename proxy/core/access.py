@@ -26,7 +26,7 @@ from msgspec import Raw
 from proxy.core.account.objects import ASKING_PATHS, VERBS, Path, is_body_path, percent_decoded
 from proxy.core.request.demand import small_object
 from proxy.core.request.parsed_body import HEAD_NAMES, UTF8_MARK, RequestFields, head_of
-from proxy.core.value import dataclass, field
+from proxy.core.value import dataclass, field, replace
 from proxy.core.wire.json_body import Unreadable, elements, join_members
 from proxy.core.wire.scan import folded, once, scan_members
 from proxy.errors import InvalidRequest
@@ -315,37 +315,20 @@ _SECTION = "stratiform"
 provider."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedBody:
-    """A JSON body with its head. ``members`` are the values of its members by name, and each name occurs once. None:
-    the body has not been understood so far."""
-
-    body: bytes
-    head: RequestFields
-    members: Mapping[str, Raw | bytes] | None
-
-
-def unambiguous(body: bytes, head: RequestFields) -> CheckedBody:
-    """The request with every name once. Raises InvalidRequest for a name that only some servers read as one of those
-    names that decide where a request goes and what it may cost."""
-    if head.parsed is None and body.startswith(UTF8_MARK):
+def unambiguous(head: RequestFields) -> RequestFields:
+    """The head of the request with every name once, and its members. Raises InvalidRequest for a name that only some
+    servers read as one of those names that decide where a request goes and what it may cost."""
+    if head.parsed is None and head.body.startswith(UTF8_MARK):
         # Not every server skips this mark, and the proxy does not take apart a body that begins with it.
-        body = body.removeprefix(UTF8_MARK)
-        head = head_of(body)
-    if (parsed := head.parsed) is None:
-        if (scanned := scan_members(body)) is None:
-            return CheckedBody(body, head, None)
-        check_names(member.name for member in scanned)
-        found = {member.name: member.value for member in scanned}
-        if len(found) == len(scanned):
-            return CheckedBody(body, head, found)
-        joined = once(scanned)
-        return CheckedBody(joined, head_of(joined), found)
-    check_names(parsed.members)
-    if parsed.spans() is not None:
-        return CheckedBody(body, head, parsed.members)
-    joined = join_members(parsed.members, {})
-    return CheckedBody(joined, head_of(joined), parsed.members)
+        head = head_of(head.body.removeprefix(UTF8_MARK))
+    if (parsed := head.parsed) is not None:
+        check_names(parsed.members)
+        return head if parsed.spans() is not None else head_of(join_members(parsed.members, {}))
+    if (scanned := scan_members(head.body)) is None:
+        return head
+    check_names(member.name for member in scanned)
+    found = {member.name: member.value for member in scanned}
+    return replace(head if len(found) == len(scanned) else head_of(once(scanned)), members=found)
 
 
 def check_names(names: Iterable[str]) -> None:

@@ -469,12 +469,12 @@ class Outgoing:
     """One plan's request to one deployment. ``suspects`` are the proxy's edits for which it may be refused and sent
     again, once."""
 
-    def __init__(self, plan: Plan, client_body: bytes, head: RequestFields, model: str, *, asks_usage: bool) -> None:
+    def __init__(self, plan: Plan, head: RequestFields, model: str, *, asks_usage: bool) -> None:
         self.plan = plan
-        self._client_body = client_body
         self._head = head
         self._model = model
-        self._asks_usage = asks_usage and head.lacks_usage
+        self._lacks_usage = head.parsed is not None and head.parsed.usage_asked() is not None
+        self._asks_usage = asks_usage and self._lacks_usage
         self.is_original = False
         self.blamed = OurEdit.NONE
         self.suspects = OurEdit.LAYOUT if plan.rewritten else OurEdit.NONE
@@ -485,10 +485,10 @@ class Outgoing:
     def body(self) -> bytes:
         """The request as it is sent now."""
         head, laid_out = self._head, self.plan.original if self.is_original else self.plan.body
-        if self._asks_usage or head.parsed is None or not head.lacks_usage:
+        if self._asks_usage or head.parsed is None or not self._lacks_usage:
             return laid_out
-        if laid_out == untouched(self._client_body, head, self._model):
-            return untouched(self._client_body, head, self._model, asks_usage=False)
+        if laid_out == untouched(head, self._model):
+            return untouched(head, self._model, asks_usage=False)
         # The operator's reminder is in the original, too.
         return with_options(laid_out, head.parsed.members.get("stream_options"))
 

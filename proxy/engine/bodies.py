@@ -22,13 +22,11 @@ from urllib.parse import unquote
 import orjson
 from tinytag import TinyTag, TinyTagException
 
-from proxy.core.access import CheckedBody, Values, unambiguous
+from proxy.core.access import unambiguous
 from proxy.core.account.objects import Act, Path
 from proxy.core.digest import digest
-from proxy.core.request.parsed_body import NO_UTF8, TOO_DEEP, ParsedBody, RequestFields, head_of, renamed
+from proxy.core.request.parsed_body import NO_UTF8, TOO_DEEP, ParsedBody, RequestFields, head_of
 from proxy.core.value import dataclass
-from proxy.core.wire.json_body import splice
-from proxy.core.wire.scan import replaced
 from proxy.engine.exchange import Exchange
 from proxy.engine.headers import content_length, content_type, for_upstream, get, sent_query, with_id
 from proxy.engine.ports import Client
@@ -371,12 +369,11 @@ _CONTENT = frozenset({"content", "results", "files"})
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A request as far as it was read. ``head`` is None if it is no JSON object. ``members`` are the members of that
-    object, or None if they are not known for sure. ``is_unread``: the body is compressed, and may name a model."""
+    """A request as far as it was read. ``head`` is None if it is neither a JSON object nor a form with a model.
+    ``is_unread``: the body is compressed, and may name a model."""
 
     body: bytes | AsyncIterator[bytes] | Upload
     head: RequestFields | None = None
-    members: Values | None = None
     is_unread: bool = False
     is_form: bool = False
     """A form that is checked as it arrives."""
@@ -432,7 +429,8 @@ def raw_call(
         name = deployment.model if head is not None else ""
         length, body = body.length(name), body.body(name)
     elif isinstance(body, bytes) and head is not None:
-        body = renamed(body, head, deployment.model, further_members)
+        named = {"model": orjson.dumps(deployment.model)} if head.model and head.model != deployment.model else {}
+        body = head.edited({**named, **(further_members or {})})
     # An answer to JSON may carry usage, which cannot be read from compressed bytes.
     shows_objects = (
         exchange.objects.operation.act not in (Act.ASK, Act.UNKNOWN)
@@ -493,18 +491,13 @@ def has_body(client: Client) -> bool:
     return get(client.headers, "transfer-encoding") is not None or length not in (None, "0")
 
 
-def addressed(reading: CheckedBody, model: str, parse: Callable[[bytes], ParsedBody]) -> CheckedBody:
+def addressed(head: RequestFields, model: str, parse: Callable[[bytes], ParsedBody]) -> RequestFields:
     """The request with this model in its body, in place of any other model. It is unchanged if ``model`` is empty. A
     model that is named in the address, as on Azure, is written into the body before anything else is read of it, so
     rights, budgets and plans apply to that model."""
-    if not model or reading.head.model == model:
-        return reading
-    parsed, name = reading.head.parsed, orjson.dumps(model)
-    if parsed is None:
-        body = replaced(reading.body, "model", name)
-    else:
-        body = splice(reading.body, parsed.members, {"model": name}, parsed.span)
-    return unambiguous(body, head_of(body, parse))
+    if not model or head.model == model:
+        return head
+    return unambiguous(head_of(head.edited({"model": orjson.dumps(model)}), parse))
 
 
 def check_addressed(exchange: Exchange) -> None:

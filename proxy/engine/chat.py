@@ -6,7 +6,7 @@ from functools import partial
 
 import orjson
 
-from proxy.core.access import CheckedBody, unambiguous
+from proxy.core.access import unambiguous
 from proxy.core.modes import Mode
 from proxy.core.reasons import Edit, Reason
 from proxy.core.request.insets import inset_body
@@ -15,7 +15,7 @@ from proxy.core.request.parsed_body import ParsedBody, RequestFields, head_of, u
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.context import PROMPTS, SECTION, WINDOW, Section, section_of, split
 from proxy.core.value import dataclass, replace
-from proxy.core.wire.json_body import Unreadable, splice
+from proxy.core.wire.json_body import Unreadable
 from proxy.engine.attempts import Attempts, OurEdit, Outgoing, QuestionOptOut
 from proxy.engine.bodies import Raw, addressed, call_to
 from proxy.engine.conclusion import Conclusion
@@ -63,7 +63,7 @@ class ChatRequests:
             # parts for which this deployment's window has no room.
             inset = chat.composed.inset
             further = len(inset.before.encode("utf-8", "replace")) + len(inset.after.encode("utf-8", "replace"))
-            exchange.sent = (*exchange.sent, (chat.head.parsed or chat.body, further + chat.window_bytes))
+            exchange.sent = (*exchange.sent, (chat.head.parsed or chat.head.body, further + chat.window_bytes))
         await self._intake.reserve(exchange, attempts, reach, raw)
         exchange.overhead_s = exchange.elapsed_s()
         await self._forward(exchange, chat, outgoing, attempts)
@@ -103,21 +103,21 @@ class ChatRequests:
         edit = partial(_with_section, composed.body, found, section, self._ports.planner.parse)
         changed = await self._aside.run_large(len(body), edit)
         own_count = None
-        if composed.body is not None and found.head.parsed is not None and not section.is_plain:
-            own_count = sum(1 for _ in found.head.parsed.raws())
+        if composed.body is not None and found.parsed is not None and not section.is_plain:
+            own_count = sum(1 for _ in found.parsed.raws())
         if changed is not None:
             found = await self._reread(exchange, changed, len(section.window or b""))
         assembled = None
         if not section.is_plain:
             assembled = await self._assembled(exchange, found, keeps_state=keeps_state, own_count=own_count)
             found = await self._reread(exchange, assembled.body)
-        raw = Raw(found.body, found.head, found.members)
+        raw = Raw(found.body, found)
         await self._intake.check_objects(exchange, raw)
         size = len(section.window or b"")
-        return _Chat(client, exchange.admitted, found.body, found.head, assembled, composed, size), raw
+        return _Chat(client, exchange.admitted, found, assembled, composed, size), raw
 
     async def _composed(
-        self, exchange: Exchange, client: Client, found: CheckedBody, section: Section, *, keeps_state: bool
+        self, exchange: Exchange, client: Client, found: RequestFields, section: Section, *, keeps_state: bool
     ) -> ComposedRequest:
         """The request with the operator's prompts. Raises ProxyError."""
         composer, headers = self._ports.composer, client.headers
@@ -130,9 +130,9 @@ class ChatRequests:
             )
         composed = await composer.compose(
             ComposeRequest(
-                found.head.parsed,
+                found.parsed,
                 exchange.admitted,
-                found.head.model,
+                found.model,
                 section.prompts,
                 section.window,
                 get(headers, PERSONA_HEADER) or "",
@@ -145,11 +145,11 @@ class ChatRequests:
         return composed
 
     async def _assembled(
-        self, exchange: Exchange, found: CheckedBody, *, keeps_state: bool, own_count: int | None
+        self, exchange: Exchange, found: RequestFields, *, keeps_state: bool, own_count: int | None
     ) -> AssembledChat:
         """The request with its structured context as messages. Rights and budgets are checked against this request.
         Raises InvalidRequest, PayloadTooLarge, MissingContent."""
-        sent, principal = found.head.parsed, exchange.principal
+        sent, principal = found.parsed, exchange.principal
         assert principal is not None
         if sent is None:
             raise InvalidRequest(
@@ -164,7 +164,7 @@ class ChatRequests:
             exchange.principal = replace(principal, session_hint=assembled.context.session)
         return assembled
 
-    async def _reread(self, exchange: Exchange, body: bytes, further: int = 0) -> CheckedBody:
+    async def _reread(self, exchange: Exchange, body: bytes, further: int = 0) -> RequestFields:
         """The request with more in it than the client sent. ``further`` is the number of bytes that are put into it
         later. Raises PayloadTooLarge."""
         size, most, parse = len(body) + further, self._intake.rules.limits.body_bytes, self._ports.planner.parse
@@ -173,7 +173,7 @@ class ChatRequests:
                 f"the request has {size} bytes with its context; at most {most} are sent", param=SECTION
             )
         exchange.stands_for(size)
-        return await self._aside.run_large(len(body), lambda: unambiguous(body, head_of(body, parse)))
+        return await self._aside.run_large(len(body), lambda: unambiguous(head_of(body, parse)))
 
     async def _forward(self, exchange: Exchange, chat: "_Chat", outgoing: Outgoing, attempts: Attempts) -> None:
         """Send the plan, or the request that replaces it, until an answer is passed on. Raises ProxyError."""
@@ -221,7 +221,7 @@ class ChatRequests:
             # Budgets are checked against what is sent, and at least against what arrived, because a wider window takes
             # more of it.
             exchange.stands_for(max(exchange.arrival.size, len(plan.original)))
-        return Outgoing(plan, chat.body, chat.head, deployment.model, asks_usage=deployment not in self._unasked)
+        return Outgoing(plan, chat.head, deployment.model, asks_usage=deployment not in self._unasked)
 
     async def _fitted(
         self, exchange: Exchange, chat: "_Chat", deployment: Deployment, scale: float
@@ -243,10 +243,9 @@ class ChatRequests:
             return chat, edits
         scope = chat.principal.scope
         fitted = exchange.fitted = await windows.fitted(parsed, composed, deployment, scale=scale, scope=scope)
-        if fitted.body is not chat.body:
-            body, parse = fitted.body, self._ports.planner.parse
-            head = await self._aside.run_large(len(body), lambda: head_of(body, parse))
-            chat = replace(chat, body=body, head=head)
+        if fitted.body is not parsed.body:
+            head = await self._aside.run_large(len(fitted.body), head_of, fitted.body, self._ports.planner.parse)
+            chat = replace(chat, head=head)
         return chat, {**edits, **fitted.edits}
 
     async def _plan(self, exchange: Exchange, chat: "_Chat", deployment: Deployment, edits: Mapping[Edit, int]) -> Plan:
@@ -254,7 +253,7 @@ class ChatRequests:
         they are not even read."""
         mode = _mode(chat.client, deployment, chat.principal)
         exchange.planned.mode = mode
-        body, parsed = chat.body, chat.head.parsed
+        body, parsed = chat.head.body, chat.head.parsed
         assembled = None
         # Some upstreams accept live panels only with a declared tool.
         has_panels = chat.assembled is not None and chat.assembled.dialogue.has_panels
@@ -297,7 +296,7 @@ class ChatRequests:
         return plan
 
     async def _untouched(self, chat: "_Chat", deployment: Deployment) -> bytes:
-        return await self._aside.run_large(len(chat.body), partial(untouched, chat.body, chat.head, deployment.model))
+        return await self._aside.run_large(len(chat.head.body), untouched, chat.head, deployment.model)
 
     def _give_up_layout(self, exchange: Exchange, plan: Plan, blamed: OurEdit) -> None:
         """The request is sent in the client's own layout."""
@@ -328,7 +327,6 @@ class _Chat:
 
     client: Client
     principal: Principal
-    body: bytes
     head: RequestFields
     assembled: AssembledChat | None = None
     composed: ComposedRequest = ComposedRequest()
@@ -375,7 +373,7 @@ def _with_texts(body: bytes, composed: ComposedRequest) -> bytes:
         ) from error
 
 
-def _section(found: CheckedBody) -> Section:
+def _section(found: RequestFields) -> Section:
     """The content of the request's section. If the members of a body are not known, and it contains the section's name
     anywhere, it counts as a body with a section, so that no section is sent on unread."""
     if found.members is None:
@@ -390,20 +388,18 @@ def _section(found: CheckedBody) -> Section:
 
 
 def _with_section(
-    body: bytes | None, found: CheckedBody, section: Section, parse: Callable[[bytes], ParsedBody]
+    body: bytes | None, found: RequestFields, section: Section, parse: Callable[[bytes], ParsedBody]
 ) -> bytes | None:
     """The request, or the ``body`` that was composed from it, with only structured context in its section. None if that
     is the unchanged request."""
-    parsed = found.head.parsed
-    if parsed is None or not section.is_split:
+    if found.parsed is None or not section.is_split:
         return body
-    edited = parsed if body is None else parse(body)
-    return splice(edited.body, edited.members, {SECTION: section.rest}, edited.span)
+    return (found.parsed if body is None else parse(body)).edited({SECTION: section.rest})
 
 
-def _read(body: bytes, model: str, parse: Callable[[bytes], ParsedBody]) -> tuple[CheckedBody, Section]:
+def _read(body: bytes, model: str, parse: Callable[[bytes], ParsedBody]) -> tuple[RequestFields, Section]:
     """The request, with the model that its address names, and the content of its section. Raises InvalidRequest."""
-    found = addressed(unambiguous(body, head_of(body, parse)), model, parse)
-    if not found.head.model:
+    found = addressed(unambiguous(head_of(body, parse)), model, parse)
+    if not found.model:
         raise InvalidRequest("'model' must be a non-empty string", param="model", code="missing_model")
     return found, _section(found)

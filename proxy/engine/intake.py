@@ -63,9 +63,9 @@ def reach_of_request(path: Path, client: Client, raw: Raw, principal: Principal)
     too."""
     form_model = raw.body.model if isinstance(raw.body, Upload) else None
     has_one = raw.body != b"" if isinstance(raw.body, bytes) else has_body(client)
-    headers, members = client.headers, raw.members
+    headers, members = client.headers, raw.head.members if raw.head is not None else None
     reach = reach_of(client.method, path, client.query, headers, members, form_model, has_body=has_one)
-    if not reach.unread and not allows_all(principal.models) and (odd := wants_of(raw.members or {})[1]) in _MAY_ASK:
+    if not reach.unread and not allows_all(principal.models) and (odd := wants_of(members or {})[1]) in _MAY_ASK:
         reach = replace(reach, unread=f"its '{odd}' may ask a model that is not named")
     return reach
 

@@ -238,7 +238,7 @@ class RawRequests:
         deployment, scope = exchange.deployment, exchange.admitted.scope
         fitted = await windows.fitted_completion(parsed, profile, deployment, scale=scale, scope=scope)
         exchange.fitted = fitted
-        return raw if fitted.body is parsed.body else Raw(fitted.body, peeked_head(fitted.body), raw.members)
+        return raw if fitted.body is parsed.body else Raw(fitted.body, peeked_head(fitted.body))
 
     async def _forward(
         self, exchange: Exchange, client: Client, raw: Raw, sent: Raw, attempts: Attempts, reach: Reach
@@ -304,18 +304,18 @@ class RawRequests:
         if upload.model is None and (principal.models or self.ports.models.sole() is None):
             what = f"its first {limit} bytes do not name the model: send the field 'model' in front of the file"
             raise InvalidRequest(f"the form is too long: {what}", param="model", code="missing_model")
-        return Raw(upload, RequestFields(upload.model, False, False, None) if upload.model else None)
+        return Raw(upload, RequestFields(upload.model) if upload.model else None)
 
 
 def _peeked(body: bytes, model: str) -> Raw:
     head = peeked_head(body)
     if head is None:
         return Raw(body)
-    reading = addressed(unambiguous(body, head), model, parse_body)
-    if section_of(reading.members) is not None:
+    head = addressed(unambiguous(head), model, parse_body)
+    if section_of(head.members) is not None:
         raise InvalidRequest(
             f"'{SECTION}' is read in chat completions only: send the request to /v1/chat/completions, or leave it out",
             param=SECTION,
             code="structured_form_unavailable",
         )
-    return Raw(reading.body, reading.head, reading.members)
+    return Raw(head.body, head)

@@ -44,8 +44,8 @@ def taken_apart(body: bytes) -> None:
     """All that is done to a body's own bytes where it is not planned."""
     with contextlib.suppress(InvalidRequest):
         head = head_of(body, BodyCache().parse)
-        unambiguous(body, head)
-        untouched(body, head, "another")
+        unambiguous(head)
+        untouched(head, "another")
         demand_of("POST", "/chat/completions", head.asked)
         demand_of("POST", "/completions", head.asked)
 

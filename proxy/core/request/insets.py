@@ -138,10 +138,8 @@ def inset_body(body: bytes, inset: Inset, earlier: Mapping[int, Inset] | None = 
     if not texts:
         return body
     changed = {index: with_inset(raws[index], text) for index, text in texts.items()}
-    if parsed.spans() is None:
-        return parsed.edited({"messages": b"[" + b",".join([changed.get(i, raw) for i, raw in enumerate(raws)]) + b"]"})
-    starts = parsed.starts(raws)
-    return parsed.edited({}, [(starts[i], starts[i] + len(raws[i]), new) for i, new in changed.items()])
+    parsed.spans()
+    return parsed.rewritten({}, raws, changed)
 
 
 def _is_asked(raw: Raw | bytes) -> bool:

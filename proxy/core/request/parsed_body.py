@@ -1,11 +1,12 @@
 """A parsed request body: its members, its messages if it is a chat, and its head.
 
-The head is the few members that decide where a request goes and how its answer is read (``head_of``). ``BodyChanges``
-is the difference between a client's chat request and what is sent in its place.
+The head is the few members that decide where a request goes and how its answer is read (``head_of``). A body is edited
+by splicing: every value stays the slice of bytes that the client sent, and only values that must change are replaced.
+``BodyChanges`` is the difference between a client's chat request and what is sent in its place.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -25,59 +26,56 @@ from proxy.core.wire.json_body import (
     TooMany,
     Unreadable,
     elements,
+    join_members,
+    members_of,
     parse_members,
     read_or_mended,
     splice,
-    transport_edits,
-    usage_asked,
     value,
     value_spans,
 )
 from proxy.core.wire.scan import replaced
 from proxy.errors import InvalidRequest
 
-_NULL = Raw(b"null")
+_NULL, _TRUE = Raw(b"null"), Raw(b"true")
+
+
+def array_of(items: Iterable[bytes]) -> bytes:
+    """The JSON of an array of these values."""
+    return b"[" + b",".join(items) + b"]"
 
 
 class Continuation(NamedTuple):
     """How a body continues a conversation that was read before: it repeats the first messages of ``base``, which begin
     at ``starts``, and ``added`` are the messages behind them."""
 
-    base: Transcript
-    added: Sequence[Raw]
-    starts: Sequence[int]
+    base: Transcript | None = None
+    added: Sequence[Raw] | None = None
+    starts: Sequence[int] = ()
+
+
+_NEW = Continuation()
 
 
 class ParsedBody:
     """One body. The members are parsed at once. Each further step is done only once, when its result is first needed.
 
-    ``span`` is the place of the array of messages in the body, as far as it is known. ``model`` and ``lacks_usage`` are
-    known after ``chat``. ``failure`` is the error of somebody who has tried to read the messages.
+    ``span`` is the place of the array of messages in the body, as far as it is known. ``known`` is the number of
+    messages that were read with an earlier request. ``model`` is known after ``head_of`` and after ``chat``.
+    ``failure`` is the error of somebody who has tried to read the messages.
     """
 
-    __slots__ = (
-        "_added", "_continues", "failure", "_starts", "_transcript", "body", "lacks_usage", "members", "model", "span",
-    )  # fmt: skip
+    __slots__ = ("_added", "_base", "_starts", "_transcript", "body", "failure", "known", "members", "model", "span")
 
-    def __init__(
-        self, body: bytes, members: Members, span: Span | None = None, continues: Continuation | None = None
-    ) -> None:
+    def __init__(self, body: bytes, members: Members, span: Span | None = None, continues: Continuation = _NEW) -> None:
         self.body = body
         self.members = members
         self.span = span
-        self._continues = continues
-        self._added: Sequence[Raw] | None = continues.added if continues is not None else None
-        self._starts: Sequence[int] = continues.starts if continues is not None else ()
+        self._base, self._added, self._starts = continues
+        self.known = len(continues.starts)
         self.model = ""
-        self.lacks_usage = False
-        """The client streams and does not ask for usage, so that the proxy asks for it."""
         self._transcript: Transcript | None = None
         self.failure: Unreadable | None = None
-
-    @property
-    def known(self) -> int:
-        """The number of messages that were read with an earlier request."""
-        return len(self._continues.starts) if self._continues is not None else 0
 
     @property
     def read_messages(self) -> Sequence[Message] | None:
@@ -96,8 +94,6 @@ class ParsedBody:
         read it, or could not read it ahead."""
         if self.failure is not None:
             raise self.failure
-        if self.model:
-            return self
         members = self.members
         if "messages" not in members:
             raise InvalidRequest("the request has no 'messages'", param="messages", code="missing_messages")
@@ -105,35 +101,63 @@ class ParsedBody:
             raise InvalidRequest("'messages' must be an array", param="messages", code="invalid_type")
         if not self.unread() and not self.known:
             raise InvalidRequest("'messages' is empty", param="messages", code="missing_messages")
-        model = value(members.get("model", _NULL))
+        model = self.model or value(members.get("model", _NULL))
         if not isinstance(model, str) or not model:
             raise InvalidRequest("'model' must be a non-empty string", param="model", code="missing_model")
-        options = value(members.get("stream_options", _NULL))
         if self.span is None:
             self.spans()
-        wants_usage = isinstance(options, dict) and options.get("include_usage") is True
-        self.lacks_usage = not wants_usage and value(members.get("stream", _NULL)) is True
         self.model = model
         return self
 
-    def edits(self, model: str) -> Mapping[str, bytes | None]:
-        """The edits that every mode makes in a chat request (``proxy.core.wire.json_body``). ``model`` is the model's
-        name at the upstream."""
-        return transport_edits(self.members, self.model, model, asks_usage=self.lacks_usage)
+    def edits(self, model: str, *, asks_usage: bool = True) -> Mapping[str, bytes | None]:
+        """The edits that every mode makes in a chat request: its ``model`` gets the name that it has at the upstream,
+        usage is asked for if the client lacks it, and the proxy's own section goes."""
+        changes: dict[str, bytes | None] = {}
+        if model and model != self.model:
+            changes["model"] = orjson.dumps(model)
+        if asks_usage and (options := self.usage_asked()) is not None:
+            changes["stream_options"] = options
+        if "stratiform" in self.members:
+            changes["stratiform"] = None
+        return changes
+
+    def usage_asked(self) -> bytes | None:
+        """The client's ``stream_options``, changed to ask for usage. None if the client asks for it or does not stream,
+        or if they are no object."""
+        options = self.members.get("stream_options", _NULL)
+        if self.members.get("stream") != _TRUE:
+            return None
+        if options == _NULL:
+            return b'{"include_usage":true}'
+        own = members_of(options) if bytes(options).startswith(b"{") else None
+        if own is None or own.get("include_usage") == _TRUE:
+            return None
+        return join_members(own, {"include_usage": b"true"})
 
     def edited(self, changes: Mapping[str, bytes | None], within: Sequence[Patch] = ()) -> bytes:
         """The body with top-level members replaced, removed (None) or added, and with patches ``within`` its messages,
         in their order."""
         return splice(self.body, self.members, changes, self.span, () if "messages" in changes else within)
 
+    def rewritten(
+        self, members: Mapping[str, bytes | None], raws: Sequence[bytes], changed: Mapping[int, bytes]
+    ) -> bytes:
+        """The body with top-level members replaced, and with those of its messages (``raws``) that are ``changed``, by
+        their index."""
+        if not changed:
+            return self.edited(members)
+        if self.span is None:
+            return self.edited({**members, "messages": array_of(changed.get(i, raw) for i, raw in enumerate(raws))})
+        starts = self.starts(raws)
+        return self.edited(members, [(starts[i], starts[i] + len(raws[i]), new) for i, new in sorted(changed.items())])
+
     def has(self, sign: Callable[[bytes], bool]) -> bool:
         """Whether any part of the body has a sign: the messages of earlier requests, each of which is looked at once,
         and everything around them. A sign stands within one message, or within one other member."""
-        if self._continues is None:
+        if self._base is None:
             return sign(self.body)
-        base, _, starts = self._continues
-        messages = base.messages[: len(starts)]
-        end = starts[-1] + len(messages[-1].raw)
+        messages, starts = self._base.messages[: self.known], self._starts
+        end = starts[self.known - 1] + len(messages[-1].raw)
         around = (self.body[: starts[0]], self.body[end:])
         return any(map(sign, around)) or any(message.has(sign) for message in messages)
 
@@ -147,8 +171,8 @@ class ParsedBody:
 
     def raws(self) -> Iterator[Raw | bytes]:
         """The JSON of each message. Raises Unreadable if the messages are no array."""
-        if self._continues is not None:
-            yield from (message.raw for message in self._continues.base.messages[: self.known])
+        if self._base is not None:
+            yield from (message.raw for message in self._base.messages[: self.known])
         yield from self.unread()
 
     def read(self, reader: Callable[[Raw], Message]) -> Transcript:
@@ -158,9 +182,8 @@ class ParsedBody:
             added = [reader(raw) for raw in self.unread()]
             if sum(len(message.parts) for message in added) > MOST_ELEMENTS:
                 raise Unreadable("too many parts")
-            base, known = self._continues.base if self._continues is not None else None, self.known
-            before = base.messages[:known] if base is not None else ()
-            self._transcript = Transcript((*before, *added), base, known)
+            before = self._base.messages[: self.known] if self._base is not None else ()
+            self._transcript = Transcript((*before, *added), self._base, self.known)
         return self._transcript
 
     def starts(self, raws: Sequence[bytes]) -> Sequence[int]:
@@ -202,20 +225,10 @@ class BodyChanges:
 
     def body(self) -> bytes:
         """The body with these changes. Everything else stays as the client sent it."""
-        parsed, messages = self.parsed, self.messages
-        if messages is None and (not self.changed or parsed.span is not None):
-            return parsed.edited(self.members, self._patches())
-        if messages is None:
-            messages = [self.changed.get(index, message.raw) for index, message in enumerate(self.came)]
-        return parsed.edited({**self.members, "messages": b"[" + b",".join(messages) + b"]"})
-
-    def _patches(self) -> list[Patch]:
-        """The changed messages, each with its start and end in the client's body."""
-        if not self.changed:
-            return []
-        raws = [message.raw for message in self.came]
-        starts = self.parsed.starts(raws)
-        return [(starts[i], starts[i] + len(raws[i]), new) for i, new in sorted(self.changed.items())]
+        if self.messages is not None:
+            return self.parsed.edited({**self.members, "messages": array_of(self.messages)})
+        raws = [message.raw for message in self.came] if self.changed else ()
+        return self.parsed.rewritten(self.members, raws, self.changed)
 
 
 _OWN_NAMES = ("model", "stream", "stream_options", "user")
@@ -233,83 +246,71 @@ _FEW = msgspec.json.Decoder(msgspec.defstruct("Few", [(name, Raw, _NULL) for nam
 
 @dataclass(frozen=True, slots=True)
 class RequestFields:
-    """``parsed`` is None if the body is valid JSON that the proxy cannot parse into members. ``asked`` are the members
-    that say what the request may cost (``proxy.core.request.demand``); None if they were not read."""
+    """The head of a ``body``. ``parsed`` is None if the body is valid JSON that the proxy cannot parse into members.
+    ``members`` are its members by name even so, as far as they are known for sure (``proxy.core.access``). ``asked``
+    are the members that say what the request may cost (``proxy.core.request.demand``); None if they were not read.
+    ``user`` is the end user that the client names in the request."""
 
     model: str
-    stream: bool
-    wants_usage: bool
-    parsed: ParsedBody | None
+    body: bytes = b""
+    stream: bool = False
+    wants_usage: bool = False
+    parsed: ParsedBody | None = None
+    members: Mapping[str, Raw | bytes] | None = None
     asked: Mapping[str, Raw | bytes] | None = None
     user: str = ""
-    """The end user that the client names in the request."""
 
-    @property
-    def members(self) -> Members | None:
-        """The body's members; None if it was not parsed into members."""
-        return self.parsed.members if self.parsed is not None else None
-
-    @property
-    def lacks_usage(self) -> bool:
-        """Whether the client streams and does not ask for usage, so that the proxy must ask for it."""
-        if not self.stream or self.wants_usage or self.parsed is None:
-            return False
-        return usage_asked(self.parsed.members.get("stream_options")) is not None
+    def edited(self, changes: Mapping[str, bytes | None]) -> bytes:
+        """The body with these members in place of its own. In a body that was not parsed into members, only the model
+        is changed."""
+        if self.parsed is not None:
+            return self.parsed.edited(changes)
+        model = changes.get("model")
+        return self.body if model is None else replaced(self.body, "model", model)
 
 
 def head_of(body: bytes, parse: Callable[[bytes], ParsedBody] = parse_body) -> RequestFields:
     """Read the head of a JSON request. Raises InvalidRequest if the body is no JSON object. If other parsers may accept
     the body and only the proxy cannot, the ``code`` of the error is NO_UTF8 or TOO_DEEP."""
-    parsed, found, asked = _read(body, parse)
-    options = found.get("stream_options")
-    model, user = found.get("model"), found.get("user")
-    # Half of a character (a lone surrogate) cannot be sent on.
-    is_model = isinstance(model, str) and (model.isascii() or not any("\ud800" <= c <= "\udfff" for c in model))
-    return RequestFields(
-        model=model if isinstance(model, str) and is_model else "",
-        stream=found.get("stream") is True,
-        wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
-        parsed=parsed,
-        asked=asked,
-        user=user if isinstance(user, str) else "",
-    )
-
-
-def untouched(body: bytes, head: RequestFields, model: str, *, asks_usage: bool = True) -> bytes:
-    """The request with only those edits that every mode makes. They are made from the head alone: the messages stay
-    unread."""
-    parsed = head.parsed
-    if parsed is None:
-        return renamed(body, head, model)
-    edits = transport_edits(parsed.members, head.model, model, asks_usage=asks_usage and head.lacks_usage)
-    return splice(body, parsed.members, edits, parsed.span)
-
-
-def renamed(body: bytes, head: RequestFields, model: str, further: Mapping[str, bytes] | None = None) -> bytes:
-    """The request with another model's name, also if the body was not parsed into members. If it was, the request also
-    gets the ``further`` members."""
-    name = {"model": orjson.dumps(model)} if head.model and head.model != model else {}
-    if head.parsed is None:
-        return replaced(body, "model", name["model"]) if name else body
-    return splice(body, head.parsed.members, {**name, **(further or {})})
-
-
-_Read = tuple[ParsedBody | None, Mapping[str, object], Mapping[str, Raw | bytes]]
-
-
-def _read(body: bytes, parse: Callable[[bytes], ParsedBody]) -> _Read:
+    parsed: ParsedBody | None = None
+    found: Mapping[str, object]
+    asked: Mapping[str, Raw | bytes]
     try:
-        parsed = parse(body)
-        members = parsed.members
+        read = parse(body)
+        members = read.members
         found = {name: _small(name, members[name]) for name in _OWN_NAMES if name in members}
-        return parsed, found, {name: members[name] for name in MEMBERS if name in members}
+        parsed, asked = read, {name: members[name] for name in MEMBERS if name in members}
     except Unreadable:
         _check_encoding(body)
-        return None, *_slow(body)
+        found, asked = _slow(body)
     except InvalidRequest:
         _check_encoding(body)
         _check_depth(body)
         raise
+    options, model, user = found.get("stream_options"), found.get("model"), found.get("user")
+    # Half of a character (a lone surrogate) cannot be sent on.
+    if not isinstance(model, str) or (not model.isascii() and any("\ud800" <= c <= "\udfff" for c in model)):
+        model = ""
+    if parsed is not None:
+        parsed.model = model
+    return RequestFields(
+        model,
+        body,
+        found.get("stream") is True,
+        isinstance(options, dict) and options.get("include_usage") is True,
+        parsed,
+        parsed.members if parsed is not None else None,
+        asked,
+        user if isinstance(user, str) else "",
+    )
+
+
+def untouched(head: RequestFields, model: str, *, asks_usage: bool = True) -> bytes:
+    """The request with only those edits that every mode makes. They are made from the head alone: the messages stay
+    unread."""
+    if head.parsed is None:
+        return head.edited({"model": orjson.dumps(model)} if head.model and model != head.model else {})
+    return head.parsed.edited(head.parsed.edits(model, asks_usage=asks_usage))
 
 
 def _check_encoding(body: bytes) -> None:

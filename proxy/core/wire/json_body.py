@@ -7,7 +7,7 @@ client's bytes.
 
 Parsing and re-serialising a client's body would change number formats, escapes and key order. Here a body is cut into
 its top-level members. Every value stays the slice of bytes that the client sent, and only values that must change are
-replaced. The edits that every mode makes are here, too (``transport_edits``).
+replaced.
 
 ``kept_value`` reads a value without losing anything. If a name has several values, readers of JSON keep one of them,
 and not all readers keep the same one. They read a number of a thousand digits as infinity, or as all of its digits.
@@ -438,28 +438,6 @@ def value_spans(body: bytes, members: Members, messages_at: Span | None = None) 
 
 # A member's name up to its value. The quantifiers are possessive: no byte is looked at twice.
 _NAME = re.compile(rb'(?<![ \n\r\t])[ \n\r\t]*+"(?:[^"\\]++|\\.)*+"[ \n\r\t]*+:[ \n\r\t]*+', re.DOTALL)
-
-
-def transport_edits(members: Members, named: str, model: str, *, asks_usage: bool) -> Mapping[str, bytes | None]:
-    """The top-level members to replace: the model's name at the upstream in place of the one that the client has
-    ``named``, the request for usage, if the proxy ``asks_usage``, and the proxy's own section."""
-    changes: dict[str, bytes | None] = {}
-    if model and model != named:
-        changes["model"] = orjson.dumps(model)
-    if asks_usage and (options := usage_asked(members.get("stream_options"))) is not None:
-        changes["stream_options"] = options
-    if "stratiform" in members:
-        changes["stratiform"] = None
-    return changes
-
-
-def usage_asked(options: Raw | None) -> bytes | None:
-    """The client's ``stream_options``, changed to ask for usage. None if they are no object."""
-    if options is None or bytes(options) == b"null":
-        return b'{"include_usage":true}'
-    if bytes(options).startswith(b"{"):
-        return join_members(members_of(options), {"include_usage": b"true"})
-    return None
 
 
 def with_options(body: bytes, options: Raw | None) -> bytes:

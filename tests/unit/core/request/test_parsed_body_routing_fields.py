@@ -59,20 +59,20 @@ def test_a_lone_surrogate_does_not_hide_the_model() -> None:
 
 def test_untouched_is_the_clients_bytes_but_for_three_members() -> None:
     body = b'{ "model":"mine", "messages" : [ {"a":1.0} ],"stream":true ,"stratiform":{},"x":"\\u00e9"}'
-    sent = untouched(body, head_of(body), "theirs")
+    sent = untouched(head_of(body), "theirs")
     assert sent == (
         b'{"model":"theirs","messages":[ {"a":1.0} ],"stream":true,"x":"\\u00e9",'
         b'"stream_options":{"include_usage":true}}'
     )
     same = b'{ "model":"m", "messages" : 7}'
-    assert untouched(same, head_of(same), "m") is same
+    assert untouched(head_of(same), "m") is same
 
 
 def test_what_cannot_be_taken_apart_is_renamed_where_the_member_stands_once() -> None:
     body = b'{"model": "m", "\\ud800": 1}'
-    assert untouched(body, head_of(body), "m") is body
-    assert untouched(body, head_of(body), "theirs") == b'{"model": "theirs", "\\ud800": 1}'
+    assert untouched(head_of(body), "m") is body
+    assert untouched(head_of(body), "theirs") == b'{"model": "theirs", "\\ud800": 1}'
     inner = b'{"\\ud800": {"model": "m"}, "\\u006dodel" :"m"}'
-    assert untouched(inner, head_of(inner), "theirs") == b'{"\\ud800": {"model": "m"}, "\\u006dodel" :"theirs"}'
+    assert untouched(head_of(inner), "theirs") == b'{"\\ud800": {"model": "m"}, "\\u006dodel" :"theirs"}'
     twice = b'{"model": "m", "\\ud800": 1, "model": "m"}'
-    assert untouched(twice, head_of(twice), "theirs") is twice
+    assert untouched(head_of(twice), "theirs") is twice

@@ -29,7 +29,7 @@ class TestParseChat:
         request = parse_body(
             b'{"model":"m","stream":true,"stream_options":{"include_usage":true},' + MESSAGES + b"}"
         ).chat()
-        assert (request.model, request.lacks_usage) == ("m", False)
+        assert (request.model, request.usage_asked()) == ("m", None)
         assert [bytes(raw) for raw in request.unread()] == [b'{"role":"user","content":"hi"}']
 
     @pytest.mark.parametrize(
