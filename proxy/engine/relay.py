@@ -10,7 +10,7 @@ from proxy.core.resilience import Failure
 from proxy.core.response.event_format import END_OF_EVENT
 from proxy.core.response.outcome import AnswerWithout, Outcome
 from proxy.core.response.refusal import NO_WORDS, ContextRefusalOutcome, Refusal, is_context_refusal, refusal_of_object
-from proxy.core.response.stream import MAX_BODY_BYTES, BodyFold, Fold, RawFold, StreamFold
+from proxy.core.response.stream import MAX_BODY_BYTES, BodyFold, Fold, StreamFold
 from proxy.core.response.usage import usage_of
 from proxy.engine.attempts import Attempts, OurEdit, failure_answered, failure_of, refusal_of
 from proxy.engine.conclusion import Conclusion, shown
@@ -494,10 +494,10 @@ def _fold_of(answer: Answer, exchange: Exchange) -> Fold:
     kind, length = content_type(answer.headers), content_length(answer.headers)
     is_compressed = is_coded(answer.headers)
     if is_compressed or answer.status >= 300:
-        return RawFold(length, is_compressed=is_compressed)
+        return BodyFold(length, is_read=False, is_compressed=is_compressed)
     is_json, is_events = "json" in kind, kind.startswith("text/event-stream")
     if not (is_json or is_events) and exchange.asks_model:
         is_json, is_events = not exchange.requested.stream, exchange.requested.stream
     if is_events:
         return StreamFold(drop_usage=exchange.arrival.is_chat and not exchange.requested.wants_usage)
-    return BodyFold(length) if is_json else RawFold(length)
+    return BodyFold(length, is_read=is_json)

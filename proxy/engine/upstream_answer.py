@@ -182,7 +182,7 @@ class BodyAddition:
 class ReturnedUsage:
     """Adds the usage of the exchange to the end of one answer."""
 
-    def __init__(self, exchange: Exchange, fold: StreamFold | BodyFold, reports: UsageReports) -> None:
+    def __init__(self, exchange: Exchange, fold: Fold, reports: UsageReports) -> None:
         self._exchange = exchange
         self._reports = reports
         self._body = BodyAddition() if isinstance(fold, BodyFold) else None
@@ -221,7 +221,7 @@ class ReturnedUsage:
 def change_of(exchange: Exchange, fold: Fold, reports: UsageReports | None) -> ReturnedUsage | AnswerWithout | None:
     """The object that changes an answer as it passes: it adds the usage, if the client asks for that, or else it takes
     out the reply to a question that only the proxy asked. None if nothing is changed, or if the answer is not read."""
-    if not isinstance(fold, StreamFold | BodyFold):
+    if isinstance(fold, BodyFold) and not fold.is_read:
         return None
     if exchange.returns_usage and reports is not None:
         return ReturnedUsage(exchange, fold, reports)

@@ -24,7 +24,7 @@ from proxy.core.planner.plan import CONTROL, Plan
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import UNIT_KINDS, Kind
 from proxy.core.response.outcome import CHANGES, Outcome
-from proxy.core.response.usage import Usage, summed
+from proxy.core.response.usage import Usage, merged, summed
 from proxy.deployments.price_map import price_for
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.ports import Deployment
@@ -196,7 +196,7 @@ class Meter:
         if (told := outcome.usage) is not None:
             output = max(told.output, usage.output)
             usage = replace(told, prompt=told.prompt or usage.prompt, output=output, estimated=True)
-        return replace(outcome, usage=usage, reported=outcome.reported.merged(ran))
+        return replace(outcome, usage=usage, reported=merged(outcome.reported, ran))
 
     def _count_traffic(self, exchange: Exchange) -> None:
         deployment, model = exchange.deployment, _model(exchange)

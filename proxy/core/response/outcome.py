@@ -40,6 +40,7 @@ from proxy.core.response.usage import (
     counts_of,
     items_of,
     mapping,
+    merged,
     reported_in,
 )
 from proxy.core.value import dataclass
@@ -145,7 +146,7 @@ class AnswerWithout:
     def feed(self, out: bytes) -> bytes:
         """Take bytes of the answer. Returns the bytes that may pass now."""
         if self._cutter is not None:
-            return b"".join([self._event(*part) for part in self._cutter.feed(out)])
+            return self._shown(self._cutter.feed(out))
         self._body.append(out)
         self._size += len(out)
         return b"" if self._size <= _MOST_KEPT else self._taken()
@@ -154,27 +155,26 @@ class AnswerWithout:
         """The rest of the answer, with these last bytes."""
         passed = self.feed(out)
         if self._cutter is not None:
-            return passed + b"".join([self._event(*part) for part in self._cutter.close()])
-        rest = self._taken()
-        return passed + (_without(rest, self._member) if self._size <= _MOST_KEPT and self._is_in(rest) else rest)
+            return passed + self._shown(self._cutter.close())
+        return passed + _without(self._taken(), self._member)
 
     def _taken(self) -> bytes:
         text = b"".join(self._body)
         self._body.clear()
         return text
 
-    def _is_in(self, text: bytes) -> bool:
-        return b'"%b"' % self._member.encode() in text
+    def _shown(self, parts: Sequence[tuple[bytes, Part]]) -> bytes:
+        def without(line: re.Match[bytes]) -> bytes:
+            return line[1] + _without(line[2], self._member)
 
-    def _event(self, event: bytes, kind: Part) -> bytes:
-        if kind is not Part.EVENT or not self._is_in(event):
-            return event
-        return _DATA.sub(lambda line: line[1] + _without(line[2], self._member), event)
+        return b"".join([_DATA.sub(without, part) if kind is Part.EVENT else part for part, kind in parts])
 
 
 def _without(raw: bytes, member: str, holders: Sequence[str] = HOLDERS) -> bytes:
     """A JSON object without the member. The member is also removed from the ``holders`` of the answer in an event. An
     object that cannot be read is returned as it came."""
+    if b'"%b"' % member.encode() not in raw:
+        return raw
     try:
         members = parse_members(raw)
     except (InvalidRequest, Unreadable):
@@ -218,20 +218,11 @@ class Received:
     def add(self, events: bytes) -> None:
         """Count whole events."""
         self._bytes += len(events)
-        if self._bytes >= self._next:
-            self._sample(events[:_MOST_SAMPLE_BYTES])
-
-    def tokens(self) -> int:
-        """About how many tokens of text came."""
-        if not self._text or not self._sampled:
-            return 0
-        text = self._bytes * self._text / self._sampled
-        return max(1, round(text * _tokens_of(self._texts) / max(1, self._kept)))
-
-    def _sample(self, events: bytes) -> None:
-        pattern = _DELTA if _IS_RESPONSES in events else _TEXT
+        if self._bytes < self._next:
+            return
+        events = events[:_MOST_SAMPLE_BYTES]
         self._sampled += len(events)
-        for found in pattern.finditer(events):
+        for found in (_DELTA if _IS_RESPONSES in events else _TEXT).finditer(events):
             text = found[1]
             self._text += len(text)
             self.has_text = self._text > 0
@@ -240,17 +231,19 @@ class Received:
                 self._kept += min(len(text), _MOST_TEXT_BYTES)
         self._next = 0 if self._bytes < _ALL_BYTES else self._bytes + _STEP_BYTES
 
-
-def _tokens_of(texts: list[bytes]) -> float:
-    joined = b"".join(texts)
-    try:
-        text = orjson.loads(b'"' + joined + b'"')
-    except orjson.JSONDecodeError:
-        text = joined.decode("utf-8", "replace")
-    if (known := estimate(text)) is not None:
-        return known
-    wide = sum(not character.isascii() for character in text)
-    return (len(text) - wide) / _ODD_BYTES_PER_TOKEN + wide * _WIDE_TOKENS
+    def tokens(self) -> int:
+        """About how many tokens of text came."""
+        if not self._text or not self._sampled:
+            return 0
+        joined = b"".join(self._texts)
+        try:
+            text = orjson.loads(b'"' + joined + b'"')
+        except orjson.JSONDecodeError:
+            text = joined.decode("utf-8", "replace")
+        wide = sum(not character.isascii() for character in text)
+        odd = (len(text) - wide) / _ODD_BYTES_PER_TOKEN + wide * _WIDE_TOKENS
+        tokens = odd if (known := estimate(text)) is None else known
+        return max(1, round(self._bytes * self._text / self._sampled * tokens / max(1, self._kept)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +283,8 @@ class AnswerFacts:
     def learn(self, payload: Mapping[str, object]) -> None:
         """Read a body, or one event of a stream."""
         self._counts = counts_of(payload, self._counts)
-        self._reported = self._reported.merged(reported_in(payload))
+        if (reported := reported_in(payload)) != NOTHING_REPORTED:
+            self._reported = merged(self._reported, reported)
         self._said.learn(payload)
         if (cause := cause_of(payload)) != UNTOLD:
             self._cause = cause

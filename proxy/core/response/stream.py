@@ -9,8 +9,8 @@ text inside a string is never read as a member, whatever it quotes. ``MOST_BYTES
 that is done token by token. The rest is skipped by patterns. ``LongEvent`` reads the data of a server-sent event in the
 same way.
 
-``RawFold`` and ``BodyFold`` are for answers that are no streams: bytes that are not read, and a JSON body, which is
-read when it has ended. A body that is too long to be kept is passed on as it comes, and only its outline is read.
+``BodyFold`` is for answers that are no streams: bytes that are not read, and a JSON body, which is read when it has
+ended. A body that is too long to be kept is passed on as it comes, and only its outline is read.
 
 ``StreamFold`` takes a stream of server-sent events in the pieces in which the network delivers it. It passes on whole
 events, so that a broken connection never leaves a client with half an event (which a client cannot use anyway). It
@@ -249,19 +249,24 @@ _Body = msgspec.defstruct("_Body", [(name, Raw, Raw()) for name in (*_READ, *_IT
 _BODY = msgspec.json.Decoder(_Body | list[_Body])  # type: ignore[valid-type]
 
 
-class RawFold:
-    """An answer that is not read: audio, files, compressed bytes. If it states its ``length`` in bytes, the chunk that
-    completes it is held back until ``end``. A byte that ``is_compressed`` counts as a token of text."""
+class BodyFold:
+    """An answer that is no stream of events. One JSON body is passed on as it comes, and a copy of it ``is_read`` at
+    the end. Nothing else is read: audio, files, compressed bytes, of which each byte counts as a token of text
+    (``is_compressed``). If the answer states its ``length`` in bytes, the chunk that completes it is held back until
+    ``end``."""
 
     keeps_end = False
     """The end of a body is no event after which nothing follows."""
     is_between = True
 
-    def __init__(self, length: int | None = None, *, is_compressed: bool = False) -> None:
-        self._left = length
+    def __init__(self, length: int | None = None, *, is_read: bool = True, is_compressed: bool = False) -> None:
+        self.is_read = is_read
+        self._length = length
         self._bytes_per_token = 1 if is_compressed else _BYTES_PER_TOKEN
         self._end = b""
-        self._is_open = True
+        self._chunks: list[bytes] = []
+        self._outline: Outline | None = None
+        self._outcome: Outcome | None = None
         self.saw_content = False
         self.written = 0
         """How many bytes have been received."""
@@ -270,10 +275,13 @@ class RawFold:
         """Take a chunk; it passes as it is, unless it is the end."""
         self.saw_content = True
         self.written += len(chunk)
-        if self._left is None:
-            return chunk
-        self._left -= len(chunk)
-        if self._left > 0:
+        if self.is_read:
+            self._chunks.append(chunk)
+            if self.written > MAX_BODY_BYTES:
+                self._outline = self._outline or Outline()
+                self._outline.feed(b"".join(self._chunks))
+                self._chunks.clear()
+        if self._length is None or self.written < self._length:
             return chunk
         self._end += chunk
         return b""
@@ -284,44 +292,13 @@ class RawFold:
         return end
 
     def close(self) -> bytes:
-        """Returns nothing, because nothing else is left."""
-        self._is_open = False
-        return b""
-
-    def outcome(self) -> Outcome:
-        """The outcome, of which only the size is known."""
-        tokens = self.written // self._bytes_per_token
-        return Outcome(saw_content=self.saw_content, tokens=tokens, is_open=self._is_open)
-
-
-class BodyFold(RawFold):
-    """An answer that is one JSON body. It is passed on as it comes, and a copy of it is read at the end."""
-
-    def __init__(self, length: int | None = None) -> None:
-        super().__init__(length)
-        self._length = length or 0
-        self._chunks: list[bytes] = []
-        self._outline: Outline | None = None
-        self._outcome: Outcome | None = None
-
-    def feed(self, chunk: bytes) -> bytes:
-        """Take a chunk; it passes as it is, unless it is the end."""
-        passed = super().feed(chunk)
-        self._chunks.append(chunk)
-        if self.written > MAX_BODY_BYTES:
-            self._outline = self._outline or Outline()
-            self._outline.feed(b"".join(self._chunks))
-            self._chunks.clear()
-        return passed
-
-    def close(self) -> bytes:
-        """The body has ended: read it."""
-        super().close()
+        """The answer has ended: read it. Returns nothing, because nothing else is left."""
+        self._outcome = Outcome(saw_content=self.saw_content, tokens=self.written // self._bytes_per_token)
         body = b"".join(self._chunks) if self._outline is None else self._outline.text()
         self._chunks.clear()
-        facts, read = AnswerFacts(), read_or_mended(_BODY.decode, body.removeprefix(BOM))
-        self._outcome = super().outcome()
+        read = read_or_mended(_BODY.decode, body.removeprefix(BOM)) if self.is_read else None
         if read is not None:
+            facts = AnswerFacts()
             for one in read[-_MOST_ANSWERS:] if isinstance(read, list) else [read]:
                 found = {name: bytes(raw) for name in (*_READ, *_ITEM_LISTS) if (raw := getattr(one, name))}
                 lists = {name: known_items(found.pop(name)) for name in _ITEM_LISTS if name in found}
@@ -332,12 +309,12 @@ class BodyFold(RawFold):
         return b""
 
     def outcome(self) -> Outcome:
-        """The outcome of the body. Before ``close``, it says only how long the whole body is, because its model has
-        already written it."""
+        """The outcome of the answer. Before ``close`` only its size is known: for a body that is read the size of all
+        of it, because its model has already written it."""
         if self._outcome is not None:
             return self._outcome
-        tokens = max(self.written, self._length) // _BYTES_PER_TOKEN
-        return Outcome(saw_content=self.saw_content, tokens=tokens, is_open=True)
+        size = max(self.written, self._length or 0) if self.is_read else self.written
+        return Outcome(saw_content=self.saw_content, tokens=size // self._bytes_per_token, is_open=True)
 
 
 # The marks of an event that must be parsed. An unescaped quote is never inside a JSON string, so these are keys.
@@ -400,7 +377,7 @@ class StreamFold:
             self.events += chunk.count(b"data:")
             passed = chunk
         else:
-            passed = b"".join([self._unless_end(self._pass(part, kind)) for part, kind in self._cutter.feed(chunk)])
+            passed = b"".join([self._pass(part, kind) for part, kind in self._cutter.feed(chunk)])
         if passed:
             self._received.add(passed)
             self.written = self.events if self._received.has_text else 0
@@ -410,8 +387,7 @@ class StreamFold:
         """The stream has ended. An event without its empty line still counts as an event, because most clients read it
         so."""
         self._is_open = False
-        last = b"".join([self._pass(part, kind) for part, kind in self._cutter.close()])
-        return self.end() + last
+        return b"".join([self._pass(part, kind) for part, kind in self._cutter.close()]) + self.end()
 
     def outcome(self) -> Outcome:
         """The outcome of the stream up to now."""
@@ -423,32 +399,26 @@ class StreamFold:
             is_open=self._is_open and not self._is_done,
         )
 
-    def _unless_end(self, passed: bytes) -> bytes:
-        """The part that may be forwarded now, which is everything before the last event."""
-        if self._is_done and self._end is None:
-            self._end, self.keeps_end = [passed], True
-        elif self._end:
-            self._end.append(passed)
-        else:
-            return passed
-        return b""
-
     def _pass(self, part: bytes, kind: Part) -> bytes:
-        """Look into a part. Returns it, or nothing if the client did not ask for it."""
-        if kind is Part.BLANK:
-            return part
+        """Look into a part. Returns what may be forwarded of it now: everything before the last event, and no usage
+        that the client did not ask for."""
         if kind is Part.EVENT:
-            return self._event(part)
-        if self._long is None:
-            self._long, self.saw_content = LongEvent(), True
-            self.events += 1
-        self._long.feed(part)
-        if kind is Part.LAST_PIECE:
-            payload = payload_of(self._long.outline.text())
-            self._long = None
-            if isinstance(payload, dict):
-                self._learn(payload)
-        return part
+            part = self._event(part)
+        elif kind is not Part.BLANK:
+            if self._long is None:
+                self._long, self.saw_content = LongEvent(), True
+                self.events += 1
+            self._long.feed(part)
+            if kind is Part.LAST_PIECE:
+                self._learn(payload_of(self._long.outline.text()))
+                self._long = None
+        if self._end:
+            self._end.append(part)
+        elif self._is_done and self._end is None:
+            self._end, self.keeps_end = [part], True
+        else:
+            return part
+        return b""
 
     def _event(self, event: bytes) -> bytes:
         self.events += event.count(b"data:")
@@ -458,14 +428,14 @@ class StreamFold:
             self._is_done = True
             return event
         payload = payload_of(data)
+        self._learn(payload)
+        usage = mapping(payload).get("usage") if mapping(payload).get("choices") == [] else None
+        return b"" if self._drop and isinstance(usage, dict) else event
+
+    def _learn(self, payload: object) -> None:
         if not isinstance(payload, dict):
             self.saw_content = True
-            return event
-        self._learn(payload)
-        is_usage_only = payload.get("choices") == [] and isinstance(payload.get("usage"), dict)
-        return b"" if self._drop and is_usage_only else event
-
-    def _learn(self, payload: Mapping[str, object]) -> None:
+            return
         self._is_done = self._is_done or payload.get("type") in _LAST_TYPES
         self._facts.learn(payload)
         error = payload.get("error")
@@ -477,8 +447,8 @@ class StreamFold:
         self.saw_content = self.saw_content or is_other or any(map(_has_content, items_of(choices)))
 
 
-Fold = StreamFold | RawFold
-"""The folds through which the engine passes an answer's bytes. A ``BodyFold`` is also a ``RawFold``."""
+Fold = StreamFold | BodyFold
+"""The folds through which the engine passes an answer's bytes."""
 
 
 def _has_content(choice: Mapping[str, object]) -> bool:

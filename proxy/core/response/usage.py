@@ -21,8 +21,7 @@ cost of the call (https://openrouter.ai/docs/use-cases/usage-accounting). Pure.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
 from proxy.core.request.demand import tier_of
 from proxy.core.value import dataclass, field, replace
@@ -103,6 +102,14 @@ def summed(one: Usage | None, other: Usage | None) -> Usage | None:
     )
 
 
+_Report = TypeVar("_Report", "Counts", "Reported")
+
+
+def merged(one: _Report, other: _Report) -> _Report:
+    """Both reports of one exchange. Counters are cumulative, so the larger one is the later one."""
+    return type(one)(*(max(getattr(one, name), getattr(other, name)) for name in one.__slots__))
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
     """The counters of one report as the provider means them. ``base`` is its prompt counter."""
@@ -118,22 +125,6 @@ class Counts:
     exclusive: bool = False
     writes_told: bool = False
     output_told: bool = True
-
-    def merged(self, other: "Counts") -> "Counts":
-        """Both reports of one exchange. Counters are cumulative, so the larger one is the later one."""
-        return Counts(
-            base=max(self.base, other.base),
-            output=max(self.output, other.output),
-            total=max(self.total, other.total),
-            reasoning=max(self.reasoning, other.reasoning),
-            read=max(self.read, other.read),
-            write=max(self.write, other.write),
-            write_5m=max(self.write_5m, other.write_5m),
-            write_1h=max(self.write_1h, other.write_1h),
-            exclusive=self.exclusive or other.exclusive,
-            writes_told=self.writes_told or other.writes_told,
-            output_told=self.output_told or other.output_told,
-        )
 
     def usage(self) -> Usage:
         """The normalised usage. Writes without a stated TTL count as writes with the shorter one.
@@ -175,7 +166,7 @@ def counts_of(payload: Mapping[str, object], before: Counts | None = None) -> Co
         if (counts := _read(report)) is not None:
             if is_start:  # It states a first token or two. The last event states the whole answer.
                 counts = replace(counts, output=0, output_told=False)
-            found = counts if found is None else found.merged(counts)
+            found = counts if found is None else merged(found, counts)
     return found
 
 
@@ -211,15 +202,15 @@ def _read(report: Mapping[str, object]) -> Counts | None:
 def _inclusive(report: Mapping[str, object], prompt: str, output: str) -> Counts:
     """OpenAI's shape. litellm, OpenRouter and others repeat one figure under several names. Only the largest counts."""
     details = mapping(report.get(prompt + "_details"))
-    hit = _count(report.get("prompt_cache_hit_tokens"))
+    hit = _count(report, "prompt_cache_hit_tokens")
     short, long = _lives(report, details)
     return Counts(
-        base=_count(report.get(prompt)) or hit + _count(report.get("prompt_cache_miss_tokens")),
-        output=_count(report.get(output)),
-        total=_count(report.get("total_tokens")),
-        reasoning=_count(mapping(report.get(output + "_details")).get("reasoning_tokens")),
-        read=max(hit, _most(details, "cached_tokens"), _most(report, "cached_tokens", "cache_read_input_tokens")),
-        write=max(_most(details, *_WRITE_KEYS), _most(report, *_WRITE_KEYS)),
+        base=_count(report, prompt) or hit + _count(report, "prompt_cache_miss_tokens"),
+        output=_count(report, output),
+        total=_count(report, "total_tokens"),
+        reasoning=_count(mapping(report.get(output + "_details")), "reasoning_tokens"),
+        read=max(hit, _count(details, "cached_tokens"), _count(report, "cached_tokens", "cache_read_input_tokens")),
+        write=max(_count(details, *_WRITE_KEYS), _count(report, *_WRITE_KEYS)),
         write_5m=short,
         write_1h=long,
         writes_told=any(key in part for part in (details, report) for key in _WRITE_KEYS),
@@ -246,16 +237,16 @@ def _messages(report: Mapping[str, object]) -> Counts:
         write_5m=sum(c.write_5m for c in billed),
         write_1h=sum(c.write_1h for c in billed),
     )
-    return counts.merged(summed)
+    return merged(counts, summed)
 
 
 def _message_counts(report: Mapping[str, object]) -> Counts:
     short, long = _lives(report, _NOTHING)
     return Counts(
-        base=_count(report.get("input_tokens")),
-        output=_count(report.get("output_tokens")),
-        read=_count(report.get("cache_read_input_tokens")),
-        write=_count(report.get("cache_creation_input_tokens")),
+        base=_count(report, "input_tokens"),
+        output=_count(report, "output_tokens"),
+        read=_count(report, "cache_read_input_tokens"),
+        write=_count(report, "cache_creation_input_tokens"),
         write_5m=short,
         write_1h=long,
         exclusive=True,
@@ -270,12 +261,12 @@ def _bedrock(report: Mapping[str, object]) -> Counts:
     for entry in items_of(report.get("cacheDetails")):
         life = entry.get("ttl")
         if isinstance(life, str) and life in lives:
-            lives[life] += _count(entry.get("inputTokens"))
+            lives[life] += _count(entry, "inputTokens")
     return Counts(
-        base=_most(report, "inputTokens", "inputTokenCount"),
-        output=_most(report, "outputTokens", "outputTokenCount"),
-        read=_most(report, "cacheReadInputTokens", "cacheReadInputTokenCount"),
-        write=_most(report, "cacheWriteInputTokens", "cacheWriteInputTokenCount"),
+        base=_count(report, "inputTokens", "inputTokenCount"),
+        output=_count(report, "outputTokens", "outputTokenCount"),
+        read=_count(report, "cacheReadInputTokens", "cacheReadInputTokenCount"),
+        write=_count(report, "cacheWriteInputTokens", "cacheWriteInputTokenCount"),
         write_5m=lives["5m"],
         write_1h=lives["1h"],
         exclusive=True,
@@ -286,17 +277,17 @@ def _bedrock(report: Mapping[str, object]) -> Counts:
 def _gemini(report: Mapping[str, object]) -> Counts:
     """Gemini's own shape: thoughts are billed as output, results of its server tools as input."""
     return Counts(
-        base=_count(report.get("promptTokenCount")) + _count(report.get("toolUsePromptTokenCount")),
-        output=_count(report.get("candidatesTokenCount")) + _count(report.get("thoughtsTokenCount")),
-        read=_count(report.get("cachedContentTokenCount")),
+        base=_count(report, "promptTokenCount") + _count(report, "toolUsePromptTokenCount"),
+        output=_count(report, "candidatesTokenCount") + _count(report, "thoughtsTokenCount"),
+        read=_count(report, "cachedContentTokenCount"),
     )
 
 
 def _llamacpp(report: Mapping[str, object]) -> Counts:
     """llama.cpp's ``timings``, which has the computed tokens and the cached tokens as separate counters.
     https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md"""
-    read = _count(report.get("cache_n"))
-    return Counts(base=read + _count(report.get("prompt_n")), output=_count(report.get("predicted_n")), read=read)
+    read = _count(report, "cache_n")
+    return Counts(base=read + _count(report, "prompt_n"), output=_count(report, "predicted_n"), read=read)
 
 
 def _lives(report: Mapping[str, object], details: Mapping[str, object]) -> tuple[int, int]:
@@ -309,23 +300,19 @@ def _lives(report: Mapping[str, object], details: Mapping[str, object]) -> tuple
         details.get("cache_write_tokens_details"),
     ):
         if by_life := mapping(split):
-            short = max(short, _most(by_life, *_SHORT_LIFE_KEYS))
-            long = max(long, _most(by_life, *_LONG_LIFE_KEYS))
+            short = max(short, _count(by_life, *_SHORT_LIFE_KEYS))
+            long = max(long, _count(by_life, *_LONG_LIFE_KEYS))
     return short, long
 
 
-def _most(report: Mapping[str, object], *keys: str) -> int:
-    return max([_count(report[key]) for key in keys if key in report], default=0)
+def _count(report: Mapping[str, object], *names: str, most: int = _LARGEST) -> int:
+    """The largest count under these names. A value that is no count, or is above ``most``, counts as 0."""
+    return max([int(value) for name in names if _is_count(value := report.get(name), most)], default=0)
 
 
-def _count(value: object) -> int:
-    """A count of tokens. 0 for any other value."""
-    return int(value) if _is_count(value) else 0
-
-
-def _is_count(value: object) -> TypeGuard[int | float]:
+def _is_count(value: object, most: int = _LARGEST) -> TypeGuard[int | float]:
     is_whole = type(value) is int or (type(value) is float and value.is_integer())
-    return is_whole and 0 <= value <= _LARGEST  # type: ignore[operator]
+    return is_whole and 0 <= value <= most  # type: ignore[operator]
 
 
 def mapping(value: object) -> Mapping[str, object]:
@@ -340,7 +327,6 @@ def items_of(value: object, most: int | None = None) -> Sequence[Mapping[str, ob
 
 
 _MOST_CALLS = 10_000
-_MOST_TOKENS = 10**12
 _MOST_USD = 10_000.0
 _MOST_SECONDS = 10**7
 _MOST_ITEMS = 100_000
@@ -365,14 +351,6 @@ class Reported:
     usd: float = 0.0
     """The cost of the call, as its provider states it."""
 
-    def merged(self, other: "Reported") -> "Reported":
-        """Both reports of one exchange."""
-        if other == NOTHING_REPORTED:
-            return self
-        if self == NOTHING_REPORTED:
-            return other
-        return Reported(*(max(getattr(self, f.name), getattr(other, f.name)) for f in fields(Reported)))
-
 
 NOTHING_REPORTED = Reported()
 
@@ -388,44 +366,38 @@ def reported_in(payload: Mapping[str, object]) -> Reported:
     tools = mapping(usage.get("server_tool_use"))
     types = [item.get("type") for item in items_of(outer.get("output"), _MOST_ITEMS)]
     data = payload.get("data")
+    # https://ai.google.dev/gemini-api/docs/google-search#understanding_the_grounding_response
+    grounds = [mapping(one.get("groundingMetadata")) for one in items_of(outer.get("candidates"))]
+    queries = sum([len(asked) for one in grounds if isinstance(asked := one.get("webSearchQueries"), list)])
     gemini = mapping(outer.get("usageMetadata"))
     heard, made = (_by_mode(gemini.get(f"{one}TokensDetails")) if gemini else {} for one in ("prompt", "candidates"))
     return Reported(
         tier=tier_of(tier.lower()) if isinstance(tier, str) else "",
         is_fast=usage.get("speed") == "fast",
         is_local=usage.get("inference_geo") in ("us", "eu"),
-        searches=max(_whole(tools.get("web_search_requests")), _whole(usage.get("num_search_queries")), _queries(outer),
-                     types.count("web_search_call") + types.count("x_search_call")),
+        searches=max(_count(tools, "web_search_requests", most=_MOST_CALLS),
+                     _count(usage, "num_search_queries", most=_MOST_CALLS),
+                     min(queries, _MOST_CALLS), types.count("web_search_call") + types.count("x_search_call")),
         files=types.count("file_search_call") + types.count("collections_search_call"),
-        codes=min(1, max(_whole(tools.get("code_execution_requests")), types.count("code_interpreter_call"))),
-        audio_in=_whole(prompt.get("audio_tokens", heard.get("AUDIO")), _MOST_TOKENS),
-        audio_out=_whole(answer.get("audio_tokens", made.get("AUDIO")), _MOST_TOKENS),
-        image_in=_whole(prompt.get("image_tokens", heard.get("IMAGE")), _MOST_TOKENS),
-        image_out=_whole(answer.get("image_tokens", made.get("IMAGE")), _MOST_TOKENS),
+        codes=min(1, max(_count(tools, "code_execution_requests", most=_MOST_CALLS),
+                         types.count("code_interpreter_call"))),
+        audio_in=_count(prompt if "audio_tokens" in prompt else heard, "audio_tokens", "AUDIO"),
+        audio_out=_count(answer if "audio_tokens" in answer else made, "audio_tokens", "AUDIO"),
+        image_in=_count(prompt if "image_tokens" in prompt else heard, "image_tokens", "IMAGE"),
+        image_out=_count(answer if "image_tokens" in answer else made, "image_tokens", "IMAGE"),
         images=min(len(data), _MOST_ITEMS) if isinstance(data, list) else 0,
         seconds=_amount(usage.get("seconds"), _MOST_SECONDS) or _amount(payload.get("duration"), _MOST_SECONDS),
         usd=_amount(usage.get("cost"), _MOST_USD),
     )  # fmt: skip
 
 
-def _by_mode(found: object) -> Mapping[object, object]:
+def _by_mode(found: object) -> Mapping[str, object]:
     """Gemini's tokens by modality: https://ai.google.dev/api/generate-content#ModalityTokenCount."""
     return {
         mode: one.get("tokenCount")
         for one in items_of(found, _MOST_ITEMS)
         if isinstance(mode := one.get("modality"), str)
     }
-
-
-def _queries(outer: Mapping[str, object]) -> int:
-    """Gemini's searches: https://ai.google.dev/gemini-api/docs/google-search#understanding_the_grounding_response."""
-    grounds = [mapping(one.get("groundingMetadata")) for one in items_of(outer.get("candidates"))]
-    queries = [one.get("webSearchQueries") for one in grounds]
-    return min(sum([len(one) for one in queries if isinstance(one, list)]), _MOST_CALLS)
-
-
-def _whole(found: object, most: int = _MOST_CALLS) -> int:
-    return found if type(found) is int and 0 <= found <= most else 0
 
 
 def _amount(found: object, most: float) -> float:

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from proxy.core.response.stream import MAX_BODY_BYTES, MAX_EVENT_BYTES, BodyFold, RawFold, StreamFold
+from proxy.core.response.stream import MAX_BODY_BYTES, MAX_EVENT_BYTES, BodyFold, StreamFold
 from proxy.core.response.usage import Usage
 
 ROLE = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}
@@ -211,7 +211,7 @@ def test_usage_inside_a_choice_is_read_in_bodies_as_in_streams() -> None:
 
 
 def test_the_chunk_that_completes_a_body_is_kept_until_it_is_let_go() -> None:
-    for fold in (BodyFold(5), RawFold(5)):
+    for fold in (BodyFold(5), BodyFold(5, is_read=False)):
         assert (fold.feed(b"{}  "), fold.feed(b"\n"), fold.close()) == (b"{}  ", b"", b"")
         assert (fold.end(), fold.end()) == (b"\n", b"")
 
@@ -253,7 +253,7 @@ def test_a_body_of_many_megabytes_is_passed_and_its_usage_read(place: str) -> No
 
 
 def test_raw_bytes_pass() -> None:
-    fold = RawFold()
+    fold = BodyFold(is_read=False)
     assert (fold.feed(b"\x00\xff"), fold.close()) == (b"\x00\xff", b"")
     assert fold.outcome().saw_content
 

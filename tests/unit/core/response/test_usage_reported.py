@@ -4,7 +4,7 @@ import json
 import math
 
 from proxy.core.response.stream import BodyFold, StreamFold
-from proxy.core.response.usage import NOTHING_REPORTED, Reported, reported_in
+from proxy.core.response.usage import NOTHING_REPORTED, Reported, merged, reported_in
 from tests.examples import for_every
 
 RESPONSE = {
@@ -65,5 +65,5 @@ def test_what_makes_no_sense_is_nothing(odd: object) -> None:
 
 def test_reports_add_up_by_the_larger_one() -> None:
     first, second = Reported(searches=2), Reported(tier="flex", searches=1, usd=1.0)
-    assert first.merged(second) == Reported(tier="flex", searches=2, usd=1.0)
-    assert first.merged(NOTHING_REPORTED) == NOTHING_REPORTED.merged(first) == first
+    assert merged(first, second) == Reported(tier="flex", searches=2, usd=1.0)
+    assert merged(first, NOTHING_REPORTED) == merged(NOTHING_REPORTED, first) == first
