@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice, pairwise
 
 from proxy.core.digest import digest
-from proxy.core.recognition import MOST_PIECES, Bound, Cut, MessageKind, PieceKind, Recognition, TooMuch
+from proxy.core.recognition import MOST_PIECES, Bound, Cut, MessageKind, PieceKind, Recognition, TooMuch, files_at_end
 from proxy.core.recognition.lines import break_before, lines_before, one_break_before
-from proxy.core.recognition.tiered_files import files_at_end
 from proxy.hookspecs import hookimpl
 
 # A text that is longer, or has more of these, is not a prompt that a person wrote. To look through it would delay all

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pluggy
 
 from proxy.core.prompts.prompt import Prompt
-from proxy.core.recognition.pieces import Recogniser
+from proxy.core.recognition import Recogniser
 from proxy.core.structured.context import SymbolIndexer
 
 PROJECT = "stratiform"

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pluggy
 
-from proxy.core.recognition.pieces import MOST_CHARS, MOST_PIECES, Bound, Recogniser, Recognition, TooMuch
+from proxy.core.recognition import MOST_CHARS, MOST_PIECES, Bound, Recogniser, Recognition, TooMuch
 from proxy.core.structured.context import SymbolIndexer
 from proxy.hookspecs import PROJECT, Hooks
 

@@ -3,8 +3,8 @@
 from hypothesis import strategies as st
 
 from proxy.core.structured.history.compaction import Compaction
+from proxy.core.structured.panels import PanelMemory, Place
 from proxy.core.structured.panels.board import Board, PanelCost, PanelCosts
-from proxy.core.structured.panels.panel import PanelMemory, Place
 from proxy.core.structured.session import LiveState
 
 _DIGESTS = st.sampled_from([bytes([n]) * 16 for n in range(4)])

@@ -24,9 +24,10 @@ from importlib.resources import files
 
 from tree_sitter import Language, Parser, Point, Tree
 
-from plugins.symbol_index.extract import Extract, extract
-from plugins.symbol_index.languages import RULES
+from plugins.symbol_index.compiled import GO, JAVA, RUST, C
+from plugins.symbol_index.extract import Extract, Rules, extract
 from plugins.symbol_index.references import FAMILIES, Entry, References
+from plugins.symbol_index.scripts import JAVASCRIPT, PHP, PYTHON, RUBY
 from proxy.core.lru import Bounded
 from proxy.core.structured.context import ContextFile, SymbolMap, shorten
 from proxy.core.value import dataclass
@@ -44,6 +45,20 @@ _GRAMMARS: dict[str, tuple[str, str]] = {
     "ruby": ("tree_sitter_ruby", "language"),
     "php": ("tree_sitter_php", "language_php"),
 }
+RULES: Mapping[str, Rules] = {
+    "python": PYTHON,
+    "javascript": JAVASCRIPT,
+    "typescript": JAVASCRIPT,
+    "tsx": JAVASCRIPT,
+    "go": GO,
+    "rust": RUST,
+    "java": JAVA,
+    "c": C,
+    "cpp": C,
+    "ruby": RUBY,
+    "php": PHP,
+}
+"""The rules by the name of the grammar."""
 SUFFIXES: dict[str, str] = {
     **dict.fromkeys(("py", "pyi", "pyw"), "python"),
     **dict.fromkeys(("js", "jsx", "mjs", "cjs"), "javascript"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from proxy.access.authentication import DEFAULT_TEAM, Declared, Directory, Identity, declared_id, digest_of
 from proxy.access.validation import nanos
 from proxy.core.model_patterns import matches
-from proxy.core.prompts.terms import Allowed, NamesOf, PromptLayer, PromptRules, PromptTerms, layered, only_itself
+from proxy.core.prompts.prompt import Allowed, NamesOf, PromptLayer, PromptRules, PromptTerms, layered, only_itself
 from proxy.core.window.profile import WindowRules
 from proxy.prompting.composer import Rules
 from proxy.settings import Budget, Key, PromptLevel, Settings, Team, key_digest

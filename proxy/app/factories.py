@@ -35,10 +35,10 @@ from proxy.core.money.prices import PriceMap
 from proxy.core.providers import PROFILES
 from proxy.core.providers.hosted import provider_at
 from proxy.core.structured.assembly import AssemblyTexts, ContextTexts
+from proxy.core.structured.history import DetachTerms
 from proxy.core.structured.history.compaction import CompactionTerms, CompactionTexts
-from proxy.core.structured.history.rules import DetachTerms
 from proxy.core.structured.panels.inlay import ISO_TIME, SYSTEM, PanelTexts
-from proxy.core.window.shortening import PartName, WindowTexts
+from proxy.core.window.profile import PartName, WindowTexts
 from proxy.deployments import ListedModel, ModelTable, provider_of
 from proxy.deployments.price_map import load_price_map, price_for
 from proxy.deployments.table import forms, provider_names
@@ -47,7 +47,7 @@ from proxy.errors import UnknownModel
 from proxy.planning.context_sessions import AssemblyOptions
 from proxy.planning.own_exchanges import DailyTerms, RefreshTerms
 from proxy.ports import Deployment, RateLimit, StoreError, Transport
-from proxy.prompting.files import SHIPPED
+from proxy.prompting.sources import SHIPPED
 from proxy.settings import ConfigError, Environment, ModelEntry, Settings, nearest, weights_of
 from proxy.spend.estimates import PriceOf
 from proxy.storage.database import SERVING_WAIT_S

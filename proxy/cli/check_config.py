@@ -40,8 +40,7 @@ from proxy.engine.headers import uses_operators_key
 from proxy.errors import UnknownModel
 from proxy.plugins import build_plugin_manager
 from proxy.ports import Deployment, Transport
-from proxy.prompting.files import PromptFileError
-from proxy.prompting.sources import Snapshot, Sources
+from proxy.prompting.sources import PromptFileError, Snapshot, Sources
 from proxy.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Mistakes, PromptLevel, Settings, places, read
 from proxy.settings.messages import shown
 from proxy.spend.estimates import PriceOf

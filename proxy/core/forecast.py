@@ -26,8 +26,7 @@ from proxy.core.layout.layout import Layout, Placement, place
 from proxy.core.layout.orders import RequestElements
 from proxy.core.layout.render import stays
 from proxy.core.providers import CacheProfile, Family
-from proxy.core.recognition.fixed_texts import FileClaim
-from proxy.core.recognition.pieces import ContextPiece, PieceKind
+from proxy.core.recognition import ContextPiece, FileClaim, PieceKind
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import Part
 from proxy.core.request.transcript import ContextMessage, RecognisedRequest

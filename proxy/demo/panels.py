@@ -14,7 +14,7 @@ from enum import StrEnum
 from random import Random
 
 from proxy.core.money.prices import Price
-from proxy.core.structured.panels.panel import Panel
+from proxy.core.structured.panels import Panel
 from proxy.core.value import dataclass
 from proxy.demo.sample import BEGIN, Message, Sending, Tally, Wanted, assistant, chat, system, user
 from proxy.demo.source import NOUNS, SOURCE, function, source_file

@@ -26,7 +26,7 @@ from proxy.core.diagnosis.sent import is_continuation, wire_record
 from proxy.core.digest import digest
 from proxy.core.lru import Bounded
 from proxy.core.prompts.steadiness import volatile_in
-from proxy.core.recognition.pieces import MessageKind, PieceKind, Recogniser, recognise_text
+from proxy.core.recognition import MessageKind, PieceKind, Recogniser, recognise_text
 from proxy.core.request.tokens import Encode
 from proxy.core.response.usage import Usage
 from proxy.core.wire.json_body import printable, utf8

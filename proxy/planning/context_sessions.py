@@ -35,11 +35,11 @@ from proxy.core.request.tokens import TokenCounter
 from proxy.core.response.usage import Usage
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.form import StructuredForm
+from proxy.core.structured.history import DetachTerms
 from proxy.core.structured.history.compaction import WINDOW_SHARE
-from proxy.core.structured.history.rules import DetachTerms
+from proxy.core.structured.panels import UNKNOWN_LIFE_S, CacheTerms, Panel
 from proxy.core.structured.panels.board import Board, EmittedPanel, counted
 from proxy.core.structured.panels.inlay import is_known, iso_time, panel_text
-from proxy.core.structured.panels.panel import UNKNOWN_LIFE_S, CacheTerms, Panel
 from proxy.core.structured.placement import ContextTracker
 from proxy.core.structured.session import (
     UPLOAD_BYTES,

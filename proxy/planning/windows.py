@@ -28,8 +28,7 @@ from proxy.core.request.transcript import Transcript
 from proxy.core.response.usage import Usage
 from proxy.core.value import dataclass, replace
 from proxy.core.window.fitting import Fitted, FittedMessages, Terms, fitted_completion, fitted_messages
-from proxy.core.window.profile import Budget, CapabilityProfile, WindowParts, budget_of
-from proxy.core.window.shortening import Count, WindowTexts
+from proxy.core.window.profile import Budget, CapabilityProfile, Count, WindowParts, WindowTexts, budget_of
 from proxy.core.window.token_factor import MOST, ExactTokens, TokenFactor
 from proxy.core.wire.json_body import Unreadable, splice, utf8
 from proxy.engine.ports import ComposedRequest

@@ -17,9 +17,18 @@ from proxy.core.digest import digest
 from proxy.core.lru import Bounded, LastUsed
 from proxy.core.model_patterns import matches_any
 from proxy.core.prompts.assembler import PERSONA_PREFIX, assemble, checked_persona, read_wish
-from proxy.core.prompts.prompt import Composition, Inset, PromptFailure, merged
+from proxy.core.prompts.prompt import (
+    ClientWish,
+    Composition,
+    Inset,
+    OnFailure,
+    PromptFailure,
+    PromptRules,
+    PromptTerms,
+    client_terms,
+    merged,
+)
 from proxy.core.prompts.steadiness import VOLATILE_SHARE, Seen, Steadiness
-from proxy.core.prompts.terms import ClientWish, OnFailure, PromptRules, PromptTerms, client_terms
 from proxy.core.request.insets import check_spelling, takes_inset, with_system
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.value import dataclass, replace

@@ -13,8 +13,7 @@ from proxy.core.planner.candidates import UNMARKED
 from proxy.core.planner.in_flight import InFlight
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.reasons import Reason
-from proxy.core.recognition.fixed_texts import TAG_OPEN
-from proxy.core.recognition.pieces import ContextPiece, PieceKind
+from proxy.core.recognition import TAG_OPEN, ContextPiece, PieceKind
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import Message
 from proxy.core.shadow import cost_of

@@ -21,8 +21,16 @@ import msgspec
 import orjson
 from msgspec import Raw
 
-from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, PART_ACKNOWLEDGEMENT, TAG_CLOSE, TAG_OPEN
-from proxy.core.recognition.pieces import MessageKind, PieceKind, Recogniser, recognise_text
+from proxy.core.recognition import (
+    CLAIM_HEADERS,
+    PART_ACKNOWLEDGEMENT,
+    TAG_CLOSE,
+    TAG_OPEN,
+    MessageKind,
+    PieceKind,
+    Recogniser,
+    recognise_text,
+)
 from proxy.core.value import dataclass, field
 
 

@@ -28,7 +28,7 @@ from proxy.core.prompts.prompt import Inset
 from proxy.core.providers import CacheProfile, Dialect
 from proxy.core.providers.affinity_key import EMBEDDED
 from proxy.core.reasons import Reason
-from proxy.core.recognition.pieces import Recogniser
+from proxy.core.recognition import Recogniser
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import MARK_KEYS
 from proxy.core.request.parsed_body import head_of, parse_body

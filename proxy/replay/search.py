@@ -24,7 +24,7 @@ from proxy.core.layout.orders import (
 )
 from proxy.core.layout.render import render_messages, render_tools
 from proxy.core.providers import CacheProfile, Family
-from proxy.core.recognition.pieces import ContextPiece, Recogniser
+from proxy.core.recognition import ContextPiece, Recogniser
 from proxy.core.request.element import Element, ElementKind, ToolReader
 from proxy.core.request.message import MessageReader
 from proxy.core.request.parsed_body import ParsedBody, parse_body

@@ -347,7 +347,7 @@ class TieredAssembly(Strict):
 
 class Freezing(Strict):
     """The bounds for freezing the oldest part of a conversation into a panel
-    (``proxy.core.structured.history.freezing``)."""
+    (``proxy.core.structured.history``)."""
 
     enabled: bool = Field(
         default=True,

@@ -81,7 +81,7 @@ FEATURES = (
             ("made-readers-mark", "anthropic")),
     Feature("results that a client clears", "proxy.core.stability.change_rates:_is_clearing", always(False),
             ("made-forgetful", "anthropic")),
-    Feature("an operator's texts are sent again with their turns", "proxy.core.prompts.turn_texts:applies_again",
+    Feature("an operator's texts are sent again with their turns", "proxy.core.prompts.steadiness:applies_again",
             always(False), ("demo-agent-reminded", "anthropic")),
     Feature("the one-hour life", "proxy.core.forecast:outlook", always(None), ("made-forgetful", "anthropic")),
     Feature("pauses promise more than they keep", "proxy.core.forecast:_CAUTION", constant(1.0),

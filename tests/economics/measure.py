@@ -15,9 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from proxy.cli.replay import assembler_maker
 from proxy.core.planner.plan import PlannerOptions
-from proxy.core.prompts.turn_texts import Again
+from proxy.core.prompts.steadiness import Again
 from proxy.core.providers import PROFILES
-from proxy.core.recognition.pieces import Recogniser
+from proxy.core.recognition import Recogniser
 from proxy.core.request.tokens import Encode
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.tokenizers import local_encode

@@ -9,7 +9,7 @@ from proxy.cli.replay import assembler_maker
 from proxy.core.modes import Mode
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import PROFILES, CacheProfile
-from proxy.core.recognition.pieces import Recogniser
+from proxy.core.recognition import Recogniser
 from proxy.core.request.reader import Route
 from proxy.core.shadow import most_regret
 from proxy.planning.context_assembler import ContextAssembler

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core.prompts.turn_texts import Again
+from proxy.core.prompts.steadiness import Again
 from proxy.core.providers import PROFILES
 from tests.documents import Page
 from tests.economics import __main__ as command

@@ -13,8 +13,7 @@ from proxy.core.planner.candidates import PlanAnalysis
 from proxy.core.planner.in_flight import InFlight
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import Family
-from proxy.core.recognition.fixed_texts import TAG_CLOSE, TAG_OPEN
-from proxy.core.recognition.pieces import PieceKind
+from proxy.core.recognition import TAG_CLOSE, TAG_OPEN, PieceKind
 from proxy.core.request.element import Element, ElementKind
 from proxy.replay.explain import first_words
 from tests.examples import for_every

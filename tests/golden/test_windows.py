@@ -17,11 +17,13 @@ from proxy.core.window.profile import (
     Capability,
     CapabilityProfile,
     PartCaps,
+    PartName,
     VirtualFile,
     WindowParts,
+    behind_conversation,
+    beside_conversation,
     budget_of,
 )
-from proxy.core.window.shortening import PartName, behind_conversation, beside_conversation
 from proxy.engine.ports import ComposedRequest
 from proxy.errors import ContextTooLong
 from proxy.planning.tokenizers import ModelFacts

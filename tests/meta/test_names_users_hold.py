@@ -158,7 +158,7 @@ def test_a_lost_name_is_noticed() -> None:
     [
         ("proxy.core.recognition", "Form", "proxy.core.recognition.MessageKind"),
         ("proxy.core.recognition", "Claim", "proxy.core.recognition.FileClaim"),
-        ("proxy.core.words", "Claim", "proxy.core.recognition.fixed_texts.FileClaim"),
+        ("proxy.core.words", "Claim", "proxy.core.recognition.FileClaim"),
     ],
 )
 def test_an_old_name_of_a_plugin_warns_with_the_new_one(place: str, name: str, new: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pluggy
 
-from proxy.core.recognition.pieces import MessageKind, PieceKind, recognise_text
+from proxy.core.recognition import MessageKind, PieceKind, recognise_text
 from proxy.hookspecs import PROJECT, Hooks
 from proxy.plugins import DEFAULT_PLUGINS, build_plugin_manager, recognisers
 

@@ -19,8 +19,8 @@ _ROWS = _ROW.findall((_CORE / "planner" / "README.md").read_text())
 
 _PACKAGES = ("layout", "planner", "sessions", "stability")
 _MODULES = (
-    "forecast", "shadow", "prompts.turn_texts", "structured.history.compaction", "structured.panels.board",
-    "structured.panels.inlay", "structured.panels.panel",
+    "forecast", "shadow", "prompts.steadiness", "structured.history.compaction", "structured.panels.board",
+    "structured.panels.inlay", "structured.panels",
 )  # fmt: skip
 
 # These numbers bound or define something, and nothing is fitted about them.
@@ -32,7 +32,8 @@ _NOT_FITTED = {
     "planner.keep_alive._MARGIN_S",  # a bound
     "planner.keep_alive._MARGIN_SHARE",  # a bound
     "planner.keep_alive._OUTPUT_TOKENS",  # from the providers' lists of prices
-    "prompts.turn_texts._STORED",  # certainty
+    "prompts.steadiness.VOLATILE_SHARE",  # it defines what counts as volatile
+    "prompts.steadiness._STORED",  # certainty
     "structured.panels.inlay._FIRST_KNOWN_S",  # a date
     "structured.panels.inlay._LAST_KNOWN_S",  # a date
     # From which difference on a provider's report is news: tolerances, and no estimates.
@@ -55,8 +56,8 @@ def _modules() -> Iterator[str]:
 
 def _own_names(module: str) -> Iterator[str]:
     """The names of the constants that the module itself defines."""
-    source = _CORE / f"{module.replace('.', '/')}.py"
-    for node in ast.parse(source.read_text()).body:
+    source = import_module(f"proxy.core.{module}").__file__ or ""
+    for node in ast.parse(Path(source).read_text()).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         yield from (target.id for target in targets if isinstance(target, ast.Name) and target.id.isupper())
 

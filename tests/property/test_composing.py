@@ -19,11 +19,11 @@ from proxy.core.prompts.prompt import (
     Prompt,
     PromptContext,
     PromptFailure,
+    PromptTerms,
     RenderError,
     merged,
     value_at,
 )
-from proxy.core.prompts.terms import PromptTerms
 
 leaves: st.SearchStrategy[Json] = (
     st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-3, 3) | st.sampled_from(("", "a", "ab", "(", "a+"))

@@ -14,7 +14,7 @@ from proxy.core.layout.orders import RequestElements, behind_prefix, by_tiers, m
 from proxy.core.layout.render import render_messages, render_tools
 from proxy.core.layout.tiers import Tier
 from proxy.core.providers import PROFILES
-from proxy.core.recognition.pieces import ContextPiece
+from proxy.core.recognition import ContextPiece
 from proxy.core.request.element import Element
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import TokenCounter, bytes_over_four

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.window.fitting import Room, Steps, advance, cut_of, kept, steps_of
-from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts
-from proxy.core.window.shortening import head, tail
+from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts, head, tail
 from tests.talk import assistant, calling, result, system, user
 from tests.windows import Body, fit, parts_in, sent, text_of, tokens_of, transcript_of, unpaired
 

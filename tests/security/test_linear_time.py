@@ -24,9 +24,8 @@ import pytest
 import plugins
 import proxy
 from proxy.core.model_patterns import captured, matches
-from proxy.core.recognition.lines import Lines
-from proxy.core.recognition.pieces import Recogniser, TooMuch
-from proxy.core.recognition.text_blocks import block_of, closes_fences
+from proxy.core.recognition import Recogniser, TooMuch
+from proxy.core.recognition.lines import Lines, block_of, closes_fences
 from proxy.core.request.message import Message, MessageReader
 from proxy.core.request.tokens import Encode, TokenCounter, estimate, quick
 from proxy.core.response.stream import StreamFold

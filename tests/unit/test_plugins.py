@@ -2,7 +2,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from proxy.core.recognition.pieces import (
+from proxy.core.recognition import (
     MOST_CHARS,
     MOST_PIECES,
     Bound,

@@ -45,19 +45,18 @@ from proxy.core.prompts.prompt import (
     Prompt,
     PromptContext,
     PromptFailure,
+    PromptTerms,
     RenderError,
     merged,
     resolved,
     value_at,
 )
 from proxy.core.prompts.steadiness import Volatile, volatile_in, volatile_name, volatile_values
-from proxy.core.prompts.terms import PromptTerms
 from proxy.core.request.tokens import Encode
 from proxy.core.value import dataclass
 from proxy.errors import ProxyError
 from proxy.planning.tokenizers import local_encode
-from proxy.prompting.files import SHIPPED
-from proxy.prompting.sources import Snapshot
+from proxy.prompting.sources import SHIPPED, Snapshot
 from proxy.prompting.templates import Templates, Uses, compiled, in_file, unknown_names
 
 

@@ -27,16 +27,26 @@ from proxy.cli.admin_client import DEFAULT_CONFIG, config_or_default
 from proxy.cli.output import add_json, fail
 from proxy.core.model_patterns import fitting, matches, matches_any
 from proxy.core.prompts.assembler import PERSONA_PREFIX, assemble, chosen
-from proxy.core.prompts.prompt import ROOTS, Composition, Json, Prompt, PromptFailure, merged
-from proxy.core.prompts.terms import FLAGS, Allowed, ClientWish, PromptRules, PromptTerms
+from proxy.core.prompts.prompt import (
+    FLAGS,
+    ROOTS,
+    Allowed,
+    ClientWish,
+    Composition,
+    Json,
+    Prompt,
+    PromptFailure,
+    PromptRules,
+    PromptTerms,
+    merged,
+)
 from proxy.core.request.tokens import Encode
 from proxy.core.value import dataclass, field, replace
 from proxy.core.window.profile import WindowRules
 from proxy.errors import ProxyError
 from proxy.plugins import build_plugin_manager
 from proxy.prompting.composer import Rules, Whose
-from proxy.prompting.files import FileState, PromptFileError, markdown_files, read_file
-from proxy.prompting.sources import Snapshot, Sources, texts_of
+from proxy.prompting.sources import FileState, PromptFileError, Snapshot, Sources, markdown_files, read_file, texts_of
 from proxy.settings import ConfigError, Settings, load
 
 T = TypeVar("T")

@@ -33,8 +33,8 @@ from proxy.core.digest import digest
 from proxy.core.lru import Bounded, LastUsed
 from proxy.core.money.prices import Price, input_cost
 from proxy.core.providers import CacheProfile, Family
+from proxy.core.recognition import PieceKind
 from proxy.core.recognition.lines import in_order
-from proxy.core.recognition.pieces import PieceKind
 from proxy.core.response.usage import Usage
 from proxy.core.shadow import LOST, Deviation, Observation, lost_kind, tolerance
 from proxy.core.value import dataclass, replace

@@ -33,7 +33,7 @@ from proxy.core.wire.json_body import Unreadable
 TOOL: Final = "tool"
 SYSTEM: Final = "system"
 TURN: Final = "turn"
-"""Kinds of pieces, besides those of ``proxy.core.recognition.pieces.PieceKind``."""
+"""Kinds of pieces, besides those of ``proxy.core.recognition.PieceKind``."""
 
 LineSizes = tuple[tuple[int, int], ...]
 """The lines of a text, each as a hash and a length in characters."""

@@ -22,7 +22,7 @@ from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, LineSizes, PromptPie
 from proxy.core.digest import digest
 from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.providers import DEFAULTS
-from proxy.core.recognition.pieces import MessageKind, PieceKind
+from proxy.core.recognition import MessageKind, PieceKind
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import MARK_KEYS, SYSTEM_ROLES, Message
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS, Encode

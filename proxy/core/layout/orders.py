@@ -19,8 +19,7 @@ from msgspec import structs
 from proxy.core.digest import digest
 from proxy.core.layout.layout import NOTICE, Layout
 from proxy.core.layout.tiers import Tier
-from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, PART_ACKNOWLEDGEMENT, TAG_CLOSE, TAG_OPEN
-from proxy.core.recognition.pieces import ContextPiece, PieceKind
+from proxy.core.recognition import CLAIM_HEADERS, PART_ACKNOWLEDGEMENT, TAG_CLOSE, TAG_OPEN, ContextPiece, PieceKind
 from proxy.core.request.element import (
     Element,
     ElementKind,

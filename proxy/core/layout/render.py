@@ -30,7 +30,7 @@ from proxy.core.caches.cache import Life, Prompt
 from proxy.core.layout.layout import NOTICE, Layout, PrefixSettings, is_message
 from proxy.core.layout.orders import RequestElements, moved_elements, request_elements, split_layout
 from proxy.core.providers import Dialect
-from proxy.core.recognition.fixed_texts import PART_ACKNOWLEDGEMENT
+from proxy.core.recognition import PART_ACKNOWLEDGEMENT
 from proxy.core.request.element import Element, ElementKind, bare_tool
 from proxy.core.request.message import MARK_KEYS, SYSTEM_ROLES, Message
 from proxy.core.request.tokens import TokenCounter

@@ -29,7 +29,7 @@ from proxy.core.layout.orders import RequestElements, behind_prefix, by_tiers, v
 from proxy.core.layout.render import are_ordered, off_notices
 from proxy.core.modes import Mode
 from proxy.core.prompts.prompt import Inset
-from proxy.core.prompts.turn_texts import AppliedTexts
+from proxy.core.prompts.steadiness import AppliedTexts
 from proxy.core.providers import ASSUMED, CacheProfile, Dialect, Family
 from proxy.core.providers.affinity_key import RoutingKey
 from proxy.core.reasons import Reason

@@ -25,9 +25,9 @@ from proxy.core.layout.tiers import CACHED, Change, Tier, Tracked
 from proxy.core.lru import Bounded, LastUsed
 from proxy.core.money.prices import Price
 from proxy.core.planner.candidates import Choice, PlanAnalysis
-from proxy.core.prompts.turn_texts import StoredPrompt
+from proxy.core.prompts.steadiness import StoredPrompt
 from proxy.core.providers import Family
-from proxy.core.recognition.pieces import PieceKind
+from proxy.core.recognition import PieceKind
 from proxy.core.response.usage import Usage
 from proxy.core.sessions.observation import commit_preamble, commit_reading
 from proxy.core.sessions.session import MAX_PROMPTS, Session, SessionTable, remember

@@ -17,7 +17,7 @@ from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
 from proxy.core.planner.candidates import IncomingChat, PlanAnalysis, TextsInFlight
 from proxy.core.planner.in_flight import InFlight
-from proxy.core.prompts.turn_texts import Again
+from proxy.core.prompts.steadiness import Again
 from proxy.core.providers.affinity_key import NO_BOUNDARIES
 from proxy.core.reasons import Edit, Reason
 from proxy.core.request.message import Message

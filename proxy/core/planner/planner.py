@@ -42,11 +42,11 @@ from proxy.core.planner.plan import (
     planned_changes,
     written_reason,
 )
-from proxy.core.prompts.turn_texts import StoredPrompt, TextPrices, TurnTexts
+from proxy.core.prompts.steadiness import StoredPrompt, TextPrices, TurnTexts
 from proxy.core.providers import ASSUMED, CacheProfile, Family
 from proxy.core.providers.affinity_key import RoutingKey, may_add, may_tell_explicit, routing_key, written
 from proxy.core.reasons import Reason
-from proxy.core.recognition.pieces import Recogniser
+from proxy.core.recognition import Recogniser
 from proxy.core.request.element import Element, ToolOrders, in_order
 from proxy.core.request.insets import head_digest, inset_body, tokens_from, user_turns
 from proxy.core.request.message import may_be_signed

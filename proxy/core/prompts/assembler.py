@@ -1,6 +1,6 @@
 """Chooses and orders the prompts of the registry for a request, and puts together the texts that are added to it.
 
-The second half reads the section ``stratiform.prompts`` of a request. ``proxy.core.prompts.terms`` decides whether a
+The second half reads the section ``stratiform.prompts`` of a request. ``proxy.core.prompts.prompt`` decides whether a
 client may ask for it. Every mistake is an InvalidRequest (400) that says which field to change. A field that is null
 counts as left out. The texts of a client are literal: they are sent unchanged, and are never templates.
 """
@@ -19,12 +19,14 @@ from proxy.core.prompts.conditions import checked, compiled, holds
 from proxy.core.prompts.prompt import (
     AFTER_USER,
     BEFORE_USER,
+    FLAGS,
     ID_PATTERN,
     ID_RULE,
     MOST_CONTEXT_BYTES,
     MOST_PRIORITY,
     ROOTS,
     SYSTEM_POSITIONS,
+    ClientWish,
     Composition,
     Condition,
     ConditionError,
@@ -34,12 +36,12 @@ from proxy.core.prompts.prompt import (
     Prompt,
     PromptContext,
     PromptFailure,
+    PromptTerms,
     RenderError,
     exceeded_bound,
     merged,
     resolved,
 )
-from proxy.core.prompts.terms import FLAGS, ClientWish, PromptTerms
 from proxy.core.value import replace
 from proxy.core.wire.json_body import utf8
 from proxy.core.wire.refusals import check_fields, check_ids, decoded, invalid, names_within, unknown_field

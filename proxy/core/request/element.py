@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from proxy.core.caches.cache import Life
 from proxy.core.digest import digest
 from proxy.core.lru import Bounded, LastUsed
-from proxy.core.recognition.pieces import ContextPiece
+from proxy.core.recognition import ContextPiece
 from proxy.core.request.message import MARK_KEYS, Message, Part, PartKind, marker_of, named, unmarked
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.value import dataclass

@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from proxy.core.digest import chain, digest
 from proxy.core.prompts.prompt import Inset
-from proxy.core.recognition.pieces import MessageKind, PieceKind
+from proxy.core.recognition import MessageKind, PieceKind
 from proxy.core.request.message import SYSTEM_ROLES, answered_calls, message_json, text_part
 from proxy.core.request.parsed_body import ParsedBody, parse_body
 from proxy.core.request.transcript import Transcript

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from proxy.core.caches.cache import Life
 from proxy.core.digest import digest
 from proxy.core.lru import Bounded
-from proxy.core.recognition.pieces import Cut, MessageKind, PieceKind, Recogniser, Recognition, recognise_text
-from proxy.core.recognition.text_blocks import closes_fences
+from proxy.core.recognition import Cut, MessageKind, PieceKind, Recogniser, Recognition, recognise_text
+from proxy.core.recognition.lines import closes_fences
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter
 from proxy.core.wire.json_body import (
     PIECE_BYTES,

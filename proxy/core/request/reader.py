@@ -20,7 +20,7 @@ from msgspec import Raw
 from proxy.core.lru import Bounded
 from proxy.core.prompts.prompt import Inset
 from proxy.core.providers import CacheProfile
-from proxy.core.recognition.pieces import Recogniser
+from proxy.core.recognition import Recogniser
 from proxy.core.request.element import ToolReader
 from proxy.core.request.insets import placed, with_inset
 from proxy.core.request.message import Message, MessageReader

@@ -22,9 +22,8 @@ from itertools import count, islice
 from types import MappingProxyType
 
 from proxy.core.digest import digest
-from proxy.core.recognition.fixed_texts import FileClaim
+from proxy.core.recognition import MOVABLE_IN_SYSTEM, ContextPiece, FileClaim, MessageKind, PieceKind, Recognition
 from proxy.core.recognition.lines import bare_lines, can_follow, stay_apart
-from proxy.core.recognition.pieces import MOVABLE_IN_SYSTEM, ContextPiece, MessageKind, PieceKind, Recognition
 from proxy.core.request.element import Element, message_element
 from proxy.core.request.message import (
     MARK_KEYS,

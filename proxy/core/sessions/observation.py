@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from proxy.core.recognition.fixed_texts import FileClaim
-from proxy.core.recognition.pieces import ContextPiece, PieceKind
+from proxy.core.recognition import ContextPiece, FileClaim, PieceKind
 from proxy.core.request.transcript import RecognisedRequest
 from proxy.core.sessions.session import REMEMBERED_GAPS, ItemRecord, Session, fixed_digest, record_item, remember
 from proxy.core.sessions.volatile_lines import changed_places, learnt_lines, replaced_texts

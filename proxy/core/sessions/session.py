@@ -14,7 +14,7 @@ from proxy.core.diagnosis.record import PromptRecord
 from proxy.core.digest import digest
 from proxy.core.layout.tiers import Classic
 from proxy.core.lru import Bounded, LastUsed
-from proxy.core.recognition.pieces import MessageKind, PieceKind, Recognition
+from proxy.core.recognition import MessageKind, PieceKind, Recognition
 from proxy.core.request.message import Message
 from proxy.core.request.transcript import Transcript
 from proxy.core.sessions.volatile_lines import (

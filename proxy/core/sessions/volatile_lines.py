@@ -24,9 +24,8 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from proxy.core.recognition.lines import MAX_LINES, Lines, Range, differences, lines_before
-from proxy.core.recognition.pieces import Cut, MessageKind, PieceKind, Recognition
-from proxy.core.recognition.text_blocks import block_of, fits
+from proxy.core.recognition import Cut, MessageKind, PieceKind, Recognition
+from proxy.core.recognition.lines import MAX_LINES, Lines, Range, block_of, differences, fits, lines_before
 from proxy.core.request.message import Message, piece_digest
 from proxy.core.request.transcript import texts_of
 from proxy.core.stability.change_rates import fixed_hazard

@@ -20,8 +20,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from proxy.core.recognition.fixed_texts import FileClaim
-from proxy.core.recognition.pieces import PieceKind
+from proxy.core.recognition import FileClaim, PieceKind
 from proxy.core.request.transcript import RecognisedRequest
 from proxy.core.stability.edit_signals import EditSignals, shown, text_of
 from proxy.core.value import dataclass

@@ -17,7 +17,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from proxy.core.lru import Bounded
-from proxy.core.recognition.pieces import ContextPiece, MessageKind, PieceKind
+from proxy.core.recognition import ContextPiece, MessageKind, PieceKind
 from proxy.core.request.message import Message
 from proxy.core.request.transcript import RecognisedRequest
 from proxy.core.wire.json_body import Unreadable, members_of, text_value

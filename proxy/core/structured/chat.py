@@ -11,13 +11,12 @@ from proxy.core.response.panel_answer import PanelAnswers
 from proxy.core.structured.blocks import Assembly, AssemblyKind
 from proxy.core.structured.context import SECTION, MapChunks, StructuredContext
 from proxy.core.structured.form import StructuredForm, detach_terms
+from proxy.core.structured.history import DetachTerms, RuledHistory, frozen, ruled
 from proxy.core.structured.history.compaction import Compaction, CompactionTexts, compacted
-from proxy.core.structured.history.freezing import frozen
-from proxy.core.structured.history.rules import DetachTerms, RuledHistory, ruled
 from proxy.core.structured.messages import Conversation, Turn
+from proxy.core.structured.panels import FROZEN_PREFIX, CacheTerms, Panel, Progress
 from proxy.core.structured.panels.board import Board, refreshed
 from proxy.core.structured.panels.inlay import NO_INLAY, Inlay, PanelTexts, inlay_of, with_declaration
-from proxy.core.structured.panels.panel import FROZEN_PREFIX, CacheTerms, Panel, Progress
 from proxy.core.value import dataclass, field
 from proxy.core.wire.json_body import Members, splice
 

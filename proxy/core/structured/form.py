@@ -32,9 +32,9 @@ from msgspec.structs import asdict
 
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.context import SECTION, ContextFile, Page, Review, StructuredContext
-from proxy.core.structured.history.rules import DetachTerms, MessageMeta, Status
+from proxy.core.structured.history import DetachTerms, MessageMeta, Status
+from proxy.core.structured.panels import FROZEN_PREFIX, OWN_KIND, Panel
 from proxy.core.structured.panels.inlay import FOOTER
-from proxy.core.structured.panels.panel import FROZEN_PREFIX, OWN_KIND, Panel
 from proxy.core.value import dataclass, field, replace
 from proxy.core.wire.json_body import PIECE_BYTES, Unreadable, text_value
 from proxy.core.wire.refusals import check_fields, check_ids, decoded, invalid, names_within

@@ -31,8 +31,8 @@ from proxy.core.response.usage import Usage, summed
 from proxy.core.structured.context import ContextFile, MapChunks, Review
 from proxy.core.structured.form import FormReview, StructuredForm, read_form
 from proxy.core.structured.history.compaction import Compaction, CompactionAttempts
+from proxy.core.structured.panels import CacheTerms, Count, Digest, Entry, PanelId, PanelMemory, Time, Usd
 from proxy.core.structured.panels.board import MOST_PROMPTS, Board, PanelCost, PanelCosts
-from proxy.core.structured.panels.panel import CacheTerms, Count, Digest, Entry, PanelId, PanelMemory, Time, Usd
 from proxy.core.structured.placement import ContextTracker
 from proxy.core.value import dataclass, field, replace
 from proxy.errors import InvalidRequest, MissingContent

@@ -28,11 +28,13 @@ from proxy.core.request.message import Message, message_json
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS
 from proxy.core.request.transcript import Transcript
 from proxy.core.value import dataclass, field, replace
-from proxy.core.window.profile import Capability, CapabilityProfile, WindowParts
-from proxy.core.window.shortening import (
+from proxy.core.window.profile import (
+    Capability,
+    CapabilityProfile,
     Count,
     PartName,
     Payload,
+    WindowParts,
     WindowTexts,
     behind_conversation,
     beside_conversation,

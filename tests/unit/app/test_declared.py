@@ -10,7 +10,7 @@ import pytest
 from proxy.access.authentication import Directory
 from proxy.app import declared, factories
 from proxy.app.composition import ConfigSource, LazyRegistry, Reload
-from proxy.core.prompts.terms import Allowed, OnFailure, PromptLayer, PromptRules, PromptTerms
+from proxy.core.prompts.prompt import Allowed, OnFailure, PromptLayer, PromptRules, PromptTerms
 from proxy.core.window.profile import BUILT_IN, WindowRules
 from proxy.deployments import ModelTable
 from proxy.plugins import build_plugin_manager

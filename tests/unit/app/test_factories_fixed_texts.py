@@ -11,11 +11,10 @@ import pytest
 from plugins.tiered import TieredRecogniser
 from proxy.app.factories import load_assembly_texts, load_compaction_texts, load_panel_texts, load_window_texts
 from proxy.core.layout.tiers import Tier
-from proxy.core.recognition import FileClaim
-from proxy.core.recognition.tiered_files import REFERENCE_HEADERS, WORKING_HEADER
+from proxy.core.recognition import REFERENCE_HEADERS, WORKING_HEADER, FileClaim
 from proxy.core.structured.assembly import AssemblyTexts
-from proxy.core.window.shortening import PartName
-from proxy.prompting.files import SHIPPED
+from proxy.core.window.profile import PartName
+from proxy.prompting.sources import SHIPPED
 from tests import assemblies
 from tests.contexts import fenced
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from plugins.aider import AiderRecogniser
-from proxy.core.recognition.pieces import MessageKind
+from proxy.core.recognition import MessageKind
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.demo.chats import (

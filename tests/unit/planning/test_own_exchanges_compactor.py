@@ -23,8 +23,8 @@ from proxy.core.response.usage import Usage
 from proxy.core.structured.blocks import Assembly, AssemblyKind
 from proxy.core.structured.chat import AssembledChat, Dialogue
 from proxy.core.structured.context import StructuredContext
+from proxy.core.structured.history import RuledHistory, ruled
 from proxy.core.structured.history.compaction import CompactionRules, CompactionTerms, compacted
-from proxy.core.structured.history.rules import RuledHistory, ruled
 from proxy.deployments.price_map import price_for
 from proxy.engine import Conclusion, Ports
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested

@@ -12,7 +12,7 @@ import pytest
 from proxy.core.prompts.prompt import Inset
 from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.core.reasons import Edit
-from proxy.core.recognition.pieces import Recogniser
+from proxy.core.recognition import Recogniser
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import Encode, bytes_over_four, quick
 from proxy.core.response.usage import Usage

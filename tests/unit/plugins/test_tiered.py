@@ -8,8 +8,7 @@ import pytest
 
 from plugins.tiered import TieredRecogniser, register_recognisers
 from proxy.core.planner.planner import TierPlanner
-from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, FileClaim
-from proxy.core.recognition.pieces import MOST_PIECES, Bound, PieceKind, Recognition, TooMuch, covers
+from proxy.core.recognition import CLAIM_HEADERS, MOST_PIECES, Bound, FileClaim, PieceKind, Recognition, TooMuch, covers
 from tests import assemblies
 from tests.examples import for_every
 from tests.growth import assert_linear

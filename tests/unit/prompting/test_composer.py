@@ -11,8 +11,20 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.core.prompts.prompt import Composition, Condition, Inset, Position, Prompt, PromptFailure
-from proxy.core.prompts.terms import Allowed, ClientWish, OnFailure, PromptLayer, PromptRules, PromptTerms
+from proxy.core.prompts.prompt import (
+    Allowed,
+    ClientWish,
+    Composition,
+    Condition,
+    Inset,
+    OnFailure,
+    Position,
+    Prompt,
+    PromptFailure,
+    PromptLayer,
+    PromptRules,
+    PromptTerms,
+)
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.window.profile import BUILT_IN, Capability, CapabilityProfile, WindowRules
 from proxy.engine.ports import ComposedRequest, ComposeRequest

@@ -6,8 +6,15 @@ from pathlib import Path
 import pytest
 
 from proxy.core.prompts.prompt import Condition, Position, Prompt, Variable
-from proxy.prompting.files import MOST_BYTES, SHIPPED, PromptFileError, markdown_files, read_file, read_prompt
-from proxy.prompting.sources import Sources
+from proxy.prompting.sources import (
+    MOST_BYTES,
+    SHIPPED,
+    PromptFileError,
+    Sources,
+    markdown_files,
+    read_file,
+    read_prompt,
+)
 from tests.examples import sampled
 
 PATH = Path("prompts/greeting.md")

@@ -14,8 +14,19 @@ import pytest
 
 from proxy.core.prompts.prompt import ROOTS, Condition, Position, Prompt, RenderError, Variable
 from proxy.hookspecs import PROJECT, Hooks, hookimpl
-from proxy.prompting.files import MOST_BYTES, FileState, PromptFileError
-from proxy.prompting.sources import Fragment, Known, Registry, Snapshot, Sources, States, registered_fragments, texts_of
+from proxy.prompting.sources import (
+    MOST_BYTES,
+    FileState,
+    Fragment,
+    Known,
+    PromptFileError,
+    Registry,
+    Snapshot,
+    Sources,
+    States,
+    registered_fragments,
+    texts_of,
+)
 from proxy.tasks import Tasks, cancel, spawn
 from proxy.telemetry.metrics import Metrics
 from tests.examples import for_every

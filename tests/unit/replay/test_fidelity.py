@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from proxy.core.planner.plan import Plan
-from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, TAG_CLOSE, TAG_OPEN, FileClaim
+from proxy.core.recognition import CLAIM_HEADERS, TAG_CLOSE, TAG_OPEN, FileClaim
 from proxy.demo.chats import editor_chat, support_chat
 from proxy.demo.sample import Sample
 from proxy.demo.tool_agent import clock_agent

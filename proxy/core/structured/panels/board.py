@@ -25,7 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.core.digest import digest as digest_of
-from proxy.core.structured.panels.panel import (
+from proxy.core.structured.panels import (
     EVERYTHING,
     LEAST_CHANGE,
     UNKNOWN_LIFE_S,

@@ -24,8 +24,8 @@ from proxy.core.layout.tiers import Tier
 from proxy.core.response.panel_answer import PANEL_TOOL
 from proxy.core.structured.blocks import Assembly, Block, Item, Kind, Section
 from proxy.core.structured.messages import Turn, message, pair
+from proxy.core.structured.panels import CONVERSATION, FRONT, Panel, Place, leaving_rate, outside
 from proxy.core.structured.panels.board import Board
-from proxy.core.structured.panels.panel import CONVERSATION, FRONT, Panel, Place, leaving_rate, outside
 from proxy.core.value import dataclass, field, replace
 from proxy.core.wire.json_body import Unreadable, elements, members_of, text_json, text_value, utf8
 

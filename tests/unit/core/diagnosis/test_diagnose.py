@@ -14,7 +14,7 @@ from proxy.core.diagnosis.sent import is_continuation, wire_record
 from proxy.core.digest import digest
 from proxy.core.money.prices import Price
 from proxy.core.providers import ANTHROPIC, NONE, OPENAI
-from proxy.core.recognition.pieces import PieceKind
+from proxy.core.recognition import PieceKind
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
 from proxy.core.shadow import Deviation

@@ -8,7 +8,7 @@ from proxy.core.forecast import Forecast, forecast
 from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.layout.orders import moved_elements, request_elements
 from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
-from proxy.core.recognition.pieces import ContextPiece
+from proxy.core.recognition import ContextPiece
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.request.transcript import NOTHING_MOVES, RecognisedRequest, Transcript
 from proxy.core.sessions.observation import commit_preamble, commit_reading, read_request

@@ -11,7 +11,7 @@ from proxy.core.layout.orders import (
     valid_prefix,
 )
 from proxy.core.layout.tiers import Tier
-from proxy.core.recognition.pieces import ContextPiece
+from proxy.core.recognition import ContextPiece
 from proxy.core.request.element import Element, ElementKind, form_digest
 from proxy.core.request.message import piece_digest
 from proxy.core.request.tokens import TokenCounter, bytes_over_four

@@ -15,12 +15,12 @@ from proxy.core.prompts.prompt import (
     Prompt,
     PromptContext,
     PromptFailure,
+    PromptTerms,
     RenderError,
     Variable,
     exceeded_bound,
     merged,
 )
-from proxy.core.prompts.terms import PromptTerms
 from tests.growth import assert_linear
 
 ALL = PromptTerms(use=("*",))

@@ -15,8 +15,7 @@ from proxy.core.prompts.assembler import (
     checked_persona,
     read_wish,
 )
-from proxy.core.prompts.prompt import Condition, Position, Prompt
-from proxy.core.prompts.terms import ClientWish
+from proxy.core.prompts.prompt import ClientWish, Condition, Position, Prompt
 from proxy.errors import InvalidRequest
 from tests.examples import for_every
 

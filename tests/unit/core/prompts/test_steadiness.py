@@ -3,9 +3,8 @@
 import pytest
 
 from proxy.core.prompts.assembler import assemble
-from proxy.core.prompts.prompt import Composition, Json, Position, Prompt, merged
+from proxy.core.prompts.prompt import Composition, Json, Position, Prompt, PromptTerms, merged
 from proxy.core.prompts.steadiness import Seen, Steadiness, volatile_in, volatile_name, volatile_values
-from proxy.core.prompts.terms import PromptTerms
 from tests.examples import for_every
 
 

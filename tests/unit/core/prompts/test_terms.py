@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.prompts.prompt import Position, Prompt
-from proxy.core.prompts.terms import (
+from proxy.core.prompts.prompt import (
     Allowed,
     ClientWish,
     OnFailure,
+    Position,
+    Prompt,
     PromptLayer,
     PromptRules,
     PromptTerms,

@@ -1,6 +1,6 @@
 import re
 
-from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, PART_ACKNOWLEDGEMENT, TAG_CLOSE, TAG_OPEN, FileClaim
+from proxy.core.recognition import CLAIM_HEADERS, PART_ACKNOWLEDGEMENT, TAG_CLOSE, TAG_OPEN, FileClaim
 from tests.fidelity import words
 
 

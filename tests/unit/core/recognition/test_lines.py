@@ -1,5 +1,6 @@
 import pytest
 
+from proxy.core.recognition import Cut, PieceKind
 from proxy.core.recognition.lines import (
     bare_lines,
     break_before,
@@ -8,7 +9,6 @@ from proxy.core.recognition.lines import (
     one_break_before,
     stay_apart,
 )
-from proxy.core.recognition.pieces import Cut, PieceKind
 from proxy.core.sessions.volatile_lines import overlaid
 from tests.examples import for_every
 

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.core.recognition.pieces import Cut, MessageKind, PieceKind, Recognition, covers, joined, recognise_text
+from proxy.core.recognition import Cut, MessageKind, PieceKind, Recognition, covers, joined, recognise_text
 from tests.examples import for_every
 
 

@@ -3,8 +3,7 @@ that go with them."""
 
 import pytest
 
-from proxy.core.recognition.lines import MAX_LINES, Lines
-from proxy.core.recognition.text_blocks import block_of, closes_fences
+from proxy.core.recognition.lines import MAX_LINES, Lines, block_of, closes_fences
 from tests.examples import for_every
 
 RULES = [f"Rule {number}: mind what it says." for number in range(60)]

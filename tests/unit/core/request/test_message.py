@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from proxy.core.recognition.pieces import MessageKind, PieceKind
+from proxy.core.recognition import MessageKind, PieceKind
 from proxy.core.request.message import Message, MessageReader, PartKind, may_be_signed
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter, bytes_over_four
 from proxy.core.wire.json_body import Unreadable

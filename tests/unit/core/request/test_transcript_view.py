@@ -1,7 +1,6 @@
 import pytest
 
-from proxy.core.recognition.fixed_texts import FileClaim
-from proxy.core.recognition.pieces import PieceKind
+from proxy.core.recognition import FileClaim, PieceKind
 from proxy.core.request.transcript import RecognisedRequest
 from tests.fidelity.chats import MAP_ACK, MAP_OPENING, READ_ONLY_ACK, READ_ONLY_OPENING, File
 from tests.talk import Body, as_parts, assistant, calling, result, shown, system, text_part, user, view_of

@@ -10,8 +10,7 @@ from proxy.core.planner.candidates import IncomingChat
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import PROFILES
-from proxy.core.recognition.fixed_texts import TAG_CLOSE, TAG_OPEN
-from proxy.core.recognition.pieces import PieceKind
+from proxy.core.recognition import TAG_CLOSE, TAG_OPEN, PieceKind
 from proxy.core.request.message import Message, MessageReader
 from proxy.core.request.reader import Route
 from proxy.core.request.tokens import TokenCounter

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.recognition.fixed_texts import FileClaim
-from proxy.core.recognition.pieces import PieceKind
+from proxy.core.recognition import FileClaim, PieceKind
 from proxy.core.stability.change_rates import (
     CalibrationCounter,
     DecayedRate,

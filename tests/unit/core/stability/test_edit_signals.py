@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.recognition.fixed_texts import FileClaim
-from proxy.core.recognition.pieces import ContextPiece, PieceKind
+from proxy.core.recognition import ContextPiece, FileClaim, PieceKind
 from proxy.core.request.message import piece_digest
 from proxy.core.stability.edit_signals import EditSignals, FileWords, read_signs
 from tests.fidelity.chats import File

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.window.fitting import FittedMessages, fitted_completion
-from proxy.core.window.profile import Capability, CapabilityProfile
-from proxy.core.window.shortening import Count
+from proxy.core.window.profile import Capability, CapabilityProfile, Count
 from proxy.core.wire.json_body import parse_members
 from proxy.errors import InvalidRequest
 

@@ -4,8 +4,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.window.profile import PartCaps
-from proxy.core.window.shortening import PIECE_CHARS, PartName, behind_conversation, beside_conversation, head, tail
+from proxy.core.window.profile import (
+    PIECE_CHARS,
+    PartCaps,
+    PartName,
+    behind_conversation,
+    beside_conversation,
+    head,
+    tail,
+)
 from proxy.planning.tokenizers import local_encode
 
 CAPS = PartCaps(system=10, instruction=10, selection=10, prefix=10, suffix=10, summary=10)

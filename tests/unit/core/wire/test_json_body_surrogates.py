@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.core.recognition.pieces import Cut, MessageKind, PieceKind, Recognition, recognise_text
+from proxy.core.recognition import Cut, MessageKind, PieceKind, Recognition, recognise_text
 from proxy.core.request import message
 from proxy.core.request.message import LEAD_CHARS, Message, MessageReader
 from proxy.core.request.tokens import TokenCounter

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from proxy.core.structured.panels.panel import HAZARDS
+from proxy.core.structured.panels import HAZARDS
 from proxy.demo.panels import Workspace
 
 

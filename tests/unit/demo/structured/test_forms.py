@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from plugins.aider import AiderRecogniser
-from proxy.core.recognition.pieces import MessageKind, PieceKind
+from proxy.core.recognition import MessageKind, PieceKind
 from proxy.demo.chats import RULES
 from proxy.demo.sample import Sending
 from proxy.demo.structured import GOALS, PACKAGE, Form, Turn, busy, installed_files, sendings, turns

@@ -10,8 +10,8 @@ import pytest
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.context import ContextFile, Page, Review
 from proxy.core.structured.form import FormJson, FormReview, StructuredForm, detach_terms, read_form, text_digest
-from proxy.core.structured.history.rules import DetachTerms, MessageMeta, Status
-from proxy.core.structured.panels.panel import OWN_KIND, Panel
+from proxy.core.structured.history import DetachTerms, MessageMeta, Status
+from proxy.core.structured.panels import OWN_KIND, Panel
 from proxy.errors import InvalidRequest
 from tests.examples import for_every
 

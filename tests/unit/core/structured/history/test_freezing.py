@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.reasons import Edit
-from proxy.core.structured.history.freezing import chunk_text, frozen
-from proxy.core.structured.history.rules import DetachTerms, RuledHistory, ruled
+from proxy.core.structured.history import DetachTerms, RuledHistory, chunk_text, frozen, ruled
 from proxy.core.structured.messages import Conversation, Turn
-from proxy.core.structured.panels.panel import HISTORY_KIND, Panel
+from proxy.core.structured.panels import HISTORY_KIND, Panel
 from proxy.core.wire.json_body import Unreadable
 from tests.examples import for_every
 from tests.talk import Body, assistant, calling, result, said, system, text_part, user

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.reasons import Edit
-from proxy.core.structured.history.rules import MADE, DetachTerms, MessageMeta, RuledHistory, Status, ruled, shape_of
+from proxy.core.structured.history import MADE, DetachTerms, MessageMeta, RuledHistory, Status, ruled, shape_of
 from proxy.core.structured.messages import Conversation, Turn
 from proxy.errors import InvalidRequest
 from tests.talk import Body, assistant, calling, result, said, system, user

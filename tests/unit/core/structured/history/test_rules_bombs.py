@@ -6,8 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from proxy.core.reasons import Edit
-from proxy.core.structured.history.freezing import frozen
-from proxy.core.structured.history.rules import DetachTerms, MessageMeta, Status, ruled
+from proxy.core.structured.history import DetachTerms, MessageMeta, Status, frozen, ruled
 from proxy.core.structured.messages import Conversation
 from proxy.core.wire.json_body import MOST_ELEMENTS
 from tests.examples import sampled

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.history.rules import Entry, Shape, Sort, cuts, entry_of, grouped, is_known, shape_of
+from proxy.core.structured.history import Entry, Shape, Sort, cuts, entry_of, grouped, is_known, shape_of
 from proxy.core.structured.messages import Conversation
 from tests.contexts import conversation_of
 from tests.examples import for_every

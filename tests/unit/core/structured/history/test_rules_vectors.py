@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proxy.core.reasons import Edit
-from proxy.core.structured.history.rules import ruled
+from proxy.core.structured.history import ruled
 from proxy.core.structured.messages import Conversation
 from proxy.errors import InvalidRequest
 from tests.examples import for_every

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.core.structured.panels import CacheTerms, Panel, PanelMemory, Progress
 from proxy.core.structured.panels.board import in_tail
-from proxy.core.structured.panels.panel import CacheTerms, Panel, PanelMemory, Progress
 
 MARKED, STORED = CacheTerms(read=0.1, write=1.25), CacheTerms(read=0.1, write=1.0, ends_at_answers=True)
 ANSWERS_MARKED = replace(MARKED, ends_at_answers=True)

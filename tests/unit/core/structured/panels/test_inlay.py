@@ -14,9 +14,9 @@ from proxy.core.layout.tiers import Tier
 from proxy.core.structured.assembly import without_last_answer
 from proxy.core.structured.blocks import Assembly, Kind
 from proxy.core.structured.messages import Conversation
+from proxy.core.structured.panels import Panel, Progress
 from proxy.core.structured.panels.board import Board, refreshed
 from proxy.core.structured.panels.inlay import Inlay, inlay_of
-from proxy.core.structured.panels.panel import Panel, Progress
 from tests.panels import TEXTS, SentTurns, message, unchanged, wire
 from tests.talk import MARK, assistant, calling, result, text_part, user
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.structured.messages import Conversation
+from proxy.core.structured.panels import Panel, Progress
 from proxy.core.structured.panels.board import Board, refreshed
 from proxy.core.structured.panels.inlay import Inlay, inlay_of
-from proxy.core.structured.panels.panel import Panel, Progress
 from tests.growth import assert_linear
 from tests.panels import START_S, TEXTS, SentTurns, unchanged, wire
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.structured.messages import Conversation, Turn
+from proxy.core.structured.panels import Panel, Progress
 from proxy.core.structured.panels.board import Board, refreshed
 from proxy.core.structured.panels.inlay import (
     FOOTER,
@@ -21,7 +22,6 @@ from proxy.core.structured.panels.inlay import (
     panel_pair,
     with_plain_ids,
 )
-from proxy.core.structured.panels.panel import Panel, Progress
 from tests.panels import START_S, TEXTS, message, unchanged, wire
 
 A, B = Panel("A", "own", "a", "1"), Panel("B", "own", "b", "1")

@@ -6,9 +6,9 @@ from proxy.app.factories import load_panel_texts
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.blocks import Assembly, Block
 from proxy.core.structured.messages import Conversation
+from proxy.core.structured.panels import Panel, Progress
 from proxy.core.structured.panels.board import Board, refreshed
 from proxy.core.structured.panels.inlay import inlay_of, moving
-from proxy.core.structured.panels.panel import Panel, Progress
 from tests.panels import message, unchanged
 
 PANELS = [Panel("A", "skill", "", "x"), Panel("B", "console", "", "y")]

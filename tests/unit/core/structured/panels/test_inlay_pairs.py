@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from proxy.app.factories import load_panel_texts
 from proxy.core.response.panel_answer import PANEL_TOOL
+from proxy.core.structured.panels import Panel
 from proxy.core.structured.panels.inlay import (
     DECLARATION,
     EMPTY,
@@ -26,7 +27,6 @@ from proxy.core.structured.panels.inlay import (
     panel_text,
     with_declaration,
 )
-from proxy.core.structured.panels.panel import Panel
 from tests.examples import for_every
 
 any_text = st.text(st.characters(exclude_categories=()), max_size=40)

@@ -9,9 +9,9 @@ import orjson
 import pytest
 
 from proxy.core.structured.messages import Conversation
+from proxy.core.structured.panels import Panel, Progress
 from proxy.core.structured.panels.board import Board, refreshed
 from proxy.core.structured.panels.inlay import Inlay, inlay_of
-from proxy.core.structured.panels.panel import Panel, Progress
 from tests.examples import for_every
 from tests.panels import SHORT_S, START_S, TEXTS, SentTurns, message, notation, unchanged, wire
 from tests.talk import user

@@ -1,6 +1,6 @@
 """A panel's identity, and what is expected of its kind."""
 
-from proxy.core.structured.panels.panel import HAZARDS, OWN_KIND, Panel
+from proxy.core.structured.panels import HAZARDS, OWN_KIND, Panel
 
 
 def test_the_digest_covers_what_is_shown_and_nothing_else() -> None:

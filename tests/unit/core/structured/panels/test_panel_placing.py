@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.panels.panel import (
+from proxy.core.structured.panels import (
     FRAME_BYTES,
     Panel,
     PanelMemory,

@@ -1,7 +1,7 @@
 """Where the conversation stands, and where something may be put without parting a call from its results."""
 
 from proxy.core.structured.messages import Turn
-from proxy.core.structured.panels.panel import Progress, message_digest
+from proxy.core.structured.panels import Progress, message_digest
 from tests.contexts import conversation_of
 from tests.examples import for_every
 from tests.talk import MARK, Body, assistant, calling, result, system, text_part, user

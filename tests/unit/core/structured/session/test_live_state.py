@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.structured.history.compaction import Compaction
+from proxy.core.structured.panels import PanelMemory, Place
 from proxy.core.structured.panels.board import MOST_PROMPTS, Board, PanelCost, PanelCosts
-from proxy.core.structured.panels.panel import PanelMemory, Place
 from proxy.core.structured.session import MOST_BYTES, VERSION, LiveState, Part, merged, packed, unpacked
 from tests.examples import for_every
 from tests.live_states import STATES
