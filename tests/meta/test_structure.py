@@ -117,7 +117,8 @@ def has_test(path: Path) -> bool:
     """A test of its own, a folder of them, one of the face of a package around it, or an entry among ``NEIGHBOURS``."""
     name = "init" if path.name == "__init__.py" else path.stem.strip("_")
     tests = [(UNIT / path.parent, name)]
-    if any((UNIT / path.with_suffix("")).glob("test_*.py")):
+    folder = path.parent if path.name == "__init__.py" else path.with_suffix("")
+    if any((UNIT / folder).glob("test_*.py")):
         return True
     for package in path.parents[:-1]:
         tests += [(UNIT / package, package.name), (UNIT / package.parent, package.name.rstrip("_"))]
