@@ -13,11 +13,11 @@ _VARIABLE = "STRATIFORM_EXAMPLES"
 _MOST_ROW_CHARS = 500
 
 
-def examples(full: int) -> int:
+def examples(full: int, least: int = 5) -> int:
     """The number of Hypothesis's examples for this run, if a full run tries ``full`` of them. A short run tries a
-    tenth, and at least five. A run that looks for new examples tries ten times as many as a full run."""
+    tenth, and at least ``least``. A run that looks for new examples tries ten times as many as a full run."""
     kind = os.environ.get(_VARIABLE)
-    return {"all": full, "new": 10 * full}.get(kind or "", max(5, full // 10))
+    return {"all": full, "new": 10 * full}.get(kind or "", max(least, full // 10))
 
 
 def are_new() -> bool:

@@ -1,14 +1,21 @@
 """Keys in the form in which LiteLLM stores them."""
 
 import ast
+from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 
 def litellms_hash(key: str) -> str:
-    """The hash of a key by LiteLLM's own function, which is read from its wheel. Importing its module would need all of
-    LiteLLM's proxy."""
+    """The hash of a key by LiteLLM's own function."""
+    return _hash_token()(key)
+
+
+@cache
+def _hash_token() -> Callable[[str], str]:
+    """LiteLLM's function, which is read from its wheel. Importing its module would need all of LiteLLM's proxy."""
     spec = find_spec("litellm")
     assert spec is not None
     assert spec.origin is not None
@@ -16,7 +23,8 @@ def litellms_hash(key: str) -> str:
     found = [one for one in ast.parse(source).body if isinstance(one, ast.FunctionDef) and one.name == "hash_token"]
     names: dict[str, Any] = {"Final": Any}
     exec(compile(ast.Module(found, []), "hash_token", "exec"), names)
-    return str(names["hash_token"](key))
+    function: Callable[[str], str] = names["hash_token"]
+    return function
 
 
 def key_row(key: str, **more: object) -> dict[str, object]:

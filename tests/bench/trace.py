@@ -24,7 +24,7 @@ import uvicorn
 from proxy.app import composition
 from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import Environment, load
-from proxy.web.app import create_app
+from proxy.web.app import Parts, create_app
 from proxy.web.connection import WireLimits, guarded_http
 from tests.bench import bodies, servers
 from tests.bench.provider import Provider
@@ -76,14 +76,14 @@ async def traced(size: int, *, stream: bool = False) -> Trace:
         server = uvicorn.Server(uvicorn.Config(create_app(built.parts), http=http, log_config=None, access_log=False))
         serving = asyncio.create_task(server.serve([listener]))
         try:
-            return await _measured(listener.getsockname()[1], size, stream=stream)
+            return await _measured(built.parts, listener.getsockname()[1], size, stream=stream)
         finally:
             server.should_exit = True
             await serving
             provider.close()
 
 
-async def _measured(port: int, size: int, *, stream: bool) -> Trace:
+async def _measured(parts: Parts, port: int, size: int, *, stream: bool) -> Trace:
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
     found: list[Trace] = []
     for body in bodies.agent(1, size, _MEASURED, stream=stream, warm=_WARM).bodies:
@@ -96,12 +96,22 @@ async def _measured(port: int, size: int, *, stream: bool) -> Trace:
                 await reader.readexactly(int(lengths[0].partition(b":")[2]))
             else:
                 await reader.readuntil(b"\r\n0\r\n\r\n")  # the last chunk
-            await asyncio.sleep(0.05)  # What follows behind the answer belongs to the request.
+            await _settled(parts)
         if not answer.startswith(b"HTTP/1.1 200"):
             raise RuntimeError(answer.decode("latin-1"))
         found.append(Trace(calls))
     writer.close()
     return min(found[_WARM:], key=lambda trace: len(trace.calls))
+
+
+async def _settled(parts: Parts) -> None:
+    """What follows behind the answer belongs to the request."""
+    in_flight = parts.metrics.registry.restricted_registry(["stratiform_in_flight"])
+    await asyncio.sleep(0.05)
+    while any(sample.value for metric in in_flight.collect() for sample in metric.samples):
+        await asyncio.sleep(0.01)
+    while parts.engine._conclusion._settling:
+        await asyncio.sleep(0.01)
 
 
 @contextmanager

@@ -302,6 +302,7 @@ async def test_a_ping_waits_for_no_other_call_and_replaces_connections_that_are_
         await asyncio.gather(*stuck, return_exceptions=True)
         async with asyncio.timeout(_HANGS_S):
             await asyncio.gather(*(store.settle(end(f"new-{i}"), T) for i in range(20)))
+        relay.cut()  # else the calls that are stuck hold up the end of the store
         await store.aclose()
 
 
@@ -313,16 +314,23 @@ class Relay:
         self.target = target
         self.port = 0
         self._silenced: list[asyncio.Event] = []
+        self._lines: list[asyncio.StreamWriter] = []
 
     def silence(self) -> None:
         """A firewall forgets the connections that there are: what is sent on them is never answered."""
         for connection in self._silenced:
             connection.set()
 
+    def cut(self) -> None:
+        """Close the connections that there are."""
+        for line in self._lines:
+            line.close()
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one connection's bytes to and fro."""
         is_silent = asyncio.Event()
         self._silenced.append(is_silent)
+        self._lines.append(writer)
         behind, ahead = await asyncio.open_connection("127.0.0.1", self.target)
         await asyncio.gather(_copy(reader, ahead, is_silent), _copy(behind, writer, is_silent))
 

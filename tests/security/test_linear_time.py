@@ -53,7 +53,8 @@ _LARGEST, _MOST_PUMPS = (_LONG, 120) if examples(100) >= 100 else (_SHORT, 50)
 def _modules() -> Iterator[ModuleType]:
     for package in (proxy, plugins):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not found.name.endswith("__main__"):
+            # The hook that LiteLLM loads has no pattern, and imports litellm.
+            if not found.name.endswith(("__main__", ".litellm_hook")):
                 yield importlib.import_module(found.name)
 
 

@@ -12,6 +12,7 @@ from proxy.doctor.doctor import examine
 from proxy.doctor.findings import Rules
 from proxy.doctor.report import ClientReport, Report
 from tests import doctor_logs as logs
+from tests.examples import examples, sampled
 from tests.fidelity.chats import AiderChat, File
 from tests.unit.core.diagnosis.test_sent_wire_traces import TRACES
 from tests.unit.replay.sessions import RECOGNISERS, setting
@@ -64,7 +65,7 @@ def client_of(folder: Path, *requests: Sequence[File]) -> ClientReport:
     return found
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60))
 @given(st.permutations(NAMES), st.integers(1, 4), st.data())
 def test_the_first_file_that_differs_is_named(
     tmp_path: Path, names: Sequence[str], count: int, data: st.DataObject
@@ -105,7 +106,7 @@ def test_two_messages_of_the_same_files_are_told_as_messages(tmp_path: Path) -> 
 AIDER = [path for path in TRACES if "aider" in path.name]
 
 
-@pytest.mark.parametrize("path", AIDER, ids=lambda path: path.name.removesuffix(".jsonl.xz"))
+@pytest.mark.parametrize("path", sampled(AIDER, 4, 1), ids=[path.name.removesuffix(".jsonl.xz") for path in AIDER])
 def test_names_change_nothing_of_what_is_found_in_recorded_sessions(path: Path) -> None:
     plain, named = report_of(path, names=False), report_of(path)
     assert lost(named) == lost(plain)

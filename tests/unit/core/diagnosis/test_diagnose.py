@@ -18,6 +18,7 @@ from proxy.core.recognition import PieceKind
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
 from proxy.core.shadow import Deviation
+from tests.examples import examples
 
 GRID = replace(OPENAI, min_tokens=1, step=1, hit_chance=1.0)
 
@@ -149,7 +150,7 @@ def test_a_conversation_that_the_provider_keeps_goes_on_from_the_one_before() ->
     texts=st.lists(st.text(min_size=1, max_size=40), min_size=4, max_size=24, unique=True),
     where=st.integers(0, 22),
 )
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_a_changed_turn_is_found_at_its_place_and_an_appended_one_breaks_nothing(texts: list[str], where: int) -> None:
     talk = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)]
     old = wire_record({"messages": talk[:-1]}, bytes_over_four, at=0.0)
@@ -172,7 +173,7 @@ def test_a_changed_turn_is_found_at_its_place_and_an_appended_one_breaks_nothing
                          "cache_control", "thread", "instructions", "model"]), inner, max_size=5),
     max_leaves=25,
 ).filter(lambda value: isinstance(value, dict)))  # fmt: skip
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_a_body_of_any_shape_has_a_record(body: Any) -> None:
     first = wire_record(body, bytes_over_four, at=0.0)
     again = wire_record(body, bytes_over_four, at=1.0)

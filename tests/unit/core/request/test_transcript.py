@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from proxy.core.request.message import Message
 from proxy.core.request.transcript import Transcript
+from tests.examples import examples
 from tests.fidelity.chats import File
 from tests.signed_thinking import SignedForm, signed
 from tests.talk import MARK, assistant, calling, chat, read, result, shown, system, text_part, user
@@ -24,7 +25,7 @@ KINDS = read(
 TALKS = st.lists(st.sampled_from(KINDS), max_size=14)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(TALKS, TALKS, st.integers(0, 14))
 def test_a_conversation_that_goes_on_from_any_place_is_as_if_read_anew(
     before: Sequence[Message], more: Sequence[Message], shared: int
