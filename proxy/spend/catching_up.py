@@ -1,7 +1,4 @@
-"""Keeps the reservations of running exchanges, and the calls that the store gets later.
-
-``Leases`` renews the reservations of this worker's exchanges, and has the store bill the reservations of dead workers
-as they stand.
+"""Keeps the calls that the store gets later.
 
 ``Backlog`` knows what calls that are put off will charge. As long as the store does not know of a call, that amount is
 added to what is spent. If the store has the reservation of a settlement, only the amount beyond that reservation
@@ -28,78 +25,7 @@ from proxy.storage.spool import Spool
 from proxy.tasks import within
 from proxy.telemetry.metrics import Metrics
 
-_FORGET_EVERY_S = 3600.0
-
 _log = logging.getLogger("stratiform.store")
-
-
-class Leases:
-    """The reservations of this worker's exchanges, and the regular work on reservations and old entries."""
-
-    def __init__(
-        self, store: Store, clock: Clock, metrics: Metrics, lease_s: float, keep_entries_s: float | None
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._metrics = metrics
-        self._lease_s = lease_s
-        self._keep_entries_s = keep_entries_s
-        # For each exchange: its team, and the charges that the store has reserved for it.
-        self._running: dict[str, tuple[str, Sequence[Charge]]] = {}
-        self._forgotten_at = -_FORGET_EVERY_S
-
-    def until(self, for_s: float | None = None) -> float:
-        """The time at which a reservation that is made or renewed now expires."""
-        return self._clock.now() + (self._lease_s if for_s is None else for_s)
-
-    def begins(self, ask: Reserve, held: Sequence[Charge] = ()) -> None:
-        """Note that an exchange runs. ``held`` are the charges that the store has reserved for it: none if its
-        reservation is put off."""
-        self._running[ask.exchange_id] = (ask.team, held)
-
-    def extended(self, ask: Reserve) -> Reserve:
-        """The reservation, if it is made late. If its exchange still runs, it lasts as long as any new reservation.
-        Otherwise it keeps its own expiry time, and is billed."""
-        return replace(ask, expires_at=self.until()) if ask.exchange_id in self._running else ask
-
-    def made(self, ask: Reserve) -> None:
-        """Note that a reservation was made late."""
-        if ask.exchange_id in self._running:
-            self.begins(ask, ask.charges)
-
-    def ended(self, exchange_id: str) -> Sequence[Charge]:
-        """Note that an exchange has ended, so its reservation is not renewed any more. Returns the charges that the
-        store has reserved for it."""
-        _, held = self._running.pop(exchange_id, ("", ()))
-        return held
-
-    async def look_after(self) -> None:
-        """Renew reservations of running exchanges, bill expired ones, and delete entries whose retention is over. A
-        failure for one team does not stop the others. Raises StoreError."""
-        failure: StoreError | None = None
-        teams: dict[str, list[str]] = {}
-        for exchange_id, (team, _) in self._running.items():
-            teams.setdefault(team, []).append(exchange_id)
-        for team, exchange_ids in teams.items():
-            try:
-                await self._store.renew(team, exchange_ids, self.until())
-            except StoreError as error:
-                if failure is not None:  # a second failure is the store's, not the team's
-                    raise
-                failure = error
-        if expired := await self._store.expire(self._clock.now()):
-            self._metrics.reservations_expired(by=expired)
-            _log.warning("%d reservations of workers that died were billed as they stood", expired)
-        await self._forget()
-        if failure is not None:
-            raise failure
-
-    async def _forget(self) -> None:
-        now = self._clock.now()
-        if self._keep_entries_s is None or now < self._forgotten_at + _FORGET_EVERY_S:
-            return
-        await self._store.forget_entries(now - self._keep_entries_s)
-        self._forgotten_at = now
 
 
 class Backlog:
@@ -175,10 +101,8 @@ _TEAMS_AT_ONCE = 3
 # The most bytes of calls that are kept in memory if they could not be spooled: some ten thousand calls.
 _MOST_IN_MEMORY = 16 << 20
 _LOST_A_LINE = 1000
-# How many lost calls are named in the log when the worker ends, and how many in a line.
+# How many lost calls are named in the log when the worker ends.
 _MOST_NAMED = 1000
-_NAMED_A_LINE = 20
-
 
 Doubt = Callable[[Exception], Awaitable[bool]]
 """Says whether the store is away, after a call has failed with this error."""
@@ -196,7 +120,9 @@ class _Attempt:
 
 class CatchingUp:
     """The calls that are put off. ``backlog`` knows what they will charge. They wait in the first of the ``spools``.
-    When the worker ends, the calls that wait in memory go to any spool that takes them."""
+    When the worker ends, the calls that wait in memory go to any spool that takes them. A reservation that is made late
+    lasts ``lease_s``, as any new one, if its exchange still runs. Otherwise it keeps its own expiry time, and is
+    billed."""
 
     def __init__(
         self,
@@ -205,22 +131,22 @@ class CatchingUp:
         metrics: Metrics,
         spools: Sequence[Spool],
         timeout_s: float,
-        leases: Leases,
+        lease_s: float,
         most_in_memory: int = _MOST_IN_MEMORY,
     ) -> None:
         self._store = store
         self._clock = clock
         self._metrics = metrics
         self._timeout_s = timeout_s
-        self._leases = leases
+        self._lease_s = lease_s
         self._spools = spools
         self._memory = Spool(None, most_in_memory)
         self._lost = 0
         self._arriving = 0
-        # The calls that the store has carried out, but that their spool could not delete: at most a page of each spool.
-        self._undeleted: set[tuple[Spool, int]] = set()
         self._places = asyncio.Semaphore(_TEAMS_AT_ONCE)
         self.backlog = Backlog()
+        self.running: dict[str, tuple[str, Sequence[Charge]]] = {}
+        """For each exchange that runs: its team, and the charges that the store has reserved for it."""
         self.trouble = ""
         """Why calls cannot be spooled at present; empty if they can."""
 
@@ -239,11 +165,10 @@ class CatchingUp:
     async def intend(self, ask: Reserve) -> bool:
         """Keep an intent on disk: the bill of an exchange that is sent while the store is away and is never settled.
         Returns whether it could be kept."""
-        if not await self._is_spooled(ask):
-            return False
-        self.backlog.add(ask)
-        self._metrics.spooled(self.pending)
-        return True
+        if is_kept := await self._is_spooled(ask):
+            self.backlog.add(ask)
+            self._metrics.spooled(self.pending)
+        return is_kept
 
     async def put_off(self, call: PutOff, reserved: Sequence[Charge] = ()) -> None:
         """Keep a call for later: on disk, or in memory if that fails. ``reserved`` are the charges that the store has
@@ -255,7 +180,13 @@ class CatchingUp:
             if not await self._is_spooled(call):
                 await self._memory.add([call])
         except StoreError:
-            self._lose_one()
+            self._metrics.settlement_lost()
+            if self._lost % _LOST_A_LINE == 0:
+                _log.error(
+                    "settlements are lost, %d by now: neither the store nor the spool takes them, and memory is full",
+                    self._lost + 1,
+                )
+            self._lost += 1
         finally:
             self._arriving -= 1
         self._metrics.spooled(self.pending)
@@ -297,47 +228,44 @@ class CatchingUp:
             await spool.aclose()
 
     async def _empty(self, spool: Spool, attempt: "_Attempt") -> None:
-        """Have the store carry out the calls of one spool. Raises StoreError if the spool fails."""
+        """Have the store carry out the calls of one spool. A call that the spool cannot delete is carried out again
+        later, which changes nothing. Raises StoreError if the spool fails."""
         after = 0
         while not attempt.is_over and (page := await spool.page(after)):
             after = page[-1][0]
-            news = [pair for pair in page if (spool, pair[0]) not in self._undeleted]
-            self._undeleted.update((spool, number) for number in await self._carried_out(news, attempt))
-            done = [number for number, _ in page if (spool, number) in self._undeleted]
+            teams: dict[str, list[tuple[int, PutOff]]] = {}
+            for number, call in page:
+                if call.team not in attempt.failed:
+                    teams.setdefault(call.team, []).append((number, call))
+            answers = await asyncio.gather(*(self._carried_out(team, calls, attempt) for team, calls in teams.items()))
+            done = [number for numbers in answers for number in numbers]
             await spool.forget(done)
-            self._undeleted.difference_update((spool, number) for number in done)
+            attempt.carried_out += len(done)
+            self._metrics.replayed(by=len(done))
             self._metrics.spooled(self.pending)
 
-    async def _carried_out(self, page: Sequence[tuple[int, PutOff]], attempt: "_Attempt") -> list[int]:
-        """The numbers of the calls that the store has carried out."""
-        teams: dict[str, list[tuple[int, PutOff]]] = {}
-        for number, call in page:
-            if call.team not in attempt.failed:
-                teams.setdefault(call.team, []).append((number, call))
-        answers = await asyncio.gather(*(self._is_taken(team, calls, attempt) for team, calls in teams.items()))
-        done = [pair for calls, is_taken in zip(teams.values(), answers, strict=True) if is_taken for pair in calls]
-        for _, call in done:
-            self.backlog.remove(call)
-            if isinstance(call, Reserve):
-                self._leases.made(call)
-        self._metrics.replayed(by=len(done))
-        attempt.carried_out += len(done)
-        return [number for number, _ in done]
-
-    async def _is_taken(self, team: str, calls: Sequence[tuple[int, PutOff]], attempt: "_Attempt") -> bool:
-        """Whether the store carried out these calls of one team."""
+    async def _carried_out(self, team: str, calls: Sequence[tuple[int, PutOff]], attempt: "_Attempt") -> Sequence[int]:
+        """Have the store carry out calls of one team. Returns their numbers, or none if it does not take them."""
         async with self._places:
             if attempt.is_over:
-                return False
+                return ()
             try:
-                late = [self._leases.extended(call) if isinstance(call, Reserve) else call for _, call in calls]
+                until, runs = self._clock.now() + self._lease_s, self.running
+                late = [
+                    replace(call, expires_at=until) if isinstance(call, Reserve) and call.exchange_id in runs else call
+                    for _, call in calls
+                ]
                 async with within(self._timeout_s):
                     await self._store.carry_out(team, late, self._clock.now())
             except (StoreError, TimeoutError) as error:
                 attempt.failed.add(team)
                 attempt.is_over = await attempt.is_away(error) or attempt.is_over
-                return False
-        return True
+                return ()
+        for _, call in calls:
+            self.backlog.remove(call)
+            if isinstance(call, Reserve) and call.exchange_id in self.running:
+                self.running[call.exchange_id] = (team, call.charges)
+        return [number for number, _ in calls]
 
     async def _is_spooled(self, call: PutOff) -> bool:
         if not self._spools:
@@ -350,15 +278,6 @@ class CatchingUp:
         self.trouble = ""
         return True
 
-    def _lose_one(self) -> None:
-        self._metrics.settlement_lost()
-        if self._lost % _LOST_A_LINE == 0:
-            _log.error(
-                "settlements are lost, %d by now: neither the store nor the spool takes them, and memory is full",
-                self._lost + 1,
-            )
-        self._lost += 1
-
     def _spool_failed(self, error: StoreError) -> None:
         self._metrics.store_failed("spool")
         if self.trouble != str(error):  # one line for each reason, not for each settlement
@@ -369,17 +288,10 @@ class CatchingUp:
 def lines_of_lost(calls: Sequence[PutOff]) -> Iterator[str]:
     """Log lines about calls that could not be kept anywhere: how many, what they cost, and which. There are no lines if
     nothing is lost. They show no client's text and no key."""
-    if not calls:
-        return
-    worth_usd = sum(call.entry.cost for call in calls if isinstance(call, Settle)) / NANOS_PER_USD
-    yield f"{len(calls)} calls to the store, worth ${worth_usd:.6f}, cannot be written anywhere: they are lost"
-    for start in range(0, min(len(calls), _MOST_NAMED), _NAMED_A_LINE):
-        yield "lost: " + ", ".join(_said(call) for call in calls[start : min(start + _NAMED_A_LINE, _MOST_NAMED)])
+    costs = [call.entry.cost / NANOS_PER_USD if isinstance(call, Settle) else 0.0 for call in calls]
+    if calls:
+        yield f"{len(calls)} calls to the store, worth ${sum(costs):.6f}, cannot be written anywhere: they are lost"
+    for call, cost_usd in zip(calls[:_MOST_NAMED], costs, strict=False):
+        yield f"lost: {call.exchange_id} of {call.team}, ${cost_usd:.6f}"
     if len(calls) > _MOST_NAMED:
         yield f"lost: {len(calls) - _MOST_NAMED} more"
-
-
-def _said(call: PutOff) -> str:
-    """Exchange, team and cost."""
-    cost = f" ${call.entry.cost / NANOS_PER_USD:.6f}" if isinstance(call, Settle) else ""
-    return f"{call.exchange_id} of {call.team}{cost}"

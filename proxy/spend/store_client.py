@@ -27,7 +27,7 @@ from proxy.core.secrets import without_keys, without_shapes
 from proxy.core.value import dataclass, replace
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.ports import Clock, Deployment, StoreError
-from proxy.spend.catching_up import CatchingUp, Leases
+from proxy.spend.catching_up import CatchingUp
 from proxy.storage.port import Balance, Charge, Granted, LedgerEntry, PutOff, Refused, Release, Reserve, Settle, Store
 from proxy.storage.spool import Spool
 from proxy.tasks import Tasks, drain, pause, spawn, within
@@ -105,6 +105,7 @@ LEASE_S = 60.0
 # time.
 _PING_SHARE = 0.25
 _MOST_PAUSES = 60
+_FORGET_EVERY_S = 3600.0
 
 _T = TypeVar("_T")
 _log = logging.getLogger("stratiform.store")
@@ -140,9 +141,10 @@ class StoreClient:
         self._metrics = metrics
         self._times = times
         self._call_s, self._ping_s = times.timeout_s * (1 - _PING_SHARE), times.timeout_s * _PING_SHARE
-        self._leases = Leases(store, clock, metrics, times.lease_s, keep_entries_s)
-        self.lease = self._leases.until
-        self._catching_up = CatchingUp(store, clock, metrics, spools, self._call_s, self._leases)
+        self._keep_entries_s = keep_entries_s
+        self._forgotten_at = -_FORGET_EVERY_S
+        self._catching_up = CatchingUp(store, clock, metrics, spools, self._call_s, times.lease_s)
+        self._running = self._catching_up.running
         self._tasks: Tasks = set()
         self._question: asyncio.Task[bool] | None = None
         self._news = asyncio.Event()
@@ -166,6 +168,10 @@ class StoreClient:
     def troubles(self) -> Mapping[str, str]:
         """The parts that do not work now ("store" or "spool"), and why."""
         return {part: why for part, why in (("store", self._trouble), ("spool", self._catching_up.trouble)) if why}
+
+    def lease(self, for_s: float | None = None) -> float:
+        """The time at which a reservation that is made or renewed now expires."""
+        return self._clock.now() + (self._times.lease_s if for_s is None else for_s)
 
     async def start(self) -> None:
         """Take over the calls that dead workers have left, and start the background loops."""
@@ -213,7 +219,7 @@ class StoreClient:
             spawn(self.release(ask.exchange_id, ask.team), self._tasks)
             raise
         if isinstance(answer, Granted):
-            self._leases.begins(ask, ask.charges)
+            self._running[ask.exchange_id] = (ask.team, ask.charges)
         elif calls > 1:
             answer = replace(answer, is_repeated=True)
         return self._catching_up.backlog.counted(ask, answer)
@@ -224,7 +230,7 @@ class StoreClient:
         if not self.is_durable:
             return True
         charges = [replace(charge, limit=None) for charge in ask.charges]
-        self._leases.begins(ask)
+        self._running[ask.exchange_id] = (ask.team, ())
         is_kept = await self._catching_up.intend(replace(ask, charges=charges))
         self._news.set()
         return is_kept
@@ -232,7 +238,7 @@ class StoreClient:
     async def settle(self, end: Settle) -> Sequence[Balance] | None:
         """Settle an exchange. Returns the balances of its charges; None if the store gave no answer and the settlement
         was put off."""
-        reserved = self._leases.ended(end.exchange_id)
+        _, reserved = self._running.pop(end.exchange_id, ("", ()))
         if not self.is_durable:
             return await self._store.settle(end, self._clock.now())
         try:
@@ -244,7 +250,7 @@ class StoreClient:
     async def defer(self, ask: Reserve) -> bool:
         """Keep a reservation until its ``expires_at`` without renewing it. If there is no reservation, it is made.
         Returns whether the store answered."""
-        self._leases.ended(ask.exchange_id)
+        self._running.pop(ask.exchange_id, None)
 
         async def call() -> None:
             await self._store.reserve(ask, self._clock.now())
@@ -258,7 +264,7 @@ class StoreClient:
 
     async def release(self, exchange_id: str, team: str) -> None:
         """Give a reservation back, now or later."""
-        self._leases.ended(exchange_id)
+        self._running.pop(exchange_id, None)
         call = Release(exchange_id, team)
         try:
             await self._ask("release", lambda: self._store.carry_out(team, [call], self._clock.now()))
@@ -367,12 +373,33 @@ class StoreClient:
         return carried_out
 
     async def _look_after_leases(self) -> None:
+        """Renew reservations of running exchanges, bill those of dead workers as they stand, and delete entries whose
+        retention is over. A failure for one team does not stop the others."""
         if self.is_away:
             return
+        failure: StoreError | None = None
+        teams: dict[str, list[str]] = {}
+        for exchange_id, (team, _) in self._running.items():
+            teams.setdefault(team, []).append(exchange_id)
         try:
-            await self._leases.look_after()
+            for team, exchange_ids in teams.items():
+                try:
+                    await self._store.renew(team, exchange_ids, self.lease())
+                except StoreError as error:
+                    if failure is not None:  # a second failure is the store's, not the team's
+                        raise
+                    failure = error
+            now = self._clock.now()
+            if expired := await self._store.expire(now):
+                self._metrics.reservations_expired(by=expired)
+                _log.warning("%d reservations of workers that died were billed as they stood", expired)
+            if self._keep_entries_s is not None and now >= self._forgotten_at + _FORGET_EVERY_S:
+                await self._store.forget_entries(now - self._keep_entries_s)
+                self._forgotten_at = now
         except StoreError as error:
-            _log.warning("reservations could not be looked after: %s", _text(error))
+            failure = error
+        if failure is not None:
+            _log.warning("reservations could not be looked after: %s", _text(failure))
             await self.doubt("renew")
 
     async def _recover(self) -> None:
