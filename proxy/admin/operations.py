@@ -24,7 +24,7 @@ from proxy.core.model_patterns import matches
 from proxy.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, NotReady
 from proxy.ports import Clock, StoreError
 from proxy.spend.bookings import NOTHING, Booking, booked, counter_of, rule_of
-from proxy.spend.store_watch import Epochs
+from proxy.spend.store_client import Epochs
 from proxy.storage.port import BudgetRecord, KeyRecord, R, RecordKind, Store, TeamRecord, record_name
 
 F = TypeVar("F")

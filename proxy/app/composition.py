@@ -40,7 +40,7 @@ from proxy.spend.alerts import BudgetAlerts, WebhookSender
 from proxy.spend.bookings import LimitResolver, rule_of
 from proxy.spend.estimates import Estimates, PromptBounds
 from proxy.spend.reservations import BudgetReservations
-from proxy.spend.store_watch import faults
+from proxy.spend.store_client import faults
 from proxy.tasks import Tasks, cancel, spawn
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics

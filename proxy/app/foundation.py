@@ -31,9 +31,8 @@ from proxy.planning.tokenizers import ModelFacts, local_tokens
 from proxy.planning.windows import ContextWindows
 from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
 from proxy.settings import Settings
-from proxy.spend import store_watch
-from proxy.spend.store_client import StoreClient
-from proxy.spend.store_watch import Epochs, ask_time, report_departure
+from proxy.spend import store_client
+from proxy.spend.store_client import Epochs, StoreClient, ask_time, report_departure
 from proxy.storage.port import Store
 from proxy.tasks import Aside, Tasks, cancel, repeat, spawn
 from proxy.telemetry.metrics import Metrics
@@ -137,9 +136,9 @@ async def _open_state(settings: Settings, metrics: Metrics, readings: Readings |
     await epochs.start()
     await directory.load()
     loops: Tasks = set()
-    spawn(repeat(store_watch.TIME_EVERY_S, partial(ask_time, clock, store)), loops)
+    spawn(repeat(store_client.TIME_EVERY_S, partial(ask_time, clock, store)), loops)
     if store.is_durable:
-        spawn(repeat(store_watch.EPOCH_EVERY_S, epochs.look), loops)
+        spawn(repeat(store_client.EPOCH_EVERY_S, epochs.look), loops)
         spawn(repeat(POLL_S, directory.load), loops)
     return State(store, clock, epochs, directory, loops)
 

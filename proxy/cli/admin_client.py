@@ -25,7 +25,7 @@ from proxy.clock import SteadyClock
 from proxy.core.value import dataclass
 from proxy.errors import Conflict, InvalidRequest, NotFound, ProxyError
 from proxy.settings import ConfigError, Environment, Settings, Stratiform, load
-from proxy.spend.store_watch import Epochs, ask_time
+from proxy.spend.store_client import Epochs, ask_time
 
 DEFAULT_CONFIG = Path("config.yaml")
 _TIMEOUT_S = 30.0

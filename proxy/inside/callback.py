@@ -21,7 +21,8 @@ from proxy.inside.incoming import Deployments, Host, StandDownReason, StoodDown,
 from proxy.inside.work import ShareOfTime, Work, timed
 from proxy.ports import Deployment, Headers, Principal, Reservation
 from proxy.settings import ConfigError, load_section
-from proxy.spend.store_client import StoreClient, settled_entry
+from proxy.spend.bookings import settled_entry
+from proxy.spend.store_client import StoreClient
 from proxy.storage.port import Settle
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics

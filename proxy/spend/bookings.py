@@ -1,5 +1,5 @@
-"""The limits that count an exchange: the rules that hold for it, their windows, counters and charges, and the headers
-about them.
+"""The limits that count an exchange: the rules that hold for it, their windows, counters and charges, the headers about
+them, and the ledger's entries.
 
 The rules are the budgets and rate limits in the directory. Each rule counts in windows: a window is the period that a
 counter counts, and says when the counter begins again. Calendar windows begin at midnight in the rule's time zone, and
@@ -9,7 +9,8 @@ arrives, and as many earlier parts as the window needs to reach back far enough.
 so that the limit holds for every period of that length. Usage that has left the window may count up to one part longer
 (a 24th of the window, at least a second).
 
-A rule in its window is booked as a charge on the counter of both.
+A rule in its window is booked as a charge on the counter of both. Last stand the entries of the ledger: who sent an
+exchange, to which model, when and in which mode, how it ended, and what it cost.
 """
 
 import math
@@ -19,16 +20,21 @@ from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from itertools import chain
 from re import ASCII, compile
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from proxy.access.authentication import Directory
 from proxy.core.model_patterns import matches
 from proxy.core.money.bound import InputBound
-from proxy.core.money.charges import Estimate, Rule, Unit, unit_tokens
+from proxy.core.money.charges import Estimate, Rule, Unit, nanos, unit_tokens
+from proxy.core.response.outcome import UNTOLD
+from proxy.core.response.usage import Usage
+from proxy.core.secrets import without_keys, without_shapes
 from proxy.core.value import dataclass, field, replace
-from proxy.engine.exchange import Exchange
+from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.ports import Deployment, Headers, Principal, RateLimit, Reservation
 from proxy.storage.port import Balance, BudgetRecord, Charge, LedgerEntry, Refused, Reserve
+from proxy.telemetry.metrics import mode_label
 
 # No budget has such an id, because names have no slash.
 REQUESTS_ID = "rate/requests"
@@ -286,3 +292,69 @@ def rate_headers(limits: Iterable[tuple[Booking, Balance]], now: float) -> Heade
             ("reset", f"{math.ceil(reset_s)}s"),
         )
     ]
+
+
+LOST = "lost"
+"""The ending of an exchange whose worker died."""
+DEFERRED = "deferred"
+"""The ending of an exchange that the provider continued in the background, and about which nobody asked again."""
+
+_MOST_CHARS = 256
+_NO_USAGE = Usage(0, 0)
+
+
+def settled_entry(exchange: Exchange) -> LedgerEntry:
+    """The entry of an exchange that has ended."""
+    usage, settled = exchange.billed_usage or _NO_USAGE, exchange.settlement or Settlement()
+    broke = exchange.planned.result.broke
+    return _entry(
+        exchange,
+        exchange.deployment,
+        status=exchange.answer.status,
+        ending=(exchange.ending or ExchangeOutcome.HUNG_UP).value,
+        read_tokens=usage.read,
+        write_5m_tokens=usage.write_5m,
+        write_1h_tokens=usage.write_1h,
+        plain_tokens=usage.plain,
+        output_tokens=usage.output,
+        cost=nanos(settled.cost_usd),
+        saved=nanos(settled.saved_usd),
+        break_kind=broke.kind if broke is not None else "",
+        break_cost=nanos(broke.usd) if broke is not None else 0,
+        provider_cause=cause if (cause := exchange.answer.outcome.cache_cause) != UNTOLD else "",
+        latency_ms=round(exchange.elapsed_s() * 1000),
+        estimated=usage.estimated,
+    )
+
+
+def lost_entry(exchange: Exchange, deployment: Deployment, amounts: Mapping[str, Estimate]) -> LedgerEntry:
+    """The entry of an exchange whose worker dies before it settles: the reservation is the bill."""
+    return _entry(
+        exchange,
+        deployment,
+        ending=LOST,
+        plain_tokens=amounts["tokens"].expected,
+        cost=amounts["usd"].most,
+        estimated=True,
+    )
+
+
+def _entry(exchange: Exchange, deployment: Deployment | None, **of_its_end: Any) -> LedgerEntry:
+    principal = exchange.admitted
+    return LedgerEntry(
+        exchange_id=exchange.arrival.id,
+        at=exchange.arrival.now,
+        team=principal.team,
+        key_id=principal.key_id,
+        user=_kept(principal.user),
+        model=_kept(without_keys(deployment.name)) if deployment is not None else "",
+        mode=mode_label(exchange.planned.mode),
+        reason=exchange.planned.reason,
+        **of_its_end,
+    )
+
+
+def _kept(text: str) -> str:
+    """A text that a client may have chosen, in a form that the ledger can keep. Half of a surrogate pair is replaced,
+    and everything that looks like a key is removed."""
+    return without_shapes(text[:_MOST_CHARS]).encode("utf-8", "replace").decode()

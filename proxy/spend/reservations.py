@@ -25,6 +25,7 @@ from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimit
 from proxy.ports import Deployment, Headers, Principal, Transport
 from proxy.spend.alerts import BudgetAlerts, header_text, time_text
 from proxy.spend.bookings import (
+    DEFERRED,
     NOTHING,
     ONE,
     Booking,
@@ -33,12 +34,13 @@ from proxy.spend.bookings import (
     booked,
     counter_of,
     deployment_rules,
+    lost_entry,
     rate_headers,
     refusing,
+    settled_entry,
 )
 from proxy.spend.estimates import Amounts, Estimates
-from proxy.spend.store_client import DEFERRED, StoreClient, lost_entry, settled_entry
-from proxy.spend.store_watch import Epochs
+from proxy.spend.store_client import Epochs, StoreClient
 from proxy.storage.port import Balance, Charge, Granted, LedgerEntry, Refused, Reserve, Settle
 
 DEFERRED_S = 3600.0

@@ -17,8 +17,7 @@ from proxy.errors import BudgetExceeded
 from proxy.spend.alerts import BudgetAlerts, WebhookSender
 from proxy.spend.estimates import Estimates
 from proxy.spend.reservations import BudgetReservations
-from proxy.spend.store_client import StoreClient
-from proxy.spend.store_watch import ask_time, report_departure
+from proxy.spend.store_client import StoreClient, ask_time, report_departure
 from proxy.storage.port import Charge, LedgerEntry, Reserve, Settle, Store
 from proxy.telemetry.metrics import Metrics
 from tests.contract.stores import ENGINES, redis, redis_store

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from proxy.core.epoch import EPOCH
-from proxy.spend import store_watch
-from proxy.spend.store_watch import Epochs
+from proxy.spend import store_client
+from proxy.spend.store_client import Epochs
 from proxy.storage.port import Charge, Granted, LedgerEntry, Reserve, Store
 from proxy.storage.sqlite import MemoryStore, SqliteStore
 from tests.contract.stores import DURABLE, ENGINES, redis_store
@@ -178,7 +178,7 @@ async def test_many_workers_that_meet_a_new_team_at_once_raise_no_alarm(server: 
 async def test_a_store_that_hangs_is_distrusted_in_time_by_all_who_wait(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_watch, "_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(store_client, "_WATCH_S", 0.3)
 
     async with worker(server.url) as one:
         assert await one.is_trusted("a")
@@ -197,7 +197,7 @@ async def test_a_store_that_hangs_is_distrusted_in_time_by_all_who_wait(
 
 async def test_the_time_of_a_busy_worker_is_not_the_store_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit_s = 0.2
-    monkeypatch.setattr(store_watch, "_TIMEOUT_S", limit_s)
+    monkeypatch.setattr(store_client, "_WATCH_S", limit_s)
 
     async with ENGINES["sqlite"](tmp_path) as store:
         one = Worker(store)

@@ -17,7 +17,7 @@ async def test_a_durable_store_is_asked_for_its_epoch_and_its_records_again_and_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process may have changed them."""
-    monkeypatch.setattr("proxy.spend.store_watch.EPOCH_EVERY_S", 0.01)
+    monkeypatch.setattr("proxy.spend.store_client.EPOCH_EVERY_S", 0.01)
     monkeypatch.setattr(foundation, "POLL_S", 0.01)
     path = tmp_path / "store.sqlite"
     base = await foundation.lay(Settings(stratiform=Stratiform(store=f"sqlite:{path}"), folder=tmp_path))

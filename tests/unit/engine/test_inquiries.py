@@ -10,7 +10,7 @@ from proxy.core.providers import ANTHROPIC, OPENAI, OPENAI_EXPLICIT, CacheProfil
 from proxy.engine.exchange import Exchange
 from proxy.engine.inquiries import Inquiries
 from proxy.ports import Headers, Principal
-from proxy.spend.store_client import settled_entry
+from proxy.spend.bookings import settled_entry
 from proxy.tasks import Aside
 from tests.doubles import ModelList, make_deployment
 from tests.unit.engine.parts import JSON, SSE, Bench, MemoryClient, Script, answers, event

@@ -18,7 +18,7 @@ from proxy.errors import BudgetExceeded, BudgetUnavailable
 from proxy.ports import Deployment, Principal, StoreError
 from proxy.spend.bookings import counter_of
 from proxy.spend.reservations import DEFERRED_S
-from proxy.spend.store_watch import Epochs
+from proxy.spend.store_client import Epochs
 from proxy.storage.port import Charge, Granted, Refused, Reserve
 from tests.doubles import ManualClock, ModelList
 from tests.money import (
