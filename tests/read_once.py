@@ -16,7 +16,7 @@ _new_context = ssl.create_default_context
 
 
 def load_price_map(overrides: Mapping[str, Entry] | None = None) -> PriceMap:
-    """Do the same as ``proxy.deployments.price_map.load_price_map``. All price maps share their entries."""
+    """Do the same as ``proxy.deployments.load_price_map``. All price maps share their entries."""
     return PriceMap(_entries(), overrides)
 
 

@@ -39,9 +39,7 @@ from proxy.core.structured.history import DetachTerms
 from proxy.core.structured.history.compaction import CompactionTerms, CompactionTexts
 from proxy.core.structured.panels.inlay import ISO_TIME, SYSTEM, PanelTexts
 from proxy.core.window.profile import PartName, WindowTexts
-from proxy.deployments import ListedModel, ModelTable, provider_of
-from proxy.deployments.price_map import load_price_map, price_for
-from proxy.deployments.table import forms, provider_names
+from proxy.deployments import ListedModel, ModelTable, forms, load_price_map, price_for, provider_names, provider_of
 from proxy.engine import Limits, RequestRules
 from proxy.errors import UnknownModel
 from proxy.planning.context_sessions import AssemblyOptions

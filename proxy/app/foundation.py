@@ -35,8 +35,7 @@ from proxy.spend import store_client
 from proxy.spend.store_client import Epochs, StoreClient, ask_time, report_departure
 from proxy.storage.port import Store
 from proxy.tasks import Aside, Tasks, cancel, repeat, spawn
-from proxy.telemetry.metrics import Metrics
-from proxy.telemetry.multiprocess import SharedMetrics
+from proxy.telemetry.metrics import Metrics, SharedMetrics
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,7 @@ from proxy.core.model_patterns import matches, matches_any
 from proxy.core.money.prices import PriceMap
 from proxy.core.providers import PRICES, sources_of
 from proxy.core.window.profile import CapabilityProfile
-from proxy.deployments import ListedModel, ModelTable, deployment_of
-from proxy.deployments.table import provider_names
+from proxy.deployments import ListedModel, ModelTable, deployment_of, provider_names
 from proxy.engine.headers import uses_operators_key
 from proxy.errors import UnknownModel
 from proxy.plugins import build_plugin_manager

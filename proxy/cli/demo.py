@@ -38,7 +38,7 @@ from proxy.demo import panels, structured
 from proxy.demo.chats import samples
 from proxy.demo.sample import MODEL, POLICIES, Costs, RequestRecorder, Tally, added_up, usages
 from proxy.demo.structured import GOALS, GitError, History
-from proxy.deployments.price_map import price_for
+from proxy.deployments import price_for
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Transport

@@ -21,7 +21,7 @@ from proxy.cli.output import (
 from proxy.cli.replay import assembler_maker, progress
 from proxy.core.providers import PROFILES
 from proxy.core.request.tokens import bytes_over_four, quick
-from proxy.deployments.price_map import load_price_map
+from proxy.deployments import load_price_map
 from proxy.doctor.doctor import count_entry, examine, name_pieces
 from proxy.doctor.findings import Client, Rules
 from proxy.doctor.report import ClientReport, Report, costly, figures, problem_text, report_of, usd, visible

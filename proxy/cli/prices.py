@@ -12,8 +12,7 @@ import yaml
 from proxy.app import factories
 from proxy.cli.output import Output, add_json, plain_table, print_result
 from proxy.core.money.prices import Price, PriceMap, forms, needed
-from proxy.deployments import ModelTable
-from proxy.deployments.price_map import bundled_price_file, deviation_of, price_for
+from proxy.deployments import ModelTable, bundled_price_file, deviation_of, price_for
 from proxy.errors import UnknownModel
 from proxy.ports import Deployment
 from proxy.settings import Settings, load

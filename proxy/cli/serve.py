@@ -52,7 +52,7 @@ from proxy.engine.conclusion import Line
 from proxy.ports import Transport
 from proxy.settings import IGNORE_FLAG, MOST_WORKERS, NO_SHARED_STORE, ConfigError, Limits, Settings, export, load
 from proxy.tasks import Tasks, spawn
-from proxy.telemetry.multiprocess import FOLDER_VARIABLE, SharedMetrics
+from proxy.telemetry.metrics import FOLDER_VARIABLE, SharedMetrics
 from proxy.upstream.litellm_.upstream import LitellmUpstream
 from proxy.web.app import create_app
 from proxy.web.connection import WireLimits, guarded_http

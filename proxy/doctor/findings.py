@@ -21,7 +21,7 @@ from proxy.core.response.outcome import UNTOLD
 from proxy.core.response.usage import Usage
 from proxy.core.shadow import Deviation
 from proxy.core.value import dataclass, field, replace
-from proxy.deployments.table import choose_profile, provider_of
+from proxy.deployments import choose_profile, provider_of
 from proxy.doctor.records import Call, CutSizes, Gap
 from proxy.ports import Transport
 from proxy.replay.runner import Ours, Setting, Total

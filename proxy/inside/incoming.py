@@ -28,7 +28,7 @@ from proxy.core.lru import LastUsed
 from proxy.core.modes import Mode
 from proxy.core.money.prices import PriceMap
 from proxy.core.providers import CacheProfile
-from proxy.deployments.table import deployment_of
+from proxy.deployments import deployment_of
 from proxy.engine.chat import MODE_HEADER
 from proxy.ports import Deployment, Principal, Transport
 from proxy.settings import ModelEntry, Settings

@@ -14,7 +14,7 @@ import tiktoken
 from proxy.core.money.prices import Price
 from proxy.core.request.tokens import Encode, bytes_over_four
 from proxy.core.value import dataclass
-from proxy.deployments.price_map import litellm_file
+from proxy.deployments import litellm_file
 from proxy.ports import Deployment
 
 Limits = tuple[int | None, int | None]

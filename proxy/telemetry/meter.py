@@ -25,7 +25,7 @@ from proxy.core.reasons import Reason
 from proxy.core.request.demand import UNIT_KINDS, Kind
 from proxy.core.response.outcome import CHANGES, Outcome
 from proxy.core.response.usage import Usage, merged, summed
-from proxy.deployments.price_map import price_for
+from proxy.deployments import price_for
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.ports import Deployment
 from proxy.telemetry.metrics import NO_PROFILE, UNRECOGNISED, Metrics, mode_label

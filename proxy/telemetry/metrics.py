@@ -11,16 +11,27 @@ millisecond.
 A ``Metrics`` belongs to one app and has its own registry. Its public members are called when something happens: with
 the values of the labels, and with ``by`` if the increase is not one. A metric without a label is called with a number.
 Counters cannot fall, so the savings and losses of plans are in two counters: saved - lost is the net saving.
+
+``SharedMetrics`` combines the metrics of several workers: each writes its own into files of one folder, and any of them
+reads all. The names of a worker's files contain its slot, not its process id. A worker that replaces a dead one goes on
+counting where the dead one stopped, so that no counter falls and the folder does not grow.
+(https://prometheus.github.io/client_python/multiprocess/)
 """
 
 import asyncio
 import math
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import product
+from operator import add
+from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest, values
 from prometheus_client.metrics_core import Metric
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
 from proxy import __version__
@@ -37,7 +48,6 @@ from proxy.core.secrets import without_keys
 from proxy.core.shadow import Deviation
 from proxy.ports import Deployment
 from proxy.tasks import in_turns
-from proxy.telemetry.multiprocess import SharedMetrics
 
 OTHER = "other"
 """The value that stands for all names beyond the bound."""
@@ -108,6 +118,52 @@ class BoundedNames:
         if len(self._names) >= self._most:
             return OTHER
         return self._names.setdefault(name, without_keys(name) or OTHER)
+
+
+FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+"""The variable in which prometheus_client looks for the folder. It must be set before the first metric is made."""
+
+
+class SharedMetrics:
+    """The folder, seen from one worker. ``begin`` must be called before the worker's first metric is made."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def begin(self, slot: int) -> None:
+        """From now on, this process counts for that slot."""
+        values.ValueClass = values.MultiProcessValue(lambda: slot)  # type: ignore[no-untyped-call]
+        (self._folder / f"{slot}.pid").write_text(str(os.getpid()), encoding="ascii")
+
+    def died(self, slot: int) -> None:
+        """Remove the gauges of a dead worker, such as its exchanges under way. Its counters stay."""
+        (self._folder / f"{slot}.pid").unlink(missing_ok=True)
+        mark_process_dead(slot, path=str(self._folder))  # type: ignore[no-untyped-call]
+
+    def collect(self) -> Iterable[Metric]:
+        """The metrics of all workers, added up."""
+        yield from MultiProcessCollector(None, path=str(self._folder)).collect()  # type: ignore[no-untyped-call]
+        # CPU time, memory and files of all workers together, and the start time of the first worker.
+        found: dict[str, Metric] = {}
+        for pid in self._process_ids():
+            for family in ProcessCollector(registry=None, pid=lambda pid=pid: pid).collect():  # type: ignore[misc]
+                known = found.setdefault(family.name, family)
+                if known is not family:
+                    _add(known, family)
+        yield from found.values()
+
+    def _process_ids(self) -> Iterator[int]:
+        for file in sorted(self._folder.glob("*.pid")):
+            with suppress(FileNotFoundError, ValueError):  # the worker may have died, or not have written the id yet
+                yield int(file.read_text(encoding="ascii"))
+
+
+def _add(known: Metric, other: Metric) -> None:
+    merge = min if known.name == "process_start_time_seconds" else add
+    known.samples = [
+        Sample(ours.name, ours.labels, merge(ours.value, theirs.value))
+        for ours, theirs in zip(known.samples, other.samples, strict=True)
+    ]
 
 
 _AT_ONCE: Final = 50
@@ -450,8 +506,8 @@ class Metrics:
         most_told = _MOST_TOLD.get(labels[-1], math.inf) if labels else math.inf
         found = kind(metric, labels, [self._labellings.get(label, str) for label in labels], most_told)
         self._series.append(found)
-        for values in starts if labels else [()]:
-            found.child(*values)
+        for given in starts if labels else [()]:
+            found.child(*given)
         return found
 
     def pieces(self) -> Iterator[bytes]:

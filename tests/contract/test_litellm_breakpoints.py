@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.providers import PROFILES, CacheProfile, Dialect
-from proxy.deployments.table import choose_profile, provider_of
+from proxy.deployments import choose_profile, provider_of
 from proxy.ports import Transport
 from tests.contract.litellm_calls import LITELLM
 from tests.contract.litellm_panels import wire, wires_inside

@@ -1,5 +1,5 @@
 """What an exchange costs: the same as litellm says, to a billionth, for every model of its map; deviations are listed
-(``proxy.deployments.price_map``). Usages are made up in litellm's own form, so that both read the same counts.
+(``proxy.deployments``). Usages are made up in litellm's own form, so that both read the same counts.
 """
 
 import json
@@ -12,7 +12,7 @@ import pytest
 
 from proxy.core.money.prices import cost
 from proxy.core.response.usage import usage_of
-from proxy.deployments.price_map import bundled_price_file, deviation_of, load_price_map
+from proxy.deployments import bundled_price_file, deviation_of, load_price_map
 from tests.contract.litellm_calls import LITELLM
 
 pytestmark = LITELLM

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.clock import SystemClock
-from proxy.deployments.price_map import load_price_map
+from proxy.deployments import load_price_map
 from proxy.engine import Engine, Ports
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.ports import Transport

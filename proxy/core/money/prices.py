@@ -1,6 +1,6 @@
 """Prices of tokens, the bill for an exchange, and the savings of a plan.
 
-Prices are read from litellm's price map (``proxy.deployments.price_map``), whose fields are USD per token. Missing
+Prices are read from litellm's price map (``proxy.deployments``), whose fields are USD per token. Missing
 prices are filled in such a way that a saving is never overstated: a cache read or a cache write without a price of its
 own costs the input price. If the map has no price for a tool that the provider runs, OpenAI's prices are used:
 https://platform.openai.com/docs/pricing#built-in-tools. They are the dearest of the published prices. All functions are

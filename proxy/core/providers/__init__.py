@@ -6,8 +6,8 @@ profile into a model that bills and stores. The planner's shadow cache and the e
 
 A fact that no source states is a parameter with a default. ``unknowns`` holds a bad and a good value for it
 (``pessimistic``, ``optimistic``) and the reason. Facts about single models are in ``models``.
-``proxy.deployments.table`` says which profile a deployment has. Multipliers are relative to the model's input price;
-the price map's own prices take precedence (``proxy.deployments.table``). Facts carry their source and its date; all
+``proxy.deployments`` says which profile a deployment has. Multipliers are relative to the model's input price;
+the price map's own prices take precedence (``proxy.deployments``). Facts carry their source and its date; all
 were compiled in November 2026.
 """
 

@@ -6,12 +6,11 @@ import sys
 import orjson
 import pytest
 
+import proxy.deployments as litellm_files
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
 from proxy.core.providers import NONE
-from proxy.deployments import price_map as litellm_files
-from proxy.deployments.price_map import bundled_price_file, deviation_of, litellm_file, load_price_map, price_for
-from proxy.deployments.table import provider_names
+from proxy.deployments import bundled_price_file, deviation_of, litellm_file, load_price_map, price_for, provider_names
 from proxy.ports import Deployment, Transport
 from tests.examples import for_every
 
@@ -57,10 +56,7 @@ def test_every_entry_is_read_without_a_surprise(prices):
 
 @pytest.mark.slow
 def test_the_price_map_is_read_without_importing_litellm():
-    code = (
-        "import sys, proxy.deployments.price_map as p; m = p.load_price_map(); "
-        "assert len(m); print('litellm' in sys.modules)"
-    )
+    code = "import sys, proxy.deployments as p; m = p.load_price_map(); assert len(m); print('litellm' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -68,7 +64,7 @@ def test_the_price_map_is_read_without_importing_litellm():
 def bundle(monkeypatch, tmp_path, content):
     path = tmp_path / "prices.json"
     path.write_bytes(content)
-    monkeypatch.setattr("proxy.deployments.price_map.bundled_price_file", lambda: path)
+    monkeypatch.setattr("proxy.deployments.bundled_price_file", lambda: path)
 
 
 def test_entries_of_the_file_and_overrides(monkeypatch, tmp_path):

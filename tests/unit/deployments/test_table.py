@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
+import proxy.deployments as litellm_files
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
 from proxy.core.providers import ANTHROPIC, NONE, PROFILES
-from proxy.deployments import ListedModel, ModelTable, deployment_of
-from proxy.deployments import price_map as litellm_files
-from proxy.deployments.table import choose_profile, provider_names, provider_of
+from proxy.deployments import ListedModel, ModelTable, choose_profile, deployment_of, provider_names, provider_of
 from proxy.errors import UnknownModel
 from proxy.ports import Deployment, Transport
 from proxy.upstream.litellm_.library import Library

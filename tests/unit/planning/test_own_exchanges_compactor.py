@@ -25,7 +25,7 @@ from proxy.core.structured.chat import AssembledChat, Dialogue
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.history import RuledHistory, ruled
 from proxy.core.structured.history.compaction import CompactionRules, CompactionTerms, compacted
-from proxy.deployments.price_map import price_for
+from proxy.deployments import price_for
 from proxy.engine import Conclusion, Ports
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
 from proxy.errors import BudgetExceeded, UpstreamUnavailable

@@ -13,7 +13,7 @@ from proxy.core.money.prices import PriceMap
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four
-from proxy.deployments.price_map import price_for
+from proxy.deployments import price_for
 from proxy.engine import Conclusion, Engine, Ports
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import BudgetExceeded, UpstreamUnavailable

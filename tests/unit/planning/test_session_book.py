@@ -17,7 +17,7 @@ from proxy.core.planner.planner import TierPlanner
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
 from proxy.core.sessions.session_record import SessionFacts, SessionRecord, SessionSums
-from proxy.deployments.price_map import price_for
+from proxy.deployments import price_for
 from proxy.engine import Conclusion, Engine, Ports
 from proxy.engine.exchange import Exchange, Settlement
 from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound

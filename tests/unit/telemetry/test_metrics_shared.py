@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 WORKER = """
 import asyncio, os, sys
 from pathlib import Path
-from proxy.telemetry.multiprocess import FOLDER_VARIABLE, SharedMetrics
+from proxy.telemetry.metrics import FOLDER_VARIABLE, SharedMetrics
 
 slot, steps = int(sys.argv[1]), sys.argv[2]
 shared = SharedMetrics(Path(os.environ[FOLDER_VARIABLE]))
