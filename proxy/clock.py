@@ -94,7 +94,10 @@ class SteadyClock:
         # Both clocks are read directly one after the other.
         wall_s, monotonic_s = self.readings.wall(), self.readings.monotonic()
         own_s = wall_s - monotonic_s
-        seen_s = self._chosen(own_s)
+        # Only a wall clock that departs from the store's gives way to it.
+        seen_s = own_s
+        if self._store_s is not None and abs(own_s - self._store_s) > STEP_S:
+            seen_s = self._store_s
         self._ahead_of_store_s = own_s - seen_s
         if abs(seen_s - self._base_s) <= STEP_S:
             self._offset_s, self._waiting_s = seen_s, None
@@ -114,8 +117,8 @@ class SteadyClock:
     def told_by_store(self, store_s: float, monotonic_s: float) -> None:
         """Record that the store's clock showed ``store_s`` when the monotonic clock showed ``monotonic_s``."""
         is_first, self._store_s = self._store_s is None, store_s - monotonic_s
-        if is_first:
-            self._take(self._chosen(self._offset_s), monotonic_s)
+        if is_first and abs(self._offset_s - self._store_s) > STEP_S:
+            self._take(self._store_s, monotonic_s)
 
     @property
     def departure(self) -> Departure:
@@ -123,9 +126,6 @@ class SteadyClock:
         if self._waiting_s is None and not self._ahead_of_store_s:
             return _AGREES
         return Departure(0.0 if self._waiting_s is None else self._waiting_s - self._offset_s, self._ahead_of_store_s)
-
-    def _chosen(self, own_s: float) -> float:
-        return own_s if self._store_s is None or abs(own_s - self._store_s) <= STEP_S else self._store_s
 
     def _take(self, offset_s: float, monotonic_s: float) -> None:
         self._offset_s = self._base_s = offset_s

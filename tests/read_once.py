@@ -9,8 +9,8 @@ from typing import Any
 
 import certifi
 
+from proxy import deployments
 from proxy.core.money.prices import Entry, PriceMap
-from proxy.deployments import price_map
 
 _new_context = ssl.create_default_context
 
@@ -22,7 +22,7 @@ def load_price_map(overrides: Mapping[str, Entry] | None = None) -> PriceMap:
 
 @lru_cache
 def _entries() -> Mapping[str, Entry]:
-    return price_map.load_price_map()._entries
+    return deployments.load_price_map()._entries
 
 
 def create_default_context(*given: Any, cafile: str | None = None, **options: Any) -> ssl.SSLContext:

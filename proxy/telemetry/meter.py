@@ -95,14 +95,34 @@ class Meter:
         return self._booked(exchange, outcome, prompt_tokens(exchange) + further_tokens, silent_s)
 
     def settle(self, exchange: Exchange) -> None:
-        self._count_traffic(exchange)
-        self._count_trouble(exchange)
-        self._count_plan(exchange)
-        self._count_break(exchange)
-        for outcome, calls in exchange.answer.panel_calls.items():
-            self._metrics.panel_calls(outcome, by=calls)
-        for refusal, count in exchange.answer.context_refusals.items():
-            self._metrics.context_refused(exchange.window.name if exchange.window else NO_PROFILE, refusal, by=count)
+        metrics, answer, deployment = self._metrics, exchange.answer, exchange.deployment
+        model, mode = _model(exchange), mode_label(exchange.planned.mode)
+        status = answer.status or _STATUS.get(exchange.ending or ExchangeOutcome.FAILED, 500)
+        metrics.ended(model, mode, status, deployment.transport.value if deployment else NONE)
+        if answer.first_byte_s is not None:
+            metrics.first_byte.child(model).observe(answer.first_byte_s)
+        if exchange.overhead_s > 0:
+            metrics.overhead(exchange.overhead_s)
+        if exchange.planned.was_retried:
+            metrics.retried_original()
+        match exchange.ending:
+            case ExchangeOutcome.HUNG_UP:
+                metrics.disconnected()
+            case ExchangeOutcome.BROKEN | ExchangeOutcome.REJECTED:
+                metrics.upstream_error(model, error_kind(exchange))
+            case ExchangeOutcome.REFUSED if answer.error_code == "insufficient_quota":
+                metrics.budget_rejected(_team(exchange))
+        self._count_plan(exchange, model, mode)
+        if (broke := exchange.planned.result.broke) is not None:
+            metrics.broke(model, broke.kind)
+            metrics.break_cost(model, broke.kind, by=broke.usd)
+        is_diagnosed = exchange.planned.plan is not None or exchange.inquiry is not None
+        if is_diagnosed and (cause := answer.outcome.cache_cause) in CHANGES:  # the provider's cause, beside ours
+            metrics.break_agreed(model, "same" if broke is not None and broke.expected_cause == cause else "other")
+        for outcome, calls in answer.panel_calls.items():
+            metrics.panel_calls(outcome, by=calls)
+        for refusal, count in answer.context_refusals.items():
+            metrics.context_refused(exchange.window.name if exchange.window else NO_PROFILE, refusal, by=count)
         if self._on_settled is not None:
             self._on_settled(exchange)
 
@@ -198,57 +218,23 @@ class Meter:
             usage = replace(told, prompt=told.prompt or usage.prompt, output=output, estimated=True)
         return replace(outcome, usage=usage, reported=merged(outcome.reported, ran))
 
-    def _count_traffic(self, exchange: Exchange) -> None:
-        deployment, model = exchange.deployment, _model(exchange)
-        status = exchange.answer.status or _STATUS.get(exchange.ending or ExchangeOutcome.FAILED, 500)
-        self._metrics.ended(
-            model, mode_label(exchange.planned.mode), status, deployment.transport.value if deployment else NONE
-        )
-        if exchange.answer.first_byte_s is not None:
-            self._metrics.first_byte.child(model).observe(exchange.answer.first_byte_s)
-        if exchange.overhead_s > 0:
-            self._metrics.overhead(exchange.overhead_s)
-
-    def _count_trouble(self, exchange: Exchange) -> None:
-        if exchange.planned.was_retried:
-            self._metrics.retried_original()
-        match exchange.ending:
-            case ExchangeOutcome.HUNG_UP:
-                self._metrics.disconnected()
-            case ExchangeOutcome.BROKEN | ExchangeOutcome.REJECTED:
-                self._metrics.upstream_error(_model(exchange), error_kind(exchange))
-            case ExchangeOutcome.REFUSED if exchange.answer.error_code == "insufficient_quota":
-                self._metrics.budget_rejected(_team(exchange))
-
-    def _count_plan(self, exchange: Exchange) -> None:
+    def _count_plan(self, exchange: Exchange, model: str, mode: str) -> None:
+        metrics, answer, result = self._metrics, exchange.answer, exchange.planned.result
         if (plan := exchange.planned.plan) is None or exchange.ending is ExchangeOutcome.REFUSED:
             return
-        self._metrics.plan(
-            mode_label(exchange.planned.mode), exchange.planned.reason, plan.tier_tokens, plan.segment_tokens
-        )
+        metrics.plan(mode, exchange.planned.reason, plan.tier_tokens, plan.segment_tokens)
         for edit, count in plan.edits.items():
-            self._metrics.edited(edit.value, by=count)
-        for move in exchange.planned.result.moves:
-            self._metrics.moved(move.source.label, "removed" if move.target is None else move.target.label)
-        if deviation := exchange.planned.result.deviation:
-            self._metrics.deviation(_model(exchange), deviation, exchange.answer.outcome.cache_cause)
+            metrics.edited(edit.value, by=count)
+        for move in result.moves:
+            metrics.moved(move.source.label, "removed" if move.target is None else move.target.label)
+        if result.deviation:
+            metrics.deviation(model, result.deviation, answer.outcome.cache_cause)
         sent, usage = sent_bill(exchange, plan), exchange.settlement.usage if exchange.settlement is not None else None
-        if exchange.answer.further:
-            usage = exchange.answer.outcome.usage  # the plan was made only for the first call
-        if sent is not None and usage is not None and not usage.estimated and exchange.answer.is_accepted:
+        if answer.further:
+            usage = answer.outcome.usage  # the plan was made only for the first call
+        if sent is not None and usage is not None and not usage.estimated and answer.is_accepted:
             error = scaled(sent, usage.prompt).read - usage.read
-            self._metrics.prediction.child("over" if error >= 0 else "under").observe(abs(error))
-
-    def _count_break(self, exchange: Exchange) -> None:
-        """Count the cache break, and whether the provider's cause agrees with ours, if the provider reports a cause."""
-        broke, cause = exchange.planned.result.broke, exchange.answer.outcome.cache_cause
-        if broke is not None:
-            self._metrics.broke(_model(exchange), broke.kind)
-            self._metrics.break_cost(_model(exchange), broke.kind, by=broke.usd)
-        is_diagnosed = exchange.planned.plan is not None or exchange.inquiry is not None
-        if is_diagnosed and cause in CHANGES:
-            ours = broke.expected_cause if broke is not None else ""
-            self._metrics.break_agreed(_model(exchange), "same" if ours == cause else "other")
+            metrics.prediction.child("over" if error >= 0 else "under").observe(abs(error))
 
 
 def savings(exchange: Exchange, price: Price) -> dict[str, float]:
