@@ -236,7 +236,8 @@ class Attempts:
         self._call: int | None = None
         """The breaker's number of the call in progress. None: no call is in progress."""
         first = 1 + max(level for level, _ in self._options)
-        self._wider = [(first + level, d) for level, group in enumerate(wider or ()) for d in ordered(group, key)]
+        self.wider = [(first + level, d) for level, group in enumerate(wider or ()) for d in ordered(group, key)]
+        """The deployments with wider context windows that are left to be called, each with its level."""
         self._asked: set[str] = set()
         self._counted: set[int] = set()
         self._wait_s = 0.0
@@ -246,14 +247,9 @@ class Attempts:
         self.deployment = self._options[self._index][1]
 
     @property
-    def has_wider(self) -> bool:
-        """Whether a deployment with a wider context window is left to be called."""
-        return bool(self._wider)
-
-    @property
     def others(self) -> tuple[Deployment, ...]:
         """The deployments that may serve the exchange instead."""
-        return (*(d for i, (_, d) in enumerate(self._options) if i != self._index), *(d for _, d in self._wider))
+        return (*(d for i, (_, d) in enumerate(self._options) if i != self._index), *(d for _, d in self.wider))
 
     @property
     def may_follow(self) -> bool:
@@ -275,31 +271,39 @@ class Attempts:
 
     def goes_on(self) -> bool:
         """The attempt was answered, and needs another call to the same deployment. Returns whether that call may be
-        sent. Like any call, it ends with ``answered``, ``broke`` or ``abandoned``, or it fails the attempt."""
-        self._report(is_failure=False)
+        sent. Like any call, it ends with ``answered`` or ``abandoned``, or it fails the attempt."""
+        self.answered()
         self._call = self._breakers.began(self.deployment)
         return self._call is not None
 
-    def broke(self, failure: Failure | None) -> None:
-        """A call failed that was not the attempt's first one. The client gets the answer as far as it exists. None: the
-        call itself was to blame."""
-        self._report(is_failure=failure is not None and failure.kind not in _NO_FAULT)
-
-    def answered(self) -> None:
-        """The upstream works: it has answered, even if only with a refusal."""
-        self._report(is_failure=False)
+    def answered(self, failure: Failure | None = None) -> None:
+        """The call ended. Without a ``failure`` of the upstream, the upstream works: it has answered, even if only with
+        a refusal, or the call itself was to blame. This changes nothing if the call has already ended."""
+        call, self._call = self._call, None
+        if call is None:
+            return
+        is_failure = failure is not None and failure.kind not in _NO_FAULT
+        # One client's call counts as one failure, with its SDK's retries, because it must not open a breaker all by
+        # itself. A call that probes a deployment whose breaker is open counts in any case.
+        is_known = self._policy.spent > 0 or self._index in self._counted
+        if is_failure and is_known and not self._breakers.is_failing(self.deployment):
+            self._breakers.abandoned(self.deployment, call)
+            return
+        if is_failure:
+            self._counted.add(self._index)
+        self._breakers.ended(self.deployment, call, is_failure=is_failure)
 
     def refused(self) -> None:
         """The upstream works, and it refuses the layout. The client's own request replaces this attempt."""
-        self._report(is_failure=False)
+        self.answered()
         self._tries[self._index] -= 1
 
     def widened(self) -> bool:
         """The upstream works, and the request is too large for its model. Returns whether a model with a wider window
         follows. If so, ``pause`` comes next, and the deployments before it are not called again."""
-        self._report(is_failure=False)
+        self.answered()
         level = self._options[self._index][0]
-        fresh = [(at, d) for at, d in self._wider if at > level and d.id not in self._asked]
+        fresh = [(at, d) for at, d in self.wider if at > level and d.id not in self._asked]
         found = next((at for at, d in fresh if self._breakers.admits(d)), None)
         if found is None:
             return False
@@ -318,7 +322,7 @@ class Attempts:
 
     def failed(self, failure: Failure) -> bool:
         """The attempt failed. Returns whether another one follows. If so, ``pause`` comes next."""
-        self._report(is_failure=failure.kind not in _NO_FAULT)
+        self.answered(failure)
         options = [
             Option(level, self._tries[i], self._breakers.admits(d)) for i, (level, d) in enumerate(self._options)
         ]
@@ -364,20 +368,6 @@ class Attempts:
             "the upstream of this model keeps failing and is left alone for a moment",
             headers={"retry-after": str(max(1, round(wait_s)))},
         )
-
-    def _report(self, *, is_failure: bool) -> None:
-        call, self._call = self._call, None
-        if call is None:
-            return
-        # One client's call counts as one failure, with its SDK's retries, because it must not open a breaker all by
-        # itself. A call that probes a deployment whose breaker is open counts in any case.
-        is_known = self._policy.spent > 0 or self._index in self._counted
-        if is_failure and is_known and not self._breakers.is_failing(self.deployment):
-            self._breakers.abandoned(self.deployment, call)
-            return
-        if is_failure:
-            self._counted.add(self._index)
-        self._breakers.ended(self.deployment, call, is_failure=is_failure)
 
 
 def failure_of(error: ProxyError) -> Failure | None:

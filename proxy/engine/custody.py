@@ -8,7 +8,9 @@ Requests with the master key, with a client's own provider key, or of a proxy wi
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import TypeVar
 from urllib.parse import parse_qsl
 
 from proxy.core.account.objects import BATCHES, COMPLETIONS, RESPONSES, Act, is_allowed, operation_of
@@ -26,6 +28,7 @@ from proxy.tasks import Aside
 
 REFERRING_FILES = "files (refer to objects)"
 """The family of a file that may hold requests that refer to objects. Such a file must not be the input of a batch."""
+T = TypeVar("T")
 _PASSING_S = 35 * 86400.0
 _TIMEOUT_S = 2.0
 _MOST_LATE = 10_000
@@ -111,14 +114,7 @@ class Custody:
         late = [self._late.get((team, name)) for name in names]
         if not names or all(late):
             return late
-        try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                found = await self._store.owned(team, [_kept(name) for name in names], self._clock.now())
-        except (StoreError, TimeoutError) as error:
-            self._failed("objects")
-            raise StoreUnavailable(
-                "It cannot be checked whose the objects of this request are: the store does not answer."
-            ) from error
+        found = await self._stored(self._store.owned(team, [_kept(name) for name in names], self._clock.now()))
         return [one or other for one, other in zip(found, late, strict=True)]
 
     async def remember(self, exchange: Exchange, bill: str = "") -> None:
@@ -128,7 +124,9 @@ class Custody:
             return
         operation = exchange.objects.operation
         if _deletes(exchange):
-            await self._forget(principal.team, operation.object_id)
+            self._late.pop((principal.team, operation.object_id), None)
+            with suppress(StoreUnavailable):
+                await self._stored(self._store.disown(principal.team, _kept(operation.object_id)))
             return
         made: dict[str, str] = {}
         if bill or (principal.is_confined and operation.makes and exchange.objects.is_stored):
@@ -145,17 +143,26 @@ class Custody:
             await self._keep(principal.team, records)
 
     async def take_bill(self, team: str, name: str) -> str:
-        """The bill of an object, which is returned only once. None if the store is not reachable."""
+        """The bill of an object, which is returned only once. Empty if there is none, or if the store does not
+        answer."""
         late = self._late.get((team, name))
         if late is not None and late.bill:
             del self._late[team, name]
             return late.bill
+        with suppress(StoreUnavailable):
+            return await self._stored(self._store.take_bill(team, _kept(name)))
+        return ""
+
+    async def _stored(self, answer: Awaitable[T]) -> T:
+        """The store's answer. Raises StoreUnavailable if there is none in time."""
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                return await self._store.take_bill(team, _kept(name))
-        except (StoreError, TimeoutError):
+                return await answer
+        except (StoreError, TimeoutError) as error:
             self._failed("objects")
-            return ""
+            raise StoreUnavailable(
+                "It cannot be checked whose the objects of this request are: the store does not answer."
+            ) from error
 
     def _record(self, name: str, family: str, exchange: Exchange, deployment: Deployment, bill: str) -> ObjectRecord:
         is_passing = exchange.objects.operation.is_passing and family in (
@@ -204,10 +211,8 @@ class Custody:
     async def _keep(self, team: str, records: Sequence[ObjectRecord]) -> None:
         await self._write_late()
         try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                await self._store.remember(team, records, self._bounds.most, self._clock.now())
-        except (StoreError, TimeoutError):
-            self._failed("objects")
+            await self._stored(self._store.remember(team, records, self._bounds.most, self._clock.now()))
+        except StoreUnavailable:
             for record in records[: _MOST_LATE - len(self._late)]:
                 self._late[team, record.name] = record
 
@@ -217,19 +222,10 @@ class Custody:
         while self._late:
             (team, name), record = next(iter(self._late.items()))
             try:
-                async with asyncio.timeout(_TIMEOUT_S):
-                    await self._store.remember(team, [record], self._bounds.most, self._clock.now())
-            except (StoreError, TimeoutError):
+                await self._stored(self._store.remember(team, [record], self._bounds.most, self._clock.now()))
+            except StoreUnavailable:
                 return
             self._late.pop((team, name), None)
-
-    async def _forget(self, team: str, name: str) -> None:
-        self._late.pop((team, name), None)
-        try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                await self._store.disown(team, _kept(name))
-        except (StoreError, TimeoutError):
-            self._failed("objects")
 
 
 def has_news(exchange: Exchange) -> bool:

@@ -132,7 +132,7 @@ class ContinuedAnswer:
                 following = await self._following(call, found)
             except ProxyError as error:
                 self._count(PanelCallOutcome.FAILED, found.taken)
-                self._attempts.broke(error.failure if isinstance(error, NotContinued) else failure_of(error))
+                self._attempts.answered(error.failure if isinstance(error, NotContinued) else failure_of(error))
                 _log.warning("exchange %s: a panel's call was not answered (%s)", self._exchange.arrival.id, error.code)
                 if is_body and not found.has_words:
                     raise

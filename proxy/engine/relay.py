@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from enum import Enum, auto
 
 from proxy.core.money.charges import runs_on
@@ -12,6 +11,7 @@ from proxy.core.response.outcome import AnswerWithout, Outcome
 from proxy.core.response.refusal import NO_WORDS, ContextRefusalOutcome, Refusal, is_context_refusal, refusal_of_object
 from proxy.core.response.stream import MAX_BODY_BYTES, BodyFold, Fold, StreamFold
 from proxy.core.response.usage import usage_of
+from proxy.core.value import dataclass, field, replace
 from proxy.engine.attempts import Attempts, OurEdit, failure_answered, failure_of, refusal_of
 from proxy.engine.conclusion import Conclusion, shown
 from proxy.engine.exchange import Exchange, ExchangeOutcome
@@ -79,28 +79,22 @@ class AttemptResult(Enum):
     how the request is handled."""
 
 
+@dataclass(slots=True)
 class _Hold:
     """The beginning of an answer that may have to be requested again, held back until it is too long or too old. A
     stream may turn out empty: it is held back until it has content. A JSON body may break off: it is held back until it
-    is complete. (A fold has a copy of such a body anyway.)"""
+    is complete (``is_whole``). (A fold has a copy of such a body anyway.)"""
 
-    def __init__(self, until_s: float, *, is_whole: bool) -> None:
-        self.is_whole = is_whole
-        self._chunks: list[bytes] = []
-        self._size = 0
-        self._most_bytes = MAX_BODY_BYTES if is_whole else _HOLD_BYTES
-        self._until_s = until_s
+    until_s: float
+    is_whole: bool
+    held: bytearray = field(default_factory=bytearray)
 
     def keeps(self, chunk: bytes, fold: Fold, elapsed_s: float) -> bool:
         """Take a chunk. Returns whether it and all chunks before it stay held back."""
-        self._chunks.append(chunk)
-        self._size += len(chunk)
+        self.held += chunk
         is_known = fold.saw_content and not self.is_whole
-        return not (is_known or self._size > self._most_bytes or elapsed_s > self._until_s)
-
-    def taken(self) -> bytes:
-        """All chunks that were held back, joined."""
-        return b"".join(self._chunks)
+        most_bytes = MAX_BODY_BYTES if self.is_whole else _HOLD_BYTES
+        return not (is_known or len(self.held) > most_bytes or elapsed_s > self.until_s)
 
 
 class AnswerRelay:
@@ -230,7 +224,7 @@ class AnswerRelay:
 
     def _reads_size(self, attempts: Attempts) -> bool:
         """Whether the proxy does anything about a request that is too large."""
-        return self._exchange.window is not None or attempts.has_wider
+        return self._exchange.window is not None or bool(attempts.wider)
 
     def _too_large(self, status: int, said: Refusal, attempts: Attempts) -> AttemptResult | None:
         """The result that follows if the upstream refuses the request as too large for the context window. None:
@@ -293,7 +287,7 @@ class AnswerRelay:
                 out = out if told is None else told.feed(out)
                 if not passes and (hold is None or not hold.keeps(out, fold, exchange.elapsed_s())):
                     attempts.answered()
-                    out, hold, passes = out if hold is None else hold.taken(), None, True
+                    out, hold, passes = out if hold is None else bytes(hold.held), None, True
                 if passes and out:
                     if not client.is_started:
                         await client.start(answer.status, headers)
@@ -309,7 +303,7 @@ class AnswerRelay:
             if is_held and (instead := self._instead_of_stream(fold, attempts, may_refuse=may_refuse)) is not None:
                 return instead
             end = await self._end_of(answer.status, fold, rest, told, is_between=is_between)
-            await self._finish(end if hold is None else hold.taken() + end, answer.status, headers)
+            await self._finish(end if hold is None else bytes(hold.held) + end, answer.status, headers)
         except ProxyError as error:
             await self._broken(error, fold)
         finally:
@@ -330,11 +324,11 @@ class AnswerRelay:
     def _hold(self, answer: Answer, fold: Fold, attempts: Attempts, *, may_refuse: bool) -> _Hold | None:
         until_s = self._exchange.elapsed_s() + _HOLD_S
         if isinstance(fold, StreamFold):
-            return _Hold(until_s, is_whole=False) if may_refuse or self._reads_size(attempts) else None
+            return _Hold(until_s, False) if may_refuse or self._reads_size(attempts) else None
         is_json = "json" in content_type(answer.headers)
         # A further call may fail, too.
         may_fail = attempts.may_follow or self._panels is not None
-        return _Hold(until_s, is_whole=True) if is_json and answer.status < 300 and may_fail else None
+        return _Hold(until_s, True) if is_json and answer.status < 300 and may_fail else None
 
     async def _finish(self, end: bytes, status: int, headers: Headers) -> None:
         if not self._client.is_started:
@@ -418,12 +412,14 @@ def own_headers(exchange: Exchange, theirs: Headers = ()) -> Headers:
     """The headers in which the proxy describes an exchange, in addition to ``theirs``, the upstream's headers. An
     exchange that was never sent upstream has no mode and no reason. An upstream's own request id stays."""
     planned, held, is_sent = exchange.planned, exchange.reservation, exchange.attempts > 0
+    # The deployment that serves a request without a model, and what selected it.
+    name, by = exchange.deployment.name if exchange.deployment is not None else "", exchange.requested.decided_by
     told = [
         ("x-stratiform-id", exchange.arrival.id),
         (ID_HEADER, exchange.arrival.request_id if get(theirs, ID_HEADER) is None else ""),
         ("x-stratiform-mode", planned.mode.name.lower() if is_sent else ""),
         ("x-stratiform-reason", planned.reason if is_sent else ""),
-        ("x-stratiform-deployment", _decision(exchange) if is_sent and exchange.requested.decided_by else ""),
+        ("x-stratiform-deployment", f"{name}; by={by}" if is_sent and by and name and is_safe(name) else ""),
         ("x-stratiform-edits", ", ".join(planned.plan.edits if planned.plan is not None else ()) if is_sent else ""),
         ("x-stratiform-prompts", exchange.prompts),
         ("x-stratiform-break", _break(exchange) if is_sent and exchange.asks_break else ""),
@@ -431,12 +427,6 @@ def own_headers(exchange: Exchange, theirs: Headers = ()) -> Headers:
         ("x-stratiform-budget-warning", held.notice if held is not None else ""),
     ]
     return [*(header for header in told if header[1]), *(held.rates if held is not None else ())]
-
-
-def _decision(exchange: Exchange) -> str:
-    """The deployment that serves a request without a model, and what selected it."""
-    name = exchange.deployment.name if exchange.deployment is not None else ""
-    return f"{name}; by={exchange.requested.decided_by}" if name and is_safe(name) else ""
 
 
 def _break(exchange: Exchange) -> str:

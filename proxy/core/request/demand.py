@@ -435,7 +435,9 @@ def demand_of(method: str, path: str, asked: Asked | None, sound_s: float | None
     """The demand of a request. ``path`` is the path as the most lenient server reads it, in small letters. ``asked``
     are those members of its body that ``MEMBERS`` names, None for a body that was not read. ``sound_s`` is the length
     of the sound in the request, if it is known."""
-    found = _path_of(method, path)
+    known = () if method in _HARMLESS or not _PLAIN_PATH.fullmatch(path) else _BY_ENDING
+    missing = _Path("", Kind.FREE if method in _HARMLESS else Kind.UNKNOWN)
+    found = next((one for ending, one in known if ending.search(path)), missing)
     match found.kind:
         case Kind.TEXT if asked is not None:
             return _text_demand(found, asked)
@@ -467,7 +469,10 @@ def _text_demand(found: _Path, asked: Asked) -> Demand:
     if given and _OVERRIDING in asked and not _is_null(asked[_OVERRIDING]):
         given.append(asked[_OVERRIDING])
     limits = [positive(raw) for raw in given]
-    answers, unclear = _answers(sources)
+    answers, unclear = 1, ""
+    for name, raw in ((name, source[name]) for source in sources for name in COUNTS if name in source):
+        count = _few(raw)
+        answers, unclear = max(answers, count or 1), unclear or ("" if count else name)
     if "prompt" in asked and found.ending == "/completions":
         prompts = _prompts(asked["prompt"])
         answers, unclear = answers * (prompts or 1), unclear or ("" if prompts else "prompt")
@@ -481,24 +486,6 @@ def _text_demand(found: _Path, asked: Asked) -> Demand:
     predicted = asked.get("prediction", b"null")
     more = 0 if _is_null(predicted) else len(predicted)
     return Demand(found.kind, limit, answers, least, more, odd or unclear, wanted)
-
-
-def _path_of(method: str, path: str) -> _Path:
-    if method in _HARMLESS:
-        return _Path("", Kind.FREE)
-    known = _BY_ENDING if _PLAIN_PATH.fullmatch(path) else ()
-    return next((found for ending, found in known if ending.search(path)), _Path("", Kind.UNKNOWN))
-
-
-def _answers(sources: Sequence[Asked]) -> tuple[int, str]:
-    """How many answers each prompt has at most, and the first member that cannot be read."""
-    most, unclear = 1, ""
-    for source in sources:
-        for name in COUNTS:
-            if name in source:
-                count = _few(source[name])
-                most, unclear = max(most, count or 1), unclear or ("" if count else name)
-    return most, unclear
 
 
 def _few(raw: Raw | bytes) -> int | None:

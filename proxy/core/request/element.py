@@ -206,29 +206,22 @@ def bare_tool(raw: bytes) -> bytes:
     return join_members(members, changes) if changes else raw
 
 
-def _digest_and_mark(raw: Raw) -> tuple[bytes, Life | None]:
-    """The digest of a tool, and its marker. The digest is the same with and without a marker, wherever the marker
-    stands. The function is hashed by its members, too."""
-    members = members_of(raw)
+def _read_tool(raw: Raw) -> tuple[bytes, Life | None, str]:
+    """The digest of a tool, its marker, and its name on one line. The digest is the same with and without a marker,
+    wherever the marker stands. The function is hashed by its members, too."""
+    members = function = members_of(raw)
     mark = marker_of(members)
     parts: list[bytes] = []
     for key, each in members.items():
         if key == "function" and bytes(each).startswith(b"{"):
-            inner = members_of(each)
-            mark = mark or marker_of(inner)
-            parts.append(digest(*unmarked(inner)))
+            function = members_of(each)
+            mark = mark or marker_of(function)
+            parts.append(digest(*unmarked(function)))
         elif key not in MARK_KEYS:
             parts.append(named(key, each))
-    return digest(b"tool", *parts), mark
-
-
-def _name(raw: Raw) -> str:
-    """The name of a tool, on one line."""
-    members = members_of(raw)
-    function = members.get("function", _NO_FUNCTION)
-    named = members_of(function) if bytes(function).startswith(b"{") else members
-    name = value(named["name"]) if "name" in named else None
-    return " ".join(name.split())[:_MOST_NAME_CHARS] if isinstance(name, str) and name.strip() else "tool"
+    name = value(function["name"]) if "name" in function else None
+    shown = " ".join(name.split())[:_MOST_NAME_CHARS] if isinstance(name, str) else ""
+    return digest(b"tool", *parts), mark, shown or "tool"
 
 
 class ToolReader:
@@ -268,10 +261,11 @@ class ToolReader:
         return (known[1],)
 
     def _parse(self, content: bytes) -> Element:
-        parts = []
+        parts, names = [], []
         tools = elements(content)
         for index, raw in enumerate(tools):
-            own, mark = _digest_and_mark(raw)
+            own, mark, name = _read_tool(raw)
+            names.append(name)
             tokens = self._counter.count(own, raw_text(bytes(raw)))
             # Only the last tool carries our marker: a marker within the list would split tools that always change
             # together.
@@ -282,7 +276,7 @@ class ToolReader:
             digest=digest(*(p.digest for p in parts)),
             parts=tuple(parts),
             tokens=sum(p.tokens for p in parts),
-            lead="\n".join(map(_name, tools)),
+            lead="\n".join(names),
         )
 
 

@@ -167,8 +167,6 @@ class _ListPart(NamedTuple):
     text: str | None
 
 
-_Calls = tuple[tuple[Part, ...], tuple[str, ...]]
-_NO_CALLS: _Calls = ((), ())
 _NO_MEMBERS: Members = MappingProxyType({})
 _NULL = Raw(b"null")
 
@@ -227,13 +225,42 @@ class MessageReader:
             self._known.put(key, message)
 
     def _parse(self, raw: bytes) -> Message:
+        """The message. ``members`` are empty here for a message that is a role and a text and nothing else."""
+        members, calls, call_ids = _NO_MEMBERS, tuple[Part, ...](), tuple[str, ...]()
         if (plain := _plain(raw)) is not None:
-            return _message(raw, plain[0], self._text(*plain, None))
-        members = members_of(raw)
-        said = value(members["role"]) if "role" in members else None
-        if not isinstance(said, str):
-            raise Unreadable("a message without a role")
-        return _message(raw, said, self._content(said, members), members, self._calls(members))
+            role, text = plain
+            content = self._text(role, text, None)
+        else:
+            members = members_of(raw)
+            said = value(members["role"]) if "role" in members else None
+            if not isinstance(said, str):
+                raise Unreadable("a message without a role")
+            role, content = said, self._content(said, members)
+            calls, call_ids = self._calls(members)
+        positions = (*content.parts, *calls)
+        if role not in _MARKED_ROLES:
+            positions = tuple([replace(part, markable=False) for part in positions])
+        rest = [named(k, v) for k, v in members.items() if k not in _HASHED_ELSEWHERE]
+        own = digest(role.encode(), *[p.digest for p in positions], *rest)
+        if rest:
+            positions = _with_rest(positions, members)
+        return Message(
+            raw=raw,
+            role=role,
+            digest=own,
+            parts=positions,
+            tokens=sum([p.tokens for p in positions]),
+            is_list=content.is_list,
+            has_marks=bool(members) and (b'"cache_control"' in raw or b'"prompt_cache_breakpoint"' in raw),
+            call_ids=(*call_ids, *_ids_of_parts(raw, members, "tool_use", "id")) if members else (),
+            answers=answered_calls(raw, members) if members else (),
+            lead=(content.text or "")[:LEAD_CHARS],
+            text=content.text if content.recognition is not None else None,
+            recognition=content.recognition,
+            cut_digests=content.cuts,
+            is_signed=role == "assistant" and bool(members) and may_be_signed(raw) and _SEAL.search(raw) is not None,
+            is_plain=not members or _is_plain(content, members),
+        )
 
     def _text(self, role: str, text: str, mark: Life | None, index: int = -1) -> _Content:
         """Content that is one text: a string, or the part of a list with this ``index``."""
@@ -351,7 +378,7 @@ class MessageReader:
         part_kind = PartKind.THINKING if kind in THINKING_TYPES else PartKind.OTHER
         return Part(part_kind, key, tokens, index, False, mark)
 
-    def _calls(self, members: Members) -> _Calls:
+    def _calls(self, members: Members) -> tuple[tuple[Part, ...], tuple[str, ...]]:
         """The calls of tools that a message makes, and their ids."""
         raw_calls = members.get("tool_calls", _NULL)
         raws = () if bytes(raw_calls) == b"null" else elements(raw_calls)
@@ -364,41 +391,10 @@ class MessageReader:
         return tuple(parts), tuple([_text_of(call, "id") or "" for call in calls])
 
 
-def _message(
-    raw: bytes, role: str, content: _Content, members: Members = _NO_MEMBERS, calls: _Calls = _NO_CALLS
-) -> Message:
-    """A message with this content. ``members`` are empty for a message that is a role and a text and nothing else."""
-    call_parts, call_ids = calls
-    positions = (*content.parts, *call_parts)
-    if role not in _MARKED_ROLES:
-        positions = tuple([replace(part, markable=False) for part in positions])
-    rest = [named(k, v) for k, v in members.items() if k not in _HASHED_ELSEWHERE]
-    own = digest(role.encode(), *[p.digest for p in positions], *rest)
-    if rest:
-        positions = _with_rest(positions, members)
-    return Message(
-        raw=raw,
-        role=role,
-        digest=own,
-        parts=positions,
-        tokens=sum([p.tokens for p in positions]),
-        is_list=content.is_list,
-        has_marks=bool(members) and (b'"cache_control"' in raw or b'"prompt_cache_breakpoint"' in raw),
-        call_ids=(*call_ids, *_ids_of_parts(raw, members, "tool_use", "id")) if members else (),
-        answers=answered_calls(raw, members) if members else (),
-        lead=(content.text or "")[:LEAD_CHARS],
-        text=content.text if content.recognition is not None else None,
-        recognition=content.recognition,
-        cut_digests=content.cuts,
-        is_signed=role == "assistant" and bool(members) and may_be_signed(raw) and _SEAL.search(raw) is not None,
-        is_plain=not members
-        or (
-            list(members) == ["role", "content"]
-            and content.text is not None
-            and not content.is_list
-            and b"\\" not in bytes(members["role"])
-        ),
-    )
+def _is_plain(content: _Content, members: Members) -> bool:
+    """Whether a message that is not written in the usual way is a role and a text and nothing else."""
+    is_text = content.text is not None and not content.is_list
+    return is_text and list(members) == ["role", "content"] and b"\\" not in bytes(members["role"])
 
 
 def may_be_signed(body: bytes) -> bool:

@@ -285,7 +285,11 @@ def head_of(body: bytes, parse: Callable[[bytes], ParsedBody] = parse_body) -> R
         found, asked = _slow(body)
     except InvalidRequest:
         _check_encoding(body)
-        _check_depth(body)
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            try:
+                _FEW.decode(body)
+            except RecursionError as error:
+                raise InvalidRequest("the body is JSON that is nested too deeply", code=TOO_DEEP) from error
         raise
     options, model, user = found.get("stream_options"), found.get("model"), found.get("user")
     # Half of a character (a lone surrogate) cannot be sent on.
@@ -322,15 +326,6 @@ def _check_encoding(body: bytes) -> None:
             f"the body is not UTF-8 but looks like {encoding.upper()}; JSON is sent as UTF-8 (RFC 8259 section 8.1)"
         )
         raise InvalidRequest(message, code=NO_UTF8)
-
-
-def _check_depth(body: bytes) -> None:
-    try:
-        _FEW.decode(body)
-    except RecursionError as error:
-        raise InvalidRequest("the body is JSON that is nested too deeply", code=TOO_DEEP) from error
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return
 
 
 def _slow(body: bytes) -> tuple[Mapping[str, object], Mapping[str, Raw | bytes]]:

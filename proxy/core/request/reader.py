@@ -95,7 +95,6 @@ class _Trunk:
     end: int
     starts: Sequence[int]
 
-    @property
     def size(self) -> int:
         return len(self.body) + self.end + _FRAME_BYTES + _MESSAGE_BYTES * len(self.transcript.messages)
 
@@ -110,19 +109,9 @@ class _Opening:
     firsts: list[bytes] = field(default_factory=list)
     ends: list[tuple[bytes, Members]] = field(default_factory=list)
 
-    @property
     def size(self) -> int:
         ends = sum(len(self.preamble) + len(end) for end, _ in self.ends)
         return len(self.preamble) + sum(map(len, self.firsts)) + ends + _FRAME_BYTES
-
-    def note(self, first: bytes, body: bytes, span: Span, members: Members) -> None:
-        """Remember a body's first message, and its end behind the last message."""
-        if first not in self.firsts:
-            self.firsts = [first, *self.firsts[: _MAX_FIRSTS - 1]]
-        end = body[span[1] :]
-        if all(end != known for known, _ in self.ends):
-            copied = {name: _EMPTY if name == "messages" else Raw(bytes(raw)) for name, raw in members.items()}
-            self.ends = [(end, copied), *self.ends[: _MAX_ENDS - 1]]
 
 
 _Key = tuple[bytes, int, bytes]
@@ -133,9 +122,9 @@ class BodyCache:
 
     def __init__(self, *, capacity_bytes: int = 128 * 2**20) -> None:
         """Openings, the bytes in front of the conversations, take a part of ``capacity_bytes``."""
-        self._openings: Bounded[_Key, _Opening] = Bounded(capacity_bytes // _OPENINGS_PART, lambda one: one.size)
+        self._openings: Bounded[_Key, _Opening] = Bounded(capacity_bytes // _OPENINGS_PART, _Opening.size)
         self._branches: Bounded[tuple[bytes, bytes], list[_Trunk]] = Bounded(
-            capacity_bytes - capacity_bytes // _OPENINGS_PART, lambda trunks: sum(trunk.size for trunk in trunks)
+            capacity_bytes - capacity_bytes // _OPENINGS_PART, lambda trunks: sum(map(_Trunk.size, trunks))
         )
 
     def parse(self, body: bytes) -> ParsedBody:
@@ -166,9 +155,15 @@ class BodyCache:
         opening = self._openings.get(opening_key)
         if opening is None or not body.startswith(opening.preamble):
             opening = _Opening(body[: span[0] + 1])
-        opening.note(first, body, span, parsed.members)
+        if first not in opening.firsts:
+            opening.firsts = [first, *opening.firsts[: _MAX_FIRSTS - 1]]
+        end = body[span[1] :]
+        if all(end != known for known, _ in opening.ends):
+            copied = {name: _EMPTY if name == "messages" else Raw(bytes(raw)) for name, raw in parsed.members.items()}
+            opening.ends = [(end, copied), *opening.ends[: _MAX_ENDS - 1]]
         self._openings.put(opening_key, opening)
-        key = (first, _window(body, starts[0] + len(first)))
+        behind = starts[0] + len(first)
+        key = (first, body[behind : behind + _WINDOW])
         trunks = self._branches.get(key, [])
         old = next((t for t in trunks if _is_continued(t.transcript.messages, messages)), None)
         others = [trunk for trunk in trunks if trunk is not old]
@@ -182,7 +177,8 @@ class BodyCache:
             return None
         starts: Sequence[int] = ()
         behind, base = at, None
-        for trunk in tuple(self._branches.get((first, _window(body, at + len(first))), ())):
+        second = at + len(first)
+        for trunk in tuple(self._branches.get((first, body[second : second + _WINDOW]), ())):
             messages = trunk.transcript.messages
             if len(messages) <= len(starts) or not body.startswith(messages[len(starts)].raw, behind):
                 continue  # the body repeats no more of this conversation than of the best one so far
@@ -274,10 +270,6 @@ def _is_continued(before: Sequence[Message], after: Sequence[Message]) -> bool:
 
 def _key(body: bytes, start: int) -> _Key:
     return body[:32], start, body[max(0, start - 32) : start]
-
-
-def _window(body: bytes, at: int) -> bytes:
-    return body[at : at + _WINDOW]
 
 
 _MOST_COUNTS = 200_000
