@@ -1,4 +1,5 @@
-"""Work beside the caller: large pieces of pure work in threads, and background tasks that are not lost.
+"""Work that must not hold up or fail a request: large pieces of pure work in threads, background tasks that are not
+lost, and blocks whose failure is contained.
 
 Reading and writing a request of many megabytes takes a second. ``Aside`` has a thread do that in many C calls, each of
 which takes some hundredths of a second at most. Python runs one thread at a time, so the event loop gets its turn
@@ -18,7 +19,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Final, ParamSpec, TypeVar
+from types import TracebackType
+from typing import Any, Final, ParamSpec, Self, TypeVar
 
 LARGE_BYTES = 512 << 10
 """Reading so many bytes takes about a millisecond. For smaller work a thread costs more time than it saves."""
@@ -153,3 +155,35 @@ def _ended(held_in: Tasks, task: asyncio.Task[Any]) -> None:
     error = None if task.cancelled() else task.exception()
     if error is not None:
         _log.error("a background task failed", exc_info=error)
+
+
+class suppress_and_log:
+    """A block whose failure is logged and goes no further (fidelity rule 7: caching never fails a request).
+
+    The log names only the error's type and place, because a message could quote the prompt.
+    """
+
+    def __init__(self, step: str) -> None:
+        self._step = step
+        self.has_failed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self.has_failed = True
+        _log.error("contained a failure in %s: %s", self._step, place_of(error))
+        return True
+
+
+def place_of(error: Exception) -> str:
+    """The type of an error and where it was raised, without its message."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = "?" if trace is None else f"{trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"
+    return f"{type(error).__name__} at {where}"

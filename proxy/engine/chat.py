@@ -9,27 +9,24 @@ import orjson
 from proxy.core.access import unambiguous
 from proxy.core.modes import Mode
 from proxy.core.reasons import Edit, Reason
-from proxy.core.request.insets import inset_body
 from proxy.core.request.message import may_be_signed
-from proxy.core.request.parsed_body import ParsedBody, RequestFields, head_of, untouched
+from proxy.core.request.parsed_body import ParsedBody, RequestFields, head_of, inset_body, untouched
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.context import PROMPTS, SECTION, WINDOW, Section, section_of, split
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Unreadable
 from proxy.engine.attempts import Attempts, OurEdit, Outgoing, QuestionOptOut
 from proxy.engine.bodies import Raw, addressed, call_to
-from proxy.engine.conclusion import Conclusion
+from proxy.engine.conclusion import Conclusion, own_headers
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Planned
 from proxy.engine.headers import PROFILE_HEADER, get
 from proxy.engine.intake import Intake
-from proxy.engine.oversized import Oversized
-from proxy.engine.panel_answers import PanelService
 from proxy.engine.ports import Client, ComposedRequest, ComposeRequest, Follower, Ports
-from proxy.engine.relay import AnswerRelay, AttemptResult, own_headers
-from proxy.engine.suppress import suppress_and_log
+from proxy.engine.relay import AnswerRelay, AttemptResult, Oversized
+from proxy.engine.upstream_answer import PanelService
 from proxy.errors import InvalidRequest, PayloadTooLarge
 from proxy.ports import Deployment, Plan, PlanRequest, Principal
-from proxy.tasks import Aside
+from proxy.tasks import Aside, suppress_and_log
 
 MODE_HEADER = "x-stratiform-mode"
 PERSONA_HEADER = "x-stratiform-persona"

@@ -1,6 +1,7 @@
 """The single ending of an exchange, both for requests of clients and for refreshes of prefixes.
 
-The log line of an exchange has named values on one line, without prompt text and without keys.
+The log line of an exchange has named values on one line, and some of them stand in headers of its answer, without
+prompt text and without keys.
 
 An exchange is priced and written into the ledger before the client has the last bytes of its answer, so that a crash
 cannot make an answer free. When everything is over, the exchange is counted and logged. Each step happens exactly once,
@@ -29,6 +30,7 @@ from proxy.core.account.objects import BATCHES, RESPONSES, Act, Operation
 from proxy.core.modes import Mode
 from proxy.core.request.demand import Demand
 from proxy.core.response.outcome import UNTOLD
+from proxy.core.response.refusal import ContextRefusalOutcome
 from proxy.core.secrets import without_keys
 from proxy.core.value import dataclass
 from proxy.deployments import ModelTable
@@ -43,11 +45,10 @@ from proxy.engine.exchange import (
     Requested,
     Settlement,
 )
-from proxy.engine.headers import decoded
+from proxy.engine.headers import ID_HEADER, decoded, get, is_safe
 from proxy.engine.ports import Follower, Ports
-from proxy.engine.suppress import suppress_and_log
-from proxy.ports import Principal, Reservation
-from proxy.tasks import Tasks, drain, spawn
+from proxy.ports import Headers, Principal, Reservation
+from proxy.tasks import Tasks, drain, spawn, suppress_and_log
 
 _UNSAFE = re.compile(r"[^\w.:/@+*-]", re.ASCII)
 # A retrieved document is identified by the attributes of its tag.
@@ -137,6 +138,45 @@ def shown_piece(key: str, keys: Sequence[str] = ()) -> str:
 
 def _ms(seconds: float) -> Decimal:
     return Decimal(f"{seconds * 1000:.2f}")
+
+
+_OVER_BUDGET = (ContextRefusalOutcome.EMPTY, ContextRefusalOutcome.ERROR)
+"""The client gets the answer that its capability profile has for requests that are too large."""
+
+
+def own_headers(exchange: Exchange, theirs: Headers = ()) -> Headers:
+    """The headers in which the proxy describes an exchange, in addition to ``theirs``, the upstream's headers. An
+    exchange that was never sent upstream has no mode and no reason. An upstream's own request id stays."""
+    planned, held, is_sent = exchange.planned, exchange.reservation, exchange.attempts > 0
+    # The deployment that serves a request without a model, and what selected it.
+    name, by = exchange.deployment.name if exchange.deployment is not None else "", exchange.requested.decided_by
+    told = [
+        ("x-stratiform-id", exchange.arrival.id),
+        (ID_HEADER, exchange.arrival.request_id if get(theirs, ID_HEADER) is None else ""),
+        ("x-stratiform-mode", planned.mode.name.lower() if is_sent else ""),
+        ("x-stratiform-reason", planned.reason if is_sent else ""),
+        ("x-stratiform-deployment", f"{name}; by={by}" if is_sent and by and name and is_safe(name) else ""),
+        ("x-stratiform-edits", ", ".join(planned.plan.edits if planned.plan is not None else ()) if is_sent else ""),
+        ("x-stratiform-prompts", exchange.prompts),
+        ("x-stratiform-break", _break(exchange) if is_sent and exchange.asks_break else ""),
+        ("x-stratiform-outcome", "over_budget" if any(map(exchange.answer.context_refusals.get, _OVER_BUDGET)) else ""),
+        ("x-stratiform-budget-warning", held.notice if held is not None else ""),
+    ]
+    return [*(header for header in told if header[1]), *(held.rates if held is not None else ())]
+
+
+def _break(exchange: Exchange) -> str:
+    """Why the request breaks the cache, as far as that is known before the answer: ``none`` if nothing is lost."""
+    plan = exchange.planned.plan
+    if plan is None or plan.in_flight is None:
+        return ""
+    broke = plan.in_flight.expected_break(plan.predicted)
+    if broke is None:
+        return "none"
+    culprit = shown(f"{broke.culprit_kind}:{broke.culprit}", exchange.arrival.keys)
+    line = f"; line={broke.line}" if broke.line else ""
+    sizes = f"before={broke.before}; tokens={broke.tokens}; behind={broke.behind}; lost={broke.lost}"
+    return f"{broke.kind}; culprit={culprit}{line}; {sizes}; waste={int(broke.is_waste)}"
 
 
 _log = logging.getLogger("stratiform")

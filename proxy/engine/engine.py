@@ -8,14 +8,13 @@ from proxy.core.reasons import Reason
 from proxy.engine.attempts import Breakers
 from proxy.engine.bodies import is_compressed
 from proxy.engine.chat import ChatRequests
-from proxy.engine.conclusion import Conclusion
+from proxy.engine.conclusion import Conclusion, own_headers
 from proxy.engine.custody import Custody
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned
 from proxy.engine.headers import get, keys_of, named_by
 from proxy.engine.intake import Intake, RequestRules
 from proxy.engine.ports import Client, ClientDisconnected, Follower, Ports
 from proxy.engine.raw_requests import RawRequests
-from proxy.engine.relay import own_headers
 from proxy.errors import InternalError, ProxyError, UpstreamError, UpstreamRejected
 from proxy.ports import Principal
 from proxy.tasks import Aside

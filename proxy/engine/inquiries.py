@@ -21,9 +21,8 @@ from proxy.core.response.outcome import QUESTIONS
 from proxy.core.wire.json_body import MOST_ELEMENTS, TooMany
 from proxy.engine.attempts import QuestionOptOut
 from proxy.engine.exchange import Exchange, Inquiry
-from proxy.engine.suppress import suppress_and_log
 from proxy.ports import Deployment, Transport
-from proxy.tasks import Aside, work_in
+from proxy.tasks import Aside, suppress_and_log, work_in
 
 MOST_ASKED_BYTES = 512
 """The most bytes that the question adds to a request. An id of another form is not sent back."""

@@ -37,15 +37,14 @@ from proxy.engine.bodies import (
     read_form,
     refuse_compressed,
 )
-from proxy.engine.conclusion import Conclusion
+from proxy.engine.conclusion import Conclusion, own_headers
 from proxy.engine.custody import Custody, FileWatch, refers
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.headers import PROFILE_HEADER, content_length, for_client, get
 from proxy.engine.inquiries import MOST_ASKED_BYTES
 from proxy.engine.intake import Intake, path_for, refused_fields
-from proxy.engine.oversized import Oversized
 from proxy.engine.ports import Client, Ports
-from proxy.engine.relay import AnswerRelay, AttemptResult, own_headers
+from proxy.engine.relay import AnswerRelay, AttemptResult, Oversized
 from proxy.engine.upstream_answer import check_status
 from proxy.errors import Forbidden, InvalidRequest, UpstreamError, UpstreamUnavailable
 from proxy.ports import Answer, Call, Principal

@@ -1,43 +1,64 @@
-"""Makes attempts at one exchange's call, and passes the upstream's answer on to the client as it arrives."""
+"""Makes attempts at one exchange's call, and passes the upstream's answer on to the client as it arrives.
+
+A request that the upstream refuses as too large for the context window is handled as its capability profile says. The
+first refusal shows how the model counts tokens. The request is fitted again with that count, and sent once more if it
+has become smaller. Then the profile decides. Until then, nothing of any answer has reached the client. All attempts
+share one reservation, and refused attempts are not billed.
+
+A profile may ask for a completion in which the model says nothing. Its forms are OpenAI's
+(https://platform.openai.com/docs/api-reference/chat/object, .../completions/object). No provider has written it, so its
+usage is zero.
+"""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum, auto
+from typing import Generic, TypeVar
+
+import orjson
 
 from proxy.core.money.charges import runs_on
 from proxy.core.resilience import Failure
-from proxy.core.response.event_format import END_OF_EVENT
+from proxy.core.response.event_format import DONE, END_OF_EVENT, event_of
 from proxy.core.response.outcome import AnswerWithout, Outcome
-from proxy.core.response.refusal import NO_WORDS, ContextRefusalOutcome, Refusal, is_context_refusal, refusal_of_object
+from proxy.core.response.refusal import (
+    NO_WORDS,
+    ContextRefusalOutcome,
+    Refusal,
+    is_context_refusal,
+    named_tokens,
+    refusal_of_object,
+)
 from proxy.core.response.stream import MAX_BODY_BYTES, BodyFold, Fold, StreamFold
 from proxy.core.response.usage import usage_of
 from proxy.core.value import dataclass, field, replace
-from proxy.engine.attempts import Attempts, OurEdit, failure_answered, failure_of, refusal_of
-from proxy.engine.conclusion import Conclusion, shown
+from proxy.core.window.profile import OverBudget
+from proxy.engine.attempts import Attempts, OurEdit, Outgoing, failure_answered, failure_of, refusal_of
+from proxy.engine.bodies import Raw
+from proxy.engine.conclusion import Conclusion, own_headers, shown
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.headers import (
-    ID_HEADER,
     content_length,
     content_type,
     for_client,
-    get,
     is_coded,
-    is_safe,
     uses_operators_key,
 )
-from proxy.engine.panel_answers import ContinuedAnswer, PanelService, reads_panel_calls
-from proxy.engine.ports import Client, ClientDisconnected, Ports
-from proxy.engine.suppress import suppress_and_log
+from proxy.engine.ports import Client, ClientDisconnected, Ports, Windows
 from proxy.engine.upstream_answer import (
+    ContinuedAnswer,
+    PanelService,
     ReturnedUsage,
     change_of,
     check_status,
     ended,
+    reads_panel_calls,
     shaped,
     with_refusal_read,
 )
 from proxy.errors import (
     BudgetExceeded,
+    ContextTooLong,
     ProxyError,
     RateLimited,
     UpstreamError,
@@ -47,6 +68,7 @@ from proxy.errors import (
     sse_error,
 )
 from proxy.ports import Answer, Call, Headers, TellsUsage, Upstream
+from proxy.tasks import suppress_and_log
 
 # A gateway gave up waiting for a server that had the request: RFC 9110 section 15.6.5, and Cloudflare's 524,
 # https://developers.cloudflare.com/support/troubleshooting/http-status-codes/cloudflare-5xx-errors/error-524/.
@@ -59,8 +81,6 @@ _RATE_PREFIX = "x-ratelimit-"
 # SDKs obey this header (https://github.com/openai/openai-python, _base_client.py). It says that the proxy has made all
 # the attempts that were worth making.
 _NOT_AGAIN = ("x-should-retry", "false")
-_OVER_BUDGET = (ContextRefusalOutcome.EMPTY, ContextRefusalOutcome.ERROR)
-"""The client gets the answer that its capability profile has for requests that are too large."""
 _CUT_OFF = "the client's connection is closed, so that it takes the answer for no whole one"
 
 _log = logging.getLogger("stratiform")
@@ -408,41 +428,6 @@ class AnswerRelay:
             answer.error_code = "upstream_stream_error"
 
 
-def own_headers(exchange: Exchange, theirs: Headers = ()) -> Headers:
-    """The headers in which the proxy describes an exchange, in addition to ``theirs``, the upstream's headers. An
-    exchange that was never sent upstream has no mode and no reason. An upstream's own request id stays."""
-    planned, held, is_sent = exchange.planned, exchange.reservation, exchange.attempts > 0
-    # The deployment that serves a request without a model, and what selected it.
-    name, by = exchange.deployment.name if exchange.deployment is not None else "", exchange.requested.decided_by
-    told = [
-        ("x-stratiform-id", exchange.arrival.id),
-        (ID_HEADER, exchange.arrival.request_id if get(theirs, ID_HEADER) is None else ""),
-        ("x-stratiform-mode", planned.mode.name.lower() if is_sent else ""),
-        ("x-stratiform-reason", planned.reason if is_sent else ""),
-        ("x-stratiform-deployment", f"{name}; by={by}" if is_sent and by and name and is_safe(name) else ""),
-        ("x-stratiform-edits", ", ".join(planned.plan.edits if planned.plan is not None else ()) if is_sent else ""),
-        ("x-stratiform-prompts", exchange.prompts),
-        ("x-stratiform-break", _break(exchange) if is_sent and exchange.asks_break else ""),
-        ("x-stratiform-outcome", "over_budget" if any(map(exchange.answer.context_refusals.get, _OVER_BUDGET)) else ""),
-        ("x-stratiform-budget-warning", held.notice if held is not None else ""),
-    ]
-    return [*(header for header in told if header[1]), *(held.rates if held is not None else ())]
-
-
-def _break(exchange: Exchange) -> str:
-    """Why the request breaks the cache, as far as that is known before the answer: ``none`` if nothing is lost."""
-    plan = exchange.planned.plan
-    if plan is None or plan.in_flight is None:
-        return ""
-    broke = plan.in_flight.expected_break(plan.predicted)
-    if broke is None:
-        return "none"
-    culprit = shown(f"{broke.culprit_kind}:{broke.culprit}", exchange.arrival.keys)
-    line = f"; line={broke.line}" if broke.line else ""
-    sizes = f"before={broke.before}; tokens={broke.tokens}; behind={broke.behind}; lost={broke.lost}"
-    return f"{broke.kind}; culprit={culprit}{line}; {sizes}; waste={int(broke.is_waste)}"
-
-
 def note_context_refusal(
     exchange: Exchange, outcome: ContextRefusalOutcome, sizes: Mapping[str, int] | None = None
 ) -> None:
@@ -491,3 +476,103 @@ def _fold_of(answer: Answer, exchange: Exchange) -> Fold:
     if is_events:
         return StreamFold(drop_usage=exchange.arrival.is_chat and not exchange.requested.wants_usage)
     return BodyFold(length, is_read=is_json)
+
+
+_MOST_ANSWERS = 128
+"""OpenAI's own upper bound for ``n``."""
+_NO_USAGE = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+
+
+def empty_completion(exchange: Exchange) -> bytes:
+    """A completion in which the model says nothing, in the form in which the client has asked for one: one JSON body,
+    or a stream of events. A chat's completion has messages; any other has texts."""
+    asked, arrival, is_chat = exchange.requested, exchange.arrival, exchange.arrival.is_chat
+    begins, form = ("chatcmpl", "chat.completion") if is_chat else ("cmpl", "text_completion")
+    # A name that a client chooses may hold half of a surrogate pair, which cannot be written as JSON.
+    head = {
+        "id": f"{begins}-{arrival.id}",
+        "object": form,
+        "created": int(arrival.now),
+        "model": asked.model.encode("utf-8", "replace").decode(),
+    }
+
+    def choices(said: Mapping[str, object], finish: str | None) -> list[Mapping[str, object]]:
+        count = max(1, min(asked.demand.answers, _MOST_ANSWERS))
+        return [{"index": index, **said, "logprobs": None, "finish_reason": finish} for index in range(count)]
+
+    said = {"role": "assistant", "content": ""}
+    if not asked.stream:
+        whole = choices({"message": said} if is_chat else {"text": ""}, "stop")
+        return orjson.dumps({**head, "choices": whole, "usage": _NO_USAGE})
+    if is_chat:
+        head["object"] = f"{form}.chunk"
+    opened = choices({"delta": said} if is_chat else {"text": ""}, None)
+    closed = choices({"delta": {}} if is_chat else {"text": ""}, "stop")
+    usage: list[Mapping[str, object]] = [{"choices": [], "usage": _NO_USAGE}] if asked.wants_usage else []
+    chunks = [{**head, **chunk} for chunk in ({"choices": opened}, {"choices": closed}, *usage)]
+    return b"".join([*(event_of(orjson.dumps(chunk)) for chunk in chunks), DONE])
+
+
+T = TypeVar("T", bound=Outgoing | Raw)
+"""A request as it is sent."""
+
+
+@dataclass(slots=True, repr=False)
+class Oversized(Generic[T]):
+    """The refusals of one exchange. ``shares`` are the shares of the budget that are still to be tried."""
+
+    exchange: Exchange
+    client: Client
+    conclusion: Conclusion
+    resize: Callable[[float], Awaitable[T]]
+    """Fits the request to that share of its budget. Raises ContextTooLong."""
+    windows: Windows | None
+    shares: Sequence[float] = (1.0, 0.75, 0.5)
+
+    async def smaller(self, refused: T, said: Refusal) -> T | None:
+        """The request that replaces the one that was refused with this text. None: the client already has its answer.
+        Raises UpstreamRejected."""
+        exchange, profile = self.exchange, self.exchange.window
+        assert profile is not None
+        fitted, deployment = exchange.fitted, exchange.deployment
+        sizes = fitted.sizes if fitted is not None else {}
+        if self.windows is not None and fitted is not None and deployment is not None:
+            self.windows.refused(deployment, fitted, named_tokens(said), scope=exchange.admitted.scope)
+        outgoing = await self._next(refused)
+        if profile.over_budget is not OverBudget.RETRY:
+            self.shares = ()
+        if outgoing is not None:
+            note_context_refusal(exchange, ContextRefusalOutcome.RETRIED, sizes)
+            return outgoing
+        if profile.over_budget is OverBudget.EMPTY:
+            note_context_refusal(exchange, ContextRefusalOutcome.EMPTY, sizes)
+            client, body = self.client, empty_completion(exchange)
+            kind = "text/event-stream" if exchange.requested.stream else "application/json"
+            exchange.answer.status = 200
+            exchange.ending = ExchangeOutcome.HUNG_UP if client.has_left else ExchangeOutcome.COMPLETED
+            await self.conclusion.book(exchange)
+            await client.start(200, [("content-type", kind), *own_headers(exchange)])
+            exchange.answer.sent_bytes += len(body)
+            await client.end(body)
+            return None
+        note_context_refusal(exchange, ContextRefusalOutcome.ERROR, sizes)
+        raise UpstreamRejected(
+            "the upstream refuses the request as too large for the model's context window: send fewer or shorter"
+            " messages, or ask for a shorter answer",
+            status=400,
+            error_type="invalid_request_error",
+            code="context_length_exceeded",
+            param="messages",
+        )
+
+    async def _next(self, refused: T) -> T | None:
+        """The next smaller request. A request that is as large as the refused one would be refused, too."""
+        while self.shares:
+            share, self.shares = self.shares[0], self.shares[1:]
+            try:
+                outgoing = await self.resize(share)
+            except ContextTooLong:
+                return None
+            if outgoing.size < refused.size:
+                return outgoing
+        return None

@@ -15,7 +15,6 @@ from proxy.app.foundation import lay
 from proxy.app.shadowed import shadowing
 from proxy.engine import Conclusion, Ports
 from proxy.engine.exchange import Exchange, Settlement
-from proxy.engine.suppress import place_of
 from proxy.errors import Unauthorized
 from proxy.inside.incoming import Deployments, Host, StandDownReason, StoodDown, export
 from proxy.inside.work import ShareOfTime, Work, timed
@@ -24,6 +23,7 @@ from proxy.settings import ConfigError, load_section
 from proxy.spend.bookings import settled_entry
 from proxy.spend.store_client import StoreClient
 from proxy.storage.port import Settle
+from proxy.tasks import place_of
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics
 

@@ -34,9 +34,9 @@ from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Unreadable
 from proxy.engine import Conclusion, Ports
 from proxy.engine.attempts import OurEdit
+from proxy.engine.conclusion import own_headers
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
 from proxy.engine.headers import ID_HEADER, named_by
-from proxy.engine.relay import own_headers
 from proxy.errors import InvalidRequest
 from proxy.inside.incoming import (
     Deployments,

@@ -54,9 +54,9 @@ from proxy.core.structured.panels.inlay import Inlay, Wants, fitted, moving, nam
 from proxy.core.structured.placement import Blocks, Placement
 from proxy.core.structured.session import ContextSession, Uploads
 from proxy.core.value import dataclass, field, replace
-from proxy.engine.suppress import place_of, suppress_and_log
 from proxy.errors import InvalidRequest, PayloadTooLarge
 from proxy.planning.context_sessions import AssemblyOptions, ContextSessions, PanelBill, panel_tokens
+from proxy.tasks import place_of, suppress_and_log
 
 _SETTLED: Mapping[AssemblyKind, Reason] = MappingProxyType(
     {AssemblyKind.TIERED: Reason.ASSEMBLED_TIERS, AssemblyKind.FLAT: Reason.ASSEMBLED_FLAT}

@@ -57,10 +57,9 @@ from proxy.core.structured.session import (
 )
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import printable, utf8
-from proxy.engine.suppress import suppress_and_log
 from proxy.planning.layout_state import TTL_S, SharedBlobs, wait_for_s
 from proxy.storage.port import Store
-from proxy.tasks import Aside, Tasks, cancel, drain, spawn
+from proxy.tasks import Aside, Tasks, cancel, drain, spawn, suppress_and_log
 
 WAIT_S: Final = 0.5
 """How long a request waits for texts. A client takes about as long to send them again."""

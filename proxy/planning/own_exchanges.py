@@ -37,11 +37,10 @@ from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
 from proxy.engine.headers import uses_operators_key
 from proxy.engine.ports import Follower, Ports
-from proxy.engine.suppress import suppress_and_log
 from proxy.errors import ProxyError, UpstreamError, UpstreamRejected, UpstreamTimeout
 from proxy.planning.compactions import Compactions, CompactionWork, Key
 from proxy.ports import Call, Clock, Deployment, Principal, Transport
-from proxy.tasks import Tasks, end_within, spawn
+from proxy.tasks import Tasks, end_within, spawn, suppress_and_log
 
 _DAY_S = 86_400.0
 _CLOSING_S = 5.0

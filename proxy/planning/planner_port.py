@@ -45,7 +45,6 @@ from proxy.core.structured.context import SymbolMap
 from proxy.core.structured.panels.board import Board
 from proxy.core.structured.session import filled
 from proxy.core.wire.json_body import MOST_ELEMENTS, TooMany, Unreadable
-from proxy.engine.suppress import place_of, suppress_and_log
 from proxy.errors import InvalidRequest, MissingContent
 from proxy.planning.compactions import CompactionOutcome, Compactions
 from proxy.planning.context_assembler import Arrangement, ContextAssembler, Resolved, SentContext
@@ -55,7 +54,7 @@ from proxy.planning.tokenizers import ModelFacts
 from proxy.planning.windows import read_ahead
 from proxy.ports import Deployment, PlanRequest, Principal
 from proxy.storage.private_file import make_private, tighten
-from proxy.tasks import Aside, Tasks, drain, spawn, work_in
+from proxy.tasks import Aside, Tasks, drain, place_of, spawn, suppress_and_log, work_in
 from proxy.telemetry.metrics import Metrics
 
 MOST_BYTES = 1 << 30

@@ -29,17 +29,15 @@ from proxy.core.prompts.prompt import (
     merged,
 )
 from proxy.core.prompts.steadiness import VOLATILE_SHARE, Seen, Steadiness
-from proxy.core.request.insets import check_spelling, takes_inset, with_system
-from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.request.parsed_body import ParsedBody, check_spelling, takes_inset, with_system
 from proxy.core.value import dataclass, replace
 from proxy.core.window.profile import CapabilityProfile, WindowRules, read_parts
 from proxy.core.wire.json_body import Unreadable
 from proxy.core.wire.refusals import unknown_name
 from proxy.engine.ports import ComposedRequest, ComposeRequest
-from proxy.engine.suppress import place_of
 from proxy.errors import InvalidRequest, PromptInvalid, ProxyError
 from proxy.ports import Principal
-from proxy.tasks import LARGE_BYTES, Aside
+from proxy.tasks import LARGE_BYTES, Aside, place_of
 from proxy.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:

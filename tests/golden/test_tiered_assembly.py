@@ -6,7 +6,7 @@ import pytest
 
 from proxy.core.layout.tiers import Tier
 from proxy.core.prompts.prompt import Inset
-from proxy.core.request.insets import with_inset
+from proxy.core.request.parsed_body import with_inset
 from proxy.core.structured.blocks import Circumstances, Measure
 from proxy.core.structured.context import Page, Review, StructuredContext
 from proxy.core.structured.placement import Placement, TierItems

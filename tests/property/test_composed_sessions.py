@@ -13,8 +13,7 @@ from proxy.core.modes import Mode
 from proxy.core.prompts.prompt import Inset
 from proxy.core.providers import PROFILES
 from proxy.core.reasons import Edit, Reason
-from proxy.core.request.insets import with_system
-from proxy.core.request.parsed_body import parse_body
+from proxy.core.request.parsed_body import parse_body, with_system
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.window.profile import Capability, CapabilityProfile
 from proxy.demo.tool_agent import tool_agent

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from proxy.core.prompts.prompt import Inset
 from proxy.core.providers import OPENAI
-from proxy.core.request.insets import inset_body
+from proxy.core.request.parsed_body import inset_body
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS, quick
 from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts

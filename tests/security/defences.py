@@ -325,7 +325,7 @@ DEFENCES = (
     Defence("keys in log lines", "proxy.engine.conclusion:shown", same, ["test_keys.py"]),
     # Time
     Defence("plugins that are too slow", "proxy.plugins:Pace.took", always(False), ["../unit/test_plugins.py"]),
-    Defence("messages of bugs", "proxy.engine.suppress:suppress_and_log.__exit__", always(False),
+    Defence("messages of bugs", "proxy.tasks:suppress_and_log.__exit__", always(False),
             ["../unit/web/test_connection.py"]),
     Defence("cut and plain log lines", "proxy.access.validation:one_line", same, ["../unit/access/test_validation.py"]),
 )  # fmt: skip

@@ -48,12 +48,18 @@ from proxy.core.providers.affinity_key import RoutingKey, may_add, may_tell_expl
 from proxy.core.reasons import Reason
 from proxy.core.recognition import Recogniser
 from proxy.core.request.element import Element, ToolOrders, in_order
-from proxy.core.request.insets import head_digest, inset_body, tokens_from, user_turns
 from proxy.core.request.message import may_be_signed
-from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.request.parsed_body import ParsedBody, inset_body
 from proxy.core.request.reader import RequestReader, Route
 from proxy.core.request.tokens import Encode
-from proxy.core.request.transcript import RecognisedRequest, Transcript, recognise_request
+from proxy.core.request.transcript import (
+    RecognisedRequest,
+    Transcript,
+    head_digest,
+    recognise_request,
+    tokens_from,
+    user_turns,
+)
 from proxy.core.response.usage import Usage
 from proxy.core.sessions.observation import read_request
 from proxy.core.sessions.session import Session, SessionKeys, SessionTable, seen_volatile

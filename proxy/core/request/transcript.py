@@ -6,6 +6,9 @@ behind it.
 
 A message may consist of several parts: ``kept_parts`` is the rest of each part without its volatile text.
 
+The texts of earlier turns are found again by the user's turns of the conversation, each with the answer in front of it
+(``user_turns``), and by the head in front of all turns.
+
 A ``RecognisedRequest`` is a whole request with its recognised parts: the fixed ones, the movable ones, and the place
 where the last exchange begins.
 
@@ -16,12 +19,14 @@ spans up to the first edit.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from copy import copy
 from itertools import count, islice
 from types import MappingProxyType
 
-from proxy.core.digest import digest
+from msgspec import Raw
+
+from proxy.core.digest import chain, digest
 from proxy.core.recognition import MOVABLE_IN_SYSTEM, ContextPiece, FileClaim, MessageKind, PieceKind, Recognition
 from proxy.core.recognition.lines import bare_lines, can_follow, stay_apart
 from proxy.core.request.element import Element, message_element
@@ -518,3 +523,66 @@ def span_ends(text: str) -> tuple[int, ...]:
     if not found or found[-1] < length:
         found.append(length)
     return tuple(found)
+
+
+def user_turns(start: bytes, transcript: Transcript, without: Container[int] = ()) -> list[tuple[int, bytes]]:
+    """For each user message of the conversation, its index and a digest. The digest covers ``start``, the user's turns
+    up to this message, and the answer in front of each. Instructions, context, and the messages ``without`` are left
+    out."""
+    pairs = _pairs(transcript, without) if without else transcript.pairs
+    found: list[tuple[int, bytes]] = []
+    key = start
+    for index, pair in pairs:
+        key = chain(key, pair)
+        found.append((index, key))
+    return found
+
+
+def tokens_from(
+    transcript: Transcript,
+    turns: Sequence[tuple[int, bytes]],
+    without: Container[int],
+    message: int,
+    *,
+    caches_output: bool,
+) -> int:
+    """The conversation's tokens from a message up to the end of the previous request. Context and the messages
+    ``without`` do not count: they change their places from one request to the next. The answer to the previous request
+    counts only if the provider stores answers, too."""
+    messages, end = transcript.messages, turns[-1][0]
+    if not caches_output and end > message and messages[end - 1].role == "assistant":
+        end -= 1
+    context = {
+        near
+        for index in transcript.recognised[bisect_left(transcript.recognised, message) :]
+        if (known := messages[index].recognition) is not None and known.form is not MessageKind.PROMPT
+        for near in (index, index + 1)
+    }
+    return sum(messages[i].tokens for i in range(message, end) if i not in context and i not in without)
+
+
+def head_digest(transcript: Transcript, tools: Raw | bytes | None) -> bytes:
+    """A digest of the tools and the system messages in front of the conversation. Volatile lines are left out: they are
+    mostly moved to the end."""
+    system: list[bytes] = []
+    for message in transcript.messages[: transcript.preamble]:
+        known = message.recognition
+        cuts = zip(known.cuts, message.cut_digests, strict=True) if known is not None and message.cut_digests else ()
+        kept = [own for cut, own in cuts if cut.kind is not PieceKind.VOLATILE]
+        system.append(digest(*kept) if message.cut_digests else message.digest)
+    return digest(bytes(tools) if tools is not None else b"", *system)
+
+
+def _pairs(transcript: Transcript, without: Container[int]) -> list[tuple[int, bytes]]:
+    pairs: list[tuple[int, bytes]] = []
+    last = before = b""
+    for index in range(transcript.preamble, len(transcript.messages)):
+        if index in without:
+            continue
+        own = transcript.turns[index]
+        if transcript.messages[index].is_asked:
+            pairs.append((index, digest(last, own)))
+        elif transcript.messages[index].role not in SYSTEM_ROLES:
+            last = digest(before, own)
+        before = own
+    return pairs

@@ -1,5 +1,4 @@
-from proxy.core.request.insets import head_digest, tokens_from, user_turns
-from proxy.core.request.transcript import Transcript
+from proxy.core.request.transcript import Transcript, head_digest, tokens_from, user_turns
 from tests.fidelity.chats import File
 from tests.talk import Body, assistant, calling, lines, read, result, shown, system, user
 

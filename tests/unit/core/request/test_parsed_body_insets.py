@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.prompts.prompt import Inset
-from proxy.core.request.insets import inset_body, placed, with_inset, with_system
-from proxy.core.request.parsed_body import parse_body
+from proxy.core.request.parsed_body import inset_body, parse_body, placed, with_inset, with_system
 from proxy.core.wire.json_body import Unreadable
 from tests.talk import Body, as_parts, assistant, calling, chat, result, system, text_part, user
 

@@ -8,7 +8,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from proxy.core.request.demand import Demand
 from proxy.core.response.stream import StreamFold
-from proxy.engine.oversized import empty_completion
+from proxy.engine.relay import empty_completion
 from tests.exchanges import make_exchange
 
 
