@@ -5,8 +5,8 @@ from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from proxy.core.modes import Mode
-from proxy.core.planner.in_flight import PlanResult as PlanResult
 from proxy.core.planner.plan import Plan as Plan
+from proxy.core.planner.plan import PlanResult as PlanResult
 from proxy.core.prompts.prompt import Inset
 from proxy.core.providers import CacheProfile
 from proxy.core.request.parsed_body import ParsedBody

@@ -85,7 +85,7 @@ def tiered(
         keys = [f"{HISTORY}{index}" for index in items.history]
         keys += [FILE + path for path in items.files] + [SYMBOL + path for path in items.symbols]
         for key in keys:
-            if tracker.get(key) is None:
+            if key not in tracker.items:
                 tracker.seed(Tracked(key, digests.get(key, b"gone"), 1), tier)
     tiers = tracker.placement(context, turns).tiers
     return tiered_assembly(context, conversation, replace(placement, tiers=tiers), TEXTS, dialect, slots=slots)

@@ -10,8 +10,7 @@ from plugins.fenced import FencedRecogniser
 from plugins.system_text import SystemTextRecogniser
 from proxy.core.modes import Mode
 from proxy.core.planner.candidates import PlanAnalysis
-from proxy.core.planner.in_flight import PlanResult
-from proxy.core.planner.plan import Plan, PlannerOptions
+from proxy.core.planner.plan import Plan, PlannerOptions, PlanResult
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC, CacheProfile
 from proxy.core.request.message import Message, MessageReader

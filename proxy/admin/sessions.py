@@ -62,7 +62,7 @@ async def sessions_answer(sessions: Sessions, method: str, path: str, query: Que
     if not rest:
         return view
     if rest == "requests":
-        return view | {"data": await in_turns(map(_request_view, details.requests.requests()))}
+        return view | {"data": await in_turns(map(_request_view, details.requests()))}
     if rest == "text":
         body = sessions.text(name)
         if body is None:
@@ -71,7 +71,7 @@ async def sessions_answer(sessions: Sessions, method: str, path: str, query: Que
     contents = details.contents()
     if contents is None:
         raise NotFound("Of this session only the figures are kept, and not what it consists of.")
-    own = await in_turns(one for one in details.requests.requests() if not one.is_refresh)
+    own = await in_turns(one for one in details.requests() if not one.is_refresh)
     diagnosis = {"diagnosis": await in_turns(map(_diagnosis, own[-_MOST_DIAGNOSES:]))}
     total, (most_input, most_output) = page.records[0].total(), contents.limits
     about = Circumstances(

@@ -19,6 +19,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
+from operator import mul, sub
 
 from proxy.core.caches import Cache
 from proxy.core.caches.cache import Bill, Life
@@ -136,7 +137,7 @@ def piece_forecast(
     for document, one in zip(documents, shown, strict=True):
         hazards[document.key], later[document.key] = odds.hazard(one), odds.hazard(one.later())
     share = _STORED_SHARE if is_stored else 1.0
-    usual = _usual_edit(signs)
+    usual = _EDITS_NAMED if any(sign.is_told for sign in signs.values()) else _EDITS_USUALLY
     any_edit = busy + (1.0 - busy) * session.cohort.edits.shifted(usual)
     scale = _edit_scale(sum([hazards[key] for key in edits]), any_edit, share)
     whole_set = odds.stays(shown) if documents else 0.0
@@ -168,13 +169,6 @@ def _edit_scale(hazard: float, usual: float, share: float) -> float:
         return 1.0
     independent = 1.0 - math.exp(-hazard)
     return (share * usual + (1.0 - share) * independent) / independent
-
-
-def _usual_edit(signs: Mapping[str, EditSignals]) -> float:
-    """P(the answer edits any file), if the signs name a file and if they do not."""
-    if any(sign.is_told for sign in signs.values()):
-        return _EDITS_NAMED
-    return _EDITS_USUALLY
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,23 +222,15 @@ _STORED = (0.6,)
 
 
 @dataclass(frozen=True, slots=True)
-class PreambleForecast:
-    """-ln P(unchanged) of the tools, then of each system message. ``whole`` is for the message as it came, ``fixed``
-    for the message without its volatile lines and documents."""
-
-    whole: Sequence[float]
-    fixed: Sequence[float]
-
-
-@dataclass(frozen=True, slots=True)
 class Forecast:
     """The expectations about the next request. They are made once per request and used for every candidate layout.
 
     ``body`` is P(the session's next request comes within the life), ``opened`` is P(any request with the same preamble
     does). ``turns`` maps a message's index to P(the next request repeats the conversation up to it). ``rendered_last``
     are the context messages with no turn between them and the last exchange. ``groups`` maps the index of a context
-    message to its two hazards (``PieceForecast.whole``). ``size_powers`` are the ways to weigh pieces against each
-    other.
+    message to its two hazards (``PieceForecast.whole``). ``heads`` are -ln P(unchanged) of the tools, then of each
+    system message; ``fixed_heads`` are the same without volatile lines and documents. ``size_powers`` are the ways to
+    weigh pieces against each other.
     """
 
     body: float
@@ -252,7 +238,8 @@ class Forecast:
     turns: Mapping[int, float]
     rendered_last: frozenset[int]
     groups: Mapping[int, tuple[float, float]]
-    preamble: PreambleForecast
+    heads: Sequence[float]
+    fixed_heads: Sequence[float]
     pieces: PieceForecast
     size_powers: Sequence[float] = _MARKED
 
@@ -291,7 +278,7 @@ class Forecast:
                     kept = pieces.unchanged(hazard, documents, edits)
                     result += [reader * reached * kept] * (len(element.parts) - max(spans, 0))
                     continue
-                elif element.kind is ElementKind.DOCUMENT and not _is_file(element):
+                elif element.kind is ElementKind.DOCUMENT and element.item and element.item.kind is not PieceKind.FILE:
                     documents += self._hazard(element)
                 else:
                     hazard += self._hazard(element)
@@ -310,9 +297,9 @@ class Forecast:
     def _hazard(self, element: Element) -> float:
         match element.kind:
             case ElementKind.TOOLS | ElementKind.MESSAGE | ElementKind.REST:
-                return self.preamble.whole[element.message + 1]
+                return self.heads[element.message + 1]
             case ElementKind.SYSTEM:
-                return self.preamble.fixed[element.message + 1]
+                return self.fixed_heads[element.message + 1]
             case ElementKind.TAG:
                 return _TAG_HAZARD
             case _:
@@ -332,13 +319,15 @@ def forecast(
     is_stored = profile.stores_prefixes
     pieces = piece_forecast(session, observation, recognised, material, file_words, is_stored=is_stored)
     continues = GOES_ON if session.requests else cohort.continues()
+    heads, fixed_heads = _heads(session, observation, recognised, pieces.whole_set)
     return Forecast(
         body=continues * cohort.returns_within(profile.life_s, observation.gap),
         opened=cohort.shares_within(profile.life_s),
         turns=_turns(session, observation, recognised, hoists_system=profile.hoists_system),
         rendered_last=_rendered_last(recognised),
         groups={group.message: pieces.whole(group) for group in recognised.groups},
-        preamble=_preamble(session, observation, recognised, pieces.whole_set),
+        heads=heads,
+        fixed_heads=fixed_heads,
         pieces=pieces,
         size_powers=_STORED if is_stored else _MARKED,
     )
@@ -351,11 +340,15 @@ def _turns(
     indices = recognised.own_turns()
     cohort, broke = session.cohort, observation.broke
     # If no result was ever cleared, the places of the results do not matter.
-    results = _results(recognised, indices) if cohort.has_cleared(broke) else ()
-    chances = cohort.turn_survival(len(indices), broke, results)
+    has_cleared = any(one.results > 0 for one in (*cohort.breaks, broke) if one is not None)
+    chances = cohort.turn_survival(len(indices), broke, _results(recognised, indices) if has_cleared else ())
     turns = dict(zip(indices, chances, strict=True))
     if recognised.moving:
-        turns = _with_moving(recognised, turns)
+        # Some messages may be removed from between the conversation's own messages.
+        reached, hazard, own, turns = 1.0, 0.0, turns, {}
+        for index in recognised.turns():
+            reached, hazard = own.get(index, reached), hazard + recognised.moving.get(index, 0.0)
+            turns[index] = reached * math.exp(-hazard)
     if notices := recognised.transcript.notices if hoists_system else ():
         # A new notice stands behind the other notices and in front of all turns. It breaks the turns, but no notice.
         held, at = stays(recognised.messages, notices, session.noticed, session.notices_new), set(notices)
@@ -363,21 +356,11 @@ def _turns(
     return turns
 
 
-def _with_moving(recognised: RecognisedRequest, own: Mapping[int, float]) -> dict[int, float]:
-    """The same probabilities for all messages, if some of them may be removed from between the conversation's own
-    messages."""
-    turns: dict[int, float] = {}
-    reached, hazard = 1.0, 0.0
-    for index in recognised.turns():
-        reached, hazard = own.get(index, reached), hazard + recognised.moving.get(index, 0.0)
-        turns[index] = reached * math.exp(-hazard)
-    return turns
-
-
-def _preamble(
+def _heads(
     session: Session, observation: RequestObservation, recognised: RecognisedRequest, whole_set: float
-) -> PreambleForecast:
-    """The hazards of the tools and the system messages. ``whole_set`` is P(all documents in them stay)."""
+) -> tuple[Sequence[float], Sequence[float]]:
+    """The hazards of the tools and the system messages: as they came, and without their volatile lines and documents.
+    ``whole_set`` is P(all documents in them stay)."""
     fresh = observation.replaced
     edited = changed_places(session.preamble, observation.preamble) - fresh if session.requests else frozenset[int]()
     edited_fixed = edited & changed_places(session.fixed, observation.fixed)
@@ -391,11 +374,7 @@ def _preamble(
         whole.append(head.hazard(at, prior, is_fresh=is_fresh, is_edited=at in edited))
         edit = at in edited_fixed
         fixed.append(session.own_fixed.hazard(at, STATIC_CHANGE, is_fresh=is_fresh, is_edited=edit))
-    return PreambleForecast(whole, fixed)
-
-
-def _is_file(element: Element) -> bool:
-    return element.item is not None and element.item.kind is PieceKind.FILE
+    return whole, fixed
 
 
 def _spread(hazard: float, parts: Sequence[Part]) -> Iterator[float]:
@@ -454,7 +433,7 @@ class PauseForecast:
         chances = [_CAUTION * chance / (1.0 - min(chance, _MOST)) for chance in after]
         later = now + self.profile.life_s + self.profile.slack_s + 1.0
         held = cache.held(layout.prompt({}), later)
-        spans = tuple(map(_span, layout.ends, (0, *layout.ends), chances))
+        spans = map(mul, map(sub, layout.ends, (0, *layout.ends)), chances)
         return PauseValue(layout, tuple(accumulate(spans)), held)
 
     def hours(self, standing: Candidate, marks: Iterable[int], hit: int, slots: int) -> Iterator[dict[int, Life]]:
@@ -462,24 +441,18 @@ class PauseForecast:
         pay for five minutes, ``hit`` is the deepest position that they read."""
         layout, profile = standing.layout, self.profile
         yield from _longer(marks, hit)
-        behind = _nearest(layout, hit, profile)
+        # The first place for a marker behind the part that is read is the cheapest one that protects all of that part.
+        last = min(hit + profile.lookback, len(layout.parts)) if hit >= 0 else 0
+        behind = next((p for p in range(hit + 1, last) if layout.markable[p]), None)
         if behind is not None and slots > 1:
             others = place(layout, standing.survival, standing.held, profile, slots - 1).positions
             yield {p: "1h" if p <= behind else "5m" for p in sorted({*others, behind})}
-        survival = self._in_an_hour().positions(layout, is_natural=standing.is_natural)
+        # Then the forecast if every entry were written for the longer life.
+        body, opened = (min(1.0, chance + self.pause) for chance in (self.forecast.body, self.forecast.opened))
+        hourly = replace(self.forecast, body=body, opened=opened)
+        survival = hourly.positions(layout, is_natural=standing.is_natural)
         dear = replace(profile, write=profile.write_long)
         yield from _longer(place(layout, survival, standing.held, dear, slots).positions, hit)
-
-    def _in_an_hour(self) -> Forecast:
-        """The forecast if every entry were written for the longer life."""
-        forecast = self.forecast
-        return replace(
-            forecast, body=min(1.0, forecast.body + self.pause), opened=min(1.0, forecast.opened + self.pause)
-        )
-
-
-def _span(end: int, before: int, chance: float) -> float:
-    return (end - before) * chance
 
 
 def outlook(session: Session, newest: float | None, forecast: Forecast, profile: CacheProfile) -> PauseForecast | None:
@@ -487,23 +460,17 @@ def outlook(session: Session, newest: float | None, forecast: Forecast, profile:
     ``newest`` is the gap that has just ended."""
     if profile.family is not Family.MARKER or not profile.long_life_s:
         return None
-    pause = _pause(session, newest, forecast, profile)
-    return PauseForecast(pause, forecast, profile) if pause else None
-
-
-def _pause(session: Session, newest: float | None, forecast: Forecast, profile: CacheProfile) -> float:
-    """P(the session's next request comes after the short life and within the long one)."""
     just = [] if newest is None else [newest]
     own, cohort = [*session.gaps, *just], [*session.cohort.gaps, *just]
     seen = _pauses(cohort, profile)
     if not seen:
-        return 0.0
+        return None
     in_cohort = _PAUSES.share(seen - _CHANCE_SEEN, len(cohort))
     here = max(0.0, _pauses(own, profile) - _CHANCE_SEEN_HERE)
     share = DecayedRate(in_cohort, _COHORT_WEIGHT).share(here, len(own))
     returns = session.cohort.returns_within(profile.life_s, newest)
-    goes_on = min(1.0, forecast.body / returns) if returns > 0 else 1.0
-    return share * goes_on
+    pause = share * (min(1.0, forecast.body / returns) if returns > 0 else 1.0)
+    return PauseForecast(pause, forecast, profile) if pause else None
 
 
 def _pauses(gaps: Sequence[float], profile: CacheProfile) -> int:
@@ -515,11 +482,3 @@ def _longer(marks: Iterable[int], hit: int) -> list[dict[int, Life]]:
     the hour goes up to that marker. No one-hour marker stands behind a five-minute marker."""
     places = sorted(marks)
     return [{p: "1h" if p <= last else "5m" for p in places} for last in places[bisect_right(places, hit) :]]
-
-
-def _nearest(layout: Layout, hit: int, profile: CacheProfile) -> int | None:
-    """The first place for a marker behind the part that is read: the cheapest place that protects all of that part."""
-    if hit < 0:
-        return None
-    last = min(hit + profile.lookback, len(layout.parts))
-    return next((p for p in range(hit + 1, last) if layout.markable[p]), None)

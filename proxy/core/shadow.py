@@ -143,27 +143,10 @@ class _Minimum:
 
 
 @dataclass(slots=True)
-class _SystemPlace:
-    """How many reports in a row showed the same place for system messages within the conversation."""
-
-    hoisted: int = 0
-    kept: int = 0
-
-    def saw(self, *, is_hoisted: bool) -> None:
-        self.hoisted, self.kept = (self.hoisted + 1, 0) if is_hoisted else (0, self.kept + 1)
-
-    def is_hoisted(self, base: CacheProfile) -> bool:
-        """Whether system messages are believed to be hoisted. The profile's value is believed until enough reports
-        contradict it. One more report is needed if a page says that they keep their place."""
-        if base.hoists_system:
-            return self.kept < _ENOUGH_PLACES
-        return self.hoisted >= _ENOUGH_PLACES + base.mid_system
-
-
-@dataclass(slots=True)
 class ProviderObservations:
     """The observed behaviour of one route's provider, in addition to its profile. ``_ages`` are the ages of entries in
-    seconds, each with whether the entry was still there."""
+    seconds, each with whether the entry was still there. ``_hoisted`` and ``_kept`` count the reports in a row that
+    showed system messages within the conversation at the front, and in their place."""
 
     scale: float = 1.0
     _scaled: int = 0
@@ -171,7 +154,8 @@ class ProviderObservations:
     _ages: deque[tuple[float, bool]] = field(default_factory=lambda: deque(maxlen=_WINDOW))
     _downgrades: int = 0
     _misses_afar: int = 0
-    _system: _SystemPlace = field(default_factory=_SystemPlace)
+    _hoisted: int = 0
+    _kept: int = 0
     _refused_keys: int = 0
     _lesson_at: float = 0.0
     _ignored_until: float = 0.0
@@ -208,16 +192,19 @@ class ProviderObservations:
 
     def observe(self, seen: Observation, profile: CacheProfile, now: float) -> Deviation:
         """Take one report into account, and return its kind."""
-        kind = self._kind(seen, profile)
+        is_moved = _is_elsewhere(seen, profile)
+        kind = self._kind(seen, profile, is_moved=bool(is_moved))
         self._count(seen, profile)
         if kind in LOST:
             self._lesson_at = now
-        self._learn_place(seen, profile)
+        if is_moved is not None:
+            is_hoisted = profile.hoists_system is not is_moved
+            self._hoisted, self._kept = (self._hoisted + 1, 0) if is_hoisted else (0, self._kept + 1)
         if kind is not Deviation.MOVED_SYSTEM:
             self._learn(kind, seen, profile, now)
         return kind
 
-    def _kind(self, seen: Observation, profile: CacheProfile) -> Deviation:
+    def _kind(self, seen: Observation, profile: CacheProfile, *, is_moved: bool) -> Deviation:
         predicted, reported = seen.predicted, seen.reported
         if predicted.total <= 0 or reported.prompt <= 0:
             return Deviation.AS_EXPECTED
@@ -226,7 +213,7 @@ class ProviderObservations:
         ratio = reported.prompt / predicted.total
         expected = predicted.read * ratio / (profile.hit_chance or 1.0)
         slack = tolerance(reported, profile)
-        if _is_elsewhere(seen, profile):
+        if is_moved:
             return Deviation.MOVED_SYSTEM
         if self._is_unstored(seen, profile):
             return Deviation.MARKERS_IGNORED if self._minimum.is_ignored else Deviation.HIGHER_MINIMUM
@@ -260,11 +247,6 @@ class ProviderObservations:
         self.scale += step * (ratio - self.scale)
         if profile.family is Family.MARKER and (reported.read or reported.write):
             self._minimum.stored(reported.read + reported.write)
-
-    def _learn_place(self, seen: Observation, profile: CacheProfile) -> None:
-        is_moved = _is_elsewhere(seen, profile)
-        if is_moved is not None:
-            self._system.saw(is_hoisted=profile.hoists_system is not is_moved)
 
     def _learn(self, kind: Deviation, seen: Observation, profile: CacheProfile, now: float) -> None:
         if kind in (Deviation.HIGHER_MINIMUM, Deviation.MARKERS_IGNORED):
@@ -327,8 +309,11 @@ class ProviderObservations:
             changed.update(long_life_s=changed.get("life_s", base.life_s), write_long=base.write)
         if base.collapses_runs and self._misses_afar >= 2:
             changed.update(collapses_runs=False)
-        if (is_hoisted := self._system.is_hoisted(base)) is not base.hoists_system:
-            changed.update(hoists_system=is_hoisted)
+        # The profile's place of system messages is believed until enough reports contradict it. One more is needed if a
+        # page says that they keep their place.
+        against = self._kept if base.hoists_system else self._hoisted - base.mid_system
+        if against >= _ENOUGH_PLACES:
+            changed.update(hoists_system=not base.hoists_system)
         return changed
 
     def _forget(self) -> None:
@@ -338,28 +323,6 @@ class ProviderObservations:
         self._ages.clear()
         self._downgrades = self._misses_afar = 0
         self._lesson_at = self._ignored_until = 0.0
-
-
-def observed(
-    prompt: Prompt,
-    predicted: Bill,
-    reported: Usage,
-    last_use: tuple[float, float] | None,
-    elsewhere: Bill | None = None,
-) -> Observation:
-    """The observation of one answered request. ``last_use`` belongs to the entry at the position that was expected to
-    be read. ``elsewhere`` is the bill if system messages within the conversation are put elsewhere."""
-    hit, stops = predicted.hit, [*prompt.marks, *prompt.endings[-1:]]
-    age_s, life_s = last_use or (None, 0.0)
-    return Observation(
-        predicted=predicted,
-        reported=reported,
-        marked=prompt.ends[max(stops)] if stops else 0,
-        age_s=age_s,
-        life_s=life_s,
-        distance=min((p - hit for p in stops if p >= hit >= 0), default=0),
-        elsewhere=elsewhere,
-    )
 
 
 def missing(prompt: Prompt, predicted: Bill, reported: Usage) -> list[int]:
@@ -528,9 +491,21 @@ class ShadowCaches:
         elsewhere: Bill | None = None,
     ) -> str:
         """Compare the provider's report with the shadow's expectation, and return the kind of deviation. Entries that
-        the provider evidently does not hold are dropped. ``elsewhere`` is the bill if system messages within the
-        conversation are put elsewhere than is believed."""
-        kind = self.observations.observe(observed(prompt, bill, usage, last_use, elsewhere), profile, now)
+        the provider evidently does not hold are dropped. ``last_use`` belongs to the entry that was expected to be
+        read. ``elsewhere`` is the bill if system messages within the conversation are put elsewhere than is
+        believed."""
+        stops = [*prompt.marks, *prompt.endings[-1:]]
+        age_s, life_s = last_use or (None, 0.0)
+        seen = Observation(
+            predicted=bill,
+            reported=usage,
+            marked=prompt.ends[max(stops)] if stops else 0,
+            age_s=age_s,
+            life_s=life_s,
+            distance=min((p - bill.hit for p in stops if p >= bill.hit >= 0), default=0),
+            elsewhere=elsewhere,
+        )
+        kind = self.observations.observe(seen, profile, now)
         if kind in LOST:
             self.sent.forget(prompt, missing(prompt, bill, usage))
         return kind

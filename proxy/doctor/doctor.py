@@ -21,8 +21,7 @@ import msgspec
 import orjson
 from msgspec import structs
 
-from proxy.core.diagnosis.record import SYSTEM, Break, BreakKind, PromptPiece
-from proxy.core.diagnosis.sent import is_continuation, wire_record
+from proxy.core.diagnosis.record import SYSTEM, Break, BreakKind, PromptPiece, is_continuation, wire_record
 from proxy.core.digest import digest
 from proxy.core.lru import Bounded
 from proxy.core.prompts.steadiness import volatile_in

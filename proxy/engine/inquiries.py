@@ -12,7 +12,7 @@ from dataclasses import replace
 import orjson
 
 from proxy.core.diagnosis.diagnose import Continued, Conversations, Exchanged
-from proxy.core.diagnosis.sent import is_continuation, wire_record
+from proxy.core.diagnosis.record import is_continuation, wire_record
 from proxy.core.money.prices import Price
 from proxy.core.providers import PROFILES, fitted
 from proxy.core.request.parsed_body import ParsedBody

@@ -191,8 +191,11 @@ class ContextAssembler:
     def resolve(self, request: SentContext, scope: str, hint: str) -> Resolved:
         """The form with its texts, and the session that it belongs to. Raises MissingContent, PayloadTooLarge."""
         form = self.uploads.resolve(request.form, scope)
-        named = request.form.context.session or hint
-        name = named or _name_of(request.conversation)
+        named, turns = request.form.context.session or hint, request.conversation
+        # A conversation that the client has not named is named by its beginning, which stays the same. The client's
+        # markers do not count, because they move from turn to turn.
+        first = next((turn.bare for turn in turns.turns if turn.role == "user"), b"")
+        name = named or digest(*(turn.bare for turn in turns.system), first).hex()
         session = self.sessions.begun(scope, name)
         self._check_size(form.shown(session.review))
         return Resolved(request.sent, form, request.conversation, scope, name, session, bool(named))
@@ -424,10 +427,3 @@ def _reading(context: StructuredContext, dialogue: Dialogue, counter: TokenCount
         head_tokens=counter.count(digest(head), head.decode("utf-8", "replace")),
         panel_tokens={panel.id: panel_tokens(panel, counter) for panel in dialogue.panels if panel.is_shown},
     )
-
-
-def _name_of(conversation: Conversation) -> str:
-    """A name for a conversation that the client has not named. The name is made from the beginning of the conversation,
-    because the beginning stays the same. The client's markers do not count, because they move from turn to turn."""
-    first = next((turn.bare for turn in conversation.turns if turn.role == "user"), b"")
-    return digest(*(turn.bare for turn in conversation.system), first).hex()

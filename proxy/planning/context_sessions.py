@@ -265,21 +265,15 @@ class PanelBill:
                 "cost_usd": cost.cost_usd,
                 "total_usd": cost.total_usd,
                 **unknown,
-                **self._standing(panel),
+                "kind": printable(panel.kind),
+                "header": printable(panel.header),
+                "changed_at": iso_time(memory.stamp_s) if is_known(memory.stamp_s) else None,
+                "place": None if memory.place is None else memory.place.index,
+                "requests": memory.seen,
+                "changes": memory.changes,
             }
-            for panel, cost in zip(self.order, costs, strict=True)
+            for panel, cost, memory in zip(self.order, costs, map(self.shown.memory, self.order), strict=True)
         ]
-
-    def _standing(self, panel: Panel) -> dict[str, object]:
-        memory = self.shown.memory(panel)
-        return {
-            "kind": printable(panel.kind),
-            "header": printable(panel.header),
-            "changed_at": iso_time(memory.stamp_s) if is_known(memory.stamp_s) else None,
-            "place": None if memory.place is None else memory.place.index,
-            "requests": memory.seen,
-            "changes": memory.changes,
-        }
 
 
 class ContextSessions:

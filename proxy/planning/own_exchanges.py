@@ -153,10 +153,14 @@ class OwnExchanges:
     def is_allowed(self, call: Call, principal: Principal) -> bool:
         """Whether any such call may be made for this client. Its team needs a cap, the price must be known, and either
         the operator pays or clients' own keys are allowed."""
+        deployment = call.deployment
+        # The operator pays with a key of his own. litellm takes the operator's keys from the environment.
+        has_own = uses_operators_key(deployment) or deployment.transport is Transport.LITELLM
+        is_operators = not (principal.forwards_key or call.forwards_key) and (principal.virtual or has_own)
         return (
             self._caps.limit(principal.team) > 0
-            and (self._terms.own_keys or not _is_clients_key(call, principal))
-            and self._price_of(call.deployment) is not None
+            and (self._terms.own_keys or is_operators)
+            and self._price_of(deployment) is not None
         )
 
     async def run(
@@ -226,17 +230,6 @@ class OwnExchanges:
 def _note_error(exchange: Exchange, ending: ExchangeOutcome, error: ProxyError) -> None:
     exchange.ending = ending
     exchange.answer.status, exchange.answer.error_code = error.status, error.code or ""
-
-
-def _is_clients_key(call: Call, principal: Principal) -> bool:
-    """Whether the upstream bills the client, not the operator."""
-    if principal.forwards_key or call.forwards_key:
-        return True
-    deployment = call.deployment
-    # litellm takes the operator's keys from the environment.
-    return (
-        not principal.virtual and not uses_operators_key(deployment) and deployment.transport is not Transport.LITELLM
-    )
 
 
 READ: Final = "read"

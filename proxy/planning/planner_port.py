@@ -32,8 +32,7 @@ from proxy.core.diagnosis.record import VERSION, Fingerprint, line_of
 from proxy.core.layout.tiers import Change
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price, cost
-from proxy.core.planner.in_flight import PlanResult
-from proxy.core.planner.plan import Plan
+from proxy.core.planner.plan import Plan, PlanResult
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import ParsedBody
@@ -135,13 +134,27 @@ class Planning:
 
     async def plan(self, request: PlanRequest) -> Plan:
         """The plan for one chat request. Raises InvalidRequest if the body is no chat request."""
-        route = _route(request)
+        deployment, principal, inset = request.deployment, request.principal, request.inset
+        if request.mode is not Mode.PASSTHROUGH:
+            # The model's reminder is left out only in a mode that the operator has set for the model.
+            inset = inset.followed_by(deployment.reminder)
+        route = Route(
+            scope=principal.scope,
+            name=deployment.name,
+            model=deployment.model,
+            profile=deployment.profile,
+            hint=principal.session_hint,
+            inset=inset,
+            upstream=deployment.id,
+            server=deployment.server,
+            repeats=request.repeats_texts,
+        )
         if request.assembled is not None and self._structured is not None:
             plan = await self._plan_assembled(request.assembled, request, route)
         else:
             plan = await self._plan(request.parsed, route, request.mode, request.now, has_body=request.has_body)
         if plan.reason is Reason.MARKS_WITHOUT_PROFILE:
-            self._advise(request.deployment)
+            self._advise(deployment)
         if plan.surprise is not None:
             # Only the type and the place are logged: a message could quote the prompt.
             _log.error("planning failed, request sent as it came: %s", place_of(plan.surprise))
@@ -221,24 +234,6 @@ class Planning:
         self._aside.close()
         if self.state is not None:
             await self.state.aclose()
-
-
-def _route(request: PlanRequest) -> Route:
-    deployment, principal, inset = request.deployment, request.principal, request.inset
-    if request.mode is not Mode.PASSTHROUGH:
-        # The model's reminder is left out only in a mode that the operator has set for the model.
-        inset = inset.followed_by(deployment.reminder)
-    return Route(
-        scope=principal.scope,
-        name=deployment.name,
-        model=deployment.model,
-        profile=deployment.profile,
-        hint=principal.session_hint,
-        inset=inset,
-        upstream=deployment.id,
-        server=deployment.server,
-        repeats=request.repeats_texts,
-    )
 
 
 class StructuredChats:

@@ -16,11 +16,10 @@ operator. A report holds figures and the names of tiers and kinds, and no text.
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from math import isnan
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from msgspec import msgpack, structs
 
@@ -31,8 +30,7 @@ from proxy.core.layout.tiers import ENTRY_N, Tier
 from proxy.core.lru import Bounded
 from proxy.core.modes import Mode
 from proxy.core.money.prices import saved_as_reported, saved_on_shadow, scaled
-from proxy.core.planner.in_flight import breakpoints, inventory_of
-from proxy.core.planner.plan import CONTROL, Plan
+from proxy.core.planner.plan import CONTROL, Plan, breakpoints, inventory_of
 from proxy.core.reasons import Reason
 from proxy.core.response.usage import Usage
 from proxy.core.sessions.session_record import (
@@ -46,7 +44,6 @@ from proxy.core.sessions.session_record import (
     SessionRequest,
     SessionSums,
     added,
-    dearest,
 )
 from proxy.core.sessions.sharing import P, unpacked
 from proxy.core.structured.blocks import hit_rate
@@ -55,14 +52,16 @@ from proxy.engine.conclusion import shown, shown_piece
 from proxy.engine.exchange import Exchange, Settlement
 from proxy.engine.ports import Follower
 from proxy.planning.layout_state import TTL_S
-from proxy.planning.tokenizers import Limits, ModelFacts
+from proxy.planning.tokenizers import ModelFacts
 from proxy.ports import StoreError
 from proxy.storage.port import Store
 from proxy.tasks import OBJECT_BYTES, REST_S, Aside, Tasks, drain, end_within, pause, spawn, suppress_and_log
 
 
 def sums_of(exchange: Exchange, one: SessionRequest | None = None) -> SessionSums:
-    """The sums that an exchange adds to its session. ``one`` is its row."""
+    """The sums that an exchange adds to its session. ``one`` is its row: with it, they say what the request read and
+    cost, or would have read and cost, in three layouts: the client's own, the one with added markers, and the planned
+    one. One of these was sent. If nothing could be marked, the second layout has the client's own markers."""
     settled, assembled, at = exchange.settlement or Settlement(), exchange.planned.assembled, exchange.arrival.now
     usage = settled.usage or Usage(0, 0)
     sums = SessionSums(
@@ -77,13 +76,8 @@ def sums_of(exchange: Exchange, one: SessionRequest | None = None) -> SessionSum
         settled.saved_usd,
         assembled.assembly.empty_tiers if assembled is not None else 0,
     )
-    return sums if one is None else _with_modes(sums, exchange, usage, one)
-
-
-def _with_modes(sums: SessionSums, exchange: Exchange, usage: Usage, one: SessionRequest) -> SessionSums:
-    """The sums, with what a request read and cost, or would have read and cost, in three layouts: the client's own,
-    the one with added markers, and the planned one. One of these was sent. If nothing could be marked, the second
-    layout has the client's own markers."""
+    if one is None:
+        return sums
     plan, marked = exchange.planned.plan, exchange.planned.result.marked
     client, planned = (one.read, one.cost_usd), (one.other_read, one.cost_usd - one.saved_usd)
     if not one.is_observed:
@@ -134,7 +128,7 @@ def request_of(exchange: Exchange, plan: Plan, number: int) -> SessionRequest:
         return found
     ratio = usage.prompt / max(1, broke.before + broke.tokens + broke.behind)
     name = f"{TURN}:{broke.culprit}" if broke.culprit_kind == TURN else broke.culprit
-    return replace(
+    return structs.replace(
         found,
         kind=broke.kind,
         culprit=shown_piece(name, exchange.arrival.keys),
@@ -163,17 +157,12 @@ _MOST_MOVES = 50
 _MOST_CULPRITS = 3
 _CLOSE_S = 5.0
 _MOST_TEXT_BYTES = 32 << 20
+_ROW_BYTES = 200
 packed: Final = msgpack.Encoder().encode
 
 
-class _Seen(NamedTuple):
-    """The known facts about a session's last request, which came at the time ``at``, and the function that measures it.
-    ``size`` is how much work the measuring takes, in bytes."""
-
-    at: float
-    contents: SessionContents
-    measure: Callable[[], Inventory]
-    size: int
+_Seen = tuple[float, SessionContents, Callable[[], Inventory], int]
+"""When a session's last request came, what is known of it, and the function that measures it with its work in bytes."""
 
 
 class SessionBook(Follower):
@@ -208,7 +197,7 @@ class SessionBook(Follower):
         self._numbers = count()
         self._details: Bounded[str, SessionDetails] = Bounded(
             memory_bytes // 32,
-            lambda known: 300 + len(known.packed) + len(known.requests.packed) + 200 * len(known.requests.names),
+            lambda known: 300 + len(known.packed) + _ROW_BYTES * len(known.rows),
             _MOST_KNOWN,
         )
         self.keeps_texts = False
@@ -230,15 +219,24 @@ class SessionBook(Follower):
         name, at = plan.session, exchange.arrival.now
         record, part = self._known.get(name) or (SessionRecord(name, at), self._new_part())
         part = part if record.goes_on(part, at) else self._new_part()
-        one, details = request_of(exchange, plan, next(self._numbers)), self._details.get(name, SessionDetails())
-        details = structs.replace(details, requests=details.requests.added(one))
+        one = request_of(exchange, plan, next(self._numbers))
+        details = self._details.get(name, SessionDetails()).added(one)
         self._details.put(name, details)
         facts = structs.replace(record.facts, read_at=at) if one.is_refresh else _facts(exchange, plan)
-        culprits = dearest(details.requests, _MOST_CULPRITS) if one.culprit else record.facts.culprits
+        culprits = details.dearest(_MOST_CULPRITS) if one.culprit else record.facts.culprits
         facts = structs.replace(facts, culprits=culprits)
         self._known.put(name, (record.counted(part, sums_of(exchange, one), facts), part))
         if not one.is_refresh:
-            self._seen[name] = _seen(exchange, plan, self._facts.limits(deployment))
+            usage, edits = exchange.answer.outcome.usage, {edit.value: count for edit, count in plan.edits.items()}
+            moves = tuple(
+                (short_key(move.key), move.source.label, "" if move.target is None else move.target.label)
+                for move in exchange.planned.result.moves[:_MOST_MOVES]
+            )
+            last = None
+            if usage is not None:
+                last = usage.prompt, usage.output, usage.read, usage.write_5m, usage.write_1h
+            contents = SessionContents(moves=moves, last=last, limits=self._facts.limits(deployment), edits=edits)
+            self._seen[name] = (at, contents, *measure_of(plan))
             if self.keeps_texts and len(plan.original) <= _MOST_TEXT_BYTES:
                 self._texts.put(name, plan.original)
         self._waiting[name] = None
@@ -348,11 +346,11 @@ class SessionBook(Follower):
 
     async def _look_at(self, name: str, seen: _Seen) -> None:
         """Compute the figures of a request's contents. After that, nothing of the request is held."""
-        inventory = await self._aside.run_large(seen.size, seen.measure)
+        at, contents, measure, size = seen
+        inventory = await self._aside.run_large(size, measure)
         await asyncio.sleep(0)
-        contents = packed(structs.replace(seen.contents, inventory=inventory.bounded()))
-        details = self._details.get(name, SessionDetails())
-        self._details.put(name, structs.replace(details, at=seen.at, packed=contents))
+        whole = packed(structs.replace(contents, inventory=inventory.bounded()))
+        self._details.put(name, structs.replace(self._details.get(name, SessionDetails()), at=at, packed=whole))
         record, part = self._known.get(name, (None, ""))
         if record is not None:
             tiers = {tier.label: tokens for tier, tokens in inventory.tier_tokens().items()}
@@ -398,17 +396,6 @@ def _read(decoder: msgpack.Decoder[P], blob: bytes | None) -> P | None:
     with suppress(Unreadable):
         return unpacked(decoder, blob) if blob is not None else None
     return None
-
-
-def _seen(exchange: Exchange, plan: Plan, limits: Limits) -> _Seen:
-    moves = tuple(
-        (short_key(move.key), move.source.label, "" if move.target is None else move.target.label)
-        for move in exchange.planned.result.moves[:_MOST_MOVES]
-    )
-    usage, edits = exchange.answer.outcome.usage, {edit.value: count for edit, count in plan.edits.items()}
-    last = (usage.prompt, usage.output, usage.read, usage.write_5m, usage.write_1h) if usage is not None else None
-    contents = SessionContents(moves=moves, last=last, limits=limits, edits=edits)
-    return _Seen(exchange.arrival.now, contents, *measure_of(plan))
 
 
 def measure_of(plan: Plan) -> tuple[Callable[[], Inventory], int]:

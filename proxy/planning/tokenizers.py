@@ -58,9 +58,11 @@ def local_encode() -> Encode:
     path = _encoding_file()
     if path is None:
         return bytes_over_four
-    encoding = tiktoken.Encoding(
-        "o200k_base", pat_str=_O200K_PATTERN, mergeable_ranks=_ranks(path.read_bytes()), special_tokens={}
-    )
+    # Each line of the file holds a base64 token and its rank. The decoder of ``binascii`` is called directly, without
+    # the checks of ``base64``: for 200,000 short words they cost more than the decoding.
+    words = path.read_bytes().split()
+    ranks = dict(zip(map(binascii.a2b_base64, words[::2]), map(int, words[1::2]), strict=True))
+    encoding = tiktoken.Encoding("o200k_base", pat_str=_O200K_PATTERN, mergeable_ranks=ranks, special_tokens={})
 
     def encode(text: str) -> int:
         if len(text) <= _SLICE_CHARS:
@@ -93,10 +95,3 @@ def _encoding_file() -> Path | None:
     name = hashlib.sha1(_O200K_ADDRESS.encode(), usedforsecurity=False).hexdigest()
     path = litellm_file(f"litellm_core_utils/tokenizers/{name}")
     return path if path is not None and hashlib.sha256(path.read_bytes()).hexdigest() == _O200K_SHA256 else None
-
-
-def _ranks(data: bytes) -> dict[bytes, int]:
-    """The ranks in the file. Each line holds a base64 token and its rank. The decoder of ``binascii`` is called
-    directly, without the checks of ``base64``: for 200,000 short words they cost more than the decoding."""
-    words = data.split()
-    return dict(zip(map(binascii.a2b_base64, words[::2]), map(int, words[1::2]), strict=True))

@@ -123,7 +123,14 @@ class ContextWindows:
         with suppress_and_log("window.fitting"), suppress(Unreadable):
             found = await self._fitted(parsed, deployment, job, scope)
         if found is None:
-            return _unread(parsed, job.parts)
+            # Only the proxy cannot read it. It is sent as it is, unless parts of it would be lost.
+            if job.parts == WindowParts(profile=job.parts.profile):
+                return Fitted(parsed.body)
+            raise InvalidRequest(
+                "the messages cannot be read, so that the parts in 'stratiform.window' cannot be put into them",
+                param="stratiform.window",
+                code="unreadable_messages",
+            )
         if found.excess_tokens:
             raise _too_long(found.sizes)
         body = splice(parsed.body, parsed.members, found.changes, parsed.span)
@@ -331,17 +338,6 @@ def _sizes(messages: FittedMessages, budget: Budget | None, factor: float) -> di
     if budget is not None:
         sizes |= {"output": budget.output_tokens, "margin": budget.margin_tokens, "window": budget.window_tokens}
     return {name: tokens for name, tokens in sizes.items() if tokens}
-
-
-def _unread(parsed: ParsedBody, parts: WindowParts) -> Fitted:
-    """A request that only the proxy cannot read. It is sent as it is, unless parts of it would be lost."""
-    if parts == WindowParts(profile=parts.profile):
-        return Fitted(parsed.body)
-    raise InvalidRequest(
-        "the messages cannot be read, so that the parts in 'stratiform.window' cannot be put into them",
-        param="stratiform.window",
-        code="unreadable_messages",
-    )
 
 
 def _too_long(sizes: Mapping[str, int]) -> ContextTooLong:

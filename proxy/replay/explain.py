@@ -10,7 +10,7 @@ from proxy.core.diagnosis.record import Break
 from proxy.core.layout.layout import Layout
 from proxy.core.modes import Mode
 from proxy.core.planner.candidates import UNMARKED
-from proxy.core.planner.in_flight import InFlight
+from proxy.core.planner.plan import InFlight
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.reasons import Reason
 from proxy.core.recognition import TAG_OPEN, ContextPiece, PieceKind

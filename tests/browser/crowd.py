@@ -15,7 +15,6 @@ from proxy.core.sessions.session_record import (
     SessionFacts,
     SessionRecord,
     SessionRequest,
-    SessionRequests,
     SessionSums,
     dearest,
 )
@@ -59,7 +58,7 @@ def _records(now: float) -> Iterator[SessionRecord]:
 
 def long_session(now: float) -> SessionDetails:
     """As many requests as are kept of one, a third of which break the cache, and as many pieces as are kept."""
-    chance, requests = random.Random(5), SessionRequests()
+    chance, details = random.Random(5), SessionDetails()
     for number in range(MOST_REQUESTS):
         prompt = 20_000 + 250 * number
         read = chance.randrange(prompt)
@@ -69,8 +68,8 @@ def long_session(now: float) -> SessionDetails:
             "changed" if broke else "", f"aider:map/file:src/module_{number % 90}.py" if broke else "",
             before=read, tokens=2_000, lost=prompt - read, lost_usd=0.01 * chance.random(),
         )  # fmt: skip
-        requests = requests.added(one)
+        details = details.added(one)
     files = tuple(ListedItem(f"aider:map/file:src/module_{n}.py", 400 + n, n % 14) for n in range(_FILES))
     parts = [ListedSection(tier, "files", 12, files[tier::5]) for tier in Tier]
     contents = SessionContents(Inventory(tuple(parts)).bounded(), limits=(1_000_000, 64_000))
-    return SessionDetails(requests, now, packed(contents))
+    return replace(details, at=now, packed=packed(contents))

@@ -10,8 +10,7 @@ import pytest
 from proxy.core.caches.cache import Bill, Life
 from proxy.core.layout.layout import Layout
 from proxy.core.planner.candidates import PlanAnalysis
-from proxy.core.planner.in_flight import InFlight
-from proxy.core.planner.plan import Plan
+from proxy.core.planner.plan import InFlight, Plan
 from proxy.core.providers import Family
 from proxy.core.recognition import TAG_CLOSE, TAG_OPEN, PieceKind
 from proxy.core.request.element import Element, ElementKind

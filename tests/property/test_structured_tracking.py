@@ -99,7 +99,7 @@ def test_each_item_stands_in_one_place(policy: ClassicPolicy, session: list[Show
         _check_turns(placement, history)
         assert placement == tracker.placement(context, history)
         tracker.settle(context, history)
-        kinds = {kind: {key[len(kind) :] for key in tracker.tracked if key.startswith(kind)} for kind in (FILE, SYMBOL)}
+        kinds = {kind: {key[len(kind) :] for key in tracker.items if key.startswith(kind)} for kind in (FILE, SYMBOL)}
         assert not kinds[FILE] & kinds[SYMBOL], "a file is tracked by its text or by its symbols"
         selected = {file.path for file in context.files if file.is_selected}
         assert set(files) <= kinds[FILE] <= selected
@@ -126,7 +126,7 @@ def test_what_stays_in_a_tier_keeps_its_place_and_what_comes_stands_behind_it(
     for context, history in session:
         now = tracker.placement(context, history)
         # What the request before did not show, for it could not be read or no map was sent, comes back to its place.
-        hidden = {key.partition(":")[2] for key in tracker.tracked} - _paths(before)
+        hidden = {key.partition(":")[2] for key in tracker.items} - _paths(before)
         for tier in CACHED:
             old, new = before.tiers[tier], now.tiers[tier]
             for was, now_is in ((old.symbols, new.symbols), (old.files, new.files)):
@@ -163,8 +163,8 @@ def test_placement_shows_what_settling_makes_of_it_but_for_promotions(
 def test_nothing_climbs_into_a_closed_tier(policy: ClassicPolicy, session: list[Shown]) -> None:
     tracker = ContextTracker(TokenCounter(), policy)
     for context, history in session:
-        filled = {tracker.tier(key) for key in tracker.tracked}
-        is_first = not any(key.startswith(SYMBOL) for key in tracker.tracked)
+        filled = {tracker.tier(key) for key in tracker.items}
+        is_first = not any(key.startswith(SYMBOL) for key in tracker.items)
         changes = tracker.settle(context, history)
         if not is_first:
             _check_open(changes, filled, set(context.broken))

@@ -4,7 +4,7 @@ prefixes behind it.
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -142,19 +142,15 @@ class EntryTable:
     conversation uses all of its entries with each request.
     """
 
-    __slots__ = ("_capacity", "_capacity_tokens", "_entries", "_sweep_at", "_tokens")
+    __slots__ = ("_capacity", "_capacity_tokens", "_entries", "_sweep_at", "_tokens", "get")
 
     def __init__(self, capacity: int, capacity_tokens: int = 0) -> None:
         self._entries: dict[Key, Entry] = {}
+        self.get: Callable[[Key], Entry | None] = self._entries.get
         self._capacity = capacity
         self._capacity_tokens = capacity_tokens
         self._sweep_at = _FIRST_SWEEP
         self._tokens = 0
-
-    @property
-    def get(self) -> Callable[[Key], Entry | None]:
-        """The look-up function, for loops."""
-        return self._entries.get
 
     def put(self, key: Key, now: float, available: float, life_s: float, tokens: int = 0) -> Entry:
         """Add a prefix, or renew its live entry, which stays readable from its first date on."""
@@ -230,7 +226,9 @@ class EntryTable:
             excess = len(entries) - self._capacity + self._capacity // _EVICTED_SHARE
             self._drop(list(islice(entries, excess)))
         if self._capacity_tokens and self._tokens > self._capacity_tokens:
-            self._drop(self._oldest(self._tokens - self._capacity_tokens))
+            excess = self._tokens - self._capacity_tokens
+            gone = accumulate((entry.tokens for entry in entries.values()), initial=0)
+            self._drop([key for key, before in zip(entries, gone, strict=False) if before < excess])
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -240,16 +238,6 @@ class EntryTable:
         self._entries.pop(key, None)
         self._entries[key] = entry
         entry.placed = now
-
-    def _oldest(self, tokens: int) -> list[Key]:
-        """The least recently used entries that together hold at least ``tokens`` tokens."""
-        found: list[Key] = []
-        for key, entry in self._entries.items():
-            if tokens <= 0:
-                break
-            tokens -= entry.tokens
-            found.append(key)
-        return found
 
     def _drop(self, keys: Iterable[Key]) -> None:
         for key in keys:

@@ -55,7 +55,7 @@ class GridCache(Cache):
     def bill(self, prompt: Prompt, now: float) -> Bill:
         """The bill: the prompt is read up to the deepest live position, rounded down to a step."""
         hit, read = self._found(prompt, now)
-        written = self._written(prompt, read)
+        written = max(0, self._steps(prompt.total - 1) - read) if self._profile.meters_writes else 0
         is_long = written > 0 and self._is_long(prompt)
         return Bill(
             read=read,
@@ -92,10 +92,16 @@ class GridCache(Cache):
         profile = self._profile
         if not prompt.ends or not prompt.scope:
             return -1, 0
-        if profile.hit_chance < 1 and not self._is_forecast and not _is_lucky(prompt, profile):
-            return -1, 0
+        if profile.hit_chance < 1 and not self._is_forecast:
+            # The prompt's own digest decides whether it reaches a machine that holds its prefix, so the same prompt
+            # always has the same luck and a replay can be repeated. Gemini's implicit cache gives no guarantee of a
+            # hit.
+            drawn = int.from_bytes(sha256(b"chance" + prompt.hashes[-1]).digest()[:_DRAWN_BYTES])
+            if drawn >= profile.hit_chance * _DRAWS:
+                return -1, 0
         get, scope, last = self._table.get, prompt.scope, prompt.total - 1
-        least = _first_step(profile)
+        # The shortest prefix that can be read: a shorter one has no whole step that reaches the minimum.
+        least = -(-max(1, profile.min_tokens) // profile.step) * profile.step - profile.hidden_tokens
         first = bisect_left(prompt.ends, least) if last >= least else len(prompt.ends)
         for position in range(len(prompt.ends) - 1, first - 1, -1):
             entry = get((scope, prompt.hashes[position]))
@@ -116,25 +122,8 @@ class GridCache(Cache):
         found -= hidden
         return found // profile.report_step * profile.report_step if profile.report_step else found
 
-    def _written(self, prompt: Prompt, read: int) -> int:
-        if not self._profile.meters_writes:
-            return 0
-        return max(0, self._steps(prompt.total - 1) - read)
-
     def _is_long(self, prompt: Prompt) -> bool:
         return self._profile.long_life_s > 0 and prompt.marks.get(len(prompt.ends) - 1) == "1h"
-
-
-def _first_step(profile: CacheProfile) -> int:
-    """The length of the shortest prefix that can be read. A shorter one has no whole step that reaches the minimum."""
-    return -(-max(1, profile.min_tokens) // profile.step) * profile.step - profile.hidden_tokens
-
-
-def _is_lucky(prompt: Prompt, profile: CacheProfile) -> bool:
-    """Whether this prompt reaches a machine that holds its prefix. The prompt's own digest decides, so the same prompt
-    always has the same luck and a replay can be repeated. Gemini's implicit cache gives no guarantee of a hit."""
-    drawn = int.from_bytes(sha256(b"chance" + prompt.hashes[-1]).digest()[:_DRAWN_BYTES])
-    return drawn < profile.hit_chance * _DRAWS
 
 
 class UnitCache(Cache):
@@ -165,11 +154,15 @@ class UnitCache(Cache):
         profile = self._profile
         available += profile.delay_s
         life_s = profile.life_s + profile.slack_s
-        shared, interval = self._shared(prompt, now), profile.interval_tokens or profile.step
+        seen, interval = self._seen.get, profile.interval_tokens or profile.step
+        shared = len(prompt.ends) - 1
+        # The deepest position that an earlier request also passed.
+        while shared >= 0 and ((one := seen((prompt.scope, prompt.hashes[shared]))) is None or now >= one.expiry):
+            shared -= 1
         if output is not None and profile.caches_output:
             self._table.put((prompt.scope, output), now, available, life_s)
         last = len(prompt.ends) - 1
-        spread = self._spread(self._seen.get((prompt.scope, prompt.hashes[shared])) if shared >= 0 else None, now)
+        spread = self._spread(seen((prompt.scope, prompt.hashes[shared])) if shared >= 0 else None, now)
         for position in range(last, -1 if spread == now else shared - 1, -1):
             key = (prompt.scope, prompt.hashes[position])
             start = prompt.ends[position - 1] if position else 0
@@ -183,15 +176,6 @@ class UnitCache(Cache):
     def tables(self) -> tuple[EntryTable, ...]:
         """The tables of the units and of the prefixes that were seen."""
         return (self._table, self._seen)
-
-    def _shared(self, prompt: Prompt, now: float) -> int:
-        """The deepest position that an earlier request also passed, or -1."""
-        get = self._seen.get
-        for position in range(len(prompt.ends) - 1, -1, -1):
-            entry = get((prompt.scope, prompt.hashes[position]))
-            if entry is not None and now < entry.expiry:
-                return position
-        return -1
 
 
 class MarkedCache(Cache):
@@ -310,14 +294,12 @@ class MarkerCache(MarkedCache):
         for position in usable[-self._profile.max_marks :]:
             life = prompt.marks[position]
             key = (self._scope(prompt, life), prompt.hashes[position])
-            if prompt.ends[position] > read or (profile.below_hit_free_entry and self._is_free(key, now)):
+            entry = self._table.get(key) if profile.below_hit_free_entry else None
+            is_free = profile.below_hit_free_entry and (entry is None or entry.expiry <= now)
+            if prompt.ends[position] > read or is_free:
                 life_s = profile.long_life_s if self._is_long(life) else profile.life_s
                 self._table.put(key, now, available, life_s + profile.slack_s).spread = spread
         self._table.trim(now)
-
-    def _is_free(self, key: Key, now: float) -> bool:
-        entry = self._table.get(key)
-        return entry is None or entry.expiry <= now
 
     def _usable(self, prompt: Prompt) -> list[int]:
         """The marked positions in order, without those below the minimum."""
@@ -387,27 +369,19 @@ class BoundaryCache(MarkedCache):
             self._table.put(key, now, available + profile.delay_s, life_s + profile.slack_s).spread = spread
         self._table.trim(now)
 
-    def _is_live(self, prompt: Prompt, position: int, now: float) -> bool:
-        if prompt.ends[position] < self._profile.min_tokens:
-            return False
-        entry = self._table.get((prompt.scope, prompt.hashes[position]))
-        return entry is not None and entry.available <= now < entry.expiry
-
     def _hit(self, prompt: Prompt, now: float) -> int:
         """The longest candidate that can be read, or -1."""
-        live = (position for position in self._candidates(prompt) if self._is_live(prompt, position, now))
-        return max(live, default=-1)
-
-    def _candidates(self, prompt: Prompt) -> Iterable[int]:
-        profile = self._profile
-        explicit = sorted(prompt.marks)
-        endings = self._endings(prompt)
+        profile, explicit, endings = self._profile, sorted(prompt.marks), self._endings(prompt)
         found = {*explicit[: profile.first_marks], *endings[-1:]}
         found.update(sorted({*explicit, *endings[-1:]})[-profile.latest_marks :])
         if profile.endings and endings:
             found.update(endings[-1 - profile.endings :])
             found.update(position for position in (prompt.head_end,) if position >= 0)
-        return found
+        for position in sorted(found, reverse=True):
+            entry = self._table.get((prompt.scope, prompt.hashes[position]))
+            if entry is not None and entry.available <= now < entry.expiry:
+                return position if prompt.ends[position] >= profile.min_tokens else -1
+        return -1
 
     def _endings(self, prompt: Prompt) -> Sequence[int]:
         """The positions where the provider may set a boundary itself. There are none in explicit mode."""

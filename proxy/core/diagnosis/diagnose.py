@@ -422,28 +422,22 @@ class _Accounts:
         return stored if profile.family is not Family.NONE and stored >= profile.min_tokens else 0
 
     def _floor(self, tokens: int) -> int:
-        """How many of the first ``tokens`` tokens can be read: up to the end of an entry."""
-        if self._profile.family is Family.MARKER:
-            found = {
-                end
-                for record in self._compared.before
-                if self.is_alive(record)
-                for end in record.stops
-                if end <= tokens
-            }
-            return next((end for end in sorted(found, reverse=True) if self._is_in_reach(end)), 0)
-        return tokens if tokens >= self._profile.min_tokens else 0
+        """How many of the first ``tokens`` tokens can be read: up to the end of an entry that a marker of this request,
+        or the provider's own boundary, finds."""
+        if self._profile.family is not Family.MARKER:
+            return tokens if tokens >= self._profile.min_tokens else 0
+        alive, ends = filter(self.is_alive, self._compared.before), self._now.ends
+        marks = [bisect_left(ends, mark) for mark in self._now.stops or ends[-1:]]
+        for end in sorted({end for record in alive for end in record.stops if end <= tokens}, reverse=True):
+            place = bisect_left(ends, end)
+            if any(0 <= mark - place < self._profile.lookback for mark in marks):
+                return end
+        return 0
 
     def _steps(self, tokens: float) -> int:
         """The tokens, rounded down to whole steps of a grid."""
         step = self._profile.step if self._profile.family is Family.GRID else 1
         return round(tokens) // step * step
-
-    def _is_in_reach(self, end: int) -> bool:
-        """Whether a marker of this request, or the provider's own boundary, finds an entry that ends there."""
-        now, place = self._now, bisect_left(self._now.ends, end)
-        marks = now.stops or now.ends[-1:]
-        return any(0 <= bisect_left(now.ends, mark) - place < self._profile.lookback for mark in marks)
 
     def _actual(self) -> Bill:
         """The bill as reported; without a report, the bill by the rules of the cache."""

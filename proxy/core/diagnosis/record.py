@@ -1,34 +1,46 @@
-"""The record of a prompt: its pieces in the order in which a provider renders them, as digests and sizes.
+"""The prompt of a request as a record: the pieces in the order in which a provider renders them, as digests and sizes.
 
-No text is kept. A record is made from pieces of any wire format (``proxy.core.diagnosis.sent``), from the planner's
-layout (``proxy.core.planner.in_flight``), or read from a file of fingerprints. A ``Break`` says what broke the cache:
-its kind, the culprit, and the price.
+No text is kept. A record is made from pieces of any wire format (``wire_record``), from the planner's layout
+(``sent_prompt``), or read from a file of fingerprints. A ``Break`` says what broke the cache: its kind, the culprit,
+and the price.
 
 A line of a file of fingerprints is one JSON object with keyed digests and sizes, the provider's report, and no text.
 ``record`` in it is a ``PromptRecord`` as an array in the order of its fields, bytes in base64. All digests and the
 hashes of lines are keyed. So nobody without the key can find out whether a guessed text was sent. Digests with the same
 key can be compared. The keys of pieces (names of tools and files) are not hashed.
+
+The pieces that a layout shares with the previous one are taken over, so that a request that appends only costs time for
+its new pieces. Bodies may be those of chat completions, of Anthropic's messages and of OpenAI's Responses: parsed JSON
+of any shape. A value that is not understood is one opaque piece. Cache markers are no part of a piece. Each part of a
+message is a piece, as a provider's cache counts it.
 """
 
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from hashlib import blake2b
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Final
 from zlib import crc32
 
-from msgspec import DecodeError, Struct, json, structs
+import orjson
+from msgspec import DecodeError, Struct, field, json
 from msgspec.structs import replace
 
 from proxy.core.caches.cache import Life
-from proxy.core.digest import DIGEST_BYTES
-from proxy.core.providers import CacheProfile, Family
+from proxy.core.digest import DIGEST_BYTES, digest
+from proxy.core.layout.layout import Layout, PrefixSettings
+from proxy.core.providers import DEFAULTS, CacheProfile, Family
+from proxy.core.recognition import MessageKind, PieceKind
+from proxy.core.request.element import Element, ElementKind
+from proxy.core.request.message import MARK_KEYS, SYSTEM_ROLES, Message
+from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS, Encode
+from proxy.core.request.transcript import texts_of
 from proxy.core.response.usage import Usage
 from proxy.core.shadow import LOST, Deviation
 from proxy.core.value import dataclass
-from proxy.core.wire.json_body import Unreadable
+from proxy.core.wire.json_body import TooMany, Unreadable
 
 TOOL: Final = "tool"
 SYSTEM: Final = "system"
@@ -145,9 +157,9 @@ class PromptRecord(Struct, frozen=True, array_like=True):
         found, before, stops = [], self.end(first), set(self.stops)
         life: Life = "1h" if self.is_long else "5m"
         rest = zip(self.named(first), self.each(first), self.ends[first:], self.places[first:], strict=True)
-        for index, ((kind, key), digest, end, place) in enumerate(rest, first):
+        for index, ((kind, key), own, end, place) in enumerate(rest, first):
             lines, mark = self.lines.get(index, ()), life if end in stops else None
-            found.append(PromptPiece(key, kind, digest, end - before, place, lines, mark))
+            found.append(PromptPiece(key, kind, own, end - before, place, lines, mark))
             before = end
         return found
 
@@ -310,7 +322,19 @@ _decoder: Final = json.Decoder(Fingerprint)
 
 def line_of(fingerprint: Fingerprint, key: bytes) -> bytes:
     """The line of a request whose record is not keyed yet. ``key`` has at most 64 bytes."""
-    return json.encode(structs.replace(fingerprint, record=_keyed(fingerprint.record, key))) + b"\n"
+    record = fingerprint.record
+    keyed = replace(
+        record,
+        digests=b"".join([_hash(digest, key) for digest in record.each()]),
+        lines={
+            index: tuple(
+                (int.from_bytes(_hash(number.to_bytes(_HASH_BYTES), key, _HASH_BYTES)), size) for number, size in text
+            )
+            for index, text in record.lines.items()
+        },
+        parameters={name: _hash(value, key) for name, value in record.parameters.items()},
+    )
+    return json.encode(replace(fingerprint, record=keyed)) + b"\n"
 
 
 def read_line(line: bytes) -> Fingerprint:
@@ -324,18 +348,207 @@ def read_line(line: bytes) -> Fingerprint:
     return found
 
 
-def _keyed(record: PromptRecord, key: bytes) -> PromptRecord:
-    digests = [_hash(digest, key) for digest in record.each()]
-    lines = {
-        index: tuple((_hashed(number, key), size) for number, size in text) for index, text in record.lines.items()
-    }
-    parameters = {name: _hash(value, key) for name, value in record.parameters.items()}
-    return structs.replace(record, digests=b"".join(digests), lines=lines, parameters=parameters)
-
-
-def _hashed(number: int, key: bytes) -> int:
-    return int.from_bytes(_hash(number.to_bytes(_HASH_BYTES), key, _HASH_BYTES))
-
-
 def _hash(value: bytes, key: bytes, size: int = DIGEST_BYTES) -> bytes:
     return blake2b(value, key=key, digest_size=size).digest()
+
+
+_CONTEXT = (MessageKind.CONTEXT, MessageKind.CANDIDATE)
+
+
+class SentPrompt(Struct, frozen=True):
+    """A record, and the layout from which it was made: the settings of its prefix, the digests of its elements, and the
+    number of pieces up to the end of each element."""
+
+    record: PromptRecord = field(default_factory=PromptRecord)
+    seed: PrefixSettings | None = None
+    digests: list[bytes] = field(default_factory=list)
+    counts: "array[int]" = field(default_factory=lambda: array("I"))
+
+
+def sent_prompt(layout: Layout, messages: Sequence[Message], head: PromptRecord, before: SentPrompt) -> SentPrompt:
+    """The record of a layout of these messages. ``head`` holds everything except the pieces, and ``before`` is the
+    session's last record."""
+    shared = len(before.digests)
+    if layout.digests[:shared] != before.digests:
+        pairs = enumerate(zip(before.digests, layout.digests, strict=False))
+        shared = next((i for i, (mine, other) in pairs if mine != other), len(layout.digests))
+    pieces: list[PromptPiece] = []
+    counts = before.counts[:shared]
+    count = counts[-1] if counts else 0
+    for element in layout.elements[shared:]:
+        pieces += _pieces(element, messages)
+        counts.append(count + len(pieces))
+    return SentPrompt(head.holding(pieces, before.record, count), layout.seed, layout.digests, counts)
+
+
+def _pieces(element: Element, messages: Sequence[Message]) -> Iterator[PromptPiece]:
+    """The pieces of an element: each tool is one, and each file of a context message."""
+    if element.kind is ElementKind.TOOLS:
+        names = element.lead.split("\n")
+        for part, name in zip(element.parts, names, strict=True):
+            yield PromptPiece(name, TOOL, part.digest, part.tokens, part.index)
+        return
+    place, item, message = element.message, element.item, messages[element.message]
+    key, kind, lines = element.role, TURN, LineSizes()
+    if element.kind is ElementKind.TAG:
+        key, kind = element.key, PieceKind.VOLATILE
+    elif item is not None:
+        key, kind = item.key, item.kind
+    elif element.role in SYSTEM_ROLES:
+        key, kind = SYSTEM, SYSTEM if element.key == SYSTEM else TURN
+        lines = lines_of("\n".join(texts_of(message) or ())) if element.kind is ElementKind.MESSAGE else ()
+    elif message.recognition is not None and message.recognition.form in _CONTEXT and message.cut_digests:
+        yield from _cuts(element, message, messages[element.ack])
+        return
+    yield PromptPiece(key, kind, element.digest, element.tokens, place, lines)
+
+
+def _cuts(element: Element, message: Message, ack: Message) -> Iterator[PromptPiece]:
+    """The pieces of a recognised message, and its acknowledgement if that belongs to the element. The tokens of the
+    message are divided by the lengths of the texts."""
+    assert message.recognition is not None
+    cuts = message.recognition.cuts
+    chars, before = max(1, cuts[-1].end), 0
+    for cut, own in zip(cuts, message.cut_digests, strict=True):
+        end = message.tokens * cut.end // chars
+        yield PromptPiece(cut.key, cut.kind, own, end - before, element.message)
+        before = end
+    if element.kind is ElementKind.WHOLE:
+        yield PromptPiece(ack.role, TURN, ack.digest, ack.tokens, element.ack)
+
+
+_CONTENT: Final = frozenset({"messages", "tools", "system", "input", "instructions", "model", "stream"})
+_PARENTS: Final = ("previous_response_id", "thread")
+# The role of the speaker of an item that has no role itself, by its type.
+_ROLES: Final[Mapping[str, str]] = {
+    "tool_result": "tool",
+    "function_call_output": "tool",
+    "custom_tool_call_output": "tool",
+    "local_shell_call_output": "tool",
+    "tool_use": "assistant",
+    "reasoning": "assistant",
+    "function_call": "assistant",
+    "custom_tool_call": "assistant",
+}
+_BESIDE: Final = frozenset({"content", "role", *MARK_KEYS})
+_TEXTS: Final = frozenset({"text", "input_text", "output_text"})
+
+
+Told = tuple[PromptPiece, str]
+"""A piece and its text; the text is empty if the piece is no text."""
+
+
+def wire_record(
+    body: Mapping[str, object],
+    count: Encode,
+    *,
+    at: float,
+    route: str = "",
+    on_text: Callable[[PromptPiece, str], None] | None = None,
+    most: int | None = None,
+) -> PromptRecord:
+    """The record of a request body. ``count`` counts tokens, ``at`` is in seconds. ``on_text`` is called with each
+    piece that is a text, and with the text. If the provider keeps the conversation (``is_continuation``), the record
+    holds only the pieces that are sent (``PromptRecord.continuing``). Raises TooMany if there are more than ``most``
+    pieces."""
+    found: list[PromptPiece] = []
+    for piece, text in chain(_tools(body.get("tools"), count), _system(body, count), _turns(body, count)):
+        if len(found) == most:
+            raise TooMany
+        found.append(piece)
+        if text and on_text is not None:
+            on_text(piece, text)
+    if body.get("cache_control") and found:
+        # Anthropic's automatic marker stands for one on the last block.
+        found[-1] = replace(found[-1], mark=_mark(body))
+    parameters = dict(_parameters(body))
+    return PromptRecord(at, str(body.get("model") or ""), route, parameters=parameters).holding(found)
+
+
+def is_continuation(body: Mapping[str, object]) -> bool:
+    """Whether the provider keeps the conversation, so that the body holds only its new part."""
+    thread = body.get("thread")
+    return bool(body.get("previous_response_id")) or (isinstance(thread, Mapping) and thread.get("type") == "continue")
+
+
+def _parameters(body: Mapping[str, object]) -> Iterator[tuple[str, bytes]]:
+    for name, value in body.items():
+        if name not in _CONTENT and name not in _PARENTS and value is not None and value != DEFAULTS.get(name):
+            yield name, digest(_bytes(value))
+
+
+def _tools(tools: object, count: Encode) -> Iterator[Told]:
+    for place, tool in enumerate(tools if isinstance(tools, list) else ()):
+        function = tool.get("function") if isinstance(tool, Mapping) else None
+        named = function if isinstance(function, Mapping) else tool
+        name = named.get("name") or named.get("type") if isinstance(named, Mapping) else None
+        yield _piece(tool, str(name or "tool"), TOOL, place, count)
+
+
+def _system(body: Mapping[str, object], count: Encode) -> Iterator[Told]:
+    """Instructions that stand beside the messages."""
+    for name in ("system", "instructions"):
+        for place, part in enumerate(_parts(body.get(name))):
+            yield _piece(part, SYSTEM, SYSTEM, place, count)
+
+
+def _turns(body: Mapping[str, object], count: Encode) -> Iterator[Told]:
+    messages = body.get("messages") if "messages" in body else body.get("input")
+    is_lead = True
+    for place, message in enumerate(messages if isinstance(messages, list) else _parts(messages)):
+        if not isinstance(message, Mapping) or "role" not in message:
+            is_lead = False
+            yield _piece(message, _role(message, "user"), TURN, place, count)
+            continue
+        role = str(message.get("role"))
+        is_lead = is_lead and role in SYSTEM_ROLES
+        kind, extra = (SYSTEM if is_lead else TURN), MESSAGE_OVERHEAD_TOKENS
+        others = {name: value for name, value in message.items() if name not in _BESIDE and value}
+        parts = [*_parts(message.get("content")), *([others] if others else [])]
+        mark = _mark(message)
+        for number, part in enumerate(parts, 1):
+            key = SYSTEM if kind == SYSTEM else _role(part, role)
+            piece, text = _piece(part, key, kind, place, count, role)
+            mine = mark if number == len(parts) else None
+            yield replace(piece, tokens=piece.tokens + extra, mark=piece.mark or mine), text
+            extra = 0
+
+
+def _parts(content: object) -> Sequence[object]:
+    """The parts of a content. A plain text is one part, because a provider renders it so."""
+    if isinstance(content, list):
+        return content
+    return [{"type": "text", "text": content}] if isinstance(content, str) and content else []
+
+
+def _role(part: object, role: str) -> str:
+    found = part.get("type") if isinstance(part, Mapping) else None
+    return _ROLES.get(found, role) if isinstance(found, str) else role
+
+
+def _mark(value: Mapping[str, object]) -> Life | None:
+    """The life of the cache marker on a value; None if there is no marker."""
+    for mark in filter(None, map(value.get, MARK_KEYS)):
+        return "1h" if isinstance(mark, Mapping) and mark.get("ttl") == "1h" else "5m"
+    return None
+
+
+def _piece(part: object, key: str, kind: str, place: int, count: Encode, role: str = "") -> Told:
+    bare, text, mark = part, None, None
+    if isinstance(part, Mapping):
+        mark = _mark(part)
+        bare = {name: value for name, value in part.items() if name not in MARK_KEYS}
+        found = part.get("text")
+        text = found if part.get("type") in _TEXTS and isinstance(found, str) else None
+    content = _bytes(bare)
+    tokens = count(content.decode("utf-8", "replace") if text is None else text)
+    lines = lines_of(text) if text is not None and kind == SYSTEM else ()
+    return PromptPiece(key, kind, digest(role.encode(), content), tokens, place, lines, mark), text or ""
+
+
+def _bytes(value: object) -> bytes:
+    """The value as JSON. Half of a surrogate pair, which JSON may hold, is written as an escape."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+    except (TypeError, ValueError):
+        return repr(value).encode("utf-8", "backslashreplace")

@@ -76,7 +76,17 @@ class Layout:
         self.ends: list[int] = []
         self._front: tuple[int, Sequence[bytes], Sequence[int]] = (0, (), ())
         self._unmarked: Prompt | None = None
-        self._number(self._adopt(base) if base is not None else 0)
+        new = self.elements[self._adopt(base) if base is not None else 0 :]
+        self.digests += [e.digest for e in new]
+        self.turns += [e.message if e.key in _TURNS else -1 for e in new]
+        self.markable += [
+            part.markable and (seed.marks_answers or e.role != "assistant") for e in new for part in e.parts
+        ]
+        starts = accumulate([len(e.parts) for e in new], initial=len(self.parts))
+        self.starts += islice(starts, len(new))
+        self.parts += [part for e in new for part in e.parts]
+        ends = accumulate([part.tokens for part in self.parts[len(self.ends) :]], initial=self.total)
+        self.ends += islice(ends, 1, None)
 
     def _adopt(self, base: "Layout") -> int:
         """Take over the positions of the elements in common. Returns how many elements these are."""
@@ -93,17 +103,6 @@ class Layout:
         if (plain := base._unmarked) is not None:
             self._front = shared, plain.hashes[:stop], plain.runs[:stop]
         return shared
-
-    def _number(self, first: int) -> None:
-        new, can_mark = self.elements[first:], self.seed.marks_answers
-        self.digests += [e.digest for e in new]
-        self.turns += [e.message if e.key in _TURNS else -1 for e in new]
-        self.markable += [part.markable and (can_mark or e.role != "assistant") for e in new for part in e.parts]
-        starts = accumulate([len(e.parts) for e in new], initial=len(self.parts))
-        self.starts += islice(starts, len(new))
-        self.parts += [part for e in new for part in e.parts]
-        ends = accumulate([part.tokens for part in self.parts[len(self.ends) :]], initial=self.total)
-        self.ends += islice(ends, 1, None)
 
     def _chained(self) -> tuple[tuple[bytes, ...], tuple[int, ...]]:
         """The hash and the run of each position. To find them takes longer than everything else, so it is only done for
@@ -208,12 +207,15 @@ def seed_of(members: Members, profile: CacheProfile, scope: bytes, *, has_media:
     """The seed of one request. Members are compared as they are written, so another spelling counts as another
     value."""
     breaking = profile.breaking
-    image = b"image" if has_media and breaking.images else b""
+    tools, system, settings = (
+        [name.encode() + raw for name, raw in given_members(members, names).items()]
+        for names in (breaking.before_tools, breaking.before_system, breaking.before_messages)
+    )
     return PrefixSettings(
         scope=scope,
-        settings=digest(*_given(members, breaking.before_messages), image),
-        tools=_digest_of(_given(members, breaking.before_tools)),
-        system=_digest_of(_given(members, breaking.before_system)),
+        settings=digest(*settings, b"image" if has_media and breaking.images else b""),
+        tools=digest(*tools) if tools else b"",
+        system=digest(*system) if system else b"",
         is_implicit=profile.implicit_marks > 0 and not _is_told_explicit(members),
         marks_answers=profile.answer_mark,
     )
@@ -228,19 +230,11 @@ def slots_of(members: Members, profile: CacheProfile) -> int:
     return profile.max_marks - int(is_asked_for and profile.body_mark)
 
 
-def _digest_of(given: Sequence[bytes]) -> bytes:
-    return digest(*given) if given else b""
-
-
 def given_members(members: Members, names: Sequence[str]) -> dict[str, bytes]:
     """The members with these names that a request has, as they are written. Members that only state a default are left
     out."""
     given = ((name, bytes(members[name])) for name in names if name in members)
     return {name: raw for name, raw in given if raw not in (b"null", _DEFAULTS.get(name))}
-
-
-def _given(members: Members, names: Sequence[str]) -> list[bytes]:
-    return [name.encode() + raw for name, raw in given_members(members, names).items()]
 
 
 def _is_told_explicit(members: Members) -> bool:
@@ -311,13 +305,22 @@ def place(
     stops = _stops(layout, survival, live, profile)
     deepest = live[-1] if live else -1
     chosen = _best(stops, layout, deepest, profile, slots)
+    first, markable = _first_markable(layout, profile), layout.markable
     if slots > 0 and deepest >= 0 and not _in_reach(chosen, deepest, profile.lookback):
-        reaching = _markable_behind(layout, deepest, profile)
+        # The nearest place for a marker that finds the entry. The client's own markers may have made entries at places
+        # where the proxy sets no markers (tool calls).
+        last = min(deepest + profile.lookback, len(layout.parts))
+        reaching = next((p for p in range(max(deepest, first), last) if markable[p]), None)
         if reaching is not None:
             chosen = (reaching, *_best(stops, layout, deepest, profile, slots - 1))
             if all(stop.position != reaching for stop in stops):
                 insort(stops, _Stop(reaching, layout.ends[reaching], survival[reaching], False))
-    chosen = _fill_with_heads(layout, tuple(sorted(set(chosen))), stops, profile, slots)
+    chosen = tuple(sorted(set(chosen)))
+    if chosen and len(chosen) < slots:
+        # Spare markers on the most stable stops in front of the last chosen position cost nothing.
+        free = [s for s in stops if first <= s.position < chosen[-1] and s.position not in chosen]
+        steadiest = sorted((s for s in free if markable[s.position]), key=lambda s: (-s.survival, s.position))
+        chosen = tuple(sorted([*chosen, *(s.position for s in steadiest[: slots - len(chosen)])]))
     return Placement(chosen, _expected(stops, chosen), max((*chosen, deepest)) if chosen or live else -1)
 
 
@@ -435,27 +438,6 @@ def _first_markable(layout: Layout, profile: CacheProfile) -> int:
     if not profile.tool_mark and elements and elements[0].kind is ElementKind.TOOLS:
         return len(elements[0].parts)
     return 0
-
-
-def _markable_behind(layout: Layout, entry: int, profile: CacheProfile) -> int | None:
-    """The nearest place for a marker that finds the entry. The client's own markers may have made entries at places
-    where the proxy sets no markers (tool calls)."""
-    first = max(entry, _first_markable(layout, profile))
-    last = min(entry + profile.lookback, len(layout.parts))
-    return next((p for p in range(first, last) if layout.markable[p]), None)
-
-
-def _fill_with_heads(
-    layout: Layout, chosen: tuple[int, ...], stops: Sequence[_Stop], profile: CacheProfile, slots: int
-) -> tuple[int, ...]:
-    """Put spare markers on the most stable stops before the last chosen position: they cost nothing there."""
-    spare = slots - len(chosen)
-    if not chosen or spare <= 0:
-        return chosen
-    first, markable = _first_markable(layout, profile), layout.markable
-    free = (s for s in stops if first <= s.position < chosen[-1] and s.position not in chosen and markable[s.position])
-    steadiest = sorted(free, key=lambda s: (-s.survival, s.position))[:spare]
-    return tuple(sorted([*chosen, *(s.position for s in steadiest)]))
 
 
 def _expected(stops: Sequence[_Stop], chosen: Sequence[int]) -> float:

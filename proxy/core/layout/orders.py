@@ -125,7 +125,9 @@ def request_elements(
     notices: tuple[Element, ...] = ()
     if hoists_system and recognised.transcript.notices:
         notices = tuple(message_element(recognised.messages[i], i, NOTICE) for i in recognised.transcript.notices)
-        natural, turns, tail = (_without_system(some) for some in (natural, turns, tail))
+        natural, turns, tail = (
+            tuple(element for element in some if element.role not in SYSTEM_ROLES) for some in (natural, turns, tail)
+        )
     return RequestElements(
         tools=tools,
         preamble=single[:preamble],
@@ -158,11 +160,18 @@ def _forms(
             spans = _spans_of(messages[group.message])
             whole = structs.replace(whole, parts=(*spans, *whole.parts[len(messages[group.message].parts) :]))
         wholes[group.message] = whole
-        if len(group.items) > 1:
-            writer = _PieceWriter(recognised, group, counter, has_spans)
-            for item in group.items:
-                parts[item.key] = writer.part(item, sizes[item.key])
-                lasts[item.key] = writer.last(item, sizes[item.key])
+        if len(group.items) == 1:
+            continue
+        header, opening = _lead(CLAIM_HEADERS[group.claim], counter), _lead(group.opening, counter)
+        client_ack = structs.replace(messages[group.ack].parts[0], markable=False)
+        for item in group.items:
+            for found, kind, lead, ack in (
+                (parts, ElementKind.PART, header, _ACKNOWLEDGEMENT),
+                (lasts, ElementKind.LAST_PART, opening, client_ack),
+            ):
+                composed = composed_digest(lead.digest, item.digest)
+                own = _positions(lead, item, sizes[item.key], composed, has_spans=has_spans)
+                found[item.key] = part_element(kind, lead, item, composed, own, ack, places)
     every = (*parts.values(), *lasts.values(), *wholes.values())
     return PieceForms(wholes, parts, lasts, {element.digest: element for element in every})
 
@@ -187,44 +196,19 @@ def _spans(text: str, tokens: int, ends: Sequence[int]) -> Iterator[tuple[bytes,
         yield piece_digest(text[start:end]), tokens * end // ends[-1] - tokens * start // ends[-1]
 
 
-def _without_system(elements: tuple[Element, ...]) -> tuple[Element, ...]:
-    return tuple(element for element in elements if element.role not in SYSTEM_ROLES)
+_ACKNOWLEDGEMENT = Part(
+    PartKind.TEXT, text_digest("assistant", PART_ACKNOWLEDGEMENT), 2 + MESSAGE_OVERHEAD_TOKENS, -1, False
+)
 
 
-class _PieceWriter:
-    """Writes the pieces of one context message in either of the two forms (``part`` or ``last``)."""
-
-    def __init__(
-        self, recognised: RecognisedRequest, group: ContextMessage, counter: TokenCounter, has_spans: bool
-    ) -> None:
-        self._has_spans = has_spans
-        self._source = (group.message, group.ack)
-        self._header = _lead(CLAIM_HEADERS[group.claim], counter)
-        self._opening = _lead(group.opening, counter)
-        self._client_ack = structs.replace(recognised.messages[group.ack].parts[0], markable=False)
-        self._ack = Part(
-            PartKind.TEXT, text_digest("assistant", PART_ACKNOWLEDGEMENT), 2 + MESSAGE_OVERHEAD_TOKENS, -1, False
-        )
-
-    def part(self, item: ContextPiece, tokens: int) -> Element:
-        return self._form(ElementKind.PART, self._header, item, tokens, self._ack)
-
-    def last(self, item: ContextPiece, tokens: int) -> Element:
-        return self._form(ElementKind.LAST_PART, self._opening, item, tokens, self._client_ack)
-
-    def _form(self, kind: ElementKind, lead: Lead, item: ContextPiece, tokens: int, ack: Part) -> Element:
-        composed = composed_digest(lead.digest, item.digest)
-        own = self._positions(lead, item, tokens, composed)
-        return part_element(kind, lead, item, composed, own, ack, self._source)
-
-    def _positions(self, lead: Lead, item: ContextPiece, tokens: int, composed: bytes) -> list[Part]:
-        """The positions of ``lead`` and the piece behind it."""
-        ends = span_ends(item.text) if self._has_spans and item.kind is PieceKind.FILE else ()
-        if len(ends) <= 1:
-            return [Part(PartKind.TEXT, composed, lead.tokens + tokens, -1, True)]
-        (first, own), *others = _spans(item.text, tokens, ends)
-        spans = [(composed_digest(lead.digest, first), own + lead.tokens), *others]
-        return [Part(PartKind.TEXT, digest(b"span", key), own, -1, True) for key, own in spans]
+def _positions(lead: Lead, item: ContextPiece, tokens: int, composed: bytes, *, has_spans: bool) -> list[Part]:
+    """The positions of ``lead`` and the piece behind it."""
+    ends = span_ends(item.text) if has_spans and item.kind is PieceKind.FILE else ()
+    if len(ends) <= 1:
+        return [Part(PartKind.TEXT, composed, lead.tokens + tokens, -1, True)]
+    (first, own), *others = _spans(item.text, tokens, ends)
+    spans = [(composed_digest(lead.digest, first), own + lead.tokens), *others]
+    return [Part(PartKind.TEXT, digest(b"span", key), own, -1, True) for key, own in spans]
 
 
 def _lead(text: str, counter: TokenCounter) -> Lead:
@@ -295,20 +279,15 @@ def valid_prefix(
         is_open = element is None and changed is not None
         if element is None and changed is not None:
             element = changed.get(one)
-        is_held = next_turn < elements.still or _is_answer(elements.turns, next_turn)
-        if element is None or element.key in used or is_held:
+        # Nothing may be put between a turn and its answer. (An aborted exchange was sent once without its answer.)
+        is_answered = 0 < next_turn < len(elements.turns) and elements.turns[next_turn].role in ANSWER_ROLES
+        if element is None or element.key in used or next_turn < elements.still or is_answered:
             break
         used.add(element.key)
         found.append(element)
         if is_open:
             break
     return whole_groups(elements, found)
-
-
-def _is_answer(turns: Sequence[Element], index: int) -> bool:
-    """Whether this turn answers the one before it: nothing may be put between the two. (An aborted exchange was sent
-    once without its answer.)"""
-    return 0 < index < len(turns) and turns[index].role in ANSWER_ROLES
 
 
 def _append_documents(elements: RequestElements, found: list[Element], before: Sequence[bytes]) -> Sequence[bytes]:
@@ -389,27 +368,20 @@ def by_tiers(
     stable.sort(key=lambda s: (s[0], s[1], s[2].key))
     documents = documents_left(elements, (), weight)
     kept: list[Element] = [*elements.fixed, *documents, *elements.notices, *elements.turns[: elements.still]]
-    chosen = [item for _, _, item in stable]
-    for position, (tier, _, item) in enumerate(stable):
-        element = _tiered_form(elements, item, chosen[: position + 1])
-        kept.append(element if tier not in unmarked else _unmarkable(element))
-    valid = whole_groups(elements, kept)
-    return behind_prefix(elements, valid, weight)
-
-
-def _unmarkable(element: Element) -> Element:
-    return structs.replace(element, parts=tuple(structs.replace(part, markable=False) for part in element.parts))
-
-
-def _tiered_form(elements: RequestElements, item: ContextPiece, placed: Sequence[ContextPiece]) -> Element:
-    """The form of a piece: under the documented header, or under the client's own opening if no piece of the group
-    follows."""
-    group = next(g for g in elements.groups if any(i.key == item.key for i in g.items))
-    if len(group.items) == 1:
-        return elements.forms.wholes[group.message]
-    done = {i.key for i in placed}
-    is_last = all(i.key in done for i in group.items)
-    return (elements.forms.lasts if is_last else elements.forms.parts)[item.key]
+    group_of = {item.key: group for group in elements.groups for item in group.items}
+    placed: set[str] = set()
+    for tier, _, item in stable:
+        group = group_of[item.key]
+        placed.add(item.key)
+        # A piece stands under the documented header, or under the client's own opening if no piece of its group
+        # follows.
+        forms = elements.forms.lasts if placed.issuperset(i.key for i in group.items) else elements.forms.parts
+        element = forms[item.key] if len(group.items) > 1 else elements.forms.wholes[group.message]
+        if tier in unmarked:
+            parts = tuple(structs.replace(part, markable=False) for part in element.parts)
+            element = structs.replace(element, parts=parts)
+        kept.append(element)
+    return behind_prefix(elements, whole_groups(elements, kept), weight)
 
 
 def moved_elements(

@@ -149,7 +149,8 @@ def render_messages(
     """The messages with exactly these markers. With ``keep_own`` they are added to the client's own markers. A message
     that is as it came is the client's own bytes object."""
     if keep_own:
-        return _with_added(layout, messages, marks, dialect)
+        changed = patches(layout, messages, marks, dialect, (), keep_own=True)
+        return [changed.get(index, message.raw) for index, message in enumerate(messages)]
     written: list[bytes] = []
     marked = _by_element(layout, marks)
     for index in wire_order(layout.elements):
@@ -209,14 +210,6 @@ def _by_element(layout: Layout, marks: Mapping[int, Life]) -> dict[int, dict[int
         index = bisect_right(layout.starts, position) - 1
         found.setdefault(index, {})[position - layout.starts[index]] = life
     return found
-
-
-def _with_added(
-    layout: Layout, messages: Sequence[Message], marks: Mapping[int, Life], dialect: Dialect
-) -> list[bytes]:
-    """The messages in the client's order, with every marker of the client in its place."""
-    changed = patches(layout, messages, marks, dialect, (), keep_own=True)
-    return [changed.get(index, message.raw) for index, message in enumerate(messages)]
 
 
 def render_tools(raw: bytes, life: Life | None, dialect: Dialect, *, keep_own: bool = False) -> bytes:

@@ -5,14 +5,16 @@ into a tier above only while that tier is broken or empty anyway (ripple promoti
 needs to stay above ``target_tokens`` never move (anchoring). A change sends a piece back to active. These are the rules
 of the tiered assembly from which this proxy developed, merged into one profile.
 
-The state (``TierState``) is the pieces with their tiers and counts, and the tiers that are broken. A request goes
-through the tiers from the lowest one up (``Cascade``).
+The state (``Classic``) is the pieces with their tiers and counts, and the tiers that are broken. A request goes through
+the tiers from the lowest one up (``Cascade``).
 """
 
-from collections.abc import Collection, Iterable, KeysView, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Literal
+
+from msgspec import Struct
 
 from proxy.core.value import dataclass, replace
 
@@ -39,10 +41,6 @@ class Tier(IntEnum):
 ENTRY_N = MappingProxyType({Tier.L0: 12, Tier.L1: 9, Tier.L2: 6, Tier.L3: 3, Tier.ACTIVE: 0})
 CACHED = (Tier.L3, Tier.L2, Tier.L1, Tier.L0)
 """The tiers that are cached, in the order in which pieces climb them."""
-
-Piece = tuple[bytes, int, int, int, int, int]
-"""A piece's digest, tokens, tier and N, and the rising numbers of when it was first seen and when it entered its
-tier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +114,7 @@ _MOST_N = (None, *(ENTRY_N[Tier(tier - 1)] for tier in (Tier.L1, Tier.L2, Tier.L
 capped."""
 
 
-@dataclass(slots=True)
-class Item:
+class Item(Struct, array_like=True, gc=False):
     """A tracked piece. ``n`` counts its unchanged responses. ``seen`` and ``entered`` are rising numbers: when it was
     first seen, and when it entered its tier."""
 
@@ -130,12 +127,194 @@ class Item:
     is_joined: bool = False
 
 
-class TierState:
-    """The pieces by key, in the order of first sight, and the tiers whose bytes changed since the last update."""
+def next_n(policy: ClassicPolicy, tier: Tier, n: int) -> int:
+    """The next N of an unchanged piece. While the tier above is closed, N stops at the count that would move the piece
+    there. In L0 it has no limit."""
+    most = _MOST_N[tier] if policy.is_capped else None
+    return n + 1 if most is None else min(n + 1, most)
 
-    def __init__(self) -> None:
+
+Group = list[Tracked]
+"""Turns that stay together in one tier: one turn, and the turns that are joined to it."""
+
+
+def groups_of(listed: Sequence[Tracked]) -> list[Group]:
+    """The listed turns, oldest first, in groups."""
+    groups: list[Group] = []
+    for tracked in listed:
+        if not tracked.key.startswith(HISTORY):
+            continue
+        if tracked.is_joined and groups:
+            groups[-1].append(tracked)
+        else:
+            groups.append([tracked])
+    return groups
+
+
+def in_order(state: "Classic", groups: Sequence[Group]) -> list[Change]:
+    """Move down the turns that stand in a more stable tier than an older turn, or than another turn of their group."""
+    least, changes = Tier.L0, []
+    for group in groups:
+        least = max(least, *(state.items[turn.key].tier for turn in group))
+        changes += [
+            state.fall(turn.key, least, "behind an older turn")
+            for turn in group
+            if state.items[turn.key].tier is not least
+        ]
+    return changes
+
+
+def graduating(state: "Classic", groups: Sequence[Group], *, others_leave: bool) -> list[str]:
+    """The active turns that enter L3. ``others_leave``: other pieces leave the active tier for L3 with this
+    response."""
+    policy = state.policy
+    if policy.history == "stay" or policy.target_tokens <= 0:
+        return []
+    active = [group for group in groups if state.items[group[0].key].tier is Tier.ACTIVE]
+    sizes = [sum(turn.tokens for turn in group) for group in active]
+    is_carried = others_leave or state.is_l3_broken_by_others
+    if not is_carried and policy.history == "piggyback":
+        # Turns move only along with other pieces, never by themselves.
+        return []
+    takes_all = is_carried and policy.history_window != "newest"
+    number = len(active) if takes_all else window_start(sizes, policy)
+    return [turn.key for group in active[:number] for turn in group]
+
+
+def window_start(sizes: Sequence[int], policy: ClassicPolicy) -> int:
+    """The index of the first group that stays active. ``sizes`` are the tokens of the groups, oldest first."""
+    if policy.history_window == "remainder":
+        return _remainder_start(sizes, policy.target_tokens)
+    kept = 0
+    for index in range(len(sizes) - 1, -1, -1):
+        kept += sizes[index]
+        if kept > policy.target_tokens:
+            is_newest = index == len(sizes) - 1
+            return index if is_newest and policy.oversize_turn == "stay" else index + 1
+    return 0
+
+
+def _remainder_start(sizes: Sequence[int], target: int) -> int:
+    """The oldest groups leave one by one as long as the target or more remains. If the sum is not above the target,
+    none leaves."""
+    rest = sum(sizes)
+    if rest <= target:
+        return 0
+    for index, size in enumerate(sizes):
+        if rest - size < target:
+            return index
+        rest -= size
+    return len(sizes)
+
+
+def movable(state: "Classic", members: Sequence[str], ready: list[str]) -> list[str]:
+    """The pieces of ``ready`` that may move up from a tier. Turns may only move as the oldest turns of the tier, and in
+    whole groups."""
+    items = state.items
+    turns = sorted((key for key in members if key.startswith(HISTORY)), key=lambda key: items[key].seen)
+    if not turns:
+        return ready
+    wanted, leaves = set(ready), 0
+    for index, key in enumerate(turns):
+        if not items[key].is_joined:
+            leaves = index
+        if key not in wanted:
+            break
+    else:
+        leaves = len(turns)
+    held = set(turns[leaves:])
+    return [key for key in ready if key not in held]
+
+
+_MAX_PASSES = 10
+
+
+class Cascade:
+    """The promotions of one update: passes from L3 to L0 until a pass promotes nothing. A tier is open if it was empty
+    before the update (``empty``) or is broken by now. The pieces that already stand in a tier (its veterans) are
+    checked once."""
+
+    def __init__(self, state: "Classic", empty: frozenset[Tier]) -> None:
+        self._state = state
+        self._empty = empty
+        self._processed: set[Tier] = set()
+        self._queued: dict[Tier, list[str]] = {tier: [] for tier in CACHED}
+        self._changes: list[Change] = []
+
+    def run(self, graduates: Sequence[str]) -> list[Change]:
+        """Let ``graduates`` into L3, and promote from there every piece that may move up. Returns the moves in their
+        order."""
+        self._queued[Tier.L3] = list(graduates)
+        for _ in range(_MAX_PASSES):
+            promoted = False
+            for tier in CACHED:
+                entering, self._queued[tier] = self._queued[tier], []
+                promoted |= self._process(tier, entering)
+            if not promoted:
+                break
+        return self._changes
+
+    def _process(self, tier: Tier, entering: list[str]) -> bool:
+        above = Tier(tier - 1) if tier is not Tier.L0 else None
+        broken = self._state.broken
+        wakes = tier not in self._processed and (tier in broken or above in broken)
+        if not entering and not wakes:
+            return False
+        arrivals = set(entering)
+        veterans = [] if tier in self._processed else [k for k in self._state.members(tier) if k not in arrivals]
+        self._changes += [self._state.enter(key, tier) for key in entering]
+        self._processed.add(tier)
+        if above is None:
+            return False
+        leaving = self._leaving(tier, above, entering, veterans)
+        self._queued[above] += leaving
+        for key in leaving:
+            self._state.mark_broken(tier, key)
+        return bool(leaving)
+
+    def _leaving(self, tier: Tier, above: Tier, entering: list[str], veterans: list[str]) -> list[str]:
+        """The veterans that are not anchored and whose N has reached the entry count of the tier above, if that tier is
+        open."""
+        items = self._state.items
+        walk = sorted([*entering, *veterans], key=lambda k: (items[k].n, items[k].seen, k))
+        free = self._not_anchored(walk) & set(veterans)
+        if self._state.policy.count == "cascade":
+            for key in free:
+                items[key].n = next_n(self._state.policy, tier, items[key].n)
+        if above not in self._state.broken and above not in self._empty:
+            return []
+        ready = [key for key in walk if key in free and items[key].n >= ENTRY_N[above]]
+        return movable(self._state, walk, ready)
+
+    def _not_anchored(self, walk: Sequence[str]) -> set[str]:
+        """All of a tier's pieces except the youngest ones, which the tier needs to stay above the target. ``walk`` is
+        sorted, youngest first."""
+        items, target, rule = self._state.items, self._state.policy.target_tokens, self._state.policy.anchoring
+        is_above = rule == "always" or sum(items[key].tokens for key in walk) > target
+        if target <= 0 or rule == "never" or not is_above:
+            return set(walk)
+        free, accumulated = set(), 0
+        for key in walk:
+            tokens = items[key].tokens
+            is_anchored = accumulated + tokens <= target if rule == "within" else accumulated < target
+            if not is_anchored:
+                free.add(key)
+            accumulated += tokens
+        return free
+
+
+class Classic:
+    """The tracker: the state of the pieces, and the rules. ``update`` is called once for each settled response.
+
+    ``items`` are the tracked pieces by key, in the order in which they were first seen; only the tracker changes them.
+    ``sequence`` counts the rising numbers that were given out.
+    """
+
+    def __init__(self, policy: ClassicPolicy | None = None) -> None:
+        self.policy = policy or ClassicPolicy()
         self.items: dict[str, Item] = {}
-        self._sequence = 0
+        self.sequence = 0
+        self._last_listed: frozenset[str] = frozenset()
         self._broken: set[Tier] = set()
         self._broken_by_history: set[Tier] = set()
 
@@ -160,22 +339,6 @@ class TierState:
         for item in self.items.values():
             found[item.tier] += item.tokens
         return found
-
-    def state(self) -> tuple[dict[str, Piece], int]:
-        """All pieces, and how many of the rising numbers were given out."""
-        pieces = {
-            key: (item.digest, item.tokens, int(item.tier), item.n, item.seen, item.entered)
-            for key, item in self.items.items()
-        }
-        return pieces, self._sequence
-
-    def restore(self, pieces: Mapping[str, Piece], sequence: int) -> None:
-        """Continue from these pieces. Raises ValueError for a tier that does not exist."""
-        self.items = {
-            key: Item(digest, tokens, Tier(tier), n, seen, entered)
-            for key, (digest, tokens, tier, n, seen, entered) in pieces.items()
-        }
-        self._sequence = sequence
 
     def seed(self, tracked: Tracked, tier: Tier) -> None:
         """Add a piece when it is first seen, with the entry count of the tier. An empty digest accepts the first real
@@ -220,224 +383,9 @@ class TierState:
             self._broken_by_history.add(tier)
         self._broken.add(tier)
 
-    def mend(self) -> None:
-        """No tier is broken any more."""
-        self._broken.clear()
-        self._broken_by_history.clear()
-
     def _next_number(self) -> int:
-        self._sequence += 1
-        return self._sequence
-
-
-def next_n(policy: ClassicPolicy, tier: Tier, n: int) -> int:
-    """The next N of an unchanged piece. While the tier above is closed, N stops at the count that would move the piece
-    there. In L0 it has no limit."""
-    most = _MOST_N[tier] if policy.is_capped else None
-    return n + 1 if most is None else min(n + 1, most)
-
-
-__all__ = [
-    "CACHED",
-    "ENTRY_N",
-    "HISTORY",
-    "Change",
-    "Classic",
-    "ClassicPolicy",
-    "Item",
-    "Piece",
-    "Tier",
-    "Tracked",
-    "groups_of",
-    "with_target",
-]
-
-Group = list[Tracked]
-"""Turns that stay together in one tier: one turn, and the turns that are joined to it."""
-
-
-def groups_of(listed: Sequence[Tracked]) -> list[Group]:
-    """The listed turns, oldest first, in groups."""
-    groups: list[Group] = []
-    for tracked in listed:
-        if not tracked.key.startswith(HISTORY):
-            continue
-        if tracked.is_joined and groups:
-            groups[-1].append(tracked)
-        else:
-            groups.append([tracked])
-    return groups
-
-
-def in_order(state: TierState, groups: Sequence[Group]) -> list[Change]:
-    """Move down the turns that stand in a more stable tier than an older turn, or than another turn of their group."""
-    least, changes = Tier.L0, []
-    for group in groups:
-        least = max(least, *(state.items[turn.key].tier for turn in group))
-        changes += [
-            state.fall(turn.key, least, "behind an older turn")
-            for turn in group
-            if state.items[turn.key].tier is not least
-        ]
-    return changes
-
-
-def graduating(state: TierState, policy: ClassicPolicy, groups: Sequence[Group], *, others_leave: bool) -> list[str]:
-    """The active turns that enter L3. ``others_leave``: other pieces leave the active tier for L3 with this
-    response."""
-    if policy.history == "stay" or policy.target_tokens <= 0:
-        return []
-    active = [group for group in groups if state.items[group[0].key].tier is Tier.ACTIVE]
-    sizes = [sum(turn.tokens for turn in group) for group in active]
-    is_carried = others_leave or state.is_l3_broken_by_others
-    if not is_carried and policy.history == "piggyback":
-        # Turns move only along with other pieces, never by themselves.
-        return []
-    takes_all = is_carried and policy.history_window != "newest"
-    number = len(active) if takes_all else window_start(sizes, policy)
-    return [turn.key for group in active[:number] for turn in group]
-
-
-def window_start(sizes: Sequence[int], policy: ClassicPolicy) -> int:
-    """The index of the first group that stays active. ``sizes`` are the tokens of the groups, oldest first."""
-    if policy.history_window == "remainder":
-        return _remainder_start(sizes, policy.target_tokens)
-    kept = 0
-    for index in range(len(sizes) - 1, -1, -1):
-        kept += sizes[index]
-        if kept > policy.target_tokens:
-            is_newest = index == len(sizes) - 1
-            return index if is_newest and policy.oversize_turn == "stay" else index + 1
-    return 0
-
-
-def _remainder_start(sizes: Sequence[int], target: int) -> int:
-    """The oldest groups leave one by one as long as the target or more remains. If the sum is not above the target,
-    none leaves."""
-    rest = sum(sizes)
-    if rest <= target:
-        return 0
-    for index, size in enumerate(sizes):
-        if rest - size < target:
-            return index
-        rest -= size
-    return len(sizes)
-
-
-def movable(state: TierState, members: Sequence[str], ready: list[str]) -> list[str]:
-    """The pieces of ``ready`` that may move up from a tier. Turns may only move as the oldest turns of the tier, and in
-    whole groups."""
-    items = state.items
-    turns = sorted((key for key in members if key.startswith(HISTORY)), key=lambda key: items[key].seen)
-    if not turns:
-        return ready
-    wanted, leaves = set(ready), 0
-    for index, key in enumerate(turns):
-        if not items[key].is_joined:
-            leaves = index
-        if key not in wanted:
-            break
-    else:
-        leaves = len(turns)
-    held = set(turns[leaves:])
-    return [key for key in ready if key not in held]
-
-
-_MAX_PASSES = 10
-
-
-class Cascade:
-    """The promotions of one update: passes from L3 to L0 until a pass promotes nothing. A tier is open if it was empty
-    before the update (``empty``) or is broken by now. The pieces that already stand in a tier (its veterans) are
-    checked once."""
-
-    def __init__(self, state: TierState, policy: ClassicPolicy, empty: frozenset[Tier]) -> None:
-        self._state = state
-        self._policy = policy
-        self._empty = empty
-        self._processed: set[Tier] = set()
-        self._queued: dict[Tier, list[str]] = {tier: [] for tier in CACHED}
-        self._changes: list[Change] = []
-
-    def run(self, graduates: Sequence[str]) -> list[Change]:
-        """Let ``graduates`` into L3, and promote from there every piece that may move up. Returns the moves in their
-        order."""
-        self._queued[Tier.L3] = list(graduates)
-        for _ in range(_MAX_PASSES):
-            promoted = False
-            for tier in CACHED:
-                entering, self._queued[tier] = self._queued[tier], []
-                promoted |= self._process(tier, entering)
-            if not promoted:
-                break
-        return self._changes
-
-    def _process(self, tier: Tier, entering: list[str]) -> bool:
-        above = Tier(tier - 1) if tier is not Tier.L0 else None
-        broken = self._state.broken
-        wakes = tier not in self._processed and (tier in broken or above in broken)
-        if not entering and not wakes:
-            return False
-        arrivals = set(entering)
-        veterans = [] if tier in self._processed else [k for k in self._state.members(tier) if k not in arrivals]
-        self._changes += [self._state.enter(key, tier) for key in entering]
-        self._processed.add(tier)
-        if above is None:
-            return False
-        leaving = self._leaving(tier, above, entering, veterans)
-        self._queued[above] += leaving
-        for key in leaving:
-            self._state.mark_broken(tier, key)
-        return bool(leaving)
-
-    def _leaving(self, tier: Tier, above: Tier, entering: list[str], veterans: list[str]) -> list[str]:
-        """The veterans that are not anchored and whose N has reached the entry count of the tier above, if that tier is
-        open."""
-        items = self._state.items
-        walk = sorted([*entering, *veterans], key=lambda k: (items[k].n, items[k].seen, k))
-        free = self._not_anchored(walk) & set(veterans)
-        if self._policy.count == "cascade":
-            for key in free:
-                items[key].n = next_n(self._policy, tier, items[key].n)
-        if above not in self._state.broken and above not in self._empty:
-            return []
-        ready = [key for key in walk if key in free and items[key].n >= ENTRY_N[above]]
-        return movable(self._state, walk, ready)
-
-    def _not_anchored(self, walk: Sequence[str]) -> set[str]:
-        """All of a tier's pieces except the youngest ones, which the tier needs to stay above the target. ``walk`` is
-        sorted, youngest first."""
-        items, target, rule = self._state.items, self._policy.target_tokens, self._policy.anchoring
-        is_above = rule == "always" or sum(items[key].tokens for key in walk) > target
-        if target <= 0 or rule == "never" or not is_above:
-            return set(walk)
-        free, accumulated = set(), 0
-        for key in walk:
-            tokens = items[key].tokens
-            is_anchored = accumulated + tokens <= target if rule == "within" else accumulated < target
-            if not is_anchored:
-                free.add(key)
-            accumulated += tokens
-        return free
-
-
-class Classic(TierState):
-    """The tracker: the state of the pieces, and the rules. ``update`` is called once for each settled response."""
-
-    def __init__(self, policy: ClassicPolicy | None = None) -> None:
-        super().__init__()
-        self.policy = policy or ClassicPolicy()
-        self._last_listed: frozenset[str] = frozenset()
-
-    def get(self, key: str) -> Item | None:
-        """The state of the piece, which must only be read; None if the piece is not tracked."""
-        return self.items.get(key)
-
-    @property
-    def tracked(self) -> KeysView[str]:
-        """The keys of all tracked pieces in the order in which they were first seen. This is a view, which changes with
-        the tracker."""
-        return self.items.keys()
+        self.sequence += 1
+        return self.sequence
 
     def tier(self, key: str) -> Tier:
         """The piece's tier. An unknown piece is active."""
@@ -488,14 +436,19 @@ class Classic(TierState):
         groups = groups_of(listed)
         changes += in_order(self, groups)
         if self.policy.promotion == "count":
-            self._promote_by_count(listed, changes)
+            for tracked in listed:
+                item = self.items[tracked.key]
+                above = Tier(max(item.tier - 1, Tier.L0))
+                if above is not item.tier and not tracked.key.startswith(HISTORY) and item.n >= ENTRY_N[above]:
+                    changes.append(self.enter(tracked.key, above))
         else:
             graduates = self._graduates(listed)
-            graduates += graduating(self, self.policy, groups, others_leave=bool(graduates))
+            graduates += graduating(self, groups, others_leave=bool(graduates))
             empty = frozenset(CACHED) - filled
-            changes += Cascade(self, self.policy, empty).run(graduates)
+            changes += Cascade(self, empty).run(graduates)
         changes += self._underfilled()
-        self.mend()
+        self._broken.clear()
+        self._broken_by_history.clear()
         return changes
 
     def _count(self, tracked: Tracked, is_modified: bool, changes: list[Change]) -> None:
@@ -512,15 +465,6 @@ class Classic(TierState):
                 changes.append(self.fall(tracked.key, Tier.ACTIVE, "changed" if is_changed else "modified"))
         elif self.policy.count == "response" or item.tier is Tier.ACTIVE:
             item.n = next_n(self.policy, item.tier, item.n)
-
-    def _promote_by_count(self, listed: Iterable[Tracked], changes: list[Change]) -> None:
-        for tracked in listed:
-            item = self.items[tracked.key]
-            if item.tier is Tier.L0 or tracked.key.startswith(HISTORY):
-                continue
-            above = Tier(item.tier - 1)
-            if item.n >= ENTRY_N[above]:
-                changes.append(self.enter(tracked.key, above))
 
     def _graduates(self, listed: Sequence[Tracked]) -> list[str]:
         """The active pieces that enter L3, without turns."""

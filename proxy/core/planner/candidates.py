@@ -30,7 +30,7 @@ from proxy.core.layout.render import are_ordered, off_notices
 from proxy.core.modes import Mode
 from proxy.core.prompts.prompt import Inset
 from proxy.core.prompts.steadiness import AppliedTexts
-from proxy.core.providers import ASSUMED, CacheProfile, Dialect, Family
+from proxy.core.providers import CacheProfile, Dialect, Family
 from proxy.core.providers.affinity_key import RoutingKey
 from proxy.core.reasons import Reason
 from proxy.core.request.element import Element, form_digest
@@ -55,23 +55,19 @@ class TextsInFlight:
     tokens: int
 
 
-def priced(profile: CacheProfile) -> CacheProfile:
-    """The cache rules by which texts are priced. If nothing is known about the upstream's cache, these are assumed
-    rules."""
-    return ASSUMED if profile.family is Family.NONE else profile
-
-
 @dataclass(frozen=True, slots=True)
 class IncomingChat:
-    """A chat request that has been read and is to be planned. ``original`` is the client's request with the edits that
-    every mode allows. ``account`` names the cache scope that the provider keeps separate. ``texts`` are the operator's
-    texts in it, None if there are none. Signed thinking fixes the first ``still`` messages in their places for good.
-    The first ``laid_out`` of them were sent before as the elements ``front``, and the tools as ``tools`` if they were
-    sent in another form than they come now. ``original`` has both, and ``bound`` are the changes that lead to it.
-    ``place`` names the session of the request, if it was looked up before."""
+    """A chat request that has been read and is to be planned. ``own_tools`` are its tools as they came. ``original`` is
+    the client's request with the edits that every mode allows. ``account`` names the cache scope that the provider
+    keeps separate. ``texts`` are the operator's texts in it, None if there are none. Signed thinking fixes the first
+    ``still`` messages in their places for good. The first ``laid_out`` of them were sent before as the elements
+    ``front``, and the tools as ``tools`` if they were sent in another form than they come now. ``original`` has both,
+    and ``bound`` are the changes that lead to it. ``place`` names the session of the request, if it was looked up
+    before."""
 
     parsed: ParsedBody
     transcript: Transcript
+    own_tools: tuple[Element, ...]
     original: bytes
     route: Route
     account: bytes
@@ -205,7 +201,9 @@ class Pricing:
         """The layout with the markers that pay. The ``kept`` markers stay, and ``taken`` slots are already used."""
         layout, slots = candidate.layout, max(0, self.slots - taken)
         placed = self._placed(candidate, slots)
-        marks: dict[int, Life] = {p: self._life(layout, p) for p in placed.positions}
+        # The client's one-hour life is kept for the part of the prompt that it covered.
+        hour = self.long_until if self.profile.long_life_s else -1
+        marks: dict[int, Life] = {p: "1h" if layout.ends[p] <= hour else "5m" for p in placed.positions}
         if not kept and self._lacks_hour(marks):
             if len(marks) == slots:
                 placed = self._placed(candidate, slots - 1)
@@ -244,10 +242,6 @@ class Pricing:
             candidate.placed[slots] = found
         return found
 
-    def _life(self, layout: Layout, position: int) -> Life:
-        """The life of a marker: the client's one-hour life is kept for the part of the prompt that it covered."""
-        return "1h" if self.profile.long_life_s and layout.ends[position] <= self.long_until else "5m"
-
     def _lacks_hour(self, marks: dict[int, Life]) -> bool:
         """Whether the client set a one-hour marker, and none of these markers is one."""
         return bool(marks and self.long_until and self.profile.long_life_s and "1h" not in marks.values())
@@ -261,22 +255,18 @@ class Pricing:
         return max((p for p in markable if layout.ends[p] <= self.long_until), default=markable[0])
 
     def _choice(self, candidate: Candidate, marks: dict[int, Life], placed: Placement, reason: Reason) -> Choice:
-        layout = candidate.layout
-        if marks or layout.implicit or self.profile.family is not Family.MARKER:
+        """The candidate with its score: the cost now, minus what the next request is expected to save by reading, plus
+        what the order loses in each later request. (Longer horizons than ``_HORIZON`` were measured to lose.)"""
+        layout, p = candidate.layout, self.profile
+        if marks or layout.implicit or p.family is not Family.MARKER:
             bill = self.cache.bill(layout.prompt(marks), self.now)
         else:
             bill = Bill(0, 0, 0, layout.total)
-        paused = candidate.worth.of(marks, bill) if candidate.worth is not None else 0.0
-        return Choice(layout, marks, reason, bill, self._score(layout, bill, placed, paused))
-
-    def _score(self, layout: Layout, bill: Bill, placed: Placement, paused: float) -> float:
-        """The cost now, minus what the next request is expected to save by reading, plus what the order loses in each
-        later request. (Longer horizons than ``_HORIZON`` were measured to lose.)"""
-        p, forecast = self.profile, self.forecast
         cached = layout.ends[placed.reached] if placed.reached >= 0 else 0
-        expected = placed.expected + paused
+        expected = placed.expected + (candidate.worth.of(marks, bill) if candidate.worth is not None else 0.0)
         lost = (p.write - p.read) * (cached - expected) + (1 - p.read) * (layout.total - cached)
-        return cost_of(p, bill) - read_gain(p) * expected + _HORIZON * forecast.body * max(0.0, lost)
+        score = cost_of(p, bill) - read_gain(p) * expected + _HORIZON * self.forecast.body * max(0.0, lost)
+        return Choice(layout, marks, reason, bill, score)
 
 
 def pricing_of(
@@ -382,7 +372,11 @@ def _challengers(
         yield _read(explicit, alone, Reason.ONE_SHOT)
     if not may_order:
         return
-    own, seen, sent = natural.layout, {tuple(natural.layout.digests)}, _sent(inputs, natural)
+    own, seen, held = natural.layout, {tuple(natural.layout.digests)}, natural.held
+    # The beginnings of layouts of which the provider may hold entries: the layouts that were sent before, and what it
+    # holds of the client's own layout.
+    stored = tuple(own.digests[: bisect_right(own.starts, held[-1])]) if held else ()
+    sent = sorted([stored, *inputs.session.layouts, *inputs.session.cohort.layouts])
     for order, base, reason in _orders(inputs, pricing, policy):
         name = tuple([element.digest for element in order])
         if name not in seen:
@@ -399,14 +393,6 @@ def _read(pricing: Pricing, candidate: Candidate, reason: Reason) -> _Challenger
     held = candidate.held
     behind = held[-1] + 1 if held else 0
     return _Challenger(pricing, candidate.layout, candidate.survival, behind, reason, lambda: candidate)
-
-
-def _sent(inputs: CandidateInputs, natural: Candidate) -> list[tuple[bytes, ...]]:
-    """The beginnings of layouts of which the provider may hold entries, sorted: the layouts that were sent before, and
-    what it holds of the client's own layout."""
-    layout, held = natural.layout, natural.held
-    own = tuple(layout.digests[: bisect_right(layout.starts, held[-1])]) if held else ()
-    return sorted([own, *inputs.session.layouts, *inputs.session.cohort.layouts])
 
 
 def _shared(one: tuple[bytes, ...], others: Sequence[tuple[bytes, ...]]) -> int:
@@ -460,7 +446,10 @@ def _prefixes(
             continue
         longest = max(longest, valid, key=len)
         base = Layout(inputs.seed, valid, inputs.own.natural)
-        for cut in _cuts(base, fixed, pricing):
+        # All elements are kept, or those up to an element that holds a live entry.
+        held = pricing.cache.held(base.prompt({}), pricing.now)
+        ends = {bisect_right(base.starts, position) for position in held}
+        for cut in sorted({len(valid), *(end for end in ends if end > fixed)}, reverse=True):
             kept = valid if cut == len(valid) else whole_groups(elements, valid[:cut])
             if len(kept) > fixed:
                 found.setdefault(hash(tuple(e.digest for e in kept)), (kept, base))
@@ -477,13 +466,6 @@ def _changed(inputs: CandidateInputs, elements: RequestElements) -> dict[bytes, 
             if item is not None and record is not None and record.digest != item.digest and len(element.parts) > 2:
                 found[form_digest(piece_digest(element.lead), record.digest, element.parts[-1])] = element
     return found
-
-
-def _cuts(base: Layout, fixed: int, pricing: Pricing) -> list[int]:
-    """How many elements to keep: all of them, or up to the element that holds a live entry. The longest comes first."""
-    held = pricing.cache.held(base.prompt({}), pricing.now)
-    ends = {bisect_right(base.starts, position) for position in held}
-    return sorted({len(base.elements), *(e for e in ends if e > fixed)}, reverse=True)
 
 
 UNMARKED = "unmarked"

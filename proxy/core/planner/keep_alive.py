@@ -24,7 +24,7 @@ from proxy.core.providers import CacheProfile, Dialect, Family
 from proxy.core.request.message import SYSTEM_ROLES
 from proxy.core.shadow import cost_of
 from proxy.core.value import dataclass, replace
-from proxy.core.wire.json_body import Members, Unreadable, elements, members_of, parse_members, splice, value
+from proxy.core.wire.json_body import Unreadable, elements, members_of, parse_members, splice, value
 
 # A refresh starts this long before the entry expires. Lives count from the start of a request, and a refresh may queue.
 _MARGIN_S = 30.0
@@ -78,10 +78,6 @@ class ReturnTimes:
         away = sum(_mass(gap, since_s, math.inf) for gap in self.gaps) + self.gone
         return sum(_mass(gap, start_s, end_s) for gap in self.gaps) / away
 
-    def has_paused(self, profile: CacheProfile) -> bool:
-        """Whether any gap comes near the end of a life. For most clients none does, and nothing more is computed."""
-        return max(self.gaps, default=0.0) * _SPREAD > profile.life_s - margin_of(profile.life_s)
-
 
 def _mass(gap: float, start_s: float, end_s: float) -> float:
     """The part of a gap's weight, spread evenly by ratio, that falls between two times."""
@@ -119,7 +115,9 @@ def refresh_plan(analysis: PlanAnalysis, body: bytes, cache: Cache, now: float) 
     profile, layout, marks = analysis.profile, analysis.choice.layout, analysis.choice.marks
     cohort = analysis.session.cohort
     past = ReturnTimes(cohort.gaps, _GONE + min(max(0, cohort.started - 1), len(cohort.gaps)))
-    if profile.family is Family.NONE or not 0 < profile.read < profile.write or not past.has_paused(profile):
+    # For most clients no gap comes near the end of a life, and nothing more is computed.
+    has_paused = max(past.gaps, default=0.0) * _SPREAD > profile.life_s - margin_of(profile.life_s)
+    if profile.family is Family.NONE or not 0 < profile.read < profile.write or not has_paused:
         return None
     short = _short_form(body, profile)
     if short is None:
@@ -127,7 +125,14 @@ def refresh_plan(analysis: PlanAnalysis, body: bytes, cache: Cache, now: float) 
     content, is_cut = short
     prompt = layout.prompt(marks)
     if is_cut and marks:
-        prompt = _up_to(prompt, max(marks))
+        count = max(marks) + 1
+        prompt = replace(
+            prompt,
+            hashes=prompt.hashes[:count],
+            ends=prompt.ends[:count],
+            runs=prompt.runs[:count],
+            endings=prompt.endings[: bisect_right(prompt.endings, count - 1)],
+        )
     chances = replace(analysis.forecast, body=1.0, opened=1.0).positions(layout)
     for life_s in (life for life in (profile.life_s, profile.long_life_s) if 0 < life <= _LONGEST_S):
         held, left = (cache.bill(prompt, at).read for at in (now + 1.0, now + life_s + profile.slack_s + 1.0))
@@ -151,17 +156,6 @@ def _expected(layout: Layout, chances: Sequence[float], left: int, held: int) ->
     return total
 
 
-def _up_to(prompt: Prompt, last: int) -> Prompt:
-    count = last + 1
-    return replace(
-        prompt,
-        hashes=prompt.hashes[:count],
-        ends=prompt.ends[:count],
-        runs=prompt.runs[:count],
-        endings=prompt.endings[: bisect_right(prompt.endings, last)],
-    )
-
-
 def _short_form(body: bytes, profile: CacheProfile) -> tuple[bytes, bool] | None:
     """The request with one token of output, and whether it was cut off behind its last marker. None if such a request
     would be refused or would cost more than its prompt."""
@@ -177,15 +171,12 @@ def _short_form(body: bytes, profile: CacheProfile) -> tuple[bytes, bool] | None
     except (Unreadable, KeyError):
         return None
     changes: dict[str, bytes | None] = dict.fromkeys((*_SHAPES_THE_ANSWER, _LIMIT))
-    changes[_LIMIT if _wants_new_name(members, profile) else "max_tokens"] = b"1"
+    # OpenAI's reasoning models refuse ``max_tokens``; most other servers know no other name.
+    takes_limit = _LIMIT in members or profile.name.startswith(("openai", "azure"))
+    changes[_LIMIT if takes_limit else "max_tokens"] = b"1"
     if kept is not None:
         changes["messages"] = b"[" + b",".join(kept) + b"]"
     return splice(body, members, changes), kept is not None
-
-
-def _wants_new_name(members: Members, profile: CacheProfile) -> bool:
-    """OpenAI's reasoning models refuse ``max_tokens``; most other servers know no other name."""
-    return _LIMIT in members or profile.name.startswith(("openai", "azure"))
 
 
 def _marked_messages(messages: Sequence[bytes], profile: CacheProfile) -> Sequence[bytes] | None:

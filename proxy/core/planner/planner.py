@@ -25,22 +25,23 @@ from proxy.core.planner.candidates import (
     TextsInFlight,
     choose,
     own_request,
-    priced,
     pricing_of,
     segment_tokens,
     written_marks,
 )
-from proxy.core.planner.in_flight import Diagnosing, InFlight, PlanResult
 from proxy.core.planner.keep_alive import RefreshPlan, refresh_plan
 from proxy.core.planner.plan import (
+    CHANGES_NOTHING,
     CONTROL,
     TREATED,
+    Diagnosing,
+    InFlight,
     Plan,
     PlannerOptions,
+    PlanResult,
     as_it_came,
     changes_as_read,
     planned_changes,
-    written_reason,
 )
 from proxy.core.prompts.steadiness import StoredPrompt, TextPrices, TurnTexts
 from proxy.core.providers import ASSUMED, CacheProfile, Family
@@ -102,7 +103,9 @@ class TierPlanner:
         self._caches: Bounded[bytes, ShadowCaches] = Bounded(
             memory_bytes // 8, lambda caches: caches.bytes, _MAX_CACHES
         )
-        self._natural: Bounded[str, Layout] = Bounded(memory_bytes // 16, _layout_bytes, _MAX_NATURAL)
+        self._natural: Bounded[str, Layout] = Bounded(
+            memory_bytes // 16, lambda layout: 2_000 + 300 * len(layout.parts), _MAX_NATURAL
+        )
         self._tool_orders = ToolOrders(capacity_bytes=memory_bytes // 32)
         self._words = FileWords(capacity_bytes=memory_bytes // 64)
         self._fronts = FrontTable(capacity_bytes=memory_bytes // 64)
@@ -131,7 +134,10 @@ class TierPlanner:
             return Plan(flat, flat, mode, Reason.PASSTHROUGH_MODE)
         try:
             transcript = self.reader.read(parsed)
-            incoming = IncomingChat(parsed, transcript, original, route, _account(route), mode, now)
+            own_tools = self.reader.tools.read(parsed.members.get("tools"))
+            # A provider keeps accounts, models, and the servers of one name apart.
+            account = digest(route.scope.encode(), route.name.encode(), route.model.encode(), route.upstream.encode())
+            incoming = IncomingChat(parsed, transcript, own_tools, original, route, account, mode, now)
             if not route.repeats:
                 return self._inlaid(incoming, self.reader.inlaid(transcript, route)) if route.has_texts else incoming
             return self._with_texts(incoming) if route.has_texts or len(self._texts) else incoming
@@ -142,7 +148,8 @@ class TierPlanner:
         """The request with the operator's texts, and with those of earlier turns if they are applied again. The texts
         are in the request whatever is planned: layouts differ, but the words never do."""
         route, transcript = incoming.route, incoming.transcript
-        turns, profile = user_turns(incoming.account, transcript, route.moving), priced(route.profile)
+        turns = user_turns(incoming.account, transcript, route.moving)
+        profile = ASSUMED if route.profile.family is Family.NONE else route.profile
         head = head_digest(transcript, incoming.parsed.members.get("tools"))
         behind = partial(tokens_from, transcript, turns, route.moving, caches_output=profile.caches_output)
         prices = TextPrices(profile.read, profile.write)
@@ -165,10 +172,9 @@ class TierPlanner:
 
     def state_lookup(self, incoming: IncomingChat) -> StateLookup:
         """Looks for the state that other processes may have stored about a request. Raises Unreadable."""
-        tools, account = _key_of(self._own_tools(incoming)), incoming.account
-        caches = self._caches_of(account, incoming.route.profile)
-        route, transcript = incoming.route, incoming.transcript
-        return StateLookup(self._sessions, route, transcript, tools, account, caches, self._fronts)
+        route, account, tools = incoming.route, incoming.account, _key_of(incoming.own_tools)
+        caches = self._caches_of(account, route.profile)
+        return StateLookup(self._sessions, route, incoming.transcript, tools, account, caches, self._fronts)
 
     def export_state(self, plan: Plan) -> tuple[str, Mapping[str, bytes]]:
         """The state about a settled exchange to store for other processes, and the scope that it belongs to."""
@@ -215,8 +221,11 @@ class TierPlanner:
     def on_completed(self, plan: Plan, usage: Usage | None, now: float) -> PlanResult:
         """Count the exchange once: what the client has changed, how stable each piece is, and what the provider's
         report shows."""
-        if plan.texts is not None:
-            self._remember_texts(plan, plan.texts, now)
+        if (texts := plan.texts) is not None:
+            stored = StoredPrompt(now + ASSUMED.life_s)
+            if plan.in_flight is not None:
+                stored = plan.in_flight.stored(now, is_planned=plan.mode > Mode.OBSERVE)
+            self._texts.commit(texts.applied, texts.inset, texts.tokens, stored, now)
         if plan.in_flight is None:
             return PlanResult()
         reported = usage if plan.mode > Mode.OBSERVE or plan.arm == CONTROL else None
@@ -224,12 +233,6 @@ class TierPlanner:
         result = plan.in_flight.complete(caches, reported, now, is_predicted=plan.predicted is not None)
         broke = self._diagnosing.complete(plan.in_flight, usage, result.deviation, plan.price)
         return replace(result, broke=broke, marked=plan.in_flight.as_marked(caches, now))
-
-    def _remember_texts(self, plan: Plan, texts: TextsInFlight, now: float) -> None:
-        stored = StoredPrompt(now + ASSUMED.life_s)
-        if plan.in_flight is not None:
-            stored = plan.in_flight.stored(now, is_planned=plan.mode > Mode.OBSERVE)
-        self._texts.commit(texts.applied, texts.inset, texts.tokens, stored, now)
 
     def refresh_plan(self, plan: Plan, now: float) -> RefreshPlan | None:
         """How to keep alive the prefix that a request that was sent at ``now`` has cached; None if no refresh pays."""
@@ -268,12 +271,12 @@ class TierPlanner:
         transcript, route, parsed = incoming.transcript, incoming.route, incoming.parsed
         if not transcript.signed:
             return incoming
-        tools = self._own_tools(incoming)
+        tools = incoming.own_tools
         still, form = self._fronts.bound(route.scope, transcript, _key_of(tools))
         incoming = replace(incoming, still=still)
         if form is None:
             return incoming
-        steady = self._steady_tools(replace(incoming, mode=Mode.TIER, still=0), tools)
+        steady = self._steady_tools(replace(incoming, mode=Mode.TIER, still=0))
         if form.tools and tools:
             steady = in_order(bytes(parsed.members["tools"]), tools[0], form.tools) or steady
         tools = (*tools, *self.reader.tools.read(steady))
@@ -302,15 +305,12 @@ class TierPlanner:
         return replace(plan, predicted=None, own=None, reason=Reason.NO_PROFILE if is_same else plan.reason)
 
     def _decide_layout(self, incoming: IncomingChat) -> Plan:
-        profile = incoming.route.profile
-        caches = self._caches_of(incoming.account, profile)
-        believed = caches.believed(profile, incoming.now)
-        if believed is not profile:
-            incoming = replace(incoming, route=replace(incoming.route, profile=believed))
-        return self._conclude(incoming, self._analyse(incoming, caches), caches)
-
-    def _conclude(self, incoming: IncomingChat, analysis: PlanAnalysis, caches: ShadowCaches) -> Plan:
         """The plan that follows from the analysis, and from anything that forbids carrying it out."""
+        caches = self._caches_of(incoming.account, incoming.route.profile)
+        believed = caches.believed(incoming.route.profile, incoming.now)
+        if believed is not incoming.route.profile:
+            incoming = replace(incoming, route=replace(incoming.route, profile=believed))
+        analysis = self._analyse(incoming, caches)
         mode, now, own, choice = incoming.mode, incoming.now, analysis.own, analysis.choice
         is_planned = mode > Mode.OBSERVE
         is_control = is_planned and self._options.is_control(incoming.route.scope, analysis.session.opening)
@@ -326,7 +326,8 @@ class TierPlanner:
             reason = Reason.OBSERVE_MODE
         is_written = is_planned and not sends_own
         if is_written:
-            reason = written_reason(reason, mode, has_foreign_marks=own.has_foreign_marks)
+            if mode is Mode.TIER and reason in CHANGES_NOTHING and own.has_foreign_marks:
+                reason = Reason.MARKERS_REMOVED
             key = self._routing(incoming, analysis.session, caches.observations)
             analysis = replace(analysis, key=key) if key.is_set else analysis
         elif is_planned:
@@ -363,9 +364,8 @@ class TierPlanner:
 
     def _analyse(self, incoming: IncomingChat, caches: ShadowCaches) -> PlanAnalysis:
         """Recognise the request, forecast the next one, and choose among the candidates."""
-        route, profile, now = incoming.route, incoming.route.profile, incoming.now
-        tools = own_tools = self._own_tools(incoming)
-        steady = self._steady_tools(incoming, tools)
+        route, profile, now, tools = incoming.route, incoming.route.profile, incoming.now, incoming.own_tools
+        steady = self._steady_tools(incoming)
         if steady is not None:
             tools = self.reader.tools.read(steady)
         tools_key = _key_of(tools)
@@ -378,11 +378,13 @@ class TierPlanner:
         if front:
             elements = begun_with(elements, front, incoming.laid_out, still)
         expected = forecast(session, observation, recognised, elements, profile, self._words)
-        natural = self._natural_layout(incoming, session, elements)
+        seed = seed_of(incoming.parsed.members, profile, incoming.account, has_media=incoming.transcript.has_media)
+        # Positions that the session's previous request had, too, are taken over from it.
+        natural = came = Layout(seed, elements.natural, self._natural.get(session.id))
+        self._natural.put(session.id, natural)
         # The cost of the client's own request is computed with its tools as the client sent them.
-        came = natural
         if steady is not None and not front:
-            came = Layout(natural.seed, (*own_tools, *elements.natural[len(tools) :]))
+            came = Layout(seed, (*incoming.own_tools, *elements.natural[len(tools) :]))
         own = own_request(incoming, natural, came, caches.own)
         pricing = pricing_of(incoming, session, observation, expected, own, caches, self._policy)
         choice, judged = self._choose(incoming, session, recognised, elements, own, pricing)
@@ -400,15 +402,13 @@ class TierPlanner:
             at=now,
             turns_before=session.turns,
             steady_tools=steady,
-            came=(incoming.transcript, _key_of(own_tools)),
+            came=(incoming.transcript, _key_of(incoming.own_tools)),
             natural=judged,
         )
 
-    def _own_tools(self, incoming: IncomingChat) -> tuple[Element, ...]:
-        return self.reader.tools.read(incoming.parsed.members.get("tools"))
-
-    def _steady_tools(self, incoming: IncomingChat, tools: tuple[Element, ...]) -> bytes | None:
+    def _steady_tools(self, incoming: IncomingChat) -> bytes | None:
         """The tools as this client first sent them, if these are the same tools in another order or form."""
+        tools = incoming.own_tools
         if not tools or not self._options.steady_tools or incoming.mode is Mode.MARK or incoming.still:
             return incoming.tools
         return self._tool_orders.steady(incoming.account, tools[0].digest, bytes(incoming.parsed.members["tools"]))
@@ -430,14 +430,6 @@ class TierPlanner:
     def _place(self, incoming: IncomingChat, tools: bytes) -> SessionKeys:
         route = incoming.route
         return self._sessions.place(route.scope, route.named, route.hint, incoming.transcript, tools, incoming.place)
-
-    def _natural_layout(self, incoming: IncomingChat, session: Session, elements: RequestElements) -> Layout:
-        """The client's order. Positions that the session's previous request had, too, are taken over from it."""
-        has_media = incoming.transcript.has_media
-        seed = seed_of(incoming.parsed.members, incoming.route.profile, incoming.account, has_media=has_media)
-        natural = Layout(seed, elements.natural, self._natural.get(session.id))
-        self._natural.put(session.id, natural)
-        return natural
 
     def _choose(
         self,
@@ -526,12 +518,3 @@ def _flat(original: bytes, route: Route) -> bytes:
 def _key_of(tools: Sequence[Element]) -> bytes:
     """The digest of the tools; empty if there are none."""
     return tools[0].digest if tools else b""
-
-
-def _layout_bytes(layout: Layout) -> int:
-    return 2_000 + 300 * len(layout.parts)
-
-
-def _account(route: Route) -> bytes:
-    """The name of a cache that the provider keeps separate: accounts, models, and the servers of one name."""
-    return digest(route.scope.encode(), route.name.encode(), route.model.encode(), route.upstream.encode())

@@ -50,10 +50,15 @@ def read_request(session: Session, recognised: RecognisedRequest, tools: bytes, 
     preamble = (tools, *(m.digest for m in recognised.messages[: recognised.preamble]))
     fixed = (tools, *(fixed_digest(m) for m in recognised.messages[: recognised.preamble]))
     turns = recognised.turn_digests()
+    notices = {recognised.transcript.turns[i] for i in recognised.transcript.notices}
     is_later = session.requests > 0
     is_retry = is_later and turns == session.turns
     is_other = is_later and preamble != session.preamble
-    replaced = _replaced(session, fixed, recognised) if is_other else frozenset[int]()
+    replaced = frozenset[int]()
+    if is_other:
+        # The places where the head has another text: its fixed part has changed, and not only in a few lines.
+        texts = {1 + place for place in replaced_texts(session.lines, recognised.messages[: recognised.preamble])}
+        replaced = changed_places(session.fixed, fixed) & frozenset({0, *texts})
     known = [(item, _record(session, item.key)) for item in recognised.items()]
     files = [pair for pair in known if pair[0].kind is PieceKind.FILE]
     # A client that writes files in another way tells the model so: a part of its instructions changes.
@@ -82,14 +87,9 @@ def read_request(session: Session, recognised: RecognisedRequest, tools: bytes, 
         replaced=replaced,
         is_rewrapped=is_rewrapped,
         gap=now - session.last_at if is_later and not is_retry else None,
-        has_notices=bool(recognised.transcript.notices),
-        has_new_notice=is_later and _has_new_notice(session, recognised),
+        has_notices=bool(notices),
+        has_new_notice=is_later and bool(notices) and not notices <= set(session.turns),
     )
-
-
-def _has_new_notice(session: Session, recognised: RecognisedRequest) -> bool:
-    notices, turns = recognised.transcript.notices, recognised.transcript.turns
-    return bool(notices) and not {turns[i] for i in notices} <= set(session.turns)
 
 
 def commit_preamble(session: Session, recognised: RecognisedRequest, documents: Sequence[DocumentSign]) -> None:
@@ -98,8 +98,8 @@ def commit_preamble(session: Session, recognised: RecognisedRequest, documents: 
     retrieved = [document.digest for document in recognised.retrieved()]
     if retrieved or session.documents:
         session.documents = followed(session.documents, retrieved, documents, session.cohort.documents)
-    head = recognised.messages[: recognised.preamble]
-    session.lines = learnt_lines(session.lines, head, session.shared_head.evidence)
+    head, shared = recognised.messages[: recognised.preamble], session.shared_head
+    session.lines, shared.regions = learnt_lines(session.lines, head, shared.regions)
 
 
 def commit_reading(
@@ -113,51 +113,33 @@ def commit_reading(
     an answer may edit. ``usual_edit`` is P(the answer to this request edits any file), as it is expected in general."""
     if observation.is_retry:
         return
-    if session.requests:
-        _commit_change(session, observation, now - session.last_at)
-        session.cohort.request(now, now - session.last_at)
-    else:
-        session.cohort.request(now, None)
+    cohort, gap = session.cohort, now - session.last_at if session.requests else None
+    if gap is not None:
+        cohort.continued += session.requests == 1
+        if observation.broke is not None:
+            cohort.broke(observation.broke)
+        session.own_head.add(session.preamble, observation.preamble, session.replaced)
+        session.shared_head.add(session.preamble, observation.preamble, session.replaced)
+        session.own_fixed.add(session.fixed, observation.fixed, session.replaced)
+        session.replaced = observation.replaced
+        remember(session.gaps, gap, REMEMBERED_GAPS)
+        session.noticed += observation.has_notices
+        session.notices_new += observation.has_new_notice
+    cohort.request(now, gap)
     session.requests += 1
     session.last_at = now
     session.preamble, session.fixed, session.turns = observation.preamble, observation.fixed, observation.turns
-    _commit_items(session, observation, edits)
-    session.usual_edit = usual_edit
-
-
-def _commit_change(session: Session, observation: RequestObservation, gap: float) -> None:
-    cohort = session.cohort
-    if session.requests == 1:
-        cohort.continued += 1
-    if observation.broke is not None:
-        cohort.broke(observation.broke)
-    session.own_head.add(session.preamble, observation.preamble, session.replaced)
-    session.shared_head.add(session.preamble, observation.preamble, session.replaced)
-    session.own_fixed.add(session.fixed, observation.fixed, session.replaced)
-    session.replaced = observation.replaced
-    remember(session.gaps, gap, REMEMBERED_GAPS)
-    if observation.has_notices:
-        session.noticed += 1.0
-        session.notices_new += observation.has_new_notice
-
-
-def _commit_items(session: Session, observation: RequestObservation, edits: Iterable[str]) -> None:
-    cohort = session.cohort
     if session.usual_edit and not observation.is_rewrapped:
-        _learn_edits(session, observation, edits)
+        # Learn whether the previous answer edited any of these files.
+        records = [(key, _record(session, key)) for key in edits]
+        changed = [record.digest != observation.digests[key] for key, record in records if record is not None]
+        if changed:
+            cohort.edits.add(session.usual_edit, is_changed=any(changed))
     for key, age in observation.ages.items():
-        rate = observation.rates.get(key, FIRST_RATE)
-        seen = ItemRecord(observation.digests[key], age, rate)
-        for records in (session.items, cohort.items):
-            record_item(records, key, seen, is_rewrapped=observation.is_rewrapped)
-
-
-def _learn_edits(session: Session, observation: RequestObservation, edits: Iterable[str]) -> None:
-    """Learn whether the previous answer edited any of these files."""
-    records = [(key, _record(session, key)) for key in edits]
-    changed = [record.digest != observation.digests[key] for key, record in records if record is not None]
-    if changed:
-        session.cohort.edits.add(session.usual_edit, is_changed=any(changed))
+        seen = ItemRecord(observation.digests[key], age, observation.rates.get(key, FIRST_RATE))
+        for known in (session.items, cohort.items):
+            record_item(known, key, seen, is_rewrapped=observation.is_rewrapped)
+    session.usual_edit = usual_edit
 
 
 def _record(session: Session, key: str) -> ItemRecord | None:
@@ -168,12 +150,6 @@ def _are_all_changed(files: Sequence[Known]) -> bool:
     """Whether all known files have changed at once."""
     changed = [record.digest != item.digest for item, record in files if record is not None]
     return len(changed) >= _FEWEST_REWRAPPED and all(changed)
-
-
-def _replaced(session: Session, fixed: tuple[bytes, ...], recognised: RecognisedRequest) -> frozenset[int]:
-    """The places where the head has another text: its fixed part has changed, and not only in a few lines."""
-    texts = {1 + place for place in replaced_texts(session.lines, recognised.messages[: recognised.preamble])}
-    return changed_places(session.fixed, fixed) & frozenset({0, *texts})
 
 
 def _break(before: tuple[bytes, ...], after: tuple[bytes, ...], recognised: RecognisedRequest) -> HistoryDivergence:

@@ -20,9 +20,8 @@ from proxy.core.request.transcript import Transcript
 from proxy.core.sessions.volatile_lines import (
     LineHashes,
     PreambleChanges,
+    Regions,
     Sketch,
-    VolatileRegion,
-    VolatileRegions,
     are_alike,
     sketch_of,
     with_evidence,
@@ -163,10 +162,6 @@ class SessionCohort(Struct, array_like=True):
         """Whether the client's own past says that such conversations have only one request."""
         return self.continues() < _ONE_SHOT
 
-    def has_cleared(self, newest: HistoryDivergence | None) -> bool:
-        """Whether any break shows that tool results were cleared. ``newest`` is a break that is not added yet."""
-        return any(one.results > 0 for one in (*self.breaks, newest) if one is not None)
-
     def turn_survival(self, turns: int, newest: HistoryDivergence | None, results: Sequence[int]) -> list[float]:
         """P(the next request repeats everything up to a message), for each of ``turns`` messages. ``newest`` is a break
         that was just seen and is not added yet; ``results`` are as in ``proxy.core.stability.change_rates``."""
@@ -302,7 +297,7 @@ class SessionKeys:
     """
 
     transcript: Transcript
-    regions: tuple[VolatileRegion, ...]
+    regions: Regions
     base: bytes
     cohort_key: bytes
     preamble_key: PreambleKey
@@ -328,7 +323,6 @@ class SessionTable:
         self._sessions: Bounded[str, Session] = Bounded(capacity_bytes // 2, _session_bytes, _MAX_SESSIONS)
         self._cohorts: Bounded[bytes, SessionCohort] = Bounded(capacity_bytes // 3, _cohort_bytes, _MAX_COHORTS)
         self._heads: Bounded[PreambleKey, PreambleChanges] = Bounded(capacity_bytes // 6, _head_bytes, _MAX_COHORTS)
-        self._bases: dict[tuple[str, str], bytes] = {}
         self._by_pair: LastUsed[SessionMark, str] = LastUsed(min(_MAX_PAIRS, capacity_bytes // _PAIR_SHARE))
         self._next = 1
 
@@ -361,7 +355,12 @@ class SessionTable:
         for mark in marks:
             self._by_pair.put(mark, session.id)
         if opening and (hint or len(pairs) <= 1 + bool(session.requests)):
-            marks += self._remember_opening(base, place.cohort_key, opening, session.id)
+            marks.append((place.cohort_key, opening))
+            self._by_pair.put(marks[-1], session.id)
+            # The first session with this opening keeps it: a side call does not take the conversation's place.
+            if self.known((base, opening)) not in self._sessions:
+                self._by_pair.put((base, opening), session.id)
+            marks += [(base, opening)] if self.known((base, opening)) == session.id else []
         session.known_by = tuple(marks)
         return session
 
@@ -370,10 +369,11 @@ class SessionTable:
     ) -> SessionKeys:
         """The keys of a request, as far as they follow from the request itself and from the regions of its system texts
         that are known to be volatile. ``known`` are the keys that were made for it a moment ago."""
-        base = self._base(scope, model)
+        # Sessions and all learnt facts of other scopes and models are kept apart.
+        base = digest(scope.encode(), model.encode())
         preamble_key = (base, tools, transcript.preamble)
         records = self._heads.get(preamble_key)
-        regions = records.evidence.regions if records is not None else ()
+        regions = records.regions if records is not None else ()
         if known is not None and known.regions is regions and known.preamble_key == preamble_key:
             return known
         transcript, pairs = seen_volatile(transcript, regions), transcript.pairs
@@ -464,35 +464,15 @@ class SessionTable:
                 return None
         return session
 
-    def _remember_opening(self, base: bytes, cohort_key: bytes, opening: bytes, session: str) -> list[SessionMark]:
-        self._by_pair.put((cohort_key, opening), session)
-        # The first session with this opening keeps it: a side call does not take the conversation's place.
-        if self._by_pair.get((base, opening), "") not in self._sessions:
-            self._by_pair.put((base, opening), session)
-        return [mark for mark in ((cohort_key, opening), (base, opening)) if self._by_pair[mark] == session]
-
-    def _base(self, scope: str, model: str) -> bytes:
-        """The digest of scope and model. Sessions and all learnt facts with different digests are kept apart."""
-        known = self._bases.get((scope, model))
-        if known is None:
-            if len(self._bases) >= _MAX_COHORTS:
-                self._bases.clear()
-            known = self._bases[scope, model] = digest(scope.encode(), model.encode())
-        return known
-
     def preamble(self, key: PreambleKey) -> PreambleChanges:
         """The recorded changes of heads of this kind."""
-        records = self._heads.get(key)
-        if records is None:
-            records = self._heads[key] = PreambleChanges()
+        records = self._heads.setdefault(key, PreambleChanges())
         self._heads.used(key)
         return records
 
     def cohort(self, key: bytes, has_tools: bool) -> SessionCohort:
         """The cohort with this key."""
-        cohort = self._cohorts.get(key)
-        if cohort is None:
-            cohort = self._cohorts[key] = SessionCohort(has_tools)
+        cohort = self._cohorts.setdefault(key, SessionCohort(has_tools))
         self._cohorts.used(key)
         return cohort
 
@@ -505,12 +485,11 @@ def _grown(base: bytes, pairs: Sequence[tuple[int, bytes]], place: int, count: i
     return [(base, digest(b"grown", pairs[place][1], b"%d" % count))] if len(pairs) + place > 0 else []
 
 
-def seen_volatile(transcript: Transcript, regions: tuple[VolatileRegion, ...]) -> Transcript:
+def seen_volatile(transcript: Transcript, regions: Regions) -> Transcript:
     """The transcript, with these regions of the system texts cut out as volatile."""
     if not regions:
         return transcript
-    evidence = VolatileRegions(regions)
-    system = {i: with_evidence(m, i, evidence) for i, m in enumerate(transcript.messages[: transcript.preamble])}
+    system = {i: with_evidence(m, i, regions) for i, m in enumerate(transcript.messages[: transcript.preamble])}
     return transcript.replaced({i: m for i, m in system.items() if m is not transcript.messages[i]})
 
 
@@ -534,7 +513,7 @@ def _cohort_bytes(cohort: SessionCohort) -> int:
 
 
 def _head_bytes(records: PreambleChanges) -> int:
-    return 800 + _PLACE_BYTES * len(records.places) + 1_000 * len(records.evidence.regions)
+    return 800 + _PLACE_BYTES * len(records.places) + 1_000 * len(records.regions)
 
 
 def fixed_digest(message: Message) -> bytes:

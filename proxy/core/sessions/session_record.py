@@ -8,36 +8,20 @@ rows of both. So nothing is counted twice, and it does not matter which worker w
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from struct import Struct as Packing
 from typing import Final
 
 from msgspec import DecodeError, Struct, msgpack
 from msgspec.structs import astuple, replace
 
-from proxy.core.diagnosis.record import KINDS
-from proxy.core.digest import digest
 from proxy.core.layout.inventory import Inventory
 from proxy.core.response.usage import Usage
 from proxy.core.sessions.sharing import VERSION
 from proxy.core.value import dataclass
 
 MOST_REQUESTS: Final = 500
-MOST_NAMES: Final = 100
-# Time; number; kind of the break (0: none); flags; line; prompt, read, written, read and written of the layout that was
-# not sent; culprit; tokens before it, of it, and lost; USD lost, cost, saved. Big-endian: rows that are sorted by their
-# bytes are sorted by time.
-_ROW: Final = Packing(">dHBBHIIIIIIIIIfff")
-ROW_BYTES: Final = _ROW.size
-_NAME, _LOST_USD = 10, 14
-"""Places in a row."""
-_OTHER = "other"
-_MOST = 2**32 - 1
-
-_WASTE, _REFRESH, _OBSERVED = 1, 2, 4
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRequest:
+class SessionRequest(Struct, frozen=True, array_like=True, gc=False):
     """One request: the unix seconds at which it came, and its tokens as the provider reported them. ``other_read`` and
     ``other_written`` are the tokens of the layout that was not sent, by the shadow cache and scaled to the same prompt:
     the client's own layout, or the planned one if the request was only observed (``is_observed``). ``saved_usd`` is the
@@ -65,98 +49,6 @@ class SessionRequest:
     is_waste: bool = False
     is_refresh: bool = False
     is_observed: bool = False
-
-
-class SessionRequests(Struct, frozen=True, array_like=True, gc=False):
-    """The rows, the oldest first, and the names of culprits by their numbers."""
-
-    packed: bytes = b""
-    names: Mapping[int, str] = {}
-
-    def added(self, one: SessionRequest) -> "SessionRequests":
-        """The requests with one more. If there is no room, the oldest request is dropped."""
-        name = _number_of(one.culprit)
-        row = _ROW.pack(
-            one.at,
-            one.number & 0xFFFF,
-            KINDS.index(one.kind) + 1 if one.kind else 0,
-            _WASTE * one.is_waste | _REFRESH * one.is_refresh | _OBSERVED * one.is_observed,
-            min(one.line, 0xFFFF),
-            *map(_fits, (one.prompt, one.read, one.written, one.other_read, one.other_written)),
-            name,
-            *map(_fits, (one.before, one.tokens, one.lost)),
-            *map(_finite, (one.lost_usd, one.cost_usd, one.saved_usd)),
-        )
-        packed = (self.packed + row)[-MOST_REQUESTS * ROW_BYTES :]
-        is_new = name and name not in self.names
-        names = _bounded({**self.names, name: one.culprit}, packed) if is_new else self.names
-        return replace(self, packed=packed, names=names)
-
-    def merged(self, other: "SessionRequests") -> "SessionRequests":
-        """The rows of both, each once."""
-        if not other.packed or self._goes_on_from(other.packed):
-            has_more = other.names.keys() - self.names.keys()
-            return replace(self, names=_bounded({**other.names, **self.names}, self.packed)) if has_more else self
-        packed = b"".join(sorted({*self._rows(), *other._rows()})[-MOST_REQUESTS:])
-        return replace(self, packed=packed, names=_bounded({**other.names, **self.names}, packed))
-
-    def requests(self) -> Iterator[SessionRequest]:
-        """The requests, the oldest first. Bytes that are no whole row are skipped."""
-        for row in sorted(self._rows()):
-            at, number, kind, flags, line, prompt, read, written, *rest = _ROW.unpack(row)
-            other_read, other_written, name, before, tokens, lost, lost_usd, cost_usd, saved_usd = rest
-            yield SessionRequest(
-                at, number, prompt, read, written, other_read, other_written, cost_usd, saved_usd,
-                KINDS[kind - 1] if 0 < kind <= len(KINDS) else "",
-                self.names.get(name, _OTHER) if name else "",
-                line, before, tokens, lost, lost_usd,
-                bool(flags & _WASTE), bool(flags & _REFRESH), bool(flags & _OBSERVED),
-            )  # fmt: skip
-
-    def _goes_on_from(self, packed: bytes) -> bool:
-        """Whether these rows are those of the other, as far as there is room for them, followed by later ones. If one
-        worker serves a session, this is nearly always the case, and the check is cheap."""
-        place = self.packed.rfind(packed[-ROW_BYTES:])
-        return place >= 0 and place % ROW_BYTES == 0 and packed.endswith(self.packed[: place + ROW_BYTES])
-
-    def _rows(self) -> Iterator[bytes]:
-        for start in range(0, len(self.packed) - ROW_BYTES + 1, ROW_BYTES):
-            yield self.packed[start : start + ROW_BYTES]
-
-
-def dearest(found: SessionRequests, most: int) -> tuple[tuple[str, int, float], ...]:
-    """The culprits that cost the most: for each its name, how often it broke the cache, and the loss in USD."""
-    sums: dict[int, tuple[int, float]] = {}
-    whole = len(found.packed) // ROW_BYTES * ROW_BYTES
-    for row in _ROW.iter_unpack(found.packed[:whole]):
-        name, usd = row[_NAME], row[_LOST_USD]
-        if name:
-            breaks, before = sums.get(name, (0, 0.0))
-            sums[name] = breaks + 1, before + usd
-    dear = sorted(sums, key=lambda name: -sums[name][1])[:most]
-    return tuple((found.names.get(name, _OTHER), *sums[name]) for name in dear)
-
-
-def _bounded(names: Mapping[int, str], packed: bytes) -> Mapping[int, str]:
-    """The names, as far as there is room for them. If there is not, names of no row are dropped, and then the oldest
-    ones."""
-    if len(names) <= MOST_NAMES:
-        return names
-    used = {row[_NAME] for row in _ROW.iter_unpack(packed[: len(packed) // ROW_BYTES * ROW_BYTES])}
-    return dict([(number, name) for number, name in names.items() if number in used][-MOST_NAMES:])
-
-
-def _number_of(name: str) -> int:
-    return int.from_bytes(digest(name.encode("utf-8", "surrogatepass"))[:4], "big") or 1 if name else 0
-
-
-def _finite(usd: float) -> float:
-    """USD as they can be written: an impossibly large sum counts as 0."""
-    return usd if abs(usd) < 1e30 else 0.0
-
-
-def _fits(tokens: int) -> int:
-    return max(0, min(_MOST, tokens))
 
 
 _MOST_PARTS = 32
@@ -286,10 +178,11 @@ class SessionContents(Struct, frozen=True, array_like=True, gc=False):
 
 
 class SessionDetails(Struct, frozen=True, array_like=True, gc=False):
-    """The data that is kept for a session beside its record: its last requests, and the contents of the very last one,
-    which came at the time ``at`` (empty: only figures are kept)."""
+    """The data that is kept for a session beside its record: its last requests, each as bytes, and the contents of the
+    very last one, which came at the time ``at`` (empty: only figures are kept). The bytes of a request begin with its
+    time, so requests that are sorted by their bytes are sorted by time."""
 
-    requests: SessionRequests = SessionRequests()
+    rows: tuple[bytes, ...] = ()
     at: float = 0.0
     packed: bytes = b""
     version: int = VERSION
@@ -300,14 +193,37 @@ class SessionDetails(Struct, frozen=True, array_like=True, gc=False):
             return _CONTENTS.decode(self.packed) if self.packed else None
         return None
 
+    def added(self, one: SessionRequest) -> "SessionDetails":
+        """The details with one more request. If there is no room, the oldest request is dropped."""
+        return replace(self, rows=(*self.rows, msgpack.encode(one))[-MOST_REQUESTS:])
+
+    def requests(self) -> Iterator[SessionRequest]:
+        """The requests, the oldest first. Bytes that are no request are skipped."""
+        for row in sorted(self.rows):
+            with suppress(DecodeError):
+                yield _REQUEST.decode(row)
+
+    def dearest(self, most: int) -> tuple[tuple[str, int, float], ...]:
+        """The culprits that cost the most: for each its name, how often it broke the cache, and the loss in USD."""
+        sums: dict[str, tuple[int, float]] = {}
+        for one in self.requests():
+            if one.culprit:
+                breaks, before = sums.get(one.culprit, (0, 0.0))
+                sums[one.culprit] = breaks + 1, before + one.lost_usd
+        return tuple((name, *sums[name]) for name in sorted(sums, key=lambda name: -sums[name][1])[:most])
+
     def merged(self, other: "SessionDetails") -> "SessionDetails":
-        """The requests of both, with the contents of the later one."""
-        return replace(self if self.at >= other.at else other, requests=self.requests.merged(other.requests))
+        """The requests of both, each once, with the contents of the later one."""
+        # If one worker serves a session, its own requests are those of the store, and later ones.
+        missing = set(other.rows).difference(self.rows)
+        rows = tuple(sorted((*self.rows, *missing))[-MOST_REQUESTS:]) if missing else self.rows
+        return replace(self if self.at >= other.at else other, rows=rows)
 
 
 RECORD: Final = msgpack.Decoder(SessionRecord)
 DETAILS: Final = msgpack.Decoder(SessionDetails)
 _CONTENTS: Final = msgpack.Decoder(SessionContents)
+_REQUEST: Final = msgpack.Decoder(SessionRequest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,19 +23,19 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain, repeat
-from typing import Annotated, Final, Protocol, TypeVar
+from typing import Annotated, Final, TypeVar
 
 from msgspec import DecodeError, Meta, Struct, msgpack
 
 from proxy.core.caches import Cache
 from proxy.core.caches.cache import Entry, Prompt
 from proxy.core.digest import digest
-from proxy.core.layout.tiers import Classic, ClassicPolicy, Piece
+from proxy.core.layout.tiers import Classic, Item
 from proxy.core.lru import Bounded
 from proxy.core.request.reader import Route
 from proxy.core.request.transcript import Transcript
 from proxy.core.sessions.session import PreambleKey, Session, SessionCohort, SessionMark, SessionMemory, SessionTable
-from proxy.core.sessions.volatile_lines import PreambleChanges, VolatileRegion
+from proxy.core.sessions.volatile_lines import PreambleChanges, Regions, joined_regions
 from proxy.core.shadow import ShadowCaches
 from proxy.core.wire.json_body import Unreadable
 
@@ -88,78 +88,17 @@ class PackedSession(Struct, frozen=True, array_like=True):
     preamble_key: PreambleKey
     memory: SessionMemory
     target_tokens: int
-    pieces: dict[str, Piece]
+    pieces: dict[str, Item]
     sequence: int
     held: dict[str, list[SavedEntries]]
 
 
-class Versioned(Protocol):
-    """A snapshot of any kind."""
-
-    @property
-    def version(self) -> int:
-        """The version of the snapshot's layout."""
-
-
-P = TypeVar("P", bound=Versioned)
+P = TypeVar("P")
 
 SESSION: Final = msgpack.Decoder(PackedSession)
 COHORT: Final = msgpack.Decoder(PackedCohort)
 HEAD: Final = msgpack.Decoder(PackedHead)
 _encode: Final = msgpack.Encoder().encode
-
-
-def pack_session(session: Session, held: dict[str, list[SavedEntries]]) -> bytes:
-    """The session as it stands."""
-    tracker = session.tracker
-    pieces, sequence = tracker.state()
-    return _encode(
-        PackedSession(
-            version=VERSION,
-            id=session.id,
-            cohort_key=session.cohort_key,
-            has_tools=session.cohort.has_tools,
-            preamble_key=session.preamble_key,
-            memory=session.memory(),
-            target_tokens=tracker.policy.target_tokens,
-            pieces=pieces,
-            sequence=sequence,
-            held=held,
-        )
-    )
-
-
-def restore_session(packed: PackedSession, session: Session) -> None:
-    """Give the session the state of the snapshot. Its cohort and the records of its head have snapshots of their own.
-    If this raises Unreadable, nothing has changed."""
-    if not all(record.is_sound for record in packed.memory.prompts):
-        raise Unreadable("no snapshot")
-    session.tracker = _tracker(packed, session.tracker.policy)
-    session.restore(packed.memory)
-
-
-def pack_cohort(cohort: SessionCohort, held: dict[str, list[SavedEntries]]) -> bytes:
-    """The cohort as it stands."""
-    return _encode(PackedCohort(VERSION, cohort, held))
-
-
-def restore_cohort(packed: PackedCohort, cohort: SessionCohort) -> None:
-    """Give the cohort the state of the snapshot."""
-    for name in SessionCohort.__struct_fields__:
-        if name not in _BY_REQUEST:
-            setattr(cohort, name, getattr(packed.cohort, name))
-
-
-def pack_head(records: PreambleChanges) -> bytes:
-    """The changes in the heads of a client's requests, as bytes."""
-    return _encode(PackedHead(VERSION, records))
-
-
-def restore_head(packed: PackedHead, records: PreambleChanges) -> None:
-    """Take over the changes, if the other process has seen more requests, and all of its volatile regions."""
-    if packed.changes.requests() > records.requests():
-        records.places = packed.changes.places
-    records.evidence.add(packed.changes.evidence.regions)
 
 
 def held_along(cache: Cache, prompt: Prompt, *, opening_only: bool = False) -> list[SavedEntries]:
@@ -199,18 +138,9 @@ def unpacked(decoder: msgpack.Decoder[P], blob: bytes) -> P:
         found = decoder.decode(blob)
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable("no snapshot") from error
-    if found.version != VERSION:
+    if getattr(found, "version", None) != VERSION:
         raise Unreadable("a snapshot of another version")
     return found
-
-
-def _tracker(packed: PackedSession, policy: ClassicPolicy) -> Classic:
-    tracker = Classic(replace(policy, target_tokens=packed.target_tokens))
-    try:
-        tracker.restore(packed.pieces, packed.sequence)
-    except ValueError as error:
-        raise Unreadable("no snapshot") from error
-    return tracker
 
 
 _MOST_FORMS = 8
@@ -228,7 +158,7 @@ class SentForm(Struct, frozen=True, array_like=True):
     count: int
     key: bytes
     elements: tuple[bytes, ...]
-    regions: tuple[VolatileRegion, ...] = ()
+    regions: Regions = ()
     tools: tuple[bytes, ...] = ()
 
 
@@ -265,22 +195,17 @@ class FrontTable:
         if form is not None:
             # The conversation keeps this form, and passes it on to other processes with each request.
             self._put(names[-1], [*(one for one in known if one != form), form])
-        if form is None and self._is_under_others(scope, transcript, tools):
-            return 0, None
-        still, messages = transcript.signed[-1] + 1, transcript.messages
+        newest, messages = transcript.signed[-1], transcript.messages
+        if form is None and newest != transcript.signed[0]:
+            # If there is only one message with thinking, it cannot be known under which instructions it was made: many
+            # conversations begin alike, with answers that a client writes itself, and not all were remembered.
+            heads = self._known.get(_heads_name(scope, transcript, newest), _NOTHING).heads
+            if heads and _head(transcript, tools) not in heads:
+                return 0, None
+        still = newest + 1
         while still < len(messages) and messages[still].is_answer:
             still += 1  # nothing is inserted in front of an answer
         return still, form
-
-    def _is_under_others(self, scope: str, transcript: Transcript, tools: bytes) -> bool:
-        """Whether all signed thinking was made under other instructions. If there is only one message with thinking,
-        this cannot be known: many conversations begin alike, with answers that a client writes itself, and not all of
-        them were remembered."""
-        newest = transcript.signed[-1]
-        if newest == transcript.signed[0]:
-            return False
-        heads = self._known.get(_heads_name(scope, transcript, newest), _NOTHING).heads
-        return bool(heads) and _head(transcript, tools) not in heads
 
     def sent(self, scope: str, transcript: Transcript, tools: bytes, form: SentForm | None) -> Sequence[str]:
         """Record that a request was sent: in this ``form``, or as it came (None). Returns the names under which this is
@@ -378,7 +303,7 @@ class StateLookup:
         """``caches`` are those of the ``account``."""
         self._sessions = sessions
         self._request = route.scope, route.named, route.hint, transcript, tools
-        self._caches = _by_kind(caches)
+        self._caches = {SENT: caches.sent, OWN: caches.own}
         self._costs_name = costs_name(account)
         self._costs = caches.others
         self._fronts = fronts
@@ -441,40 +366,58 @@ class StateLookup:
         return cohorts, preambles
 
     def _take_session(self, blob: bytes) -> None:
+        """Take over a session. Its cohort and the records of its head have snapshots of their own."""
         packed = unpacked(SESSION, blob)
+        if not all(record.is_sound for record in packed.memory.prompts):
+            raise Unreadable("no snapshot")
         session = self._sessions.get(packed.id)
         if session is None:
             session = self._sessions.begin(packed.id, packed.cohort_key, packed.preamble_key, packed.has_tools)
         if (packed.memory.requests, packed.memory.last_at) > (session.requests, session.last_at):
-            restore_session(packed, session)
+            session.tracker = Classic(replace(session.tracker.policy, target_tokens=packed.target_tokens))
+            session.tracker.items, session.tracker.sequence = packed.pieces, packed.sequence
+            session.restore(packed.memory)
         _hold(self._caches, packed.held)
 
     def _take_head(self, preamble: PreambleKey, blob: bytes) -> None:
-        restore_head(unpacked(HEAD, blob), self._sessions.preamble(preamble))
+        """Take over the changes, if the other process has seen more requests, and all of its volatile regions."""
+        theirs, records = unpacked(HEAD, blob).changes, self._sessions.preamble(preamble)
+        if theirs.requests() > records.requests():
+            records.places = theirs.places
+        records.regions = joined_regions(records.regions, theirs.regions)
 
     def _take_cohort(self, key: bytes, blob: bytes) -> None:
         packed = unpacked(COHORT, blob)
         cohort = self._sessions.cohort(key, packed.cohort.has_tools)
         if (packed.cohort.started, packed.cohort.last_at) > (cohort.started, cohort.last_at):
-            restore_cohort(packed, cohort)
+            for name in SessionCohort.__struct_fields__:
+                if name not in _BY_REQUEST:
+                    setattr(cohort, name, getattr(packed.cohort, name))
         _hold(self._caches, packed.held)
 
 
 def snapshot(session: Session, caches: ShadowCaches, sent: Prompt, own: Prompt) -> dict[str, bytes]:
     """The blobs to leave for other processes once an exchange is settled."""
-    pairs = [(kind, cache, sent if kind == SENT else own) for kind, cache in _by_kind(caches).items()]
+    pairs = [(SENT, caches.sent, sent), (OWN, caches.own, own)]
     path = {kind: held_along(cache, prompt) for kind, cache, prompt in pairs}
     opening = {kind: held_along(cache, prompt, opening_only=True) for kind, cache, prompt in pairs}
     blobs = {_session_mark_name(mark): session.id.encode() for mark in session.known_by}
-    blobs[_SESSION + session.id] = pack_session(session, path)
-    blobs[_cohort_name(session.cohort_key)] = pack_cohort(session.cohort, opening)
-    blobs[_head_name(session.preamble_key)] = pack_head(session.shared_head)
+    packed = PackedSession(
+        version=VERSION,
+        id=session.id,
+        cohort_key=session.cohort_key,
+        has_tools=session.cohort.has_tools,
+        preamble_key=session.preamble_key,
+        memory=session.memory(),
+        target_tokens=session.tracker.policy.target_tokens,
+        pieces=session.tracker.items,
+        sequence=session.tracker.sequence,
+        held=path,
+    )
+    blobs[_SESSION + session.id] = _encode(packed)
+    blobs[_cohort_name(session.cohort_key)] = _encode(PackedCohort(VERSION, session.cohort, opening))
+    blobs[_head_name(session.preamble_key)] = _encode(PackedHead(VERSION, session.shared_head))
     return blobs
-
-
-def _by_kind(caches: ShadowCaches) -> Mapping[str, Cache]:
-    """The two caches of an account: that of the requests as they were sent, and that of the client's own requests."""
-    return {SENT: caches.sent, OWN: caches.own}
 
 
 def _hold(caches: Mapping[str, Cache], held: Mapping[str, list[SavedEntries]]) -> None:

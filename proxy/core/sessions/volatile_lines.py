@@ -20,7 +20,6 @@ from itertools import accumulate, islice, pairwise
 from typing import Annotated
 from zlib import crc32
 
-import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
@@ -146,37 +145,33 @@ class VolatileRegion(Struct, frozen=True, array_like=True):
     lines: int = 0
 
 
-class VolatileRegions(Struct, array_like=True):
-    """The regions in which a client's system messages were seen to change."""
+Regions = tuple[VolatileRegion, ...]
+"""The regions in which a client's system messages were seen to change."""
 
-    regions: tuple[VolatileRegion, ...] = ()
 
-    def add(self, regions: Iterable[VolatileRegion]) -> None:
-        """Add regions that were seen elsewhere."""
-        known = {(region.place, region.before, region.after) for region in self.regions}
-        found = [region for region in regions if (region.place, region.before, region.after) not in known]
-        if found:
-            self.regions = (*self.regions, *found)[-_MAX_REGIONS:]
-
-    def learn(self, place: int, before: Sequence[int], message: Message) -> None:
-        """Learn from two versions of one system message in consecutive requests: the lines ``before`` of the earlier
-        one, as hashes, and the later ``message``, in which moving lines may be known already."""
-        self.add(_changed(place, before, message, [region for region in self.regions if region.place == place]))
+def joined_regions(known: Regions, more: Iterable[VolatileRegion]) -> Regions:
+    """The ``known`` regions with those that were seen elsewhere."""
+    places = {(region.place, region.before, region.after) for region in known}
+    found = [region for region in more if (region.place, region.before, region.after) not in places]
+    return (*known, *found)[-_MAX_REGIONS:] if found else known
 
 
 LineHashes = tuple[int, ...]
 """The lines of a text, each as a hash."""
 
 
-def learnt_lines(before: Sequence[LineHashes], head: Sequence[Message], evidence: VolatileRegions) -> list[LineHashes]:
-    """The lines of a request's system messages, which the session remembers. The ``evidence`` learns their changes
-    since the previous request, whose lines are ``before``."""
+def learnt_lines(
+    before: Sequence[LineHashes], head: Sequence[Message], regions: Regions
+) -> tuple[list[LineHashes], Regions]:
+    """The lines of a request's system messages, which the session remembers, and the ``regions`` with those in which
+    they have changed since the previous request, whose lines are ``before``."""
     now = _lines_of(head)
     if len(before) == len(now):
         for place, (lines, message) in enumerate(zip(before, head, strict=True)):
             if lines != now[place] and _is_one_text(lines, now[place]):
-                evidence.learn(place, lines, message)
-    return now
+                known = [region for region in regions if region.place == place]
+                regions = joined_regions(regions, _changed(place, lines, message, known))
+    return now, regions
 
 
 def replaced_texts(before: Sequence[LineHashes], head: Sequence[Message]) -> frozenset[int]:
@@ -273,9 +268,9 @@ def _line_hash(line: str) -> int:
 _BLANK = _line_hash("")
 
 
-def with_evidence(message: Message, place: int, evidence: VolatileRegions) -> Message:
-    """The message with its volatile regions cut out as volatile pieces."""
-    regions = tuple(region for region in evidence.regions if region.place == place)
+def with_evidence(message: Message, place: int, known_regions: Regions) -> Message:
+    """The message in this ``place`` with its volatile regions cut out as volatile pieces."""
+    regions = tuple(region for region in known_regions if region.place == place)
     if not regions:
         return message
     known = message.memo.get(regions)
@@ -349,8 +344,12 @@ def _regions(
     are joined if no line between them identifies the place."""
     fresh = [one for one in changes if not any(m.first <= one[0] and one[1] <= m.last for m in moving)]
     blocks = [block for one in fresh if (block := block_of(lines.texts, *one)) is not None]
-    ground = _Ground((_EDGE, *hashes, _EDGE), {first for first, last in changes if first == last})
-    ground.shake([*changes, *blocks, *((m.first, m.last) for m in moving)])
+    loose = [*changes, *blocks, *((m.first, m.last) for m in moving)]
+    ground = _Ground(
+        (_EDGE, *hashes, _EDGE),
+        {first for first, last in changes if first == last},
+        {line for first, last in loose for line in range(first + 1, last + 1)},
+    )
     groups: list[Range] = []
     for first, last in sorted({*blocks, *((m.first, m.last) for m in moving if m.is_volatile)}):
         if groups and (first <= groups[-1][1] or not ground.window(groups[-1][1], 1)):
@@ -368,17 +367,12 @@ def _regions(
 @dataclass(slots=True)
 class _Ground:
     """The lines of a text that do not change. ``borders`` are the places where lines were removed: the lines behind
-    such a place are not its old neighbours."""
+    such a place are not its old neighbours. ``loose`` are the lines that are volatile."""
 
     padded: tuple[int, ...]
     borders: set[int]
-    loose: set[int] = field(default_factory=set)
+    loose: set[int]
     counts: dict[int, Counter[tuple[int, ...]]] = field(default_factory=dict)
-
-    def shake(self, ranges: Iterable[Range]) -> None:
-        """Mark these ranges of lines as volatile."""
-        for first, last in ranges:
-            self.loose.update(range(first + 1, last + 1))
 
     def window(self, at: int, step: int) -> tuple[int, ...]:
         """The nearest lines on one side that identify the place: as few as are needed to occur only once. Empty if
@@ -480,10 +474,11 @@ class PlaceChanges(Struct, array_like=True):
 
 
 class PreambleChanges(Struct, array_like=True):
-    """How often tools and system messages changed from one request of a session to the next, by their place."""
+    """How often tools and system messages changed from one request of a session to the next, by their place, and the
+    regions that were seen to be volatile."""
 
     places: list[PlaceChanges] = []
-    evidence: VolatileRegions = msgspec.field(default_factory=VolatileRegions)
+    regions: Regions = ()
 
     def add(self, before: tuple[bytes, ...], after: tuple[bytes, ...], fresh: frozenset[int] = frozenset()) -> None:
         """Count one pair of consecutive requests. ``fresh`` are the places where the first of them had a new text."""

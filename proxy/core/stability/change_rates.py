@@ -339,7 +339,11 @@ class DocumentOdds(Struct, array_like=True):
 
     def learn(self, signs: Sequence[DocumentSign], kept: Sequence[bool]) -> None:
         """Learn from the signs of a request's documents and from which of them the next request has (``kept``)."""
-        weight = _WEIGHT * (1 - self._is_whole(signs) if all(kept) else 1)
+        weight = _WEIGHT
+        if all(kept):
+            # If documents that all stayed did so as a whole, they say nothing about each single document.
+            stays = self.stays(signs)
+            weight *= 1 - stays / (stays + (1 - stays) * math.prod(map(self.chance, signs)))
         for sign, stayed in zip(signs, kept, strict=True):
             values = sign.values()
             share = _share(sum(value * mean for value, mean in zip(values, self.means, strict=True)))
@@ -350,11 +354,6 @@ class DocumentOdds(Struct, array_like=True):
         if signs:
             which = _is_old(signs)
             self.whole[which] = _WHOLE.added(self.whole[which], happened=all(kept))
-
-    def _is_whole(self, signs: Sequence[DocumentSign]) -> float:
-        """P(documents that all stayed did so as a whole). In that case they say nothing about each single document."""
-        stays = self.stays(signs)
-        return stays / (stays + (1 - stays) * math.prod(map(self.chance, signs)))
 
 
 def _is_old(signs: Iterable[DocumentSign]) -> bool:

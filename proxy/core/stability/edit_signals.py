@@ -56,7 +56,8 @@ class FileWords:
         found = [0.0] * len(known)
         for word in _words_of(prompt)[:_MAX_PROMPT_WORDS]:
             checksum = crc32(word)
-            holders = [place for place, words in enumerate(known) if _has(words, checksum)]
+            at = [bisect_left(words, checksum) for words in known]
+            holders = [n for n, words in enumerate(known) if at[n] < len(words) and words[at[n]] == checksum]
             if len(holders) < len(known):
                 for place in holders:
                     found[place] += 1.0 / len(holders)
@@ -77,11 +78,6 @@ def _words_of(text: str) -> list[bytes]:
     """Each word once, in the order of the text."""
     parts = text.lower().encode("utf-8", "surrogatepass").translate(_LETTERS).split()
     return [part for part in dict.fromkeys(parts) if len(part) >= _SHORTEST_CHARS]
-
-
-def _has(words: Checksums, checksum: int) -> bool:
-    place = bisect_left(words, checksum)
-    return place < len(words) and words[place] == checksum
 
 
 # A prompt is read this far from either end: a longer prompt quotes something.

@@ -173,7 +173,7 @@ class ContextTracker(Classic):
     @property
     def size_bytes(self) -> int:
         """An estimate of the memory that the tracker takes."""
-        return sum(_ITEM_BYTES + 2 * len(key) for keys in (self.tracked, self._ahead) for key in keys)
+        return sum(_ITEM_BYTES + 2 * len(key) for keys in (self.items, self._ahead) for key in keys)
 
     def placement(self, context: StructuredContext, history: Sequence[Tracked], head_tokens: int = 0) -> Placement:
         """The place of each item of a request. Files and turns that are not tracked are active. Symbols that are not
@@ -216,7 +216,7 @@ class ContextTracker(Classic):
         kept = {} if context.symbols else {key: one for key, one in self._blocks.items() if key.startswith(SYMBOL)}
         self._blocks = kept | {one[0]: (one[2], one[4]) for one in (*files, *symbols)}
         self._ahead = {}
-        return changes + self.update(listed, self.tracked, modified)
+        return changes + self.update(listed, self.items.keys(), modified)
 
     def read_ahead(self, context: StructuredContext, counter: TokenCounter) -> Blocks:
         """Read and count the blocks that are not known yet, for ``know``. Any thread may call this."""
@@ -247,7 +247,7 @@ class ContextTracker(Classic):
     def _tokens(self, shown: _Shown) -> int:
         """Tokens of the item's block. They are counted only if the block has changed."""
         key, path, _, text, digest = shown
-        item = self.get(key)
+        item = self.items.get(key)
         if item is not None and item.digest == digest:
             return item.tokens
         known = self._counter.known(digest)
@@ -256,7 +256,7 @@ class ContextTracker(Classic):
     def _newcomers(self, context: StructuredContext, symbols: Sequence[_Shown]) -> dict[str, tuple[int, Tier]]:
         """The symbols that are not tracked, by path: each one's rank among the items that enter its tier, and the tier.
         The result is in the order in which they enter."""
-        known, removed = self.tracked, context.removed
+        known, removed = self.items, context.removed
         new = [(rank, one) for rank, one in enumerate(symbols) if one[0] not in known or one[1] in removed]
         if self.is_initialised:
             return {one[1]: (rank, self._newcomers_tier(context, one[1])) for rank, one in new}
@@ -269,7 +269,7 @@ class ContextTracker(Classic):
     def _newcomers_tier(self, context: StructuredContext, path: str) -> Tier:
         """The tier of a new symbol block: active if its file was selected until now or if the client calls it modified,
         else L3."""
-        is_deselected = self.get(FILE + path) is not None and path not in context.removed
+        is_deselected = FILE + path in self.items and path not in context.removed
         return Tier.ACTIVE if is_deselected or path in context.modified else Tier.L3
 
     def _rows(
@@ -334,7 +334,7 @@ class ContextTracker(Classic):
         gone = [(kind + path, "removed") for path in sorted(context.removed) for kind in (FILE, SYMBOL)]
         shown = {one[0] for one in (*files, *symbols)}
         selected = {file.path for file in context.files if file.is_selected}
-        missing = [key for key in self.tracked - shown if not key.startswith(HISTORY)]
+        missing = [key for key in self.items.keys() - shown if not key.startswith(HISTORY)]
         for key in sorted(missing, key=self.entered):
             is_file, is_selected = key.startswith(FILE), key.partition(":")[2] in selected
             # A selected file that cannot be read is not sent, and its item stays tracked in its tier.
@@ -343,7 +343,7 @@ class ContextTracker(Classic):
             elif not is_file and (is_selected or context.symbols):
                 gone.append((key, "selected" if is_selected else "no longer listed"))
         changes = [change for key, reason in gone if (change := self.remove(key, reason)) is not None]
-        return changes + (self.purge_history(turns) if f"{HISTORY}{turns}" in self.tracked else [])
+        return changes + (self.purge_history(turns) if f"{HISTORY}{turns}" in self.items else [])
 
     def _arrive(self, symbols: Sequence[_Shown], newcomers: Mapping[str, tuple[int, Tier]]) -> list[Change]:
         """Track the symbols that stand in a cached tier when they are first seen."""
@@ -366,7 +366,7 @@ class ContextTracker(Classic):
         return [one for one in shown if one[0] in modified or not self._leaves(one)]
 
     def _leaves(self, one: _Shown) -> bool:
-        item = self.get(one[0])
+        item = self.items.get(one[0])
         return item is not None and item.tier is Tier.ACTIVE and item.n >= ENTRY_N[Tier.L3] and item.digest == one[4]
 
 

@@ -12,8 +12,7 @@ import orjson
 import pytest
 
 from proxy.core.diagnosis.diagnose import MODEL, PARAMETER, ROUTE
-from proxy.core.diagnosis.record import VERSION, Fingerprint, line_of
-from proxy.core.diagnosis.sent import wire_record
+from proxy.core.diagnosis.record import VERSION, Fingerprint, line_of, wire_record
 from proxy.core.money.prices import PriceMap
 from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
@@ -25,7 +24,7 @@ from proxy.doctor.reader import read_calls
 from proxy.doctor.records import Call
 from proxy.doctor.report import MONTH_HOURS, ClientReport, Report, advice
 from tests import doctor_logs as logs
-from tests.unit.core.diagnosis.test_sent_wire_traces import TRACES, WHERE, judged
+from tests.unit.core.diagnosis.test_record_wire_traces import TRACES, WHERE, judged
 from tests.unit.replay.sessions import setting
 
 _PRICE = {

@@ -14,7 +14,7 @@ from proxy.doctor.report import ClientReport, Report
 from tests import doctor_logs as logs
 from tests.examples import examples, sampled
 from tests.fidelity.chats import AiderChat, File
-from tests.unit.core.diagnosis.test_sent_wire_traces import TRACES
+from tests.unit.core.diagnosis.test_record_wire_traces import TRACES
 from tests.unit.replay.sessions import RECOGNISERS, setting
 
 PRICE = {"input_cost_per_token": 3e-6, "output_cost_per_token": 15e-6, "cache_read_input_token_cost": 0.3e-6}

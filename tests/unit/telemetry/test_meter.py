@@ -9,8 +9,7 @@ from proxy.core.diagnosis.record import Break, BreakKind
 from proxy.core.layout.tiers import Change, Tier
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price, PriceMap
-from proxy.core.planner.in_flight import PlanResult
-from proxy.core.planner.plan import Plan
+from proxy.core.planner.plan import Plan, PlanResult
 from proxy.core.providers import ANTHROPIC
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.core.diagnosis.diagnose import compared, diagnose
-from proxy.core.diagnosis.record import KINDS, TURN, BreakKind, PromptPiece, PromptRecord
-from proxy.core.diagnosis.sent import is_continuation, wire_record
+from proxy.core.diagnosis.record import KINDS, TURN, BreakKind, PromptPiece, PromptRecord, is_continuation, wire_record
 from proxy.core.digest import digest
 from proxy.core.money.prices import Price
 from proxy.core.providers import ANTHROPIC, NONE, OPENAI

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.diagnosis.diagnose import Continued, Conversations, Exchanged
-from proxy.core.diagnosis.record import BreakKind
-from proxy.core.diagnosis.sent import wire_record
+from proxy.core.diagnosis.record import BreakKind, wire_record
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import bytes_over_four
 

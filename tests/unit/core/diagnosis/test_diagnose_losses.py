@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.core.diagnosis.diagnose import diagnose
-from proxy.core.diagnosis.record import Break, PromptRecord
-from proxy.core.diagnosis.sent import wire_record
+from proxy.core.diagnosis.record import Break, PromptRecord, wire_record
 from proxy.core.money.prices import Price
 from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
 from tests.economics.billing import Provider, tokens

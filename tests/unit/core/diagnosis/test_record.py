@@ -5,8 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.diagnosis.record import TURN, PromptPiece, PromptRecord, shared_front
-from proxy.core.diagnosis.sent import wire_record
+from proxy.core.diagnosis.record import TURN, PromptPiece, PromptRecord, shared_front, wire_record
 from proxy.core.digest import digest
 from proxy.core.providers import ANTHROPIC, OPENAI
 from proxy.core.request.tokens import bytes_over_four

@@ -4,8 +4,7 @@ import pytest
 from msgspec import json, structs
 
 from proxy.core.diagnosis.diagnose import diagnose
-from proxy.core.diagnosis.record import VERSION, Fingerprint, line_of, read_line
-from proxy.core.diagnosis.sent import wire_record
+from proxy.core.diagnosis.record import VERSION, Fingerprint, line_of, read_line, wire_record
 from proxy.core.providers import OPENAI
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.wire.json_body import Unreadable

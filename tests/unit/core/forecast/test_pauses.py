@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.caches import validate
-from proxy.core.forecast import Candidate, Forecast, PauseForecast, PieceForecast, PreambleForecast
+from proxy.core.forecast import Candidate, Forecast, PauseForecast, PieceForecast
 from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import ANTHROPIC, OPENAI_EXPLICIT, CacheProfile, pessimistic
@@ -148,7 +148,7 @@ def test_the_hour_may_stand_at_the_last_place_from_which_what_is_read_is_found(d
     turns = [Element("turn", ElementKind.MESSAGE, p.digest, (p,), 100, "user", at) for at, p in enumerate(parts)]
     layout = Layout(PrefixSettings(b"scope", b""), turns)
     pieces = PieceForecast({}, {}, {}, frozenset(), 1.0, (), 0.0, 0.0)
-    expected = Forecast(0.9, 0.9, {}, frozenset(), {}, PreambleForecast((), ()), pieces)
+    expected = Forecast(0.9, 0.9, {}, frozenset(), {}, (), (), pieces)
     candidate = Candidate(layout, [0.0] * len(parts), [])
     hours = list(PauseForecast(0.0, expected, TINY).hours(candidate, [], 0, 4))
     assert ({distance: "1h"} in hours) is is_near

@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from proxy.core.layout.tiers import ENTRY_N, Change, Classic, ClassicPolicy, Tier, Tracked, with_target
+from proxy.core.layout.tiers import ENTRY_N, Change, Classic, ClassicPolicy, Item, Tier, Tracked, with_target
 
 FREE = ClassicPolicy(target_tokens=0)
 
@@ -22,9 +22,8 @@ def repeat(tracker: Classic, items: Sequence[Tracked], times: int) -> list[Chang
 
 def put(tracker: Classic, key: str, tokens: int, tier: Tier, n: int) -> None:
     """A resident with a count of its own."""
-    pieces, number = tracker.state()
-    pieces[key] = (b"1", tokens, int(tier), n, number + 1, number + 1)
-    tracker.restore(pieces, number + 1)
+    tracker.sequence += 1
+    tracker.items[key] = Item(b"1", tokens, tier, n, tracker.sequence, tracker.sequence)
 
 
 class TestCounting:
@@ -181,7 +180,7 @@ class TestForgetting:
         put(tracker, "b", 100, Tier.L3, 6)
         assert tracker.remove("a", "deselected") == Change("a", Tier.L2, None, "deselected")
         assert tracker.remove("a", "deselected") is None
-        assert tracker.get("a") is None
+        assert "a" not in tracker.items
         assert tracker.update(pieces("b")) == [Change("b", Tier.L3, Tier.L2, "promoted")]
 
     def test_turns_are_purged_from_an_index_on_and_take_no_other_turn_along(self) -> None:
@@ -191,7 +190,7 @@ class TestForgetting:
             put(tracker, key, 100, Tier.L3, 3)
         purged = [change.key for change in tracker.purge_history(2)]
         assert purged == ["history:10", *strange]
-        assert list(tracker.tracked) == ["history:0", "history:1", "a"]
+        assert list(tracker.items) == ["history:0", "history:1", "a"]
         assert tracker.purge_history()[0] == Change("history:0", Tier.L3, None, "purged")
         assert tracker.update([*history(100, 100, 100), piece("a")]) == []
 
@@ -200,8 +199,7 @@ class TestForgetting:
         put(tracker, "a", 100, Tier.L3, 6)
         assert tracker.place(piece("b"), Tier.L3) == Change("b", Tier.ACTIVE, Tier.L3, "placed")
         assert tracker.update(pieces("a", "b")) == [Change("a", Tier.L3, Tier.L2, "promoted")]
-        item = tracker.get("b")
-        assert item is not None
+        item = tracker.items["b"]
         assert (item.tier, item.n) == (Tier.L3, 4)
 
 

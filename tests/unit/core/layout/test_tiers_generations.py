@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proxy.core.layout.tiers import HISTORY, Change, Classic, ClassicPolicy, Tier, Tracked
+from proxy.core.layout.tiers import HISTORY, Change, Classic, ClassicPolicy, Item, Tier, Tracked
 from tests.examples import for_every
 
 TIERS = {"active": Tier.ACTIVE, "L3": Tier.L3, "L2": Tier.L2, "L1": Tier.L1, "L0": Tier.L0}
@@ -64,13 +64,12 @@ class Session:
         self.tokens: dict[str, int] = {}
         self.versions: dict[str, int] = {}
         self.changes: list[Change] = []
-        pieces: dict[str, tuple[bytes, int, int, int, int, int]] = {}
         for number, line in enumerate(filter(None, vector.before.split("; ")), 1):
             word, tier, n, *more = line.split(" ")
             key, digest = key_of(word), b"" if more[1:] == ["unmeasured"] else b"0"
             self.tokens[key] = int(more[0]) if more else 100
-            pieces[key] = (digest, self.tokens[key], int(TIERS[tier]), int(n), number, number)
-        self.tracker.restore(pieces, len(pieces))
+            self.tracker.items[key] = Item(digest, self.tokens[key], TIERS[tier], int(n), number, number)
+            self.tracker.sequence = number
         if vector.broken:
             self.tracker.mark_broken(TIERS[vector.broken])
 
@@ -102,7 +101,7 @@ def play(vector: Vector) -> Session:
 def test_vector(vector: Vector) -> None:
     session = play(vector)
     tracker = session.tracker
-    found = {f"{word_of(key)} {name_of(tracker.tier(key))} {tracker.n(key)}" for key in tracker.tracked}
+    found = {f"{word_of(key)} {name_of(tracker.tier(key))} {tracker.n(key)}" for key in tracker.items}
     assert found == set(vector.after.split("; "))
     moves = [f"{word_of(c.key)} {name_of(c.source)}>{name_of(c.target)}" for c in session.changes]
     assert moves == list(filter(None, vector.moves.split("; ")))

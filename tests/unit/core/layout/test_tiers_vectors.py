@@ -8,7 +8,7 @@ is in no list no longer exists.
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.core.layout.tiers import Classic, ClassicPolicy, Tier, Tracked
+from proxy.core.layout.tiers import Classic, ClassicPolicy, Item, Tier, Tracked
 from tests.examples import for_every
 
 FREE = 0
@@ -149,12 +149,11 @@ VECTORS = [
 def tracker_of(vector: Vector) -> tuple[Classic, dict[str, int]]:
     tracker = Classic(ClassicPolicy(target_tokens=vector.target, **dict(vector.flags)))
     tokens: dict[str, int] = {}
-    pieces: dict[str, tuple[bytes, int, int, int, int, int]] = {}
     for number, line in enumerate(filter(None, vector.before.split("; ")), 1):
         key, tier, n, *more = line.split(" ")
         tokens[key] = int(more[0]) if more else 100
-        pieces[key] = (b"1", tokens[key], int(TIERS[tier]), int(n), number, number)
-    tracker.restore(pieces, len(pieces))
+        tracker.items[key] = Item(b"1", tokens[key], TIERS[tier], int(n), number, number)
+        tracker.sequence = number
     return tracker, tokens
 
 

@@ -82,7 +82,7 @@ class TestLife:
         for plan in plans:
             talk.planner.on_accepted(plan, talk.now)
             talk.planner.on_completed(plan, None, talk.now)
-            counts.append(max(tracker.n(key) for key in tracker.state()[0]))
+            counts.append(max(tracker.n(key) for key in tracker.items))
         assert counts[1] == counts[0]
 
     def test_a_request_that_goes_on_from_one_that_ended_meanwhile_counts(self) -> None:
@@ -96,7 +96,7 @@ class TestLife:
         for plan in plans:
             talk.planner.on_accepted(plan, talk.now)
             talk.planner.on_completed(plan, None, talk.now)
-        assert max(tracker.n(key) for key in tracker.state()[0]) == 1
+        assert max(tracker.n(key) for key in tracker.items) == 1
 
     def test_a_retry_counts_once(self) -> None:
         talk = Talk()

@@ -18,7 +18,6 @@ from proxy.core.request.tokens import bytes_over_four
 from proxy.core.sessions import sharing as snapshot
 from proxy.core.sessions.session import Session, SessionCohort, SessionMemory
 from proxy.core.sessions.sharing import StateLookup
-from proxy.core.sessions.volatile_lines import PlaceChanges, PreambleChanges, VolatileRegion
 from proxy.core.shadow import Costs
 from proxy.core.wire.json_body import Unreadable
 from tests.examples import sampled
@@ -246,14 +245,6 @@ def test_another_version_is_no_snapshot() -> None:
         snapshot.unpacked(snapshot.SESSION, msgspec.msgpack.encode(packed))
 
 
-def test_regions_are_handed_over() -> None:
-    records, others = PreambleChanges([PlaceChanges(1, 1)]), PreambleChanges()
-    records.evidence.add([VolatileRegion(0, (0, 5), (7,), 3)])
-    blob = snapshot.pack_head(records)
-    snapshot.restore_head(snapshot.unpacked(snapshot.HEAD, blob), others)
-    assert others.evidence == records.evidence
-
-
 @pytest.mark.parametrize("version", [3, 8, snapshot.VERSION - 1])
 def test_state_that_an_earlier_version_wrote_is_left_out_and_learnt_anew(version: int) -> None:
     blobs: dict[str, bytes] = {}
@@ -277,7 +268,7 @@ def test_everything_that_is_learnt_is_in_a_snapshot() -> None:
     for name in Session.__struct_fields__:
         assert name in own or renamed.get(name, name) in packed, name
     # What was listed last matters where pieces graduate by leaving the list: not where sessions are shared.
-    state = {"items", "_broken", "_broken_by_history", "_sequence"}
+    state = {"items", "_broken", "_broken_by_history", "sequence"}
     assert set(vars(Classic())) == state | {"policy", "_last_listed"}
 
 
@@ -360,15 +351,21 @@ def test_a_cohort_with_longer_lists_than_any_process_keeps_is_not_read(place: st
     values: list[object] = [(b"x",)] * most if place == "layouts" else [1.0] * most
     cohort = SessionCohort(False)
     setattr(cohort, place, values)
-    assert getattr(snapshot.unpacked(snapshot.COHORT, snapshot.pack_cohort(cohort, {})).cohort, place) == values
+    packed = snapshot.PackedCohort(snapshot.VERSION, cohort, {})
+    assert getattr(snapshot.unpacked(snapshot.COHORT, msgspec.msgpack.encode(packed)).cohort, place) == values
     setattr(cohort, place, values + values[:1])
     with pytest.raises(Unreadable):
-        snapshot.unpacked(snapshot.COHORT, snapshot.pack_cohort(cohort, {}))
+        snapshot.unpacked(snapshot.COHORT, msgspec.msgpack.encode(packed))
 
 
 def test_what_another_process_has_learnt_of_a_cohort_does_not_rename_it() -> None:
-    cohort = SessionCohort(True, b"mine")
-    snapshot.restore_cohort(
-        snapshot.PackedCohort(snapshot.VERSION, SessionCohort(False, b"theirs", started=7), {}), cohort
-    )
-    assert (cohort.has_tools, cohort.key, cohort.started) == (True, b"mine", 7)
+    workers = Workers(1, blobs={})
+    workers.send(system(RULES), user("Ann asks."))
+    known = workers.blobs or {}
+    (name,) = (name for name in known if name.startswith("l"))
+    theirs = snapshot.PackedCohort(snapshot.VERSION, SessionCohort(True, b"theirs", started=7), {})
+    known[name] = msgspec.msgpack.encode(theirs)
+    plan = workers.send(system(RULES), user("Ben asks."))
+    assert plan.in_flight is not None
+    cohort = plan.in_flight.analysis.session.cohort
+    assert (cohort.has_tools, cohort.key, cohort.started) == (False, bytes.fromhex(name[1:]), 8)

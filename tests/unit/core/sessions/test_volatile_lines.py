@@ -14,7 +14,7 @@ from proxy.core.recognition import TAG_CLOSE, TAG_OPEN, PieceKind
 from proxy.core.request.message import Message, MessageReader
 from proxy.core.request.reader import Route
 from proxy.core.request.tokens import TokenCounter
-from proxy.core.sessions.volatile_lines import VolatileRegions, learnt_lines, line_hashes, with_evidence
+from proxy.core.sessions.volatile_lines import Regions, learnt_lines, line_hashes, with_evidence
 from proxy.core.wire.json_body import elements
 from tests.fidelity.checker import check
 from tests.growth import steps_of
@@ -33,13 +33,12 @@ def with_lines(*changed: str, at: int = 40) -> str:
     return "\n".join([*LINES[:at], *changed, *LINES[at:]])
 
 
-def learnt(first: str, second: str, place: int = 0) -> VolatileRegions:
-    evidence = VolatileRegions()
-    evidence.learn(place, line_hashes(read(first)), read(second))
-    return evidence
+def learnt(first: str, second: str, place: int = 0) -> Regions:
+    head = [read("Be brief.")] * place
+    return learnt_lines([line_hashes(one) for one in (*head, read(first))], [*head, read(second)], ())[1]
 
 
-def volatile(text: str, evidence: VolatileRegions, place: int = 0) -> list[str]:
+def volatile(text: str, evidence: Regions, place: int = 0) -> list[str]:
     known = with_evidence(read(text), place, evidence).recognition
     cuts = known.cuts if known is not None else ()
     assert "".join(text[c.start : c.end] for c in cuts) in ("", text)
@@ -75,12 +74,7 @@ def test_unchanged_text_and_other_places_are_left_alone() -> None:
     ],
 )
 def test_another_text_is_no_evidence(before: str, after: str) -> None:
-    assert learnt(before, after).regions == ()
-
-
-def test_a_system_message_of_its_own_may_change_as_a_whole() -> None:
-    evidence = learnt("Branch: main", "Branch: fix-42", place=1)
-    assert volatile("Branch: release", evidence, place=1) == ["Branch: release"]
+    assert learnt(before, after) == ()
 
 
 def test_a_list_of_one_text_is_read_like_a_string() -> None:
@@ -89,12 +83,11 @@ def test_a_list_of_one_text_is_read_like_a_string() -> None:
 
 
 def test_sessions_are_compared_only_while_they_have_as_many_system_messages() -> None:
-    evidence = VolatileRegions()
-    lines = learnt_lines([], [read(with_lines("a: 1"))], evidence)
-    lines = learnt_lines(lines, [read(with_lines("a: 2")), read("more")], evidence)
-    assert evidence.regions == ()
-    learnt_lines(lines, [read(with_lines("a: 3")), read("more")], evidence)
-    assert len(evidence.regions) == 1
+    lines, regions = learnt_lines([], [read(with_lines("a: 1"))], ())
+    lines, regions = learnt_lines(lines, [read(with_lines("a: 2")), read("more")], regions)
+    assert regions == ()
+    _, regions = learnt_lines(lines, [read(with_lines("a: 3")), read("more")], regions)
+    assert len(regions) == 1
 
 
 def parted(*texts: str) -> list[dict[str, str]]:
@@ -137,7 +130,7 @@ def test_a_line_beside_one_that_is_known_to_move_is_found() -> None:
     first, second, third = (with_lines("", f"Left: {n}", "", "Used: 1", "") for n in range(3))
     evidence = learnt(first, second)
     fourth, fifth = with_lines("", "Left: 2", "", "Used: 5", ""), with_lines("", "Left: 9", "", "Used: 7", "")
-    evidence.learn(0, line_hashes(read(third)), with_evidence(read(fourth), 0, evidence))
+    _, evidence = learnt_lines([line_hashes(read(third))], [with_evidence(read(fourth), 0, evidence)], evidence)
     assert volatile(fifth, evidence) == ["Left: 9\n\nUsed: 7\n"]
 
 
@@ -171,8 +164,7 @@ def test_a_part_that_changes_is_volatile_as_a_whole() -> None:
     def parts(left: int) -> list[dict[str, str]]:
         return parted("\n".join(LINES[:40]), f"\nOpen tickets: {left}\n\n", "\n".join(LINES[40:]))
 
-    evidence = VolatileRegions()
-    evidence.learn(0, line_hashes(read(parts(5))), read(parts(7)))
+    _, evidence = learnt_lines([line_hashes(read(parts(5)))], [read(parts(7))], ())
     known = with_evidence(read(parts(9)), 0, evidence)
     assert known.text is not None
     assert known.recognition is not None
@@ -238,10 +230,10 @@ def test_instructions_that_take_anothers_place_are_no_evidence() -> None:
     """A client goes over to another mode and back: most of the text is another."""
     architect = "\n".join([*LINES[:14], "Always reply in English."])
     ask = "\n".join(["Answer questions about the code.", "Change nothing.", "Always reply in English."])
-    evidence, lines = VolatileRegions(), list[tuple[int, ...]]()
+    regions, lines = (), list[tuple[int, ...]]()
     for text in (architect, architect, ask, architect, ask):
-        lines = learnt_lines(lines, [read(text)], evidence)
-    assert evidence.regions == ()
+        lines, regions = learnt_lines(lines, [read(text)], regions)
+    assert regions == ()
 
 
 def test_very_many_lines_of_several_system_messages_take_no_more_time_than_those_of_one() -> None:

@@ -1,6 +1,6 @@
 """What a request without structured context holds, and that each of its tokens is listed once."""
 
-from proxy.core.planner.in_flight import inventory_of
+from proxy.core.planner.plan import inventory_of
 from proxy.demo.chats import document
 from tests.fidelity.chats import File
 from tests.talk import Talk, assistant, chat, lines, shown, system, tool, user

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.core.diagnosis.diagnose import PARAMETER, diagnose
-from proxy.core.diagnosis.record import SYSTEM, TOOL, Break, PromptRecord
-from proxy.core.diagnosis.sent import is_continuation, wire_record
+from proxy.core.diagnosis.record import SYSTEM, TOOL, Break, PromptRecord, is_continuation, wire_record
 from proxy.core.providers import ANTHROPIC, OPENAI
 from proxy.core.request.tokens import bytes_over_four
 from tests.wire_breaks import Block, WireBreak, rendered, wire_break
