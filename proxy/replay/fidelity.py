@@ -290,17 +290,12 @@ class _Comparison:
         while at < len(self._after):
             at += self._step(at, self._after[at], self._after[at + 1] if at + 1 < len(self._after) else None)
         if self._next < len(self._fixed):
-            self._found.append(
-                f"{len(self._fixed) - self._next} messages are missing, the first a {self._role} message"
-            )
+            missing, first = len(self._fixed) - self._next, self._fixed[self._next].role
+            self._found.append(f"{missing} messages are missing, the first a {first} message")
         self._found += self._contexts.faults()
         if self._tag:
             self._found.append("the tag holds lines that no system message lost")
         return self._found
-
-    @property
-    def _role(self) -> str:
-        return self._fixed[self._next].role
 
     def _sorted(self, recognisers: Sequence[Recogniser]) -> Iterator[Context]:
         """The context messages. All other messages must come in the client's order."""
@@ -324,11 +319,15 @@ class _Comparison:
     def _step(self, at: int, said: Said, following: Said | None) -> int:
         """Look at the next message. Returns how many messages were understood."""
         while self._next < len(self._fixed):
-            if self._is_next(said):
+            wanted = self._fixed[self._next]
+            if self._is_next(wanted, said):
                 self._next += 1
                 return 1
-            if not self._is_gone():
+            # A system message may be in the tag as a whole.
+            is_movable = wanted.role in _SYSTEM and wanted.rest == "{}" and bool(wanted.text)
+            if not is_movable or not self._has_parts(wanted.parts, ()):
                 break
+            self._next += 1
         if said.role == "user" and said.rest == "{}" and said.text is not None and _is_tag(said.text):
             is_last = at == len(self._after) - 1 and self._before[-1].has_results
             if self._next != self._pivot and not is_last:
@@ -343,38 +342,27 @@ class _Comparison:
             self._next += 1
         return 1
 
-    def _is_next(self, said: Said) -> bool:
-        wanted = self._fixed[self._next]
+    def _is_next(self, wanted: Said, said: Said) -> bool:
         if wanted.same(said):
             return True
-        if wanted.role in _SYSTEM and said.role == wanted.role and wanted.rest == said.rest:
-            return self._without_lines(wanted, said)
+        if (wanted.role, wanted.rest) != (said.role, said.rest) or wanted.text is None or said.text is None:
+            return False
+        if wanted.role in _SYSTEM and len(wanted.parts) > 1:
+            return self._has_parts(wanted.parts, said.parts)
+        if wanted.role in _SYSTEM:
+            left = wanted.text
+            # Its documents may follow as parts behind the rest.
+            for part in sorted(said.parts[1:], key=len, reverse=True):
+                if part not in left:
+                    return False
+                left = left.replace(part, "", 1)
+            return self._has_parts([left], said.parts[:1])
         tags = [part for part in (*said.parts[:1], *said.parts[1:][-1:]) if _is_tag(part)]
-        if wanted.role != "user" or said.role != "user" or not tags or said.text is None or wanted.text is None:
-            return False
-        return said.rest == wanted.rest and said.text.replace(tags[0], "", 1) == wanted.text
+        return wanted.role == "user" and bool(tags) and said.text.replace(tags[0], "", 1) == wanted.text
 
-    def _without_lines(self, wanted: Said, said: Said) -> bool:
-        """Whether a system message is the wanted one without the lines that are in the tag. Its documents may follow as
-        parts behind the rest."""
-        if wanted.text is None or said.text is None:
-            return False
-        if len(wanted.parts) > 1:
-            return self._parts_without_lines(wanted.parts, said.parts)
-        left = wanted.text
-        for part in sorted(said.parts[1:], key=len, reverse=True):
-            if part not in left:
-                return False
-            left = left.replace(part, "", 1)
-        used = _taken_out(left, said.parts[0], self._tag)
-        if used is None:
-            return False
-        self._tag = self._tag[used:]
-        return True
-
-    def _parts_without_lines(self, wanted: Sequence[str], said: Sequence[str]) -> bool:
-        """Whether the parts are the same in the same order, without the lines that are in the tag. A part that is in
-        the tag as a whole is gone.
+    def _has_parts(self, wanted: Sequence[str], said: Sequence[str]) -> bool:
+        """Whether these are the wanted parts of a system message in the same order, without the lines that are in the
+        tag. A part that is in the tag as a whole is gone.
 
         Every way to read the parts is followed: if two parts are equal, either may be the one that is gone.
         """
@@ -382,38 +370,25 @@ class _Comparison:
         for part in wanted:
             ways = {way for at, used in ways for way in self._ways_on(part, said, at, used)}
         whole = [used for at, used in ways if at == len(said)]
-        if not whole:
-            return False
-        self._tag = self._tag[max(whole) :]
-        return True
+        if whole:
+            self._tag = self._tag[max(whole) :]
+        return bool(whole)
 
     def _ways_on(self, part: str, said: Sequence[str], at: int, used: int) -> Iterable[tuple[int, int]]:
         """The numbers of sent parts and of tag lines that are used up after this part. The part may be there, or it may
         be gone."""
-        tag, own = self._tag[used:], _lines(part)
+        tag, own = self._tag[used:], part.removesuffix("\n").split("\n")
         taken = _taken_out(part, said[at], tag) if at < len(said) else None
         if taken is not None:
             yield at + 1, used + taken
         if tag[: len(own)] == own:
             yield at, used + len(own)
 
-    def _is_gone(self) -> bool:
-        """Whether the next message is a system message that is in the tag as a whole."""
-        wanted = self._fixed[self._next]
-        if wanted.role not in _SYSTEM or wanted.rest != "{}" or not wanted.text:
-            return False
-        lines = [line for part in wanted.parts for line in _lines(part)]
-        if self._tag[: len(lines)] != lines:
-            return False
-        self._tag = self._tag[len(lines) :]
-        self._next += 1
-        return True
-
     def _check_place(self) -> None:
         if self._next > self._pivot:
             self._found.append("context behind the last user message")
         elif 0 < self._next < len(self._fixed) and self._next not in self._homes:
-            before, behind = self._fixed[self._next - 1].role, self._role
+            before, behind = self._fixed[self._next - 1].role, self._fixed[self._next].role
             if self._fixed[self._next].has_results or (before == "user" and behind == "assistant"):
                 self._found.append(f"context between a {before} message and the {behind} message that belongs to it")
 
@@ -450,7 +425,3 @@ def _taken_out(text: str, fixed: str, lines: Sequence[str]) -> int | None:
 
 def _is_tag(text: str) -> bool:
     return text.startswith(TAG_OPEN) and text.endswith(TAG_CLOSE)
-
-
-def _lines(text: str) -> list[str]:
-    return text.removesuffix("\n").split("\n")
