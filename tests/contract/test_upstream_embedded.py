@@ -39,7 +39,7 @@ class TestEmbedded(UpstreamContract):
                 usage = orjson.loads(await body_of(answer))["usage"]
                 prompt, output = prompt + usage["prompt_tokens"], output + usage["completion_tokens"]
             assert isinstance(principal.upstream, EmbeddedUpstream)
-            ledger = principal.upstream.ledger(account_name("Bearer contract"))
+            ledger = principal.upstream.ledgers[account_name("Bearer contract")]
             assert (ledger.requests, ledger.answered, ledger.cancelled) == (3, 3, 0)
             assert (ledger.prompt, ledger.output) == (prompt, output)
 

@@ -196,10 +196,6 @@ class PromptReader:
         self.maker = BlockMaker(encode, cuts=profile.stores_prefixes, remembered=ENTRIES_A_TURN * remembered)
         self.turns = TurnReader(self.maker, profile, remembered=remembered)
 
-    def request(self, body: bytes) -> ChatRequest:
-        """The parsed body. Raises UpstreamRejected if the provider would refuse it."""
-        return read_chat(body, self.turns)
-
     def laid_out(self, request: ChatRequest, account: str) -> Prompt:
         """The request's positions and markers. Raises UpstreamRejected if the provider would refuse them."""
         prompt = lay_out(request, self.profile, account)
@@ -209,7 +205,7 @@ class PromptReader:
 
     def prompt(self, body: bytes) -> Prompt:
         """The body's positions and markers, if only one account is billed. Raises UpstreamRejected."""
-        return self.laid_out(self.request(body), "")
+        return self.laid_out(read_chat(body, self.turns), "")
 
 
 TAIL_TOKENS = 3
@@ -245,7 +241,7 @@ class Provider:
 
     def chat(self, body: bytes, account: str, now: float, output_tokens: int) -> ProviderReply:
         """``POST /chat/completions``. Raises UpstreamRejected if the provider would refuse the request."""
-        request = self._reader.request(body)
+        request = read_chat(body, self._reader.turns)
         prompt = self._reader.laid_out(request, account)
         cached = self._cache.bill(prompt, now)
         bill = replace(cached, plain=cached.plain + TAIL_TOKENS)

@@ -16,15 +16,13 @@ and ``after`` is the number of chunks that are sent before the fault.
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from enum import StrEnum
 from functools import cache, partial
 from hashlib import sha256
-
-import orjson
 
 from proxy.core.caches.cache import BillSum
 from proxy.core.request.tokens import Encode
@@ -95,19 +93,11 @@ class Ledger(BillSum):
     errors: Counter[int] = field(default_factory=Counter)
 
 
-class AnswerEnd(StrEnum):
-    """How the production of an answer ended."""
-
-    COMPLETE = "complete"
-    BROKEN = "broken"
-    CANCELLED = "cancelled"
-
-
 @dataclass(slots=True, repr=False)
 class EmbeddedAnswer:
     """``proxy.ports.Answer``, and the iterator over its own body: the chunks that are sent, and when. ``began`` is
-    called at the first chunk. ``ended`` is called once, with the number of chunks sent so far. ``breaks``: the
-    connection breaks after the last chunk."""
+    called at the first chunk. ``ended`` is called once, with the number of chunks sent so far, and whether the answer
+    was given up before its end. ``breaks``: the connection breaks after the last chunk."""
 
     status: int
     headers: Headers
@@ -116,7 +106,7 @@ class EmbeddedAnswer:
     pace_s: float = 0.0
     breaks: bool = False
     began: Callable[[], object] = lambda: None
-    ended: Callable[[AnswerEnd, int], object] = lambda ending, produced: None
+    ended: Callable[[int, bool], object] = lambda produced, is_cancelled: None
     _produced: int = 0
     _is_over: bool = False
     _given_up: asyncio.Event = field(default_factory=asyncio.Event)
@@ -130,7 +120,7 @@ class EmbeddedAnswer:
 
     async def __anext__(self) -> bytes:
         if self._produced == len(self.body) and not self._given_up.is_set():
-            self._end(AnswerEnd.BROKEN if self.breaks else AnswerEnd.COMPLETE)
+            self._end(is_cancelled=False)
             if self.breaks:
                 raise UpstreamUnavailable("the connection to the upstream broke in mid-answer")
             raise StopAsyncIteration
@@ -146,8 +136,7 @@ class EmbeddedAnswer:
     async def aclose(self) -> None:
         """Stop producing. A reader that waits is woken."""
         self._given_up.set()
-        is_whole = self._produced == len(self.body) and not self.breaks
-        self._end(AnswerEnd.COMPLETE if is_whole else AnswerEnd.CANCELLED)
+        self._end(is_cancelled=self._produced < len(self.body) or self.breaks)
 
     async def _pause(self, seconds: float) -> None:
         if seconds <= 0:
@@ -156,17 +145,17 @@ class EmbeddedAnswer:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._given_up.wait(), seconds)
 
-    def _end(self, ending: AnswerEnd) -> None:
+    def _end(self, *, is_cancelled: bool) -> None:
         if not self._is_over:
             self._is_over = True
-            self.ended(ending, self._produced)
+            self.ended(self._produced, is_cancelled)
 
 
 ANONYMOUS = "anonymous"
 
 _JSON: Headers = (("content-type", "application/json"),)
 _SSE: Headers = (("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache"))
-_ROUTES = {"/chat/completions": "POST", "/completions": "POST", "/embeddings": "POST", "/models": "GET"}
+_PATHS = ("/chat/completions", "/completions", "/embeddings")
 _CUT_SLICE_BYTES = 64
 # The counts of faults that have occurred are kept for at most this many distinct faults.
 _KNOWN_FAULTS = 10_000
@@ -190,8 +179,8 @@ class EmbeddedUpstream:
         """``remembered``: how many messages each provider keeps, with ten cache entries for each message. ``tells``:
         answers say what the cache did."""
         self._provider_of = cache(partial(Provider, encode=encode, remembered=remembered, tells=tells))
-        self.ledgers: dict[str, Ledger] = {}
-        self._models: set[str] = set()
+        self.ledgers: dict[str, Ledger] = defaultdict(Ledger)
+        """The totals of each account (``account_name`` of its key)."""
         self._struck: Counter[tuple[str, str]] = Counter()
         self._closed = False
 
@@ -200,8 +189,7 @@ class EmbeddedUpstream:
         if self._closed:
             raise UpstreamUnavailable("the embedded provider is closed").unreached()
         body = call.body if isinstance(call.body, bytes) else b"".join([part async for part in call.body])
-        ledger = self.ledger(_account(call))
-        self._models.add(call.deployment.name)
+        ledger = self.ledgers[_account(call)]
         try:
             return await self._route(call, body, ledger)
         except UpstreamRejected as error:
@@ -212,27 +200,11 @@ class EmbeddedUpstream:
         """Refuse further calls."""
         self._closed = True
 
-    def ledger(self, account: str) -> Ledger:
-        """The totals of an account (``account_name`` of its key)."""
-        return self.ledgers.setdefault(account, Ledger())
-
     async def _route(self, call: Call, body: bytes, ledger: Ledger) -> EmbeddedAnswer:
-        method = _ROUTES.get(call.path)
-        if method is None:
+        if call.method != "POST" or call.path not in _PATHS:
             raise UpstreamRejected(
                 f"Invalid URL ({call.method} /v1{call.path})", status=404, error_type="invalid_request_error"
             )
-        if call.method != method:
-            raise UpstreamRejected(
-                f"Not allowed to {call.method} on /v1{call.path}",
-                status=405,
-                error_type="invalid_request_error",
-                code="method_not_supported",
-            )
-        if call.path == "/models":
-            about = {"object": "model", "created": int(call.now), "owned_by": "embedded"}
-            rows = [{"id": name, **about} for name in sorted(self._models)]
-            return EmbeddedAnswer(200, _JSON, [orjson.dumps({"object": "list", "data": rows})])
         ledger.requests += 1
         shapes = self._struck_by(call, body)
         reply = self._reply(call, body)
@@ -278,12 +250,12 @@ class EmbeddedUpstream:
             ledger.add(reply.bill)
             ledger.answered += 1
 
-        def ended(ending: AnswerEnd, produced: int) -> None:
-            if after_answer and ending is AnswerEnd.COMPLETE:
+        def ended(produced: int, is_cancelled: bool) -> None:
+            if after_answer and cut is None and not is_cancelled:
                 reply.store(first_byte_at + pace_s * (total - 1))
             ledger.output += reply.output_tokens * min(produced, total) // total
-            ledger.cancelled += ending is AnswerEnd.CANCELLED
-            ledger.broken += ending is AnswerEnd.BROKEN
+            ledger.cancelled += is_cancelled
+            ledger.broken += cut is not None and not is_cancelled
 
         return EmbeddedAnswer(200, headers, chunks, first_byte_s, pace_s, cut is not None, began, ended)
 
@@ -293,21 +265,18 @@ class EmbeddedUpstream:
         shapes: dict[FaultKind, Fault] = {}
         has_marks = b'"cache_control"' in body or b'"prompt_cache_breakpoint"' in body
         for fault in _faults(call):
-            is_out_of_place = fault.kind is FaultKind.REFUSE_REWRITE and not has_marks
-            if is_out_of_place or not self._strikes(account, fault):
+            if fault.kind is FaultKind.REFUSE_REWRITE and not has_marks:
                 continue
+            if fault.n is not None:
+                if len(self._struck) >= _KNOWN_FAULTS:
+                    self._struck.clear()
+                self._struck[account, fault.text] += 1
+                if self._struck[account, fault.text] > fault.n:
+                    continue
             if (error := _rejection(fault)) is not None:
                 raise error
             shapes[fault.kind] = fault
         return shapes
-
-    def _strikes(self, account: str, fault: Fault) -> bool:
-        if fault.n is None:
-            return True
-        if len(self._struck) >= _KNOWN_FAULTS:
-            self._struck.clear()
-        self._struck[account, fault.text] += 1
-        return self._struck[account, fault.text] <= fault.n
 
 
 def _account(call: Call) -> str:

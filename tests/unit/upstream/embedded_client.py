@@ -72,7 +72,7 @@ class Provider:
 
     @property
     def ledger(self):
-        return self.upstream.ledger(account_name("k"))
+        return self.upstream.ledgers[account_name("k")]
 
 
 def system(text: str = "Be brief. " * 10, **rest: Any) -> dict[str, Any]:

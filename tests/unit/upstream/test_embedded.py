@@ -205,13 +205,13 @@ class TestAnthropicPrefix:
         assert read(provider.send(body, key="one")) > 0
         assert set(provider.upstream.ledgers) == {account_name("one"), account_name("two")}
         assert provider.send(body, key="").status == 200
-        assert provider.upstream.ledger(ANONYMOUS).answered == 1
+        assert provider.upstream.ledgers[ANONYMOUS].answered == 1
 
     def test_the_deployments_own_key_is_the_account(self):
         provider = Provider()
         provider.deployment = replace(provider.deployment, api_key="ours")
         provider.chat(user())
-        assert provider.upstream.ledger(account_name("ours")).answered == 1
+        assert provider.upstream.ledgers[account_name("ours")].answered == 1
 
 
 @pytest.mark.parametrize(("distance", "hits"), [(19, True), (20, False)])

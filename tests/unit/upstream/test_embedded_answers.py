@@ -122,9 +122,8 @@ class TestAnswers:
         free = Provider().chat(user(), response_format={"type": "json_object"}).json["choices"][0]["message"]["content"]
         assert isinstance(json.loads(free), dict)
 
-    def test_models_embeddings_completions_and_the_rest(self):
+    def test_embeddings_completions_and_the_rest(self):
         provider = Provider()
-        assert [m["id"] for m in provider.send(b"", path="/models", method="GET").json["data"]] == ["model"]
         body = {"input": ["a", "b", "a"], "dimensions": 20}
         rows = [row["embedding"] for row in provider.send(body, path="/embeddings").json["data"]]
         assert rows[0] == rows[2] != rows[1]
@@ -135,9 +134,9 @@ class TestAnswers:
         assert completion["choices"][0]["finish_reason"] == "length"
         streamed = provider.send({"prompt": "Once", "max_tokens": 5, "stream": True}, path="/completions").events
         assert "".join(e["choices"][0]["text"] for e in streamed) == completion["choices"][0]["text"]
-        for path, method, status in (("/audio/speech", "POST", 404), ("/chat/completions", "GET", 405)):
+        for path, method in (("/audio/speech", "POST"), ("/chat/completions", "GET")):
             reply = provider.send(b"", path=path, method=method)
-            assert reply.status == status
+            assert reply.status == 404
             assert set(reply.json["error"]) == {"message", "type", "param", "code"}
 
 
