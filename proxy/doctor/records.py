@@ -26,7 +26,7 @@ from proxy.core.diagnosis.record import PromptRecord
 from proxy.core.response.outcome import UNTOLD, cause_of
 from proxy.core.response.usage import Usage, counts_of
 from proxy.core.value import dataclass
-from proxy.core.wire.json_body import Members, Unreadable, decoded_array, parse_members, small_value
+from proxy.core.wire.json_body import Members, Unreadable, elements, parse_members, small_value
 from proxy.errors import InvalidRequest
 
 LineSigns = Mapping[int, str]
@@ -138,8 +138,8 @@ def _parsed(raw: bytes, line: int) -> Iterator[Record | Problem]:
     try:
         members = parse_members(raw)
         arrays = [members[name] for name in members.keys() & _ENVELOPES if _ARRAY_OF_OBJECTS.match(members[name])]
-        parts = [part for array in arrays for part in decoded_array(array)]
-    except (InvalidRequest, Unreadable, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        parts = [part for array in arrays for part in elements(array, most=None)]
+    except (InvalidRequest, Unreadable):
         yield Problem(line=line, text=NOT_JSON if is_utf8(raw) else NOT_UTF8)
         return
     if not parts:

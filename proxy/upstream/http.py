@@ -59,11 +59,8 @@ async def redacted(answer: Answer, call: Call) -> Answer:
         return _RedactedStream(answer, ErrorEvents(redaction))
     if length is None:
         return _RedactedStream(answer, ErrorBody(redaction))
-    return await _short(answer, redaction) if length <= MOST_BYTES else answer
-
-
-async def _short(answer: Answer, redaction: Redaction) -> Answer:
-    """A successful answer with a short body. Its length changes only if an error in it quotes a secret."""
+    if length > MOST_BYTES:
+        return answer
     ahead = ReadAhead(answer, MOST_BYTES)
     try:
         found = await ahead.read()
@@ -72,6 +69,7 @@ async def _short(answer: Answer, redaction: Redaction) -> Answer:
         raise
     if error_in(found) is None or (shown := redaction.body(found)) == found:
         return ahead
+    # The length changes only if an error quotes a secret.
     await answer.aclose()
     return WholeAnswer(answer.status, [pair for pair in answer.headers if pair[0] != "content-length"], shown)
 
@@ -236,14 +234,13 @@ class HttpAnswer:
         self._is_events = content_type(self.headers).startswith("text/event-stream")
         self._has_more = False
 
-    def chunks(self) -> AsyncIterator[bytes]:
+    def chunks(self) -> Self:
         """The body in the pieces in which the network delivers it, and events in small pieces. Raises
         UpstreamUnavailable, UpstreamTimeout if it breaks off. The answer itself is the iterator, because a generator
         could not continue after a wait for it was cancelled."""
         return self
 
-    def __aiter__(self) -> Self:
-        return self
+    __aiter__ = chunks
 
     async def __anext__(self) -> bytes:
         if self._has_more:

@@ -373,14 +373,13 @@ def named_tokens(said: Refusal) -> int | None:
 def is_context_refusal(status: int, said: Refusal) -> bool:
     """Whether an upstream that answers with this status and this refusal says that the request is too large for the
     model's context window."""
-    names = {name for name in (_name(said.code), _name(said.type)) if name}
-    if status not in _STATUSES or not _OTHER_NAMES.isdisjoint(names):
+    if status not in _STATUSES:
+        return False
+    given = [name for name in (said.code, said.type) if isinstance(name, str) and len(name) <= _MOST_NAME_CHARS]
+    names = set(map(str.lower, given))
+    if not _OTHER_NAMES.isdisjoint(names):
         return False
     return not names.isdisjoint(_NAMES) or any(_opens(text) for text in (said.message, *said.causes))
-
-
-def _name(value: object) -> str:
-    return value.lower() if isinstance(value, str) and len(value) <= _MOST_NAME_CHARS else ""
 
 
 def _opens(message: str) -> bool:

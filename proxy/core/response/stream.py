@@ -25,7 +25,7 @@ import re
 from collections.abc import Mapping
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from proxy.core.account.references import known_items
 from proxy.core.response.event_format import BOM, MAX_EVENT_BYTES, EventCutter, Part, event_data, payload_of
@@ -243,7 +243,9 @@ _READ = (
 """The small members of an answer. The others are skipped without being built. In texts, each half of a surrogate pair
 is replaced by another character."""
 _ITEM_LISTS = ("output", "data")
-_Body = msgspec.defstruct("_Body", [(name, Raw, Raw()) for name in (*_READ, *_ITEM_LISTS)])
+_Body = msgspec.defstruct(
+    "_Body", [*((name, object, UNSET) for name in _READ), *((name, Raw, Raw()) for name in _ITEM_LISTS)]
+)
 # Gemini streams a list of answers if it is not asked for events:
 # https://ai.google.dev/api/generate-content#method:-models.streamgeneratecontent.
 _BODY = msgspec.json.Decoder(_Body | list[_Body])  # type: ignore[valid-type]
@@ -300,9 +302,9 @@ class BodyFold:
         if read is not None:
             facts = AnswerFacts()
             for one in read[-_MOST_ANSWERS:] if isinstance(read, list) else [read]:
-                found = {name: bytes(raw) for name in (*_READ, *_ITEM_LISTS) if (raw := getattr(one, name))}
-                lists = {name: known_items(found.pop(name)) for name in _ITEM_LISTS if name in found}
-                facts.learn({name: payload_of(raw) for name, raw in found.items()} | lists)
+                found = {name: told for name in _READ if (told := getattr(one, name)) is not UNSET}
+                lists = {name: known_items(bytes(raw)) for name in _ITEM_LISTS if (raw := getattr(one, name))}
+                facts.learn(found | lists)
             told = facts.outcome(saw_content=self.saw_content)
             is_whole = told.usage is not None and told.usage.is_whole
             self._outcome = told if is_whole else replace(told, tokens=self._outcome.tokens)

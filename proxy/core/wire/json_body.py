@@ -186,6 +186,7 @@ MOST_ELEMENTS = 5_000
 _MOST_MEMBERS = 10_000
 _MOST_NAME_CHARS = 1_024
 
+_NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _ARRAY = msgspec.json.Decoder(list[Raw])
 
@@ -212,8 +213,8 @@ def parse_members(body: bytes) -> Members:
     if len(body) > _LARGE_BYTES and counted(body, b",") > _MOST_COMMAS and counted(body, b":") > _MOST_COMMAS:
         raise Unreadable("too many members")
     try:
-        members = decoded_object(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        members = members_of(body)
+    except Unreadable as error:
         if _is_json_object(body):
             raise Unreadable("a name that is not valid Unicode, or a number that is none") from error
         raise InvalidRequest("the body is not a JSON object", code="invalid_json") from error
@@ -224,31 +225,59 @@ def parse_members(body: bytes) -> Members:
     return members
 
 
-def elements(raw: Raw | bytes) -> list[Raw]:
-    """The elements of a JSON array. Raises Unreadable if it is no array, or has too many elements, in itself or in a
-    value within it."""
+def elements(raw: Raw | bytes, most: int | None = MOST_ELEMENTS) -> list[Raw]:
+    """The elements of a JSON array, also if its strings hold halves of surrogate pairs. Raises Unreadable if it is no
+    array, or has too many elements: more than ``most``, or too many in the values within it. ``most`` is None for an
+    array whose size is no matter."""
     # Within a string, a brace is hardly ever followed by what can follow the brace of an object: quotes and line ends
     # are escaped in strings.
-    if len(raw) > _LARGE_BYTES and (
-        counted(raw, b",") > _MOST_COMMAS
-        or (counted(raw, b"{") > _MOST_OBJECTS and counted(raw, *_OBJECT_STARTS) > _MOST_OBJECTS)
+    if (
+        most is not None
+        and len(raw) > _LARGE_BYTES
+        and (
+            counted(raw, b",") > _MOST_COMMAS
+            or (counted(raw, b"{") > _MOST_OBJECTS and counted(raw, *_OBJECT_STARTS) > _MOST_OBJECTS)
+        )
     ):
         raise TooMany("too many elements")
     try:
-        found = decoded_array(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Unreadable("not an array") from error
-    if len(found) > MOST_ELEMENTS:
+        found = _ARRAY.decode(raw)
+    except _NO_JSON:
+        found, own, shape = _by_shape(_ARRAY, raw)
+        position = shape.index(b"[")
+        for index, each in enumerate(found):
+            start = behind_space(shape, position + 1)
+            position = behind_space(shape, start + len(each))
+            found[index] = Raw(own[start : start + len(each)])
+    if most is not None and len(found) > most:
         raise TooMany("too many elements")
     return found
 
 
 def members_of(raw: Raw | bytes) -> Members:
-    """The members of a nested JSON object. Raises Unreadable if it is no object."""
+    """The members of a JSON object, also if its strings hold halves of surrogate pairs. Raises Unreadable if it is no
+    object. Raises it, too, if a name holds such a half, or if a name occurs twice in an object with such a half."""
     try:
-        return decoded_object(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Unreadable("not an object") from error
+        return _OBJECT.decode(raw)
+    except _NO_JSON:
+        found, own, shape = _by_shape(_OBJECT, raw)
+    spans = value_spans(shape, found) if len(found) <= _MOST_MEMBERS else None
+    # A name with such a half differs from its shape: the bytes between the values must be the same.
+    ends = [0, *(end for _, end in (spans or {}).values())]
+    if spans is None or any(own[e:s] != shape[e:s] for e, (s, _) in zip(ends, spans.values(), strict=False)):
+        raise Unreadable("a name that is not valid Unicode, or that occurs twice")
+    return {name: Raw(own[start:end]) for name, (start, end) in spans.items()}
+
+
+def _by_shape(decoder: msgspec.json.Decoder[T], raw: Raw | bytes) -> tuple[T, memoryview, bytes]:
+    """The value of a copy of the same shape that the decoder accepts, the value's own bytes, and the copy. Raises
+    Unreadable."""
+    own = bytes(raw)
+    shape = same_shape(own) or own
+    try:
+        return decoder.decode(shape), memoryview(own), shape
+    except _NO_JSON as error:
+        raise Unreadable("no array or object, as it was expected") from error
 
 
 def value(raw: Raw | bytes) -> object:
@@ -279,7 +308,7 @@ def small_value(raw: Raw | bytes, most_bytes: int) -> object:
         return None
     try:
         return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except _NO_JSON:
         return None
 
 
@@ -295,52 +324,6 @@ def text_value(raw: Raw | bytes) -> object:
             return loads(text)
         except (ValueError, RecursionError):
             raise Unreadable("not valid Unicode") from error
-
-
-def decoded_object(raw: Raw | bytes) -> Members:
-    """The members, also if strings hold halves of surrogate pairs. Raises the errors of a decoder, also if a name holds
-    such a half, or if a name occurs twice in an object with such a half."""
-    try:
-        return _OBJECT.decode(raw)
-    except msgspec.DecodeError as error:
-        own, shape = _own_and_shape(raw, error)
-        found = _OBJECT.decode(shape)
-        spans = value_spans(shape, found) if len(found) <= _MOST_MEMBERS else None
-        # A name with such a half differs from its shape: the bytes between the values must be the same.
-        ends = [0, *(end for _, end in (spans or {}).values())]
-        if spans is None or any(own[e:s] != shape[e:s] for e, (s, _) in zip(ends, spans.values(), strict=False)):
-            raise
-        whole = memoryview(own)
-        return {name: Raw(whole[start:end]) for name, (start, end) in spans.items()}
-
-
-def _own_and_shape(raw: Raw | bytes, error: msgspec.DecodeError) -> tuple[bytes, bytes]:
-    """The value's own bytes, and a copy of the same shape that a decoder accepts. Raises the error if the value holds
-    no half of a surrogate pair."""
-    own = bytes(raw)
-    if (shape := same_shape(own)) is None:
-        raise error
-    return own, shape
-
-
-def decoded_array(raw: Raw | bytes) -> list[Raw]:
-    """The elements, also if strings hold halves of surrogate pairs. Raises the errors of a decoder, and Unreadable if
-    there are too many elements."""
-    try:
-        return _ARRAY.decode(raw)
-    except msgspec.DecodeError as error:
-        own, shape = _own_and_shape(raw, error)
-        found = _ARRAY.decode(shape)
-        if len(found) > MOST_ELEMENTS:
-            raise TooMany("too many elements") from None
-        whole, position = memoryview(own), shape.index(b"[")
-        own_elements: list[Raw] = []
-        for each in found:
-            start = behind_space(shape, position + 1)
-            end = start + len(each)
-            own_elements.append(Raw(whole[start:end]))
-            position = behind_space(shape, end)
-        return own_elements
 
 
 def splice(

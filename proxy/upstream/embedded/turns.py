@@ -22,7 +22,6 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Any
 
-import msgspec
 import orjson
 from msgspec import Raw
 
@@ -32,7 +31,7 @@ from proxy.core.lru import LastUsed
 from proxy.core.providers import CacheProfile, MarkPlace
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Encode, TokenCounter
 from proxy.core.value import dataclass
-from proxy.core.wire.json_body import Unreadable, decoded_array, decoded_object, printable, text_value, utf8
+from proxy.core.wire.json_body import Unreadable, elements, members_of, printable, text_value, utf8
 from proxy.errors import UpstreamRejected
 
 Json = Mapping[str, Any]
@@ -438,8 +437,8 @@ def wants_usage(settings: Mapping[str, Any]) -> bool:
 def read_object(body: bytes) -> Mapping[str, Raw]:
     """The members of a JSON object."""
     try:
-        return decoded_object(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return members_of(body)
+    except Unreadable as error:
         raise refuse("We could not parse the JSON body of your request.") from error
 
 
@@ -447,8 +446,8 @@ def _turns(members: Mapping[str, Raw], reader: TurnReader) -> tuple[Turn, ...]:
     if "messages" not in members:
         raise refuse("Missing required parameter: 'messages'.", "messages", "missing_required_parameter")
     try:
-        messages = decoded_array(members["messages"])
-    except (msgspec.DecodeError, Unreadable) as error:
+        messages = elements(members["messages"], most=None)
+    except Unreadable as error:
         raise refuse(
             "Invalid type for 'messages': expected an array of objects.", "messages", "invalid_type"
         ) from error

@@ -17,12 +17,13 @@ and ``after`` is the number of chunks that are sent before the fault.
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from enum import StrEnum
 from functools import cache, partial
 from hashlib import sha256
+from typing import Self
 
 from proxy.core.caches.cache import BillSum
 from proxy.core.request.tokens import Encode
@@ -111,12 +112,11 @@ class EmbeddedAnswer:
     _is_over: bool = False
     _given_up: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def chunks(self) -> AsyncIterator[bytes]:
+    def chunks(self) -> Self:
         """The body as it is produced."""
         return self
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
+    __aiter__ = chunks
 
     async def __anext__(self) -> bytes:
         if self._produced == len(self.body) and not self._given_up.is_set():
