@@ -534,7 +534,7 @@ def price_for(prices: PriceMap, deployment: Deployment) -> Price | None:
     model. The greatest lengths of prompt and answer come from the configuration, or else from the map, even if the
     configuration gives the price.
     """
-    if (given := prices.override(deployment.name)) is None and "input_cost_per_token" in deployment.params:
+    if (given := prices.given.get(deployment.name)) is None and "input_cost_per_token" in deployment.params:
         given = price_in(deployment.params)
     provider = provider_at(urlsplit(deployment.base_url).hostname or "")
     prefixed = deployment.model if provider in _UNPREFIXED else f"{provider}/{deployment.model}"

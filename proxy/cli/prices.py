@@ -71,7 +71,7 @@ def _rows(settings: Settings, known: RawMap) -> Iterator[dict[str, Any]]:
     prices = factories.price_map(settings)
     for name, deployment in factories.model_table(settings, prices).listed():
         price, found = price_for(prices, deployment), _named(deployment, known)
-        is_given = prices.override(name) is not None or "input_cost_per_token" in deployment.params
+        is_given = prices.given.get(name) is not None or "input_cost_per_token" in deployment.params
         row = {"name": name, "model": deployment.model, **_amounts(price)}
         if price is None:
             yield row | {"from": "-", "note": _NO_PRICE}

@@ -6,17 +6,15 @@ answer comes back by another hook, and the usage of a stream by a third one. The
 changes none of its objects, and stands down in doubt: then the request is sent as it came.
 
     callback.py        Callback: LiteLLM's hooks, contained; the planner, the store and the metrics, built by the first
-                       request; the ledger
-    work.py            Work: one attempt, from its plan as arguments for LiteLLM to its settlement; attempts under way,
+                       request; the ledger. Work: one attempt, from its plan to its settlement; attempts under way,
                        bounded in number, bytes and time; how much of the process's time planning may take
-    incoming.py        a request read from LiteLLM's arguments: its sender, its body, its deployment; data that is read
-                       from LiteLLM itself, and the metrics that it serves
+    incoming.py        a request read from LiteLLM's arguments: its sender, its body, its deployment; a plan as
+                       LiteLLM's arguments; data that is read from LiteLLM itself, and the metrics that it serves
 
 ``plugins/litellm_hook.py`` is the entry that LiteLLM loads. Nothing here imports an HTTP server or client.
 """
 
-from proxy.inside.callback import Callback
+from proxy.inside.callback import Callback, Work
 from proxy.inside.incoming import Host
-from proxy.inside.work import Work
 
 __all__ = ["Callback", "Host", "Work"]

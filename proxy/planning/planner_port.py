@@ -52,7 +52,7 @@ from proxy.planning.layout_state import SharedLayoutStore
 from proxy.planning.tokenizers import ModelFacts
 from proxy.planning.windows import read_ahead
 from proxy.ports import Deployment, PlanRequest, Principal
-from proxy.storage.private_file import make_private, tighten
+from proxy.storage.database import make_private, tighten
 from proxy.tasks import Aside, Tasks, drain, place_of, spawn, suppress_and_log, work_in
 from proxy.telemetry.metrics import Metrics
 

@@ -249,7 +249,7 @@ class Estimates:
 
     def learn(self, exchange: Exchange) -> None:
         """Learn from an exchange that has ended."""
-        usage, deployment = exchange.billed_usage, exchange.deployment
+        usage, deployment, demand = exchange.billed_usage, exchange.deployment, exchange.requested.demand
         if exchange.answer.further:
             # The sum over several calls is not the length of one prompt or one answer.
             usage = exchange.answer.outcome.usage
@@ -257,9 +257,13 @@ class Estimates:
             return
         habits = self.habits(deployment)
         self._habits.put(deployment.name, habits)
-        if not exchange.requested.demand.wants.tier:
+        if not demand.wants.tier:
             habits.tier = exchange.answer.outcome.reported.tier
-        habits.passes_limits |= _is_passed(exchange.requested.demand, usage.output)
+        # No limit holds for a summary, and for all rounds of a tool together.
+        has_limit = demand.kind is Kind.TEXT and not (demand.wants.is_summarised or demand.wants.calls)
+        if has_limit and demand.max_output_tokens is not None:
+            most = demand.answers * (demand.max_output_tokens + demand.predicted_tokens + SPARE_TOKENS)
+            habits.passes_limits |= usage.output > most
         habits.output_tokens += _OUTPUT_WEIGHT * (usage.output - habits.output_tokens)
         counted = exchange.counted_tokens
         if counted >= _LEAST_TOKENS:
@@ -342,12 +346,3 @@ def _has_long_life(exchange: Exchange) -> bool:
         any(life in body for life in _LONG_LIVES) or (b"\\u00" in body and _ESCAPED_LIFE.search(body))
         for body in bodies
     )
-
-
-def _is_passed(demand: Demand, output_tokens: int) -> bool:
-    """Whether the answers are longer than the request's limit allows. No limit holds for a summary, and for all rounds
-    of a tool together."""
-    if demand.kind is not Kind.TEXT or demand.max_output_tokens is None:
-        return False
-    most = demand.answers * (demand.max_output_tokens + demand.predicted_tokens + SPARE_TOKENS)
-    return output_tokens > most and not (demand.wants.is_summarised or demand.wants.calls)

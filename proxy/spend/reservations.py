@@ -275,7 +275,13 @@ class BudgetReservations:
         entry = reservation.entry or lost_entry(
             exchange, deployment, self._estimates.amounts(exchange, (deployment,), ())
         )
-        await self._settle_lost(exchange, reservation)
+        if exchange.lost.usage is not None:
+            # Calls that were lost before this one are settled now, by an entry of their own.
+            lost = replace(exchange, settlement=exchange.lost, ending=ExchangeOutcome.BROKEN)
+            own = replace(settled_entry(lost), exchange_id=f"{exchange.arrival.id}+0")
+            bookings = [one for one in reservation.bookings if one.rule.unit != "requests"]
+            await self.store_client.settle(Settle(own, _final(reservation, bookings, lost, own.cost)))
+        await self._release_further(reservation)
         entry = replace(entry, status=exchange.answer.status, ending=DEFERRED)
         # The limits were checked when the exchange was reserved, and are not checked again.
         charges = [replace(booking.charge, limit=None) for booking in reservation.bookings]
@@ -316,16 +322,6 @@ class BudgetReservations:
             await self.alerts.tell(reservation, balances)
         await self._release_further(reservation)
         return final
-
-    async def _settle_lost(self, exchange: Exchange, reservation: BudgetReservation) -> None:
-        """Write the usage of calls that were lost before the call on which the provider still works, as a separate
-        entry."""
-        if exchange.lost.usage is not None:
-            lost = replace(exchange, settlement=exchange.lost, ending=ExchangeOutcome.BROKEN)
-            entry = replace(settled_entry(lost), exchange_id=f"{exchange.arrival.id}+0")
-            bookings = [one for one in reservation.bookings if one.rule.unit != "requests"]
-            await self.store_client.settle(Settle(entry, _final(reservation, bookings, lost, entry.cost)))
-        await self._release_further(reservation)
 
     async def _release_further(self, reservation: BudgetReservation) -> None:
         for ask in reservation.further:

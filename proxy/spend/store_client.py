@@ -38,8 +38,8 @@ from proxy.core.epoch import StoreEpoch
 from proxy.core.value import dataclass, replace
 from proxy.ports import Clock, Fault, StoreError
 from proxy.spend.catching_up import CatchingUp
+from proxy.storage.database import read_small, replace_small
 from proxy.storage.port import Balance, Charge, Granted, PutOff, Refused, Release, Reserve, Settle, Store
-from proxy.storage.private_file import read_small, replace_small
 from proxy.storage.spool import Spool
 from proxy.tasks import Tasks, drain, pause, spawn, within
 from proxy.telemetry.metrics import Metrics
@@ -381,6 +381,11 @@ TIME_EVERY_S = 10.0
 EPOCH_EVERY_S = 5.0
 """How often a serving process asks the store."""
 _WATCH_S = 2.0
+_EMPTIED = (
+    "the store was emptied or exchanged: it does not hold the counters that were known. Restore the counters of "
+    "budgets with `stratiform budgets set-spent`, then accept the store with `stratiform budgets accept-store`; "
+    "on_store_error says whether budgets refuse requests until then"
+)
 _MOST_BYTES = 256
 
 
@@ -493,28 +498,19 @@ class Epochs:
                     facts = await self._store.facts()
                 found = epoch.read(facts, self._known)
                 self.current = found.id
-                self._note(found.lost)
+                if bool(found.lost) != bool(self._lost):
+                    self._on_change(bool(found.lost))
+                    if found.lost:
+                        _log.error(_EMPTIED)
+                    else:
+                        _log.warning("the store was accepted as it is")
+                self._lost = found.lost
                 if not found.lost and found.id != self._known:
                     self._known = found.id
                     await asyncio.to_thread(replace_small, self._file, found.id.encode("utf-8"))
                 return found
         except TimeoutError as error:
             raise StoreError("the store did not answer in time") from error
-
-    def _note(self, lost: str) -> None:
-        """Report a change once, in the log and in a metric."""
-        if bool(lost) == bool(self._lost):
-            return
-        self._lost = lost
-        self._on_change(bool(lost))
-        if lost:
-            _log.error(
-                "the store was emptied or exchanged: it does not hold the counters that were known. Restore the "
-                "counters of budgets with `stratiform budgets set-spent`, then accept the store with "
-                "`stratiform budgets accept-store`; on_store_error says whether budgets refuse requests until then"
-            )
-        else:
-            _log.warning("the store was accepted as it is")
 
 
 def faults(

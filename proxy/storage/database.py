@@ -17,9 +17,15 @@ The file begins with the schemas, version by version: ``PRAGMA user_version`` ho
 errors that show damage, and the search for it (``PRAGMA quick_check``). The search is bounded in time and runs outside
 the event loop. The tables are checked one after the other, the most important ones first. The search can be interrupted
 only between two tables, so its thread may go on for a while after its time is over. Nobody waits for it then.
+
+Only the user of the proxy may read its files, with any umask. A small file, such as the known epoch of the store, is
+read and replaced by all workers of a host. If there is no path, or the disk is full or read-only, nothing is kept: the
+process goes on with what it has in memory.
 """
 
 import asyncio
+import logging
+import os
 import sqlite3
 import threading
 import weakref
@@ -35,7 +41,8 @@ import msgspec
 
 from proxy.core.value import dataclass
 from proxy.ports import StoreError
-from proxy.storage.private_file import make_private, tighten
+
+_log = logging.getLogger("stratiform.store")
 
 # Each entry migrates a file to the next version. Entries are never edited.
 STORE = (
@@ -234,6 +241,48 @@ def _checked(path: Path, tables: Sequence[str], is_ended: Callable[[], bool]) ->
     except sqlite3.DatabaseError as error:
         return str(error) if _is_one_of(_DAMAGE, error) else None
     return ""
+
+
+_MODE = 0o600
+_OTHERS = 0o077
+_MOST_SMALL_BYTES = 4096
+
+
+def make_private(path: Path) -> None:
+    """Create the file if there is none; at no moment can other users read it. An existing file is tightened without
+    opening it: closing it would release the locks that SQLite holds on it. Raises OSError."""
+    with suppress(FileExistsError):
+        os.close(os.open(path.resolve(), os.O_CREAT | os.O_EXCL | os.O_WRONLY, _MODE))
+    tighten(path)
+
+
+def tighten(path: Path) -> None:
+    """Remove all access of other users to an existing file. A file of another user stays as it is."""
+    with suppress(OSError):
+        if path.stat().st_mode & _OTHERS:
+            path.chmod(_MODE)
+            _log.warning("%s could be used by other users of this machine: its mode is 0600 from now on", path)
+
+
+def read_small(path: Path | None) -> bytes:
+    """The content of the file; empty if there is no file."""
+    if path is not None:
+        tighten(path)
+        with suppress(OSError), path.open("rb") as file:
+            return file.read(_MOST_SMALL_BYTES)
+    return b""
+
+
+def replace_small(path: Path | None, content: bytes) -> None:
+    """Replace the content of the file."""
+    if path is None:
+        return
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        whole = path.with_name(f"{path.name}.{os.getpid()}")
+        make_private(whole)
+        whole.write_bytes(content)
+        whole.replace(path)
 
 
 T = TypeVar("T")
@@ -492,12 +541,9 @@ def _let_go(connection: sqlite3.Connection) -> None:
 
 
 def _deliver(jobs: list[_Job]) -> None:
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
-    for job in jobs:
-        by_loop.setdefault(job.future.get_loop(), []).append(job)
-    for loop, theirs in by_loop.items():
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(_hand_over, theirs)
+    """Give the results to the callers, in the event loop that opened the database."""
+    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        jobs[0].future.get_loop().call_soon_threadsafe(_hand_over, jobs)
 
 
 def _hand_over(jobs: list[_Job]) -> None:

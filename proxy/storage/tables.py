@@ -461,12 +461,6 @@ def forget_blobs(connection: sqlite3.Connection, now: float) -> None:
     connection.execute(f"DELETE FROM blob WHERE rowid IN ({sql})", (now,))
 
 
-def blobs_weight(scope: str, blobs: Mapping[str, bytes]) -> int:
-    """The approximate room that these blobs take in the file."""
-    names = sum(len(name.encode()) for name in blobs) + len(blobs) * len(scope.encode())
-    return sum(len(blob) + min(len(blob), 2048) for blob in blobs.values()) + 2 * names + 128 * len(blobs)
-
-
 def blobs_total(connection: sqlite3.Connection) -> int:
     """The approximate room that all blobs take in the file. Every row is read."""
     return int(connection.execute(f"SELECT coalesce(sum({_ROW_WEIGHT}), 0) FROM blob").fetchone()[0])

@@ -251,7 +251,9 @@ def _most_text(
     usd = _more(output_tokens, _dearest_output(extras, wants), rate.output)
     # Content of unknown length may be sound.
     usd += _more(prompt, max(extras.image_in, extras.audio_in if wants.is_beyond else 0.0), rate.input)
-    usd += sum(_call_usd(extras, tool, count) for tool, count in wants.calls) + extras.request
+    each = {Tool.SEARCH: extras.search, Tool.FILES: FILE_SEARCH_USD}
+    usd += sum(CODE_USD if tool is Tool.CODE else count * each.get(tool, 0.0) for tool, count in wants.calls)
+    usd += extras.request
     usd += CODE_USD * wants.memory_gib
     if _searches(model) and not any(tool is Tool.SEARCH for tool, _ in wants.calls):
         usd += extras.search
@@ -277,11 +279,6 @@ def _dearest_output(extras: Extras, wants: Wants) -> float:
         extras.audio_out if wants.has_audio else 0.0,
         extras.image_out,  # models that can draw may draw without being asked
     )
-
-
-def _call_usd(extras: Extras, tool: Tool, count: int) -> float:
-    by_tool = {Tool.SEARCH: count * extras.search, Tool.FILES: count * FILE_SEARCH_USD, Tool.CODE: CODE_USD}
-    return by_tool.get(tool, 0.0)
 
 
 def longest_output(given: int | None, price: Price | None) -> int:

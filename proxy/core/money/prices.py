@@ -335,7 +335,7 @@ def _longest(entry: Entry, key: str = "max_output_tokens") -> int | None:
 class PriceMap:
     """Prices by model, from litellm's map and the config's own.
 
-    ``overrides`` take precedence. They are entries with the map's fields, by exact name.
+    ``overrides`` take precedence. They are entries with the map's fields, by exact name. ``given`` are their prices.
     """
 
     def __init__(self, entries: Mapping[str, Entry], overrides: Mapping[str, Entry] | None = None) -> None:
@@ -360,12 +360,8 @@ class PriceMap:
     def override_all(self, overrides: Mapping[str, Entry]) -> None:
         """From now on these entries are the overrides, in place of the earlier ones."""
         self._overrides = overrides
-        self._given = {name: price_of(entry) for name, entry in overrides.items()}
+        self.given: Mapping[str, Price | None] = {name: price_of(entry) for name, entry in overrides.items()}
         self._known.clear()
-
-    def override(self, name: str) -> Price | None:
-        """The price that the configuration gives this name. None if it gives none."""
-        return self._given.get(name)
 
     def _find(self, names: tuple[str, ...]) -> Price | None:
         exact = ((table, name) for name in names for table in (self._overrides, self._entries))

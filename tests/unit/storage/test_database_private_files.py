@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.storage.database import STORE, Database
-from proxy.storage.private_file import make_private, read_small, replace_small
+from proxy.storage.database import STORE, Database, make_private, read_small, replace_small
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077])
