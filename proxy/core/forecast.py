@@ -261,29 +261,33 @@ class Forecast:
         reached, hazard, edits, documents, reader = 1.0, 0.0, 0.0, 0.0, max(self.opened, self.body)
         kept, turns, pieces = 1.0, self.turns, self.pieces
         for message, element in zip(layout.turns, layout.elements, strict=True):
+            count = len(element.parts)
             if message >= 0:
                 reader, chance = self.body, turns.get(message, 0.0)
                 reached = chance if chance < reached else reached  # min() would be called for each turn
+                if count == 1:
+                    result.append(reader * reached * kept)
+                    continue
             else:
                 if element.message in moves:
                     hazard += _TAG_HAZARD
                 elif (own := self._context_hazards(element)) is not None:
                     # The last part is an acknowledgement, and the part in front of it has all of the text.
-                    spans = len(element.parts) - 2
+                    spans = count - 2
                     if spans > 0:
                         each = zip(*(_spread(one, element.parts[:-1]) for one in own), strict=True)
                         chances = [pieces.unchanged(hazard + one, documents, edits + two) for one, two in each]
                         result += [reader * reached * chance for chance in chances[:spans]]
                     hazard, edits = hazard + own[0], edits + own[1]
                     kept = pieces.unchanged(hazard, documents, edits)
-                    result += [reader * reached * kept] * (len(element.parts) - max(spans, 0))
+                    result += [reader * reached * kept] * (count - max(spans, 0))
                     continue
                 elif element.kind is ElementKind.DOCUMENT and element.item and element.item.kind is not PieceKind.FILE:
                     documents += self._hazard(element)
                 else:
                     hazard += self._hazard(element)
                 kept = pieces.unchanged(hazard, documents, edits)
-            result += [reader * reached * kept] * len(element.parts)
+            result += [reader * reached * kept] * count
         return result
 
     def _context_hazards(self, element: Element) -> tuple[float, float] | None:
@@ -442,9 +446,8 @@ class PauseForecast:
         layout, profile = standing.layout, self.profile
         yield from _longer(marks, hit)
         # The first place for a marker behind the part that is read is the cheapest one that protects all of that part.
-        last = min(hit + profile.lookback, len(layout.parts)) if hit >= 0 else 0
-        behind = next((p for p in range(hit + 1, last) if layout.markable[p]), None)
-        if behind is not None and slots > 1:
+        behind = layout.markable.find(1, hit + 1, hit + profile.lookback) if hit >= 0 else -1
+        if behind >= 0 and slots > 1:
             others = place(layout, standing.survival, standing.held, profile, slots - 1).positions
             yield {p: "1h" if p <= behind else "5m" for p in sorted({*others, behind})}
         # Then the forecast if every entry were written for the longer life.

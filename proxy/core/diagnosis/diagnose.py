@@ -11,9 +11,9 @@ conversations begin alike.
 """
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from operator import sub
 
 from msgspec import Struct
 
@@ -126,10 +126,15 @@ def _parts(pieces: Sequence[PromptPiece], cuts: Cuts) -> list[PromptPiece]:
     return [part for piece in pieces for part in cuts.get(piece.digest) or (piece,)]
 
 
-def likeness(old: PromptRecord, new: PromptRecord) -> int:
-    """How many tokens of the later prompt are in pieces that the earlier one has, too, in any place."""
-    known, ends = set(old.each()), [0, *new.ends]
-    return sum([ends[i + 1] - ends[i] for i, digest in enumerate(new.each()) if digest in known])
+def most_like(before: Sequence[PromptRecord], new: PromptRecord) -> PromptRecord:
+    """The record that has the most tokens of the new prompt, in any place; of equal ones the newest."""
+    sizes = [*zip(new.each(), map(sub, new.ends, (0, *new.ends)), strict=True)]
+
+    def shared_tokens(old: PromptRecord) -> int:
+        known = set(old.each())
+        return sum([tokens for digest, tokens in sizes if digest in known])
+
+    return max(reversed(before), key=shared_tokens)
 
 
 def difference(old: PromptRecord, new: PromptRecord, first: int) -> Difference | None:
@@ -179,10 +184,11 @@ def _pairs(before: Sequence[PromptPiece], after: Sequence[PromptPiece]) -> list[
 
 def _numbered(pieces: Sequence[PromptPiece]) -> Iterator[tuple[bytes, int]]:
     """The digest of each piece, with the number of equal pieces in front of it."""
-    seen: Counter[bytes] = Counter()
+    seen: dict[bytes, int] = {}
     for piece in pieces:
-        yield piece.digest, seen[piece.digest]
-        seen[piece.digest] += 1
+        number = seen.get(piece.digest, 0)
+        yield piece.digest, number
+        seen[piece.digest] = number + 1
 
 
 def _is_continued(
@@ -259,8 +265,7 @@ def compared(before: Sequence[PromptRecord], now: PromptRecord, cuts: Cuts | Non
     old = before[-1]
     first = shared_front(old, now)
     if first < old.count or any(record.total > old.total for record in before[:-1]):
-        # The record that is most alike; of equal ones the newest.
-        old = max(reversed(before), key=lambda record: likeness(record, now))
+        old = most_like(before, now)
         first = shared_front(old, now)
     found = difference(old, now, first) if first < old.count else None
     return Comparison(before, now, old, first, found, cuts or {}) if found is not None or first == old.count else None

@@ -11,7 +11,7 @@ write at 1.25 this is about (w - 1) / (1 - r).
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from itertools import accumulate, islice
 from operator import mul, neg, sub
@@ -55,8 +55,8 @@ class PrefixSettings:
 
 class Layout:
     """Elements in sending order and their positions. ``starts[i]`` is element i's first position. ``turns[i]`` is the
-    index of its message if it is a message of the conversation as it came, or else -1. ``markable[p]``: position p may
-    carry a marker.
+    index of its message if it is a message of the conversation as it came, or else -1. ``markable[p]`` is 1 if position
+    p may carry a marker, or else 0.
     """
 
     __slots__ = (
@@ -71,7 +71,7 @@ class Layout:
         self.starts: list[int] = []
         self.turns: list[int] = []
         self.digests: list[bytes] = []
-        self.markable: list[bool] = []
+        self.markable = bytearray()
         self.parts: list[Part] = []
         self.ends: list[int] = []
         self._front: tuple[int, Sequence[bytes], Sequence[int]] = (0, (), ())
@@ -79,9 +79,8 @@ class Layout:
         new = self.elements[self._adopt(base) if base is not None else 0 :]
         self.digests += [e.digest for e in new]
         self.turns += [e.message if e.key in _TURNS else -1 for e in new]
-        self.markable += [
-            part.markable and (seed.marks_answers or e.role != "assistant") for e in new for part in e.parts
-        ]
+        can_mark = seed.marks_answers
+        self.markable += bytes([p.markable and (can_mark or e.role != "assistant") for e in new for p in e.parts])
         starts = accumulate([len(e.parts) for e in new], initial=len(self.parts))
         self.starts += islice(starts, len(new))
         self.parts += [part for e in new for part in e.parts]
@@ -180,8 +179,8 @@ class Layout:
             elif element.role == "user":
                 # A context message stands together with its acknowledgement, and no part of the acknowledgement can
                 # carry a marker.
-                own = (p for p in range(last, self.starts[index] - 1, -1) if self.markable[p])
-                found.append(next(own, last))
+                own = self.markable.rfind(1, self.starts[index], last + 1)
+                found.append(own if own >= 0 else last)
         return tuple(found) or tuple(p for p in (head_end,) if p >= 0), head_end
 
     def own_marks(self) -> dict[int, Life]:
@@ -276,13 +275,15 @@ class _Stop(NamedTuple):
     is_free: bool
 
 
-def drops(survival: Sequence[float]) -> Iterator[int]:
+def drops(survival: Sequence[float]) -> tuple[int, ...]:
     """The positions, ascending, behind which survival drops, and the last position. Small steps add up: survival is
     compared with its value behind the previous drop."""
     falling, drop = [*map(neg, survival)], -1
+    found: list[int] = []
     while drop < len(falling) - 1:
         drop = bisect_right(falling, falling[drop + 1] * _DROP, lo=drop + 2) - 1
-        yield drop
+        found.append(drop)
+    return tuple(found)
 
 
 def read_gain(profile: CacheProfile) -> float:
@@ -309,9 +310,8 @@ def place(
     if slots > 0 and deepest >= 0 and not _in_reach(chosen, deepest, profile.lookback):
         # The nearest place for a marker that finds the entry. The client's own markers may have made entries at places
         # where the proxy sets no markers (tool calls).
-        last = min(deepest + profile.lookback, len(layout.parts))
-        reaching = next((p for p in range(max(deepest, first), last) if markable[p]), None)
-        if reaching is not None:
+        reaching = markable.find(1, max(deepest, first), deepest + profile.lookback)
+        if reaching >= 0:
             chosen = (reaching, *_best(stops, layout, deepest, profile, slots - 1))
             if all(stop.position != reaching for stop in stops):
                 insort(stops, _Stop(reaching, layout.ends[reaching], survival[reaching], False))
@@ -362,9 +362,9 @@ def _stops(layout: Layout, survival: Sequence[float], live: Sequence[int], profi
             stop, begin = live[held], held + 1
             found.append(_Stop(stop, ends[stop], survival[stop], True))
             first = max(first, stop + 1)
-        waiting = next((p for p in range(drop, first - 1, -1) if markable[p]), None)
+        waiting = markable.rfind(1, first, drop + 1)
         first = max(first, drop + 1)
-        if waiting is not None:
+        if waiting >= 0:
             found.append(_Stop(waiting, ends[waiting], survival[waiting], False))
     return _thin(found) if len(found) > _MAX_STOPS else found
 

@@ -269,9 +269,10 @@ def valid_prefix(
     found: list[Element] = list(fixed)
     rest = _append_notices(elements, found, _append_documents(elements, found, before[len(fixed) :]))
     used: set[str] = set()
-    next_turn = 0
+    turns, next_turn = [turn.digest for turn in elements.turns], 0
+    turns.append(b"")  # what stands behind the last turn is no turn
     for one in rest:
-        if next_turn < len(elements.turns) and elements.turns[next_turn].digest == one:
+        if turns[next_turn] == one:
             found.append(elements.turns[next_turn])
             next_turn += 1
             continue

@@ -171,7 +171,7 @@ class Pricing:
         known, outlook = known if known is not None and known.layout is layout else None, self.outlook
         survival = known.survival if known is not None else survival
         survival = self.forecast.positions(layout, is_natural=is_natural) if survival is None else survival
-        held = self.cache.held(layout.prompt({}), self.now, tuple(drops(survival)))
+        held = self.cache.held(layout.prompt({}), self.now, drops(survival))
         worth = outlook.worth(layout, self.cache, self.now, is_natural=is_natural) if outlook is not None else None
         placed = known.placed if known is not None and held == known.held else {}
         return Candidate(layout, survival, held, worth, is_natural, placed)

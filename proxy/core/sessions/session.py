@@ -94,7 +94,7 @@ def record_item(records: ItemRecords, key: str, seen: ItemRecord, *, is_rewrappe
     before = records.get(key)
     if before is not None:
         rate = before.next_rate(is_changed=seen.digest != before.digest and not is_rewrapped)
-        records[key] = seen._replace(rate=rate)
+        records[key] = ItemRecord(seen.digest, seen.age, rate)
     elif len(records) < MAX_ITEMS and len(key) <= _MAX_KEY_CHARS:
         records[key] = seen
 
@@ -173,11 +173,11 @@ class SessionCohort(Struct, array_like=True):
         that has just ended and is not added yet."""
         gaps = [*self.gaps] if newest is None else [*self.gaps, newest]
         rate = DecayedRate(_USUALLY_WITHIN, _PRIOR_WEIGHT * _PRIOR_DECAY ** len(gaps), _GAP_DECAY)
-        return rate.of(gap < life_s for gap in gaps)
+        return rate.of([gap < life_s for gap in gaps])
 
     def shares_within(self, life_s: float) -> float:
         """P(any request of the cohort, of this session or another, comes within ``life_s`` seconds)."""
-        return _ARRIVES_WITHIN.of(gap < life_s for gap in self.arrivals)
+        return _ARRIVES_WITHIN.of([gap < life_s for gap in self.arrivals])
 
     def is_busy(self) -> bool:
         """Whether more requests come than one machine serves under one routing key: according to OpenAI, about 15 a

@@ -10,6 +10,7 @@ import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from string import ascii_letters
 from types import MappingProxyType
 from zlib import crc32
 
@@ -26,7 +27,7 @@ from proxy.core.wire.json_body import Unreadable, members_of, text_value
 _SHORTEST_CHARS = 4
 # Every character that is not a letter separates words, so an identifier is read as the words in it. (A regular
 # expression takes half as long again.)
-_LETTERS = bytes(code if ord("a") <= code <= ord("z") else ord(" ") for code in range(256))
+_LETTERS = bytes(ord(chr(code).lower()) if chr(code) in ascii_letters else ord(" ") for code in range(256))
 _MAX_PROMPT_WORDS = 60
 _MAX_FILE_CHARS = 100_000
 
@@ -67,17 +68,21 @@ class FileWords:
     def _words(self, item: ContextPiece) -> Checksums:
         words = self._known.get(item.digest)
         if words is None:
-            words = array("I", sorted(set(map(crc32, _words_of(item.text[:_MAX_FILE_CHARS])))))
+            # Words that are too short are never looked for, so nothing is gained by leaving them out.
+            words = array("I", sorted(map(crc32, set(_split(item.text[:_MAX_FILE_CHARS])))))
             self._known.put(item.digest, words)
         else:
             self._known.move_to_end(item.digest)
         return words
 
 
+def _split(text: str) -> list[bytes]:
+    return text.encode("utf-8", "surrogatepass").translate(_LETTERS).split()
+
+
 def _words_of(text: str) -> list[bytes]:
-    """Each word once, in the order of the text."""
-    parts = text.lower().encode("utf-8", "surrogatepass").translate(_LETTERS).split()
-    return [part for part in dict.fromkeys(parts) if len(part) >= _SHORTEST_CHARS]
+    """Each word once that is not too short, in the order of the text."""
+    return [part for part in dict.fromkeys(_split(text)) if len(part) >= _SHORTEST_CHARS]
 
 
 # A prompt is read this far from either end: a longer prompt quotes something.
