@@ -373,7 +373,7 @@ def _subject(text: str) -> str:
 
 
 class AdminService:
-    """Makes, changes and shows teams, keys and budgets, and reports spend."""
+    """Makes, changes and shows teams, keys and budgets, reports spend, and shows whether the store is the known one."""
 
     def __init__(
         self,
@@ -406,7 +406,11 @@ class AdminService:
                 report = spend_report if kind == "spend" else entries_report
                 return await report(self._store, query or {}, self._clock.now())
             if kind == "store" and rest in ("", "accept"):
-                return await self._store_state(method, rest)
+                if method != ("POST" if rest else "GET"):
+                    raise MethodNotAllowed("POST accepts the store." if rest else "The store can only be read.")
+                lost = list(await (self._epochs.accept() if rest else self._epochs.not_accepted()))
+                state = {"lost": [], "accepted": lost} if rest else {"lost": lost}
+                return {"object": "store", "epoch": self._epochs.current, **state}
             if kind == "sessions" and self._sessions is not None:
                 return await sessions_answer(self._sessions, method, rest, query or {}, self._clock.now())
             resource = self._resources.get(kind)
@@ -420,14 +424,6 @@ class AdminService:
                 return await _operation(resource, method, rest, query or {}, body)
         except StoreError as error:
             raise store_away(error) from error
-
-    async def _store_state(self, method: str, verb: str) -> Mapping[str, Any]:
-        """Show whether the store is the known one; with the verb ``accept``, accept the store as it is."""
-        if method != ("POST" if verb else "GET"):
-            raise MethodNotAllowed("POST accepts the store." if verb else "The store can only be read.")
-        lost = await (self._epochs.accept() if verb else self._epochs.not_accepted())
-        accepted = {"accepted": list(lost)} if verb else {}
-        return {"object": "store", "epoch": self._epochs.current, "lost": [] if verb else list(lost), **accepted}
 
 
 def store_away(error: StoreError) -> NotReady:

@@ -64,8 +64,7 @@ async def sessions_answer(sessions: Sessions, method: str, path: str, query: Que
     if rest == "requests":
         return view | {"data": await in_turns(map(_request_view, details.requests()))}
     if rest == "text":
-        body = sessions.text(name)
-        if body is None:
+        if (body := sessions.text(name)) is None:
             raise NotFound("The text is not kept: stratiform.ui.show_text is off, or another worker has served it.")
         return {"object": "session.text", "id": name, "data": await asyncio.to_thread(_texts, body)}
     contents = details.contents()

@@ -7,7 +7,7 @@ import csv
 import io
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, get_args
 from zoneinfo import ZoneInfo
@@ -59,9 +59,13 @@ _IN_USD: Final = {"cost": "cost_usd", "saved": "saved_usd", "break_cost": "break
 async def spend_report(store: Store, query: Mapping[str, str], now: float) -> Any:
     """The spend in ``since <= at < until``, summed up by the groups in ``by``. Raises InvalidRequest."""
     _check(query, _PARAMETERS)
-    by = _groups(query.get("by", "team"))
+    names = (part.strip() for part in query.get("by", "team").split(","))
+    by: tuple[Any, ...] = tuple(dict.fromkeys(filter(None, names)))
+    if not set(by) <= set(GROUPS):
+        raise InvalidRequest(f"'by' must be some of {', '.join(GROUPS)}, with commas between.", param="by")
     since, until = _range(query, now)
     zone = checked("timezone", validation.timezone, query.get("timezone", "UTC"))
+    offset = datetime.fromtimestamp(until, UTC).astimezone(ZoneInfo(zone)).utcoffset() or timedelta()
     rows = await store.spend(
         SpendQuery(
             since=since,
@@ -71,7 +75,7 @@ async def spend_report(store: Store, query: Mapping[str, str], now: float) -> An
             key_id=query.get("key"),
             user=query.get("user"),
             model=query.get("model"),
-            utc_offset_s=_offset_s(zone, until),
+            utc_offset_s=int(offset.total_seconds()),
         )
     )
     lines: list[View] = [
@@ -96,7 +100,7 @@ async def spend_report(store: Store, query: Mapping[str, str], now: float) -> An
         "until": until,
         "by": list(by),
         "data": lines,
-        "total": {name: _sum(line[name] for line in lines) for name in _SUMS},
+        "total": {name: round(sum(line[name] for line in lines), 9) for name in _SUMS},
     }
 
 
@@ -107,7 +111,9 @@ async def entries_report(store: Store, query: Mapping[str, str], now: float) -> 
     since, until = _range(query, now)
     limit = limit_of(query, "1000", 10_000)
     entries = await store.entries(since, until, query.get("after", ""), limit, query.get("team"))
-    lines = [_entry_view(entry) for entry in entries]
+    lines = [asdict(entry) for entry in entries]
+    for line in lines:
+        line |= {shown: validation.usd(line.pop(name)) for name, shown in _IN_USD.items()}
     if query.get("format") == "csv":
         return as_csv([_IN_USD.get(field.name, field.name) for field in fields(LedgerEntry)], lines)
     return {"object": "list", "since": since, "until": until, "data": lines, "has_more": len(lines) == limit}
@@ -143,29 +149,10 @@ def cell(value: Any) -> Any:
     return f"'{value}" if is_formula else "" if value is None else value
 
 
-def _entry_view(entry: LedgerEntry) -> View:
-    view = asdict(entry)
-    for name, shown in _IN_USD.items():
-        view[shown] = validation.usd(view.pop(name))
-    return view
-
-
-def _sum(values: Iterable[float]) -> float:
-    total = sum(values)
-    return round(total, 9) if isinstance(total, float) else total
-
-
 def _check(query: Mapping[str, str], known: frozenset[str]) -> None:
     check_query(query, known)
     if query.get("format", "json") not in ("json", "csv"):
         raise InvalidRequest("'format' must be json or csv.", param="format")
-
-
-def _groups(text: str) -> tuple[SpendGroup, ...]:
-    groups = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if any(group not in GROUPS for group in groups):
-        raise InvalidRequest(f"'by' must be some of {', '.join(GROUPS)}, with commas between.", param="by")
-    return groups  # type: ignore[return-value]
 
 
 def _range(query: Mapping[str, str], now: float) -> tuple[float, float]:
@@ -175,8 +162,3 @@ def _range(query: Mapping[str, str], now: float) -> tuple[float, float]:
     if since >= until:
         raise InvalidRequest("'since' must lie before 'until'.", param="since")
     return since, until
-
-
-def _offset_s(zone: str, at: float) -> int:
-    offset = datetime.fromtimestamp(at, UTC).astimezone(ZoneInfo(zone)).utcoffset()
-    return int(offset.total_seconds()) if offset is not None else 0

@@ -325,8 +325,8 @@ def _followers(
     if (refreshes := factories.keep_alive_terms(settings)) is not None:
         own = OwnExchanges(ports, conclusion, price_of, refreshes)
         found.append(KeepAlive(refreshes, own, planner.pure, ports.clock, metrics.refreshed, wait, ended))
-    terms, compactions = factories.compactor_terms(settings), planner.compactions
+    terms, compactions = factories.compaction_terms(settings), planner.compactions
     if terms is not None and compactions is not None:
-        own = OwnExchanges(ports, conclusion, price_of, terms)
+        own = OwnExchanges(ports, conclusion, price_of, terms[1])
         found.append(Compactor(compactions, own, ports.clock, metrics.compacted))
     return Followers(found)

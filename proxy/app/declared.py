@@ -5,7 +5,6 @@ directory, and the rules of composed prompts and of context windows.
 import hashlib
 import secrets
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from proxy.access.authentication import DEFAULT_TEAM, Declared, Directory, Identity, declared_id, digest_of
 from proxy.access.validation import nanos
@@ -16,9 +15,6 @@ from proxy.prompting.composer import Rules
 from proxy.settings import Budget, Key, PromptLevel, Settings, Team, key_digest
 from proxy.settings.messages import join, nearest, shown
 from proxy.storage.port import BudgetRecord, KeyRecord, Store, TeamRecord
-
-if TYPE_CHECKING:
-    pass
 
 
 def declared(settings: Settings) -> Declared:

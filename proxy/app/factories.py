@@ -1,31 +1,22 @@
 """Turns settings into the parts that the app is made of.
 
-First, the store of earlier versions is taken over, which all configurations of a user shared. It becomes the store of
-the first configuration that starts. The file is renamed while SQLite's exclusive lock is held, so that nobody reads or
-writes it at that moment. It is moved last: if the process dies in between, the next start completes the rest.
-
-Then come the fixed words of the proxy, read from the shipped files of ``prompts/``, or from other files of the same
-form. Each reader raises ValueError for a file that is missing, unreadable or empty.
+First, the store of earlier versions is looked for. Then come the fixed words of the proxy, read from the shipped files
+of ``prompts/``, or from other files of the same form. Each reader raises ValueError for a file that is missing,
+unreadable or empty.
 
 Then come prices, the model table, the limits of what the proxy does by itself, and the store with its files. The
 entries of the model list stand at the end.
 """
 
-import asyncio
-import fcntl
 import logging
-import os
 import re
-import sqlite3
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
 from dataclasses import fields, replace
 from functools import partial
 from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from proxy.core.layout.tiers import ClassicPolicy
@@ -37,7 +28,7 @@ from proxy.core.providers.hosted import provider_at
 from proxy.core.structured.assembly import AssemblyTexts, ContextTexts
 from proxy.core.structured.history import DetachTerms
 from proxy.core.structured.history.compaction import CompactionTerms, CompactionTexts
-from proxy.core.structured.panels.inlay import ISO_TIME, SYSTEM, PanelTexts
+from proxy.core.structured.panels.inlay import PanelTexts
 from proxy.core.window.profile import PartName, WindowTexts
 from proxy.deployments import ListedModel, ModelTable, forms, load_price_map, price_for, provider_names, provider_of
 from proxy.engine import Limits, RequestRules
@@ -58,31 +49,19 @@ if TYPE_CHECKING:
     from proxy.telemetry.spans import Spans
 
 
-_WAIT_S = 1.0
-
 _store_log = logging.getLogger("stratiform.store")
 
 
-def take_over(settings: Settings) -> None:
-    """Move the file of earlier versions, and the settlements that wait for it, to the place of this configuration's
-    store, if it has none yet. Raises ConfigError if another process uses the file, and OSError."""
+def refuse_earlier_store(settings: Settings) -> None:
+    """Refuse to begin a new store beside the file of earlier versions, which all configurations of a user shared: what
+    was spent would be forgotten. Raises ConfigError."""
     before = replace(settings, state_folder=settings.state_folder.parent)
     old, new = before.store_path, settings.store_path
-    if new is None or old is None or old == new or new.exists() or not old.exists():
-        return
-    new.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = [(before.spool_folder, settings.spool_folder), (before.spool_fallback, settings.spool_fallback)]
-    with _one_at_a_time(old.parent):
-        if new.exists() or not old.exists():
-            return  # another process has just taken it over
-        try:
-            _move_unused(old, [*beside, (old, new)])
-        except sqlite3.Error as error:
-            raise ConfigError(
-                [f"stratiform.store: {old}, the store of an earlier version, cannot be taken over ({error}): end what "
-                 f"uses it, or name a file of this configuration's own (sqlite:PATH)"]
-            ) from error  # fmt: skip
-    _store_log.warning("%s, which all configurations shared, is now this configuration's own: %s", old, new)
+    if old is not None and new is not None and old != new and old.exists() and not new.exists():
+        raise ConfigError([
+            f"stratiform.store: {old} is the store of an earlier version, for all configurations: move it to {new} and "
+            f"{before.spool_folder} to {settings.spool_folder}, or name it (sqlite:{old})"
+        ])  # fmt: skip
 
 
 def warn_of_spool(settings: Settings) -> None:
@@ -95,32 +74,8 @@ def warn_of_spool(settings: Settings) -> None:
         )
 
 
-@contextmanager
-def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """If several configurations start at once, the others wait until the first has taken over the store. SQLite's own
-    lock does not make them wait: it refuses a change of the journal mode at once."""
-    held = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(held)
-
-
-def _move_unused(store: Path, pairs: list[tuple[Path, Path]]) -> None:
-    """Move the files while no other process has the store open. Raises sqlite3.Error if another process has it open."""
-    with closing(sqlite3.connect(f"{store.as_uri()}?mode=rw", _WAIT_S, isolation_level=None, uri=True)) as connection:
-        # If this succeeds, no other process has the file open, and the file itself holds all data.
-        connection.execute("PRAGMA journal_mode = DELETE").fetchone()
-        connection.execute("BEGIN EXCLUSIVE")
-        for source, target in pairs:
-            if source != target and source.exists() and not target.exists():
-                source.rename(target)
-
-
 _FRONT_MATTER = re.compile(r"\A[ \t]*+---[ \t\r]*+\n.*?^[ \t]*+---[ \t\r]*+$\n?", re.DOTALL | re.MULTILINE)
 _ACKNOWLEDGEMENTS = frozenset({"ok", "urls_ok", "review_ok"})
-_NEEDED = {"timestamp": ISO_TIME, "datetime": ISO_TIME, "repeat": SYSTEM}
 _IN_MESSAGE = (PartName.INSTRUCTION, PartName.SELECTION, PartName.PREFIX, PartName.SUFFIX)
 
 
@@ -161,22 +116,10 @@ def load_compaction_texts(folder: Path = SHIPPED) -> CompactionTexts:
 
 
 def load_panel_texts(file: Path = SHIPPED / "panels.md") -> PanelTexts:
-    """The texts of ``file``, one for each field, under a heading with the field's name. Raises ValueError, also for a
-    text that is missing, empty, there twice, unknown, or without its placeholder."""
-    named = _named(prompt_text(file))
-    names = [field.name for field in fields(PanelTexts)]
-    for name, times in Counter(name for name, _ in named).items():
-        if name not in names:
-            raise ValueError(f"{file}: there is no text '{name}'")
-        if times > 1:
-            raise ValueError(f"{file}: the text '{name}' stands twice")
-    texts = dict(named)
-    for name in names:
-        if not texts.get(name, "").strip():
-            raise ValueError(f"{file} holds no text '{name}'")
-        if _NEEDED.get(name, "") not in texts[name]:
-            raise ValueError(f"{file}: the text '{name}' must hold {_NEEDED[name]}")
-    return PanelTexts(**texts)
+    """The texts of ``file``, one for each field, under a heading with the field's name. Raises ValueError."""
+    parts = f"\n{prompt_text(file)}".split("\n## ")[1:]
+    named = {name.strip(): text.strip("\r\n") for name, _, text in (part.partition("\n") for part in parts)}
+    return PanelTexts(**named)
 
 
 def load_window_texts() -> WindowTexts:
@@ -185,17 +128,6 @@ def load_window_texts() -> WindowTexts:
     summary = load_compaction_texts()
     above = {name: prompt_text(SHIPPED / "window" / f"{name}.md") for name in _IN_MESSAGE}
     return WindowTexts({**above, PartName.SUMMARY: summary.header}, summary.ok)
-
-
-def _named(written: str) -> list[tuple[str, str]]:
-    """Each heading's name and the text below it, without the blank lines around it."""
-    found: list[tuple[str, list[str]]] = []
-    for line in written.splitlines(keepends=True):
-        if line.startswith("## "):
-            found.append((line.removeprefix("## ").strip(), []))
-        elif found:
-            found[-1][1].append(line)
-    return [(name, "".join(lines).strip("\r\n")) for name, lines in found]
 
 
 _log = logging.getLogger("stratiform")
@@ -297,16 +229,14 @@ def keep_alive_terms(settings: Settings) -> RefreshTerms | None:
     )
 
 
-def compactor_terms(settings: Settings) -> DailyTerms | None:
-    """The cost limits of compactions; None if compactions are not allowed. Workers share a team's cap evenly."""
+def compaction_terms(settings: Settings) -> tuple[CompactionTerms, DailyTerms] | None:
+    """When and how far conversations are compacted, and the cost limits; None if compactions are not allowed. Workers
+    share a team's cap evenly."""
     given, workers = settings.stratiform.structured.compaction, settings.stratiform.workers
-    return DailyTerms(given.usd_per_day / workers, own_keys=given.own_keys) if given.allowed else None
-
-
-def compaction_terms(settings: Settings) -> CompactionTerms:
-    """When and how far conversations are compacted."""
-    given = settings.stratiform.structured.compaction
-    return CompactionTerms(given.min_history_tokens, given.verbatim_tokens, given.summary_tokens, given.keep_exchanges)
+    if not given.allowed:
+        return None
+    terms = CompactionTerms(given.min_history_tokens, given.verbatim_tokens, given.summary_tokens, given.keep_exchanges)
+    return terms, DailyTerms(given.usd_per_day / workers, own_keys=given.own_keys)
 
 
 def is_watched(settings: Settings) -> bool:
@@ -380,7 +310,7 @@ async def open_store(settings: Settings, busy_timeout_s: float = SERVING_WAIT_S,
     if (path := settings.store_path) is None:
         return MemoryStore()
     try:
-        await asyncio.to_thread(take_over, settings)
+        refuse_earlier_store(settings)
         opened = await SqliteStore.open(path, busy_timeout_s, is_patient=is_serving)
         if is_serving:
             await opened.check()
@@ -540,19 +470,15 @@ def _params(entry: ModelEntry, settings: Settings) -> Mapping[str, object]:
 
 
 def _reminder(wanted: bool | str, folder: Path, path: str, problems: list[str]) -> str:
-    """The text of the reminder that a model's config asks for: the shipped text, or the text of a file."""
+    """The text of the reminder that a model's config asks for: the shipped text, a file of ``prompts/`` by its id, or
+    any file by its path."""
     if wanted is False:
         return ""
+    name = "system_reminder" if wanted is True else wanted
+    shipped = SHIPPED / f"{name}.md"
+    is_shipped = wanted is True or (_PROMPT_ID.fullmatch(name) is not None and shipped.is_file())
     try:
-        return prompt_text(_prompt_file(wanted, folder)).strip()
+        return prompt_text(shipped if is_shipped else folder / Path(name).expanduser()).strip()
     except ValueError as error:
         problems.append(f"{path}.model_info.system_reminder: {error}")
         return ""
-
-
-def _prompt_file(wanted: Literal[True] | str, folder: Path) -> Path:
-    """The file of a prompt: the shipped reminder, a file of ``prompts/`` by its id, or any file by its path."""
-    if wanted is True:
-        return SHIPPED / "system_reminder.md"
-    named = SHIPPED / f"{wanted}.md"
-    return named if _PROMPT_ID.fullmatch(wanted) and named.is_file() else folder / Path(wanted).expanduser()

@@ -194,8 +194,8 @@ def _structured(
         )  # fmt: skip
         if given.keep_texts:
             texts = TextStore(store, now, failed, aside, is_shared=is_shared, memory_bytes=room)
-    if given.compaction.allowed:
-        rules = CompactionRules(factories.compaction_terms(settings), words.compaction)
+    if (terms := factories.compaction_terms(settings)) is not None:
+        rules = CompactionRules(terms[0], words.compaction)
         changed = sessions.changed if sessions is not None else None
         compactions = Compactions(assembler.sessions, rules, facts, aside, changed)
     return StructuredChats(assembler, aside, metrics, texts, facts, compactions, sessions)

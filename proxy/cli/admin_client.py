@@ -59,7 +59,13 @@ def names(text: str) -> list[str]:
 def show(arguments: argparse.Namespace, content: Any, columns: Mapping[str, str]) -> None:
     """Print a list or a single object, as JSON or as a table. ``columns`` has the headings of the columns by the fields
     that they show."""
-    print_result(arguments, content, partial(_print, content, columns))
+    rows = content["data"] if content.get("object") == "list" else [content]
+    kinds = {
+        heading: {type(row[field]) for row in rows if row.get(field) is not None} for heading, field in columns.items()
+    }
+    numbers = [heading for heading, found in kinds.items() if found and found <= {int, float}]
+    cells = ([_text(field, row.get(field)) for field in columns.values()] for row in rows)
+    print_result(arguments, content, lambda: Output().print(plain_table(columns, numbers, cells)))
 
 
 LIMITS = (
@@ -179,7 +185,19 @@ async def _asking(arguments: argparse.Namespace) -> AsyncIterator[Ask]:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S), headers=headers) as session:
             yield partial(_ask_proxy, session, arguments.url.rstrip("/").removesuffix("/v1"))
         return
-    settings = _settings(arguments, environment)
+    if arguments.store:
+        try:
+            settings = Settings(stratiform=Stratiform(store=arguments.store), folder=Path.cwd())
+        except ValueError:
+            raise ConfigError(["--store: must be sqlite:PATH or redis://HOST:PORT/DB"]) from None
+    else:
+        path = config_or_default(arguments.config, "use --config FILE, --store or --url")
+        try:
+            settings = load(path, environment=environment)
+        except ConfigError as error:
+            raise ConfigError(
+                [*error.problems, "(use --store to work on a store without its configuration)"]
+            ) from error
     async with aclosing(await factories.open_store(settings, _PATIENCE_S)) as store:
         if not store.is_durable:
             raise ConfigError(
@@ -191,19 +209,6 @@ async def _asking(arguments: argparse.Namespace) -> AsyncIterator[Ask]:
         epochs = Epochs(store, factories.epoch_file(settings))
         await epochs.recall()
         yield AdminService(directory, store, clock, epochs).answer
-
-
-def _settings(arguments: argparse.Namespace, environment: Environment) -> Settings:
-    if arguments.store:
-        try:
-            return Settings(stratiform=Stratiform(store=arguments.store), folder=Path.cwd())
-        except ValueError:
-            raise ConfigError(["--store: must be sqlite:PATH or redis://HOST:PORT/DB"]) from None
-    path = config_or_default(arguments.config, "use --config FILE, --store or --url")
-    try:
-        return load(path, environment=environment)
-    except ConfigError as error:
-        raise ConfigError([*error.problems, "(use --store to work on a store without its configuration)"]) from error
 
 
 async def _ask_proxy(
@@ -244,17 +249,6 @@ async def _message(answer: aiohttp.ClientResponse) -> str:
     if answer.status == 404 and "nothing is served" in str(message):
         return "this proxy has no admin API: it has no master key"
     return str(message)
-
-
-def _print(content: Any, columns: Mapping[str, str]) -> None:
-    rows = content["data"] if content.get("object") == "list" else [content]
-    numbers = []
-    for heading, field in columns.items():
-        kinds = {type(row[field]) for row in rows if row.get(field) is not None}
-        if kinds and kinds <= {int, float}:
-            numbers.append(heading)
-    cells = ([_text(field, row.get(field)) for field in columns.values()] for row in rows)
-    Output().print(plain_table(columns, numbers, cells))
 
 
 def _text(field: str, value: Any) -> str:

@@ -6,7 +6,7 @@ secrets, so the output only says that they exist. Then come the command, the mea
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -94,24 +94,6 @@ def window_of(settings: Settings) -> dict[str, object] | None:
     }
 
 
-def prompt_lines(report: Mapping[str, object]) -> Iterator[str]:
-    """The sections of ``prompts_of`` and ``window_of``, as lines."""
-    prompts, window = report["prompts"], report["window"]
-    if isinstance(prompts, dict):
-        where = f"folders {_joined(prompts['folders'])}, shipped {_word(prompts['shipped'])}"
-        yield f"prompts: version {prompts['version']}, {where}, registered {_joined(prompts['registered'])}"
-        yield f"prompts of all requests: {_words(prompts['all'])}"
-        for section in _SECTIONS:
-            for name, level in prompts[section].items():
-                yield f"prompts of {section[:-1]} {name}: {_words(level)}"
-    if isinstance(window, dict):
-        yield f"window: profile {_word(window['profile'])}, clients may choose {_joined(window['allowed'])}"
-        for section in _SECTIONS:
-            for name, profile in window[section].items():
-                yield f"window of {section[:-1]} {name}: {_word(profile)}"
-        yield from (f"profile {name}: {_words(values)}" for name, values in window["profiles"].items())
-
-
 def prompt_warnings(settings: Settings, table: ModelTable, snapshot: Snapshot | None) -> Iterator[str]:
     """Warnings about names of models, teams, keys, profiles and prompts that do not exist, and so have no effect."""
     ours = settings.stratiform
@@ -129,20 +111,16 @@ def prompt_warnings(settings: Settings, table: ModelTable, snapshot: Snapshot | 
                 for name in ours.keep_alive.teams if name not in teams)  # fmt: skip
     if snapshot is not None:
         yield from missing_prompts(settings, [prompt.id for prompt in snapshot.prompts])
-    yield from _sent_twice(settings, table)
+    rules = rules_of(settings, table.spellings).prompts
+    for index, entry in enumerate(settings.models):
+        reminder = entry.model_info.system_reminder
+        reminder = "system_reminder" if reminder is True else reminder or ""
+        if reminder and matches_any(rules.terms_for(entry.model_name, "", "").use, reminder):
+            path = f"model_list[{index}].model_info.system_reminder"
+            yield f"{path}: stratiform.prompts composes this prompt, too: it would be sent twice"
     for path, level in levels_of(settings):
         if level.profile and level.profile not in settings.profiles:
             yield f"{path}.profile: `{shown(level.profile)}` is no profile of stratiform.window"
-
-
-def _sent_twice(settings: Settings, table: ModelTable) -> Iterator[str]:
-    rules = rules_of(settings, table.spellings).prompts
-    for index, entry in enumerate(settings.models):
-        given = entry.model_info.system_reminder
-        reminder = "system_reminder" if given is True else given
-        if isinstance(reminder, str) and matches_any(rules.terms_for(entry.model_name, "", "").use, reminder):
-            path = f"model_list[{index}].model_info.system_reminder"
-            yield f"{path}: stratiform.prompts composes this prompt, too: it would be sent twice"
 
 
 def _is_served(name: str, table: ModelTable) -> bool:
@@ -188,22 +166,14 @@ def _profile(profile: CapabilityProfile) -> dict[str, object]:
     }
 
 
-def _words(values: Mapping[str, object]) -> str:
-    """Names with their values: "use system, tools yes". An object is put in brackets."""
-    shown = (f"{name} {_word(value)}" for name, value in values.items() if value is not None and value != {})
-    return ", ".join(shown) or "nothing"
-
-
 def _word(value: object) -> str:
+    """A value in words. An object is put in brackets: "(use system, tools yes)"."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return f"({_words(value)})"
-    return _joined(value) if isinstance(value, list) else shown(value) or "none"
-
-
-def _joined(values: Iterable[object]) -> str:
-    return " ".join(shown(value) for value in values) or "none"
+        text = ", ".join(f"{name} {_word(one)}" for name, one in value.items() if one is not None)
+        return f"({text})" if text else "nothing"
+    return " ".join(map(shown, value if isinstance(value, list) else [value])) or "none"
 
 
 _OLD_DAYS = 90
@@ -225,8 +195,13 @@ def run(arguments: argparse.Namespace) -> int:
             raise
         report = {"errors": list(error.problems), "warnings": []}
     is_ok = not report.get("errors")
-    print_result(arguments, {"ok": is_ok, **report}, lambda: _print_table(report) if is_ok else _print_mistakes(report))
-    return 0 if is_ok else 1
+    if is_ok or arguments.json:
+        print_result(arguments, {"ok": is_ok, **report}, lambda: _print(report))
+        return 0 if is_ok else 1
+    for heading in ("error", "warning"):
+        for line in report[f"{heading}s"]:
+            print(f"{heading}: {line}", file=sys.stderr)
+    return 1
 
 
 def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, Any]:
@@ -262,7 +237,11 @@ def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, Any]:
 def _meaning(settings: Settings, table: ModelTable, prices: PriceMap, prompts: Snapshot | None) -> dict[str, Any]:
     price_of = factories.price_source(prices)
     rows = [_row(name, deployment, price_of) for name, deployment in table.listed()]
-    rows += [_row_behind(entry, price_of) for entry in table.wildcards()]
+    for entry in table.wildcards():
+        row = _row(entry.name, deployment_of(entry, price_of), price_of)
+        # Values that depend on the requested name are null.
+        by_name = {"profile": entry.profile.name if entry.profile else None, "min_tokens": None, "price_known": None}
+        rows.append(row | by_name if "*" in entry.model else row)
     ours = settings.stratiform
     return {
         "listen": f"{ours.host}:{ours.port}",
@@ -324,13 +303,6 @@ def _row(name: str, deployment: Deployment, price_of: PriceOf) -> dict[str, obje
         "price_known": price_of(deployment) is not None,
         "reminder": bool(deployment.reminder),
     }
-
-
-def _row_behind(entry: ListedModel, price_of: PriceOf) -> dict[str, object]:
-    """The row of a wildcard. Values that depend on the requested name are null."""
-    row = _row(entry.name, deployment_of(entry, price_of), price_of)
-    by_name = {"profile": entry.profile.name if entry.profile else None, "min_tokens": None, "price_known": None}
-    return row | by_name if "*" in entry.model else row
 
 
 def _warnings(settings: Settings, prices: PriceMap, today: date) -> Iterator[str]:
@@ -430,13 +402,7 @@ def _about_http(deployment: Deployment, path: str, *, has_keys: bool, is_named: 
         )
 
 
-def _print_mistakes(report: Mapping[str, Any]) -> None:
-    for heading in ("error", "warning"):
-        for line in report[f"{heading}s"]:
-            print(f"{heading}: {line}", file=sys.stderr)
-
-
-def _print_table(report: Mapping[str, Any]) -> None:
+def _print(report: Mapping[str, Any]) -> None:
     table = plain_table(("name", "model", "transport", "profile", "host", "mode", "price"))
     for row in report["models"]:
         price = {True: "known", False: "unknown", None: "by name"}[row["price_known"]]
@@ -454,8 +420,9 @@ def _print_table(report: Mapping[str, Any]) -> None:
             console.print(f"{heading} of {name}: {', '.join(others)}", soft_wrap=True)
     if report["pre_call_checks"]:
         console.print("pre-call checks: yes")
-    for line in prompt_lines(report):
-        console.print(line, soft_wrap=True)
+    for section in ("prompts", "window"):
+        for name, value in (report[section] or {}).items():
+            console.print(f"{section}.{name}: {_word(value)}", soft_wrap=True)
     for key, heading in (("not_honoured", "not honoured"), ("not_used", "not used"), ("warnings", "warning")):
         for line in report[key]:
             console.print(f"{heading}: {line}", soft_wrap=True)

@@ -40,20 +40,12 @@ def provider_keys(settings: Settings) -> Iterator[str]:
     """The names of the models that are served with the operator's credentials. With litellm the credentials may come
     from the environment, or from the role of the machine."""
     for entry in factories.entries_with(settings)[0]:
-        if _is_operators(deployment_of(entry, no_price)):
+        deployment = deployment_of(entry, no_price)
+        is_placeholder = (deployment.api_key or "").strip().lower() in _PLACEHOLDERS
+        has_key = uses_operators_key(deployment) and not is_placeholder
+        is_signed = has_key or "@" in deployment.base_url.partition("://")[2].partition("/")[0]
+        if deployment.transport is Transport.LITELLM or (deployment.transport is Transport.HTTP and is_signed):
             yield entry.name
-
-
-def _is_operators(deployment: Deployment) -> bool:
-    match deployment.transport:
-        case Transport.EMBEDDED:
-            return False
-        case Transport.LITELLM:
-            return True
-        case Transport.HTTP:
-            is_placeholder = (deployment.api_key or "").strip().lower() in _PLACEHOLDERS
-            has_key = uses_operators_key(deployment) and not is_placeholder
-            return has_key or "@" in deployment.base_url.partition("://")[2].partition("/")[0]
 
 
 def _first_of(names: Sequence[str]) -> str:
@@ -103,7 +95,18 @@ def tight_budgets(settings: Settings, table: ModelTable, price_of: PriceOf) -> I
             if not team.models or allows([team.models], [name, deployment.name, deployment.entry], deployment.groups)
         ]
         for place, budget in placed_budgets(team):
-            yield from _tight(budget, team, served, price_of, f"stratiform.teams[{index}].{place}")
+            amounts: dict[str, int] = {}
+            for one in (one for one in served if _holds(budget, one)):
+                amounts[one.name] = max(amounts.get(one.name, 0), _reserved(budget, team, one, price_of))
+            limit = budget.tokens if budget.unit == "tokens" else nanos(budget.usd or 0.0)
+            # A budget of 0 is intended, so there is no warning about it.
+            if refused := [name for name, amount in amounts.items() if limit and amount > limit]:
+                most = max(amounts[name] for name in refused)
+                shown = f"{most} tokens" if budget.unit == "tokens" else f"${most / 10**9:.2f}"
+                yield (
+                    f"stratiform.teams[{index}].{place}: one request without max_tokens sets aside up to {shown}, "
+                    f"which is more than all of it, and is refused ({_first_of(refused)}); set assumed_output_tokens"
+                )
 
 
 def placed_budgets(team: Team) -> Iterator[tuple[str, Budget]]:
@@ -123,23 +126,6 @@ def dear_prices(settings: Settings) -> Iterator[str]:
         for name, usd in prices.items():
             if name.endswith(_PER_TOKEN) and isinstance(usd, int | float) and usd >= _DEAR_USD:
                 yield f"{path}.{name}: is the price of one token; did you mean {usd / 1e6:g}, for {usd:g} a million?"
-
-
-def _tight(budget: Budget, team: Team, served: Sequence[Deployment], price_of: PriceOf, path: str) -> Iterator[str]:
-    amounts: dict[str, int] = {}
-    for deployment in served:
-        if _holds(budget, deployment):
-            most = amounts.get(deployment.name, 0)
-            amounts[deployment.name] = max(most, _reserved(budget, team, deployment, price_of))
-    limit = budget.tokens if budget.unit == "tokens" else nanos(budget.usd or 0.0)
-    # A budget of 0 is intended, so there is no warning about it.
-    if refused := [name for name, amount in amounts.items() if limit and amount > limit]:
-        most = max(amounts[name] for name in refused)
-        shown = f"{most} tokens" if budget.unit == "tokens" else f"${most / 10**9:.2f}"
-        yield (
-            f"{path}: one request without max_tokens sets aside up to {shown}, which is more than all of it, and is "
-            f"refused ({_first_of(refused)}); set assumed_output_tokens"
-        )
 
 
 def _reserved(budget: Budget, team: Team, deployment: Deployment, price_of: PriceOf) -> int:

@@ -10,9 +10,9 @@ import argparse
 import asyncio
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
@@ -133,11 +133,14 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.repository is not None or arguments.commits is not None:
             fail("--repository and --commits belong to `stratiform demo structured`")
         if arguments.sessions == "panels":
-            return _run_panels(scene)
+            compared = [panels.comparison(scenario, scene.setting, scene.price) for scenario in panels.SCENARIOS]
+            return run_sessions(scene, compared, _panels_table, _goals, _panels_report)
         tallies = [Tally.of(sample, scene.setting, scene.price) for sample in samples()]
 
         def told(url: str) -> Sequence[str]:
-            metrics, total, seconds = asyncio.run(_metrics(url)), added_up(tallies), perf_counter() - began
+            text, total, seconds = asyncio.run(_metrics(url)), added_up(tallies), perf_counter() - began
+            names = tuple(f"stratiform_{name}" for name in _WORTH_A_LOOK)
+            metrics = [line for line in text.splitlines() if line.startswith(names) and not line.endswith(" 0.0")]
             print_result(
                 arguments,
                 _report(tallies, total, metrics, seconds),
@@ -170,11 +173,9 @@ def scene_of(settings: Settings, encode: Encode, *, as_json: bool = False, has_p
     return Scene(settings, encode, setting, found, as_json, has_pages)
 
 
-async def _metrics(url: str) -> list[str]:
+async def _metrics(url: str) -> str:
     async with aiohttp.ClientSession() as session, session.get(f"{url}/metrics") as answer:
-        text = await answer.text()
-    names = tuple(f"stratiform_{name}" for name in _WORTH_A_LOOK)
-    return [line for line in text.splitlines() if line.startswith(names) and not line.endswith(" 0.0")]
+        return await answer.text()
 
 
 def _table(tallies: Sequence[Tally]) -> Table:
@@ -305,17 +306,21 @@ def _structured_table(one: structured.Comparison) -> Table:
     return table
 
 
-def _structured_summary(compared: Sequence[structured.Comparison]) -> Iterator[str]:
+def _structured_summary(compared: Sequence[structured.Comparison]) -> Iterator[tuple[str, bool]]:
+    """What there is to say beside the tables. The goals stand in the tables, so no line is of a missed one."""
     for one in compared:
         tally = one.tallies[structured.Form.EDITOR_ALL]
         yield (
-            f"{one.history.name}, editor, all files, for comparison: without a cache {tally.uncached_usd:.4f} USD, "
-            f"markers on system + last message {tally.usd[SYSTEM_LAST]:.4f} USD"
+            (
+                f"{one.history.name}, editor, all files, for comparison: without a cache {tally.uncached_usd:.4f} USD, "
+                f"markers on system + last message {tally.usd[SYSTEM_LAST]:.4f} USD"
+            ),
+            True,
         )
         symbols, selected = one.tallies[structured.Form.SYMBOLS], one.tallies[structured.Form.FULL_SELECTED]
-        more = symbols.usd[OURS] - selected.usd[OURS]
-        yield f"{one.history.name}: the symbols of the other files cost {more:.4f} USD more than nothing of these files"
-    yield "Who selects which file in which turn follows from the commits alone: this one, the last and the next one."
+        more = f"{symbols.usd[OURS] - selected.usd[OURS]:.4f} USD more than nothing of these files"
+        yield f"{one.history.name}: the symbols of the other files cost {more}", True
+    yield "Who selects which file in which turn follows from the commits alone: this one, the last and the next.", True
 
 
 def _structured_report(one: structured.Comparison) -> dict[str, object]:
@@ -347,12 +352,6 @@ def _form_report(one: structured.Comparison, form: structured.Form, tally: Tally
     return found
 
 
-def _run_panels(scene: Scene) -> int:
-    """Send every session in every form, and show the results. Returns 0, or 1 if content was lost or a goal missed."""
-    compared = [panels.comparison(scenario, scene.setting, scene.price) for scenario in panels.SCENARIOS]
-    return run_sessions(scene, compared, _panels_table, _panels_summary, _panels_report, _missed)
-
-
 def _panels_table(one: panels.Comparison) -> Table:
     title = f"{one.scenario.name}: {one.scenario.words}"
     table = shown_table(title, ("sent", "tokens", "cached", "USD", "of no caching"))
@@ -374,15 +373,7 @@ def _goals(compared: Sequence[panels.Comparison]) -> Iterator[tuple[str, bool]]:
         for goal in one.goals():
             shown = [f"{number:.0f}" if number >= 1 else f"{number:.3f}" for number in (goal.found, goal.wanted)]
             told = f"{goal.words} {shown[0]}, asked for {goal.bound} {shown[1]}"
-            yield f"{one.scenario.name}: {told}", goal.is_reached
-
-
-def _panels_summary(compared: Sequence[panels.Comparison]) -> Iterator[str]:
-    return (f"{text}: {'reached' if is_reached else 'MISSED'}" for text, is_reached in _goals(compared))
-
-
-def _missed(compared: Sequence[panels.Comparison]) -> Iterator[str]:
-    return (text for text, is_reached in _goals(compared) if not is_reached)
+            yield f"{one.scenario.name}: {told}: {'reached' if goal.is_reached else 'MISSED'}", goal.is_reached
 
 
 def _panels_report(one: panels.Comparison) -> dict[str, object]:
@@ -462,13 +453,12 @@ def run_sessions(
     scene: Scene,
     compared: Sequence[C],
     table: Callable[[C], Table],
-    summary: Callable[[Sequence[C]], Iterator[str]],
+    summary: Callable[[Sequence[C]], Iterable[tuple[str, bool]]],
     report: Callable[[C], dict[str, object]],
-    missed: Callable[[Sequence[C]], Iterator[str]] = lambda compared: iter(()),
 ) -> int:
     """Send every session in every form, and show the results. Returns 0, or 1 if content was lost or a goal missed. A
     session is shown as a ``table`` while it is sent, in the lines of the ``summary`` when all are sent, and as a
-    ``report`` in JSON. ``missed`` tells which goals were not reached."""
+    ``report`` in JSON. Each line of the summary comes with whether it is of a goal that was not missed."""
     began = perf_counter()
     tallies = [tally for one in compared for tally in one.tallies.values()]
 
@@ -479,8 +469,8 @@ def run_sessions(
         else:
             checked = f"{len(total.losses)} faults" if total.losses else "each checked against what its client said"
             sent = f"{total.requests} requests over HTTP, {checked}; {seconds:.1f} s. Input cost at {MODEL}'s prices."
-            Output().print(Group(*map(Text, ("", sent, *summary(compared)))))
-        return [*total.losses, *missed(compared)]
+            Output().print(Group(*map(Text, ("", sent, *(line for line, _ in summary(compared))))))
+        return [*total.losses, *(line for line, is_reached in summary(compared) if not is_reached)]
 
     words = "every form of a session is a client of its own."
     return show(scene, tallies, words, lambda: Group(*map(table, compared)), told)
@@ -500,7 +490,7 @@ def show(
     with running(scene.settings, scene.encode, ended) as proxy:
         notice = f"The proxy is at {proxy.url}/v1; {words}"
         try:
-            asyncio.run(_watched(send_all(proxy, tallies), notice, drawn, quiet=scene.as_json))
+            asyncio.run(send_all(proxy, tallies, notice, None if scene.as_json else drawn))
             wrong = told(proxy.url)
         except (openai.OpenAIError, aiohttp.ClientError, ValueError) as error:
             fail(f"the demo failed: {type(error).__name__}: {error}")
@@ -520,22 +510,19 @@ def shown_table(title: str, columns: Sequence[str]) -> Table:
     return Table(" ", *numbers, box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
 
 
-async def _watched(sending: Awaitable[None], notice: str, drawn: Callable[[], RenderableType], *, quiet: bool) -> None:
-    """Send. Meanwhile the notice and the updated ``drawn`` are shown. ``quiet``: nothing is shown."""
-    if quiet:
-        await sending
-        return
-    output = Output()
-    output.print(notice, style="dim")
-    with Live(console=output, refresh_per_second=_REFRESH_HZ, get_renderable=drawn):
-        await sending
-
-
-async def send_all(proxy: Running, tallies: Iterable[Tally]) -> None:
-    """Send the requests of each tally, each tally with its own client."""
+async def send_all(
+    proxy: Running, tallies: Iterable[Tally], notice: str = "", drawn: Callable[[], RenderableType] | None = None
+) -> None:
+    """Send the requests of each tally, each tally with its own client. Meanwhile the notice and the updated ``drawn``
+    are shown, if there is something to draw."""
 
     async def send(tally: Tally) -> None:
         async for usage in usages(f"{proxy.url}/v1", tally.key, tally.sendings, tally.headers):
             tally.add(usage, proxy.recorder.bodies[tally.key].pop())
 
-    await asyncio.gather(*map(send, tallies))
+    with ExitStack() as shown:
+        if drawn is not None:
+            output = Output()
+            output.print(notice, style="dim")
+            shown.enter_context(Live(console=output, refresh_per_second=_REFRESH_HZ, get_renderable=drawn))
+        await asyncio.gather(*map(send, tallies))

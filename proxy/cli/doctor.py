@@ -3,7 +3,6 @@
 import argparse
 import sys
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 
 from rich.progress import DownloadColumn, TimeRemainingColumn
@@ -22,9 +21,19 @@ from proxy.cli.replay import assembler_maker, progress
 from proxy.core.providers import PROFILES
 from proxy.core.request.tokens import bytes_over_four, quick
 from proxy.deployments import load_price_map
-from proxy.doctor.doctor import count_entry, examine, name_pieces
-from proxy.doctor.findings import Client, Rules
-from proxy.doctor.report import ClientReport, Report, costly, figures, problem_text, report_of, usd, visible
+from proxy.doctor.doctor import Client, Rules, count_entry, name_pieces
+from proxy.doctor.report import (
+    ClientReport,
+    Report,
+    costly,
+    examine,
+    figures,
+    page,
+    problem_text,
+    report_of,
+    usd,
+    visible,
+)
 from proxy.errors import NotFound
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.replay.runner import Setting, counted_once
@@ -76,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     with plain_failures():
         report = _of_proxy(arguments) if arguments.url else _examined(arguments)
         if arguments.html is not None:
-            write_file(arguments.html, import_module("proxy.doctor.page").page(report))
+            write_file(arguments.html, page(report))
         print_result(arguments, report, lambda: _print(report))
     if report.calls and arguments.fail_over is None:
         return 0

@@ -8,7 +8,6 @@ from rich.text import Text
 from proxy.cli.output import Output, fail, plain_failures, plain_table, print_result
 from proxy.cli.replay import add_options, replayable, setting
 from proxy.core.caches.cache import Bill
-from proxy.core.diagnosis.record import Break
 from proxy.core.reasons import Reason
 from proxy.replay.explain import Explanation, explain_request
 
@@ -50,19 +49,17 @@ def _print(explanation: Explanation) -> None:
     if explanation.rows:
         output.print(plain_table(headings, ("at", "tokens", "read again"), cells))
     if explanation.broke is not None:
-        output.print(f"breaks the cache: {_break(explanation.broke)}")
+        broke = explanation.broke
+        where = f"{broke.culprit_kind} {broke.culprit}" + (f", line {broke.line}" if broke.line else "")
+        lost = f"{broke.lost:,} tokens more would be read, which costs as {broke.usd:,.0f} plain tokens"
+        waste = " (waste)" if broke.is_waste else ""
+        output.print(f"breaks the cache: {broke.kind}: {where}, behind {broke.before:,} tokens; {lost}{waste}")
     output.print(f"plan: {explanation.reason} ({explanation.meaning})")
     is_assembled = explanation.reason in (Reason.ASSEMBLED_TIERS, Reason.ASSEMBLED_FLAT)
     sent = "rewritten" if explanation.rewritten else "as it was assembled" if is_assembled else "as it came"
     output.print(f"sent: {sent}")
     output.print(f"predicted bill: {_bill(explanation.predicted, explanation.predicted_cost)}")
     output.print(f"bill of the client's own layout: {_bill(explanation.own, explanation.own_cost)}")
-
-
-def _break(broke: Break) -> str:
-    where = f"{broke.culprit_kind} {broke.culprit}" + (f", line {broke.line}" if broke.line else "")
-    lost = f"{broke.lost:,} tokens more would be read, which costs as {broke.usd:,.0f} plain tokens"
-    return f"{broke.kind}: {where}, behind {broke.before:,} tokens; {lost}{' (waste)' if broke.is_waste else ''}"
 
 
 def _bill(bill: Bill | None, cost: float | None) -> str:

@@ -156,8 +156,14 @@ def _import(arguments: argparse.Namespace) -> int:
                     lacking.add(one.team)
                 outcomes.append({"kind": kind, "name": one.label, "team": one.team, "not_imported": whys})
 
+    def show_outcomes() -> None:
+        done = "would be imported" if arguments.dry_run else "imported"
+        for one in outcomes:
+            what = f"not imported: {'; '.join(one['not_imported'])}" if one["not_imported"] else done
+            print(visible(f"{one['kind']} {one['name']}: {what}"))
+
     run_with(arguments, work)
-    print_result(arguments, outcomes, lambda: _print(outcomes, is_dry=arguments.dry_run))
+    print_result(arguments, outcomes, show_outcomes)
     return 1 if any(one["not_imported"] not in ([], [_THERE]) for one in outcomes) else 0
 
 
@@ -193,22 +199,23 @@ async def _with_budget(ask: Ask, one: Imported, owner: str) -> None:
         await ask("POST", f"budgets/{one.team}/{one.budget['name']}/set-spent", None, {"spent": one.spent})
 
 
-def _print(outcomes: Iterable[Mapping[str, Any]], *, is_dry: bool) -> None:
-    done = "would be imported" if is_dry else "imported"
-    for one in outcomes:
-        name = visible(f"{one['kind']} {one['name']}")
-        whys = one["not_imported"]
-        print(f"{name}: {done}" if not whys else f"{name}: not imported: {visible('; '.join(whys))}")
-
-
 def read_export(files: Sequence[Path]) -> dict[str, list[Imported]]:
     """The teams and keys of all files together, as ``team`` and ``key``. Raises ConfigError."""
     found = [row for path in files for row in _rows_of(path)]
     of_teams = _merged((_text(row, "team_id"), row) for row in found if "token" not in row)
-    names = _team_names(of_teams)
-    keys = _merged((_digest(_text(row, "token")), row) for row in found if _text(row, "token"))
+    # The name of a team is its alias, if the alias can be made a name and no other team has it. An alias must not put a
+    # team under another team's limits.
+    names = {id_: _named(_text(row, "team_alias") or id_) for id_, row in of_teams.items()}
+    while len(taken := Counter(names.values())) < len(names):
+        names = {id_: name if taken[name] == 1 else f"{name[:40]}-{digest_of(id_)[:23]}" for id_, name in names.items()}
+    # LiteLLM looks a key up by the same digest (proxy/utils.py hash_token).
+    keys = _merged(
+        (token.lower() if _HEX.fullmatch(token) else digest_of(token), row)
+        for row in found
+        if (token := _text(row, "token"))
+    )
     return {
-        "team": [_team(row, names[id_]) for id_, row in of_teams.items()],
+        "team": [_imported(row, names[id_], names[id_], {"name": names[id_]}, []) for id_, row in of_teams.items()],
         "key": [_key(digest, row, names) for digest, row in keys.items()],
     }
 
@@ -221,11 +228,6 @@ def _merged(rows: Iterable[tuple[str, Row]]) -> dict[str, Row]:
         if name:
             found[name] = {**row, **found.get(name, {}), **told}
     return found
-
-
-def _digest(token: str) -> str:
-    """The digest of a key. LiteLLM looks a key up by the same digest (proxy/utils.py hash_token)."""
-    return token.lower() if _HEX.fullmatch(token) else digest_of(token)
 
 
 def _rows_of(path: Path) -> list[Row]:
@@ -259,29 +261,34 @@ def _within(value: object) -> Iterator[Row]:
             yield from (row for name in ("keys", "teams", "data") for row in _within(one.get(name) or []))
 
 
-def _team_names(rows: Mapping[str, Row]) -> dict[str, str]:
-    """A name for each team, by its id. The name is the team's alias, if the alias can be made a name and no other team
-    has it. An alias must not put a team under another team's limits."""
-    names = {id_: _named(_text(row, "team_alias") or id_) for id_, row in rows.items()}
-    while len(taken := Counter(names.values())) < len(names):
-        names = {id_: name if taken[name] == 1 else f"{name[:40]}-{digest_of(id_)[:23]}" for id_, name in names.items()}
-    return names
-
-
 def _named(text: str) -> str:
     """The text as the name of a team (``proxy.access.validation.name``)."""
     name = _NOT_IN_NAMES.sub("-", text).strip("-_.")[:64]
     return name if name not in ("", DEFAULT_TEAM, CLIENT_KEYS_TEAM) else f"team-{digest_of(text)[:8]}"
 
 
-def _team(row: Row, name: str) -> Imported:
-    refused = [*_restrictions(row)]
-    body = {"name": name, **_permissions(row, refused)}
-    return Imported(name, name, body, _budget(row, "team", refused), _spent(row, refused), tuple(refused))
+def _imported(row: Row, label: str, team: str, body: dict[str, Any], refused: list[str]) -> Imported:
+    """A team, or the key that the body names by its digest. ``refused`` is what is wrong with its name and owner."""
+    refused = [*_restrictions(row), *refused]
+    models = _list(row.get("models"))
+    if not _ALL_MODELS & set(models):
+        body["models"] = models
+    for column, name in (("rpm_limit", "requests_per_minute"), ("tpm_limit", "tokens_per_minute")):
+        if (limit := _number(row, column, refused)) is not None:
+            body[name] = int(limit)
+    budget = _budget(row, "key" if "sha256" in body else "team", refused)
+    if budget is not None and "sha256" in body:
+        budget |= {"subject": declared_id(body["sha256"]), "name": f"litellm-{declared_id(body['sha256'])}"}
+    spent = _number(row, "spend", refused) or 0.0
+    try:
+        validation.nanos(spent)
+    except ValueError as error:
+        refused.append(f"spend: {error}")
+    return Imported(label, team, body, budget, spent, tuple(refused))
 
 
 def _key(digest: str, row: Row, teams: Mapping[str, str]) -> Imported:
-    token, refused = _text(row, "token"), [*_restrictions(row)]
+    token, refused = _text(row, "token"), list[str]()
     label = " ".join(filter(None, (_text(row, "key_alias"), _text(row, "key_name")))) or digest[:8]
     id_, team = _text(row, "team_id"), DEFAULT_TEAM
     if not (token.startswith("sk-") or _HEX.fullmatch(token)):
@@ -290,13 +297,11 @@ def _key(digest: str, row: Row, teams: Mapping[str, str]) -> Imported:
         refused.append("team_id: this team is not in the export: export the teams, too")
     elif id_:
         team = teams[id_]
-    body = {"team": team, "sha256": digest, "note": label[:200], **_permissions(row, refused)}
     told = {name: _text(row, column) for name, column in (("user", "user_id"), ("expires_at", "expires"))}
-    body |= {name: value for name, value in told.items() if value}
-    budget = _budget(row, "key", refused)
-    if budget is not None:
-        budget |= {"subject": declared_id(digest), "name": f"litellm-{declared_id(digest)}"}
-    return Imported(label, team, body, budget, _spent(row, refused), tuple(refused))
+    body = {"team": team, "sha256": digest, "note": label[:200]} | {
+        name: value for name, value in told.items() if value
+    }
+    return _imported(row, label, team, body, refused)
 
 
 def _restrictions(row: Row) -> Iterator[str]:
@@ -312,15 +317,6 @@ def _restrictions(row: Row) -> Iterator[str]:
             yield f"{column}: restricts, and is not known here"
 
 
-def _permissions(row: Row, refused: list[str]) -> dict[str, Any]:
-    models = _list(row.get("models"))
-    found: dict[str, Any] = {} if _ALL_MODELS & set(models) else {"models": models}
-    for column, name in (("rpm_limit", "requests_per_minute"), ("tpm_limit", "tokens_per_minute")):
-        if (limit := _number(row, column, refused)) is not None:
-            found[name] = int(limit)
-    return found
-
-
 def _budget(row: Row, scope: str, refused: list[str]) -> dict[str, Any] | None:
     hard, soft = _number(row, "max_budget", refused), _number(row, "soft_budget", refused)
     if hard is None and soft is None:
@@ -332,15 +328,6 @@ def _budget(row: Row, scope: str, refused: list[str]) -> dict[str, Any] | None:
         window = "total"
     amounts = {name: usd for name, usd in (("usd", hard), ("soft_usd", soft)) if usd is not None}
     return {"scope": scope, "name": "litellm", "window": window, **amounts}
-
-
-def _spent(row: Row, refused: list[str]) -> float:
-    spent = _number(row, "spend", refused) or 0.0
-    try:
-        validation.nanos(spent)
-    except ValueError as error:
-        refused.append(f"spend: {error}")
-    return spent
 
 
 def _number(row: Row, column: str, refused: list[str]) -> float | None:

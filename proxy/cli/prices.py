@@ -1,7 +1,7 @@
 """``stratiform prices``: the prices of a configuration's models, and the pinned prices that have changed."""
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,17 @@ def run(arguments: argparse.Namespace) -> int:
     ConfigError."""
     settings, path = load(arguments.config), bundled_price_file()
     known: RawMap = orjson.loads(path.read_bytes()) if path is not None else {}
-    return _update(settings, known) if arguments.action == "update" else _check(arguments, settings, known)
+    if arguments.action == "update":
+        return _update(settings, known)
+    rows = list(_rows(settings, known))
+
+    def show() -> None:
+        cells = (["-" if row[name] is None else str(row[name]) for name in _COLUMNS] for row in rows)
+        Output().print(plain_table(_COLUMNS, _NUMBERS, cells))
+        print(f"USD per million tokens; LiteLLM {version('litellm')}")
+
+    print_result(arguments, {"litellm": version("litellm"), "models": rows}, show)
+    return 1 if any(row["note"] == _NO_PRICE for row in rows) else 0
 
 
 def price_of_model(model: str, prices: PriceMap, table: ModelTable) -> Price | None:
@@ -55,37 +65,19 @@ def price_of_model(model: str, prices: PriceMap, table: ModelTable) -> Price | N
         return prices.price(model)
 
 
-def _check(arguments: argparse.Namespace, settings: Settings, known: RawMap) -> int:
-    rows = list(_rows(settings, known))
-    print_result(arguments, {"litellm": version("litellm"), "models": rows}, lambda: _print(rows))
-    return 1 if any(row["note"] == _NO_PRICE for row in rows) else 0
-
-
-def _print(rows: Iterable[Mapping[str, Any]]) -> None:
-    cells = (["-" if row[name] is None else str(row[name]) for name in _COLUMNS] for row in rows)
-    Output().print(plain_table(_COLUMNS, _NUMBERS, cells))
-    print(f"USD per million tokens; LiteLLM {version('litellm')}")
-
-
 def _rows(settings: Settings, known: RawMap) -> Iterator[dict[str, Any]]:
     prices = factories.price_map(settings)
     for name, deployment in factories.model_table(settings, prices).listed():
         price, found = price_for(prices, deployment), _named(deployment, known)
         is_given = prices.given.get(name) is not None or "input_cost_per_token" in deployment.params
-        row = {"name": name, "model": deployment.model, **_amounts(price)}
+        row: dict[str, Any] = {"name": name, "model": deployment.model}
         if price is None:
-            yield row | {"from": "-", "note": _NO_PRICE}
-        elif is_given:
-            yield row | {"from": "config", "note": ""}
-        else:
-            yield row | {"from": found or "stratiform", "note": deviation_of(found, known.get(found, {}))}
-
-
-def _amounts(price: Price | None) -> dict[str, float | None]:
-    if price is None:
-        return dict.fromkeys(_NUMBERS)
-    rates = (price.input, price.read, price.write_5m, price.output)
-    return {name: round(rate * 1_000_000, 6) for name, rate in zip(_NUMBERS, rates, strict=True)}
+            yield row | dict.fromkeys(_NUMBERS) | {"from": "-", "note": _NO_PRICE}
+            continue
+        rates = (price.input, price.read, price.write_5m, price.output)
+        row |= {column: round(rate * 1_000_000, 6) for column, rate in zip(_NUMBERS, rates, strict=True)}
+        source, note = found or "stratiform", deviation_of(found, known.get(found, {}))
+        yield row | ({"from": "config", "note": ""} if is_given else {"from": source, "note": note})
 
 
 def _named(deployment: Deployment, known: RawMap) -> str:

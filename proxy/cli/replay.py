@@ -105,7 +105,11 @@ def run(arguments: argparse.Namespace) -> int:
         fail("--compare cannot be used with --out or --keep-alive, and --plot needs --compare")
     with plain_failures(), ExitStack() as stack:
         if arguments.compare:
-            return _compare(arguments)
+            found = _compared(find_traces(arguments.traces), arguments)
+            if arguments.plot is not None:
+                write_file(arguments.plot, plot(found, arguments.profile))
+            print_result(arguments, _comparison_report(arguments, found), lambda: _print_comparison(found))
+            return 1 if any(one.violations for one in found) else 0
         traces = [replayable(path) for path in find_traces(arguments.traces)]
         on_sent = _writer(arguments.out, stack) if arguments.out is not None else None
         results = _replayed(traces, replace(setting(arguments), keep_alive=arguments.keep_alive, on_sent=on_sent))
@@ -200,20 +204,16 @@ def _print(results: Sequence[Result], means: Summary) -> None:
     output = Output()
     output.print(table)
     output.print("input cost as a share of no caching, side calls included", style="dim")
-    if any(result.ours.refreshes for result in results):
-        output.print(_refreshes(results), style="dim")
+    if refreshes := sum(result.ours.refreshes for result in results):
+        # These requests only kept prefixes alive. Their cost is included in our share.
+        cost = sum(cost_of(result.profile, result.ours.refresh_bills) for result in results)
+        share = cost / sum(result.plain for result in results)
+        output.print(f"refreshes: {refreshes}, {share:.4f} of no caching", style="dim")
     plans = sum((Counter(result.reasons) for result in results), Counter[str]())
     output.print("plans: " + ", ".join(f"{reason} {count}" for reason, count in plans.most_common()), style="dim")
     for result in results:
         for text in [*result.violations[:_SHOWN_VIOLATIONS], *result.surprises[:_SHOWN_VIOLATIONS]]:
             output.print(f"{result.trace}: {text}", style="red", soft_wrap=True)
-
-
-def _refreshes(results: Sequence[Result]) -> str:
-    """The requests that only kept prefixes alive, and their cost, which is included in our share."""
-    cost = sum(cost_of(r.profile, r.ours.refresh_bills) for r in results)
-    plain = sum(r.plain for r in results)
-    return f"refreshes: {sum(r.ours.refreshes for r in results)}, {cost / plain:.4f} of no caching"
 
 
 def _share(result: Result, name: str) -> str:
@@ -232,18 +232,9 @@ def _against(ratio: float) -> Text:
     return Text(f"x {ratio:.3f}", "red" if ratio > _DEARER else "green" if ratio < _CHEAPER else "")
 
 
-def _compare(arguments: argparse.Namespace) -> int:
-    """Every policy, the bounds and the best feasible layout, for each trace. Returns 0 if every request came through
-    unharmed."""
-    found = _compared(find_traces(arguments.traces), arguments)
-    if arguments.plot is not None:
-        write_file(arguments.plot, plot(found, arguments.profile))
-    print_result(arguments, _comparison_report(arguments, found), lambda: _print_comparison(found))
-    return 1 if any(one.violations for one in found) else 0
-
-
 def _compared(paths: Sequence[Path], arguments: argparse.Namespace) -> list[Comparison]:
-    """The comparisons in the order of the paths. The longest traces are started first."""
+    """Every policy, the bounds and the best feasible layout, for each trace in the order of the paths. The longest
+    traces are started first."""
     found: dict[Path, Comparison] = {}
     ordered = sorted(paths, key=lambda path: -path.stat().st_size if path.exists() else 0)
     with progress(MofNCompleteColumn(), TimeElapsedColumn()) as bar:

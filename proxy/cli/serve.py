@@ -44,6 +44,7 @@ from proxy.app.composition import ConfigSource
 from proxy.app.foundation import Worker
 from proxy.app.shadowed import shadowing
 from proxy.cli.checks import IGNORE_HELP, dear_prices, expired_keys, not_honoured, refuse_exposed, unsupported
+from proxy.cli.output import number_within
 from proxy.clock import SystemClock
 from proxy.core.modes import Mode
 from proxy.core.providers import PROFILES
@@ -114,7 +115,11 @@ class Workers:
                 timeout = max(0.0, min(due) - time.monotonic()) if due else None
                 _wait(waker, [worker.process for worker in self._slots if worker.process], timeout)
                 if self._reloads:
-                    self._reload()
+                    self._reloads = False
+                    # Workers that start later inherit the configuration from this process.
+                    for worker in self._slots if self.on_reload() else ():
+                        if worker.process is not None and worker.process.pid is not None and worker.process.is_alive():
+                            os.kill(worker.process.pid, signal.SIGHUP)
                 code = self._look_after()
                 if code:
                     break
@@ -133,15 +138,6 @@ class Workers:
         worker.started_at = time.monotonic()
         _workers_log.info("worker %d is process %d", worker.slot, worker.process.pid)
 
-    def _reload(self) -> None:
-        """Let running workers read the configuration again. Workers that start later inherit it from this process."""
-        self._reloads = False
-        if not self.on_reload():
-            return
-        for worker in self._slots:
-            if worker.process is not None and worker.process.pid is not None and worker.process.is_alive():
-                os.kill(worker.process.pid, signal.SIGHUP)
-
     def _look_after(self) -> int:
         """Clear the slots of processes that ended. Returns the exit code of the whole if the whole must end."""
         for worker in self._slots:
@@ -158,10 +154,9 @@ class Workers:
                 _workers_log.error("worker %d ended with code %d as it started", worker.slot, process.exitcode)
                 return process.exitcode
             worker.short_lives = worker.short_lives + 1 if is_short else 0
-            pause_s = (
-                min(_LONGEST_PAUSE_S, _PAUSE_S * 2.0 ** (worker.short_lives - 2)) if worker.short_lives > 1 else 0.0
-            )
-            worker.start_at = time.monotonic() + pause_s
+            # The first short life costs no pause.
+            pause_s = min(_LONGEST_PAUSE_S, _PAUSE_S * 2.0 ** (worker.short_lives - 2))
+            worker.start_at = time.monotonic() + (pause_s if worker.short_lives > 1 else 0.0)
             _workers_log.error(
                 "worker %d (process %s) ended with code %d after %.0f s", worker.slot, process.pid, process.exitcode,
                 lived_s,
@@ -283,7 +278,6 @@ def _is_news(record: logging.LogRecord) -> bool:
 # balancers 60 s). The client must be the first to close an idle connection, or a request that it just sends is lost.
 _KEEPALIVE_S = 75
 _BACKLOG = 2048
-_NEARBY = 100
 # Python's own interval is 5 ms. With half a millisecond threads are switched more often; the cost is not measurable.
 _SWITCH_S = 0.0005
 
@@ -294,18 +288,11 @@ def listen(host: str, port: int) -> socket.socket:
         family, *_, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(where[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
+        why = f"cannot listen on {host}:{port}: {error.strerror}"
         if error.errno == errno.EADDRINUSE:
-            free = next((near for near in range(port + 1, port + _NEARBY) if _is_free(host, near)), 0)
-            raise ConfigError([f"stratiform.port: {host}:{port} is in use; `--port {free}` is free"]) from error
-        raise ConfigError([f"stratiform.port: cannot listen on {host}:{port}: {error.strerror}"]) from error
-
-
-def _is_free(host: str, port: int) -> bool:
-    with suppress(OSError, OverflowError):
-        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.create_server(where[:2], family=family):
-            return True
-    return False
+            with socket.create_server((where[0], 0), family=family) as other:
+                why = f"{host}:{port} is in use; `--port {other.getsockname()[1]}` is free"
+        raise ConfigError([f"stratiform.port: {why}"]) from error
 
 
 def address(listener: socket.socket) -> str:
@@ -361,9 +348,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(IGNORE_FLAG, action="store_true", help=IGNORE_HELP)
     parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, help="the port to listen on; 0 means any free port (default: 4000)")
     parser.add_argument(
-        "--workers", type=int, help="the number of serving processes; more than one need a Redis (default: 1)"
+        "--port",
+        type=number_within(int, 0, 65535),
+        help="the port to listen on; 0 means any free port (default: 4000)",
+    )
+    parser.add_argument(
+        "--workers",
+        type=number_within(int, 1, MOST_WORKERS),
+        help="the number of serving processes; more than one need a Redis (default: 1)",
     )
     parser.add_argument(
         "--mode",
@@ -434,10 +427,6 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
         raise ConfigError(problems)
     given = {name: getattr(arguments, name) for name in ("host", "port", "workers", "mode", "log_level")}
     changes = {name: value for name, value in given.items() if value is not None}
-    if not 0 <= changes.get("port", 0) <= 65535:
-        raise ConfigError(["--port: must be between 0 and 65535"])
-    if not 1 <= changes.get("workers", 1) <= MOST_WORKERS:
-        raise ConfigError([f"--workers: must be between 1 and {MOST_WORKERS}"])
     if changes.get("workers", 1) > 1 and settings.store_url is None:
         raise ConfigError([f"--workers: {NO_SHARED_STORE}"])
     if arguments.cache_profile and not settings.upstream:
@@ -464,11 +453,7 @@ async def serve(
     """Build the app and serve it on a bound socket, until a signal ends it. A worker also ends as soon as its
     ``lifeline`` can be read. ``has_hud``: the standard error shows what each request used. Raises ConfigError."""
     settings, warming, background = source.settings, _Warming(), Tasks()
-    assembly = await composition.build(
-        settings,
-        obstacle=lambda: warming.obstacle,
-        worker=worker,
-    )
+    assembly = await composition.build(settings, obstacle=lambda: warming.obstacle, worker=worker)
     if has_hud:
         # The module that draws on a terminal is imported only if it is used.
         from proxy.cli.top import Hud
@@ -480,11 +465,11 @@ async def serve(
     built = server(create_app(assembly.parts), settings.stratiform.limits)
     if assembly.live is not None:
         assembly.live.is_stopping = lambda: built.should_exit
-    warming.begin(assembly, background)
+    spawn(warming.run(assembly), background)
 
     async def reload() -> None:
         if await assembly.reload.run(source):
-            warming.begin(assembly, background)
+            await warming.run(assembly)
 
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, lambda: spawn(reload(), background))
@@ -523,17 +508,13 @@ class _Warming:
     obstacle: str = ""
     _has_begun: bool = False
 
-    def begin(self, assembly: composition.Assembly, background: Tasks) -> None:
-        """Import litellm if a model needs it and the import has not begun."""
+    async def run(self, assembly: composition.Assembly) -> None:
+        """Import litellm if a model needs it and the import has not begun. The task logs a failure, and the proxy then
+        stays unready."""
         litellm = assembly.upstreams[Transport.LITELLM]
         needs_it = Transport.LITELLM in assembly.reload.models.transports()
         if needs_it and not self._has_begun and isinstance(litellm, LitellmUpstream):
-            self._has_begun = True
-            spawn(self._warm(litellm), background)
-
-    async def _warm(self, upstream: LitellmUpstream) -> None:
-        """Import litellm. The task logs a failure, and the proxy then stays unready."""
-        self.obstacle = "litellm is not loaded yet"
-        await upstream.warm()
-        settle_heap()
-        self.obstacle = ""
+            self._has_begun, self.obstacle = True, "litellm is not loaded yet"
+            await litellm.warm()
+            settle_heap()
+            self.obstacle = ""

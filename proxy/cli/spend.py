@@ -4,7 +4,6 @@ import argparse
 import csv
 import sys
 from functools import partial
-from typing import Any
 
 import orjson
 
@@ -49,12 +48,12 @@ def run(arguments: argparse.Namespace) -> int:
         content = await ask("GET", "spend", query)
         if arguments.csv:
             sys.stdout.write(content)
-        else:
-            show(
-                arguments,
-                content if arguments.json else _with_total(content),
-                {**{group: group for group in content["by"]}, **_SUMS},
-            )
+            return
+        by = content["by"]
+        if len(content["data"]) > 1 and by and not arguments.json:
+            # The sum of the rows is the last row.
+            content["data"].append({**content["total"], by[0]: "total"})
+        show(arguments, content, {**{group: group for group in by}, **_SUMS})
 
     return run_with(arguments, work)
 
@@ -68,10 +67,3 @@ async def _export(query: dict[str, str], ask: Ask, *, as_csv: bool) -> None:
             continue
         writer.writerows([map(cell, entry.values())] if has_heading else [entry, map(cell, entry.values())])
         has_heading = True
-
-
-def _with_total(content: dict[str, Any]) -> dict[str, Any]:
-    """The rows, with their sum as the last row."""
-    rows, by = content["data"], content["by"]
-    total = [{**content["total"], by[0]: "total"}] if len(rows) > 1 and by else []
-    return {**content, "data": [*rows, *total]}

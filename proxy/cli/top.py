@@ -141,6 +141,8 @@ def _standing(content: Mapping[str, Any], most: int) -> Iterator[Text]:
 
 
 def _figures(row: Mapping[str, Any], now: float) -> tuple[str, ...]:
+    idle_s = now - row["last_seen"]
+    longer = (f"{idle_s / size:.0f} {unit}" for unit, size in (("h", 3600), ("min", 60)) if idle_s >= 2 * size)
     return (
         f"{row['requests']:,}",
         f"{row['read_tokens']:,}",
@@ -149,7 +151,7 @@ def _figures(row: Mapping[str, Any], now: float) -> tuple[str, ...]:
         f"{row['hit_ratio']:.0%}",
         f"{row['cost_usd']:.4f}",
         f"{row['saved_usd']:.4f}",
-        _ago(now - row["last_seen"]),
+        next(longer, f"{max(0.0, idle_s):.0f} s"),
     )
 
 
@@ -177,11 +179,6 @@ def _name(value: object) -> str:
     """A name from outside, safe for a terminal and not too long."""
     text = visible(str(value or "-"))
     return text if len(text) <= _NAME_CHARS else f"{text[: _NAME_CHARS - 1]}…"
-
-
-def _ago(seconds: float) -> str:
-    longer = (f"{seconds / size:.0f} {unit}" for unit, size in (("h", 3600), ("min", 60)) if seconds >= 2 * size)
-    return next(longer, f"{max(0.0, seconds):.0f} s")
 
 
 class Hud:
@@ -219,7 +216,17 @@ def drawn(report: Mapping[str, Any], width: int, encoding: str = "utf-8", *, has
     )
     box = ROUNDED if _is_shown("█╭", encoding) else ASCII
     title = Text.assemble(("stratiform ", "bold"), visible(report["model"]), f" · {report['mode']}, {report['reason']}")
-    console.print(Panel(Group(*_lines(report)), title=title, title_align="left", border_style="dim", box=box))
+    lines: list[RenderableType] = [diagram(report["tiers"]), ""] if report["tiers"] else []
+    request, session = report["request"], report["session"]
+    of_most = f" of {report['max_input_tokens']:,}" if report["max_input_tokens"] else ""
+    lines.append(f"request  {request['prompt_tokens']:,}{of_most} in: {_parts(request)}")
+    if session is not None:
+        lines.append(f"session  {session['requests']} requests, {session['prompt_tokens']:,} in: {_parts(session)}")
+        # The number of reads for each written token is the seed's return on investment.
+        read, written = session["cache_read_tokens"], session["cache_write_tokens"]
+        earned = f"cache ROI {100 * (read / written - 1):+.0f} %, " if written else ""
+        lines.append(f"         {earned}empty tiers {report['empty_tiers']} (session {session['empty_tiers']})")
+    console.print(Panel(Group(*lines), title=title, title_align="left", border_style="dim", box=box))
     text = out.getvalue()
     return "".join(one if _is_shown(one, encoding) else _PLAIN.get(one, "?" * cell_len(one)) for one in text)
 
@@ -229,21 +236,6 @@ def _is_shown(text: str, encoding: str) -> bool:
         return bool(text.encode(encoding))
     except UnicodeEncodeError:
         return False
-
-
-def _lines(report: Mapping[str, Any]) -> Iterator[RenderableType]:
-    if report["tiers"]:
-        yield diagram(report["tiers"])
-        yield ""
-    request, session = report["request"], report["session"]
-    of_most = f" of {report['max_input_tokens']:,}" if report["max_input_tokens"] else ""
-    yield f"request  {request['prompt_tokens']:,}{of_most} in: {_parts(request)}"
-    if session is not None:
-        yield f"session  {session['requests']} requests, {session['prompt_tokens']:,} in: {_parts(session)}"
-        # The number of reads for each written token is the seed's return on investment.
-        read, written = session["cache_read_tokens"], session["cache_write_tokens"]
-        earned = f"cache ROI {100 * (read / written - 1):+.0f} %, " if written else ""
-        yield f"         {earned}empty tiers {report['empty_tiers']} (session {session['empty_tiers']})"
 
 
 def diagram(tiers: Sequence[Mapping[str, Any]]) -> Table:
@@ -257,15 +249,14 @@ def diagram(tiers: Sequence[Mapping[str, Any]]) -> Table:
         bar = "█" * max(1, round(_BAR_CELLS * one["tokens"] / whole))
         # Only the provider's report tells what the provider has cached; the tier only says what should be cached.
         state = "[cached]" if one["cached"] else ""
+        contents = []
+        for each in one["contents"]:
+            kind, count = each["type"], each["count"]
+            name = f"{count} {_PLURALS[kind]}" if kind in _PLURALS and count > 1 else kind
+            contents.append(f"{name} {each['tokens']:,}")
         colored = Text(bar, _COLORS.get(one["tier"], "dim"))
-        table.add_row(label, colored, f"{one['tokens']:,}", state, ", ".join(map(_content, one["contents"])))
+        table.add_row(label, colored, f"{one['tokens']:,}", state, ", ".join(contents))
     return table
-
-
-def _content(one: Mapping[str, Any]) -> str:
-    kind, count = one["type"], one["count"]
-    name = f"{count} {_PLURALS[kind]}" if kind in _PLURALS and count > 1 else kind
-    return f"{name} {one['tokens']:,}"
 
 
 def _parts(used: Mapping[str, Any]) -> str:

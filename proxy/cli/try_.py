@@ -86,7 +86,12 @@ async def _tried(url: str, key: str, settings: Settings, arguments: argparse.Nam
     and ValueError."""
     headers = {"authorization": f"Bearer {key}"}
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S), headers=headers) as session:
-        model = arguments.model or await _first_model(session, url)
+        model = arguments.model
+        if not model:
+            listed = (await _asked(session, "GET", f"{url}/v1/models"))["data"]
+            if not listed:
+                fail("the proxy lists no model: name one with --model")
+            model = str(listed[0]["id"])
         messages = [{"role": "system", "content": prompt(_DOCUMENTS)}]
         if not arguments.json:
             print(_announced(url, settings, model, messages[0]["content"], is_free=arguments.embedded), flush=True)
@@ -107,13 +112,6 @@ async def _tried(url: str, key: str, settings: Settings, arguments: argparse.Nam
         "reason": reports[-1]["reason"],
         "mode": reports[-1]["mode"],
     }
-
-
-async def _first_model(session: aiohttp.ClientSession, url: str) -> str:
-    listed = (await _asked(session, "GET", f"{url}/v1/models"))["data"]
-    if not listed:
-        fail("the proxy lists no model: name one with --model")
-    return str(listed[0]["id"])
 
 
 async def _asked(session: aiohttp.ClientSession, method: str, url: str, body: object = None) -> Any:

@@ -1,7 +1,9 @@
-"""Examines log files and makes a ``Report`` of them.
+"""What is found out about the clients of a log: the culprits of breaks, their losses, and the cost of each mode.
 
 ``Intake`` takes the calls as they are read. It turns their prompts into digests and sizes, and keeps the bodies of some
-of them for a replay. ``Entries`` keeps the calls in the order of time, for the diagnosis of the breaks.
+of them for a replay. ``Entries`` keeps the calls in the order of time. ``Rules`` are the rules and prices for the
+models of the log. By them ``mode_runs`` bills the kept requests in each mode, and ``diagnose_all`` turns the calls in
+the order of time into the findings about their clients.
 
 ``count_entry`` and ``name_pieces`` take the data of a running proxy instead: every entry of its ledger has the usage
 and the cost of an exchange, and the kind and the loss of its break if the proxy diagnoses breaks. The sessions of the
@@ -10,31 +12,295 @@ last day also name the pieces. Facts that a proxy of another version does not se
 
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from itertools import groupby
 from typing import cast
 
 import msgspec
 import orjson
 from msgspec import structs
 
-from proxy.core.diagnosis.record import SYSTEM, Break, BreakKind, PromptPiece, is_continuation, wire_record
+from proxy.core.caches.cache import BillSum
+from proxy.core.diagnosis.diagnose import diagnose
+from proxy.core.diagnosis.record import (
+    SYSTEM,
+    TURN,
+    Break,
+    BreakKind,
+    PromptPiece,
+    PromptRecord,
+    is_continuation,
+    spread,
+    wire_record,
+)
 from proxy.core.digest import digest
-from proxy.core.lru import Bounded
+from proxy.core.lru import Bounded, LastUsed
+from proxy.core.modes import Mode
+from proxy.core.money.prices import Price, PriceMap, input_cost
 from proxy.core.prompts.steadiness import volatile_in
+from proxy.core.providers import PROFILES, CacheProfile, Family, fitted
 from proxy.core.recognition import MessageKind, PieceKind, Recogniser, recognise_text
 from proxy.core.request.tokens import Encode
+from proxy.core.response.outcome import UNTOLD
 from proxy.core.response.usage import Usage
-from proxy.core.wire.json_body import printable, utf8
-from proxy.doctor.findings import Client, Culprit, Rules, diagnose_all, mode_runs
-from proxy.doctor.reader import read_calls
-from proxy.doctor.records import Call, CutSizes, Gap, LineSigns, Problem
-from proxy.doctor.report import Report, report_of
-from proxy.replay.runner import Setting
-from proxy.replay.trace import TraceError, chat_body
+from proxy.core.shadow import Deviation
+from proxy.core.value import dataclass, field, replace
+from proxy.core.wire.json_body import utf8
+from proxy.deployments import choose_profile, provider_of
+from proxy.doctor.records import Call, CutSizes, Gap, LineSigns
+from proxy.ports import Transport
+from proxy.replay.runner import Ours, Setting, Total
+from proxy.replay.trace import Step, TraceError, chat_body
+
+_REMEMBERED = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRules:
+    """``price`` is None if no price is known. Its prices of cache reads and writes are those of the price map."""
+
+    profile: CacheProfile
+    price: Price | None
+
+
+class Rules:
+    """``given`` is the profile that the user has named. None: each model has its own profile."""
+
+    def __init__(self, prices: PriceMap, given: CacheProfile | None = None) -> None:
+        self._prices, self._given = prices, given
+        self.of = lru_cache(_REMEMBERED)(self._chosen)
+
+    def _chosen(self, model: str, provider: str, named: str = "") -> ModelRules:
+        """The rules for a model. ``provider`` is LiteLLM's name of the provider, and ``named`` is the name of the cache
+        rules. Both are empty if the log does not tell them."""
+        owner, bare = provider_of(model, provider)
+        price = self._prices.price(f"{owner}/{bare}" if owner else model, model, bare)
+        given = self._given or PROFILES.get(named)
+        profile = given or choose_profile(Transport.LITELLM, owner, bare, "")
+        if profile.family is Family.NONE and given is None:
+            # A log does not tell which provider's server has answered: the provider that the name suggests is taken.
+            profile = choose_profile(Transport.EMBEDDED, owner, bare, "")
+        return ModelRules(fitted(profile, bare), price)
+
+
+MODES = (Mode.PASSTHROUGH, Mode.MARK, Mode.TIER)
+
+Runs = Mapping[Mode, Sequence[tuple[Total, ModelRules]]]
+"""The bills by mode. Each model has its own cache and its own planner."""
+
+
+def mode_runs(calls: Sequence[Call], rules: Rules, setting: Setting) -> Runs:
+    """Run the calls in each mode. All of them have bodies."""
+    found: dict[Mode, list[tuple[Total, ModelRules]]] = {mode: [] for mode in MODES}
+    ordered = sorted(calls, key=lambda call: (call.model, call.provider, call.at or 0.0))
+    for (model, provider), some in groupby(ordered, key=lambda call: (call.model, call.provider)):
+        held = rules.of(model, provider)
+        steps = [Step(call.at or 0.0, call.session, call.body or b"") for call in some]
+        for mode, runs in found.items():
+            ours = Ours(replace(setting, profile=held.profile, mode=mode))
+            for step in steps:
+                ours.send(step, ours.assembled(step))
+            runs.append((ours.total, held))
+    return found
+
+
+_CULPRITS = 5_000
+_MODELS = 100
+# A longer pause counts as the gap between two logs.
+_LONGEST_PAUSE_S = 30 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """The key by which breaks are added up. ``sign`` is the evident kind of a line, empty if the kind is not known."""
+
+    kind: str
+    piece: str
+    piece_kind: str
+    line: int
+    sign: str
+    is_waste: bool
+
+
+@dataclass(slots=True)
+class Loss:
+    """The cost of one culprit so far, in requests, tokens and USD."""
+
+    breaks: int = 0
+    lost: int = 0
+    usd: float = 0.0
+
+
+@dataclass(slots=True)
+class Client:
+    """One client.
+
+    ``bodies`` are the calls whose requests are kept for a replay, and ``size`` is the number of their bytes. ``chats``
+    counts all calls that ask for a chat completion. ``told`` counts the calls with a usage, and ``unpriced`` the calls
+    to a model of an unknown price. ``usd`` is the cost of the prompts whose usage is known. ``largest`` is the sum of
+    the largest prompts of all sessions. ``agreed`` of ``compared`` breaks have the cause that the provider itself has
+    named. ``span_s`` are the seconds that the log covers, and ``last`` is the time of the last call. ``keys`` are the
+    fields by which the providers of these calls keep a conversation on one machine, empty for a provider that has no
+    such field. ``notes`` are sentences about unknown facts, besides the gaps. ``modes_untold`` says why nothing is
+    replayed, if the reason is not that nothing was kept.
+    """
+
+    bodies: list[Call] = field(default_factory=list)
+    size: int = 0
+    chats: int = 0
+    gaps: Counter[Gap] = field(default_factory=Counter)
+    calls: int = 0
+    told: int = 0
+    sessions: int = 0
+    unpriced: int = 0
+    models: Counter[str] = field(default_factory=Counter)
+    usage: BillSum = field(default_factory=BillSum)
+    usd: float = 0.0
+    largest: int = 0
+    compared: int = 0
+    agreed: int = 0
+    span_s: float = 0.0
+    last: float | None = None
+    losses: dict[Culprit, Loss] = field(default_factory=dict)
+    keys: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+    modes_untold: str = ""
+
+    def count(self, model: str, at: float | None, usage: Usage | None, usd: float | None) -> None:
+        """Count one call, in the order of time. ``usd`` is the cost of its prompt, None if the model's price is not
+        known."""
+        self.calls += 1
+        if model in self.models or len(self.models) < _MODELS:
+            self.models[model] += 1
+        if at is not None:
+            pause_s = 0.0 if self.last is None else at - self.last
+            self.span_s += pause_s if pause_s < _LONGEST_PAUSE_S else 0.0
+            self.last = at
+        self.unpriced += usd is None
+        if usage is not None:
+            self.told += 1
+            self.usage.add(usage)
+            self.usd += usd or 0.0
+
+    def lose(self, broken: Break, sign: str = "", cause: str = UNTOLD) -> None:
+        """Count a break. ``cause`` is the provider's name for its cause."""
+        culprit = Culprit(
+            str(broken.kind), broken.culprit, broken.culprit_kind, broken.line, sign, is_waste=broken.is_waste
+        )
+        if culprit not in self.losses and len(self.losses) >= _CULPRITS:
+            culprit = replace(culprit, piece="", line=0, sign="")
+        loss = self.losses.setdefault(culprit, Loss())
+        loss.breaks += 1
+        loss.lost += broken.lost
+        loss.usd += broken.usd
+        if cause != UNTOLD and broken.expected_cause:
+            self.compared += 1
+            self.agreed += cause == broken.expected_cause
+
+
+UNTOLD_CULPRIT = "prompt"
+"""The culprit of a break that the log does not explain; its kind is ``BreakKind.CHANGED``."""
+
+# Limits of the memory. A session keeps more records than it has sub-agents that take turns. All sessions together keep
+# what fits into 100 MB, at 28 bytes a piece plus the sizes of lines.
+_RECORDS = 64
+_PIECES = 2_000_000
+_CUT_TEXTS = 64
+# A part takes as much memory as this number of pieces.
+_CUT_PIECES = 8
+# A conversation that loses this share at once was cut, summarised, or begun anew.
+_SHRUNK = 0.6
+
+
+@dataclass(slots=True)
+class _Session:
+    """The memory of one session: its last records, its largest prompt, and the parts of its texts."""
+
+    records: list[PromptRecord] = field(default_factory=list)
+    largest: int = 0
+    cuts: LastUsed[bytes, Sequence[PromptPiece]] = field(default_factory=lambda: LastUsed(_CUT_TEXTS))
+
+
+def diagnose_all(calls: Iterable[Call], clients: Mapping[str, Client], rules: Rules) -> None:
+    """Add the findings about the calls to their clients. The calls come in the order of time."""
+    sessions: Bounded[tuple[str, str], _Session] = Bounded(
+        _PIECES,
+        lambda session: (
+            1 + sum(record.count for record in session.records) + _CUT_PIECES * sum(map(len, session.cuts.values()))
+        ),
+    )
+    for call in calls:
+        client, key = clients[call.client], (call.client, call.session)
+        client.sessions += key not in sessions
+        session = sessions.get(key) or _Session()
+        held, usage = rules.of(call.model, call.provider, call.profile), call.usage
+        cost = 0.0 if usage is None or held.price is None else input_cost(usage, held.price)
+        client.count(call.model, call.at, usage, None if held.price is None else cost)
+        client.keys.add(held.profile.routing.name if held.profile.routing is not None else "")
+        grown = max(0, usage.prompt - session.largest) if usage is not None else 0
+        client.largest += grown
+        session.largest += grown
+        broken = _break(session, call, held)
+        if broken is not None and (broken.lost or broken.culprit):
+            client.lose(broken, _sign(broken, call), call.cause)
+        sessions.put(key, session)
+
+
+def _break(session: _Session, call: Call, held: ModelRules) -> Break | None:
+    """The break of a call. The session then remembers the call."""
+    profile, usage = held.profile, call.usage
+    record = call.record
+    if record is None:
+        if usage is None:
+            return None
+        record = _untold(session, call, usage)
+    elif call.continues and session.records:
+        record = record.continuing(session.records[-1])
+    for piece in record.pieces() if call.cuts else ():
+        if (cuts := call.cuts.get(piece.digest)) is not None:
+            # The tokens of the text are spread over its parts by their lengths.
+            sizes = zip(cuts, spread(piece.tokens, (size for *_, size in cuts)), strict=True)
+            parts = [PromptPiece(key, kind, digest, tokens, piece.place) for (key, kind, digest, _), tokens in sizes]
+            session.cuts.put(piece.digest, parts)
+    broken = diagnose(session.records, record, usage, profile, held.price, session.cuts)
+    if call.record is None and broken is not None and broken.kind in tuple(Deviation):
+        # The log shows no difference, whatever the cause was.
+        is_over = broken.kind == Deviation.EXPIRED
+        broken = broken if is_over else replace(broken, kind=BreakKind.CHANGED, culprit=UNTOLD_CULPRIT, is_waste=True)
+    session.records.append(record if call.record is None else record.answered(usage, profile))
+    del session.records[: -1 if call.record is None else -_RECORDS]
+    return broken
+
+
+def _untold(session: _Session, call: Call, usage: Usage) -> PromptRecord:
+    """A prompt that the log does not hold, described as the prompt before it plus the tokens by which it is longer. If
+    none of the earlier prompt was read, something differs. An entry that was written for an hour keeps that TTL while
+    it is read."""
+    before = session.records[-1] if session.records else PromptRecord()
+    if call.is_compacted or usage.prompt < _SHRUNK * before.total:
+        # Content that a summary has replaced could not have been read again.
+        session.records.clear()
+        before = PromptRecord(is_long=before.is_long)
+    grown = usage.prompt - before.total
+    piece = PromptPiece("", TURN, digest(before.count.to_bytes(8)), grown)
+    is_long = usage.write_1h > 0 or (before.is_long and not usage.write_5m)
+    stored = usage.read + usage.write if usage.writes_told else usage.prompt
+    head = PromptRecord(call.at or 0.0, call.model, stored=stored, is_long=is_long)
+    return head.holding([piece] if grown > 0 else [], before, before.count)
+
+
+def _sign(broken: Break, call: Call) -> str:
+    """The sign of the line that differs; empty if the line has no sign."""
+    record = call.record
+    if record is None or broken.culprit_kind != SYSTEM:
+        return ""
+    pieces = zip(record.each(), record.places, record.named(), strict=True)
+    there = (digest for digest, place, (kind, _) in pieces if place == broken.place and kind == SYSTEM)
+    signs = (call.signs.get(digest, {}).get(broken.line, "") for digest in there)
+    return next(filter(None, signs), "")
 
 
 class Entries:
@@ -119,21 +385,15 @@ class Intake:
             record = wire_record(body, self._count, at=call.at or 0.0, route=call.provider, on_text=look)
         except (ValueError, RecursionError):
             return call
-        self._keep(client, structs.replace(call, body=raw))
+        # The bodies of chat requests are kept while there is room. No client takes more than half of the room that is
+        # left, so that the others have some room, too.
+        if call.is_chat and Gap.CUT not in call.gaps and client.size + len(raw) <= self._left // 2:
+            with suppress(TraceError):
+                chat_body(raw, "")
+                client.bodies.append(structs.replace(call, body=raw))
+                client.size += len(raw)
+                self._left -= len(raw)
         return structs.replace(call, record=record, signs=signs, cuts=cuts, continues=is_continuation(body))
-
-    def _keep(self, client: Client, call: Call) -> None:
-        """Keep the body of a chat request while there is room. No client takes more than half of the room that is left,
-        so that the others have some room, too."""
-        assert call.body is not None
-        size = len(call.body)
-        if not call.is_chat or Gap.CUT in call.gaps or client.size + size > self._left // 2:
-            return
-        with suppress(TraceError):
-            chat_body(call.body, "")
-            client.bodies.append(call)
-            client.size += size
-            self._left -= size
 
 
 def _cuts(recognisers: Sequence[Recogniser], role: str, text: str) -> CutSizes:
@@ -155,54 +415,6 @@ def _signs(text: str) -> LineSigns:
     return {0: found[1], **found} if found and "\n" not in text else found
 
 
-_SUFFIXES = (".jsonl", ".ndjson", ".json", ".har", ".csv", ".log")
-_COMPRESSED = (".xz", ".gz", ".bz2")
-_LOGS = tuple(suffix + packed for suffix in _SUFFIXES for packed in ("", *_COMPRESSED))
-_MOST_PROBLEMS = 1_000
-NONE_READ = "holds no call of a model that can be read"
-
-Progress = Callable[[Path, int, int], None]
-"""Called with a file, how many of its bytes were read, and how many bytes it has."""
-
-
-def examine(paths: Sequence[Path], rules: Rules, setting: Setting, on_progress: Progress) -> Report:
-    """Read the files and report. ``rules`` are the rules and prices of each model; ``setting`` says how requests are
-    replayed. Raises OSError if the disk is full."""
-    problems: dict[tuple[str, str], Problem] = {}
-    files = set[Path]()
-    with closing(Entries()) as entries:
-        intake = Intake(entries, setting.encode, setting.recognisers)
-        for path, found in _read(paths, on_progress):
-            files.add(path)
-            if isinstance(found, Call):
-                intake.take(found)
-                continue
-            # If many records of a file are left out for the same reason, they count as one problem.
-            file = printable(str(path))
-            known = problems.get((file, found.text))
-            if known is not None:
-                problems[file, known.text] = replace(known, count=known.count + 1)
-            elif len(problems) < _MOST_PROBLEMS:
-                problems[file, found.text] = replace(found, file=file)
-        diagnose_all(entries, intake.clients, rules)
-    runs = {name: mode_runs(each.bodies, rules, setting) for name, each in intake.clients.items() if each.bodies}
-    return report_of(intake.clients, runs, list(problems.values()), sum(not path.is_dir() for path in files))
-
-
-def _read(paths: Sequence[Path], on_progress: Progress) -> Iterator[tuple[Path, Call | Problem]]:
-    """Everything in the named files, and in the logs of the named folders, by name."""
-    for named in dict.fromkeys(paths):
-        files = [named]
-        if named.is_dir():
-            files = sorted(file for file in named.rglob("*") if file.name.endswith(_LOGS) and file.is_file())
-            yield named, Problem(line=0, text=f"is a directory: the {len(files):,} logs in it are read")
-        for path in files:
-            calls = read_calls(path, partial(on_progress, path))
-            # A file without a call is a problem of its own.
-            yield path, next(calls, Problem(line=0, text=NONE_READ))
-            yield from ((path, found) for found in calls)
-
-
 Fields = Mapping[str, object]
 
 NO_PIECES = "a proxy's ledger names kinds of breaks: pieces are told of the sessions of the last day alone"
@@ -219,11 +431,15 @@ def count_entry(clients: dict[str, Client], entry: Fields) -> None:
         _text(entry, "key_id") or _text(entry, "team") or "(no key)",
         Client(modes_untold=NO_MODES, notes=[NO_BREAKS]),
     )
-    client.count(_text(entry, "model"), _number(entry, "at"), _usage(entry), _number(entry, "cost_usd"))
+    read, short, long, plain, output = (
+        int(max(0.0, _number(entry, f"{name}_tokens"))) for name in ("read", "write_5m", "write_1h", "plain", "output")
+    )
+    usage = Usage(read + short + long + plain, output, read, short, long)
+    client.count(_text(entry, "model"), _number(entry, "at"), usage, _number(entry, "cost_usd"))
     if "break_kind" in entry:
         client.notes = [NO_PIECES]
     if kind := _text(entry, "break_kind"):
-        client.lose(_break(kind, _number(entry, "break_usd")))
+        client.lose(_told_break(kind, _number(entry, "break_usd")))
 
 
 def name_pieces(clients: Mapping[str, Client], session: Fields) -> None:
@@ -232,7 +448,7 @@ def name_pieces(clients: Mapping[str, Client], session: Fields) -> None:
     told = session.get("diagnosis")
     for entry in filter(lambda each: isinstance(each, dict), told if isinstance(told, list) else ()):
         kind, (piece_kind, _, piece) = _text(entry, "kind"), _text(entry, "culprit").partition(":")
-        whole = Culprit(kind, "", "", 0, "", _break(kind, 0.0).is_waste)
+        whole = Culprit(kind, "", "", 0, "", _told_break(kind).is_waste)
         loss = client.losses.get(whole)
         if loss is None or not piece:
             continue
@@ -251,15 +467,8 @@ def name_pieces(clients: Mapping[str, Client], session: Fields) -> None:
             del client.losses[whole]
 
 
-def _break(kind: str, usd: float) -> Break:
+def _told_break(kind: str, usd: float = 0.0) -> Break:
     return Break(cast("BreakKind", kind), usd=usd, is_waste=kind in tuple(BreakKind) and kind not in _RIGHTFUL)
-
-
-def _usage(entry: Fields) -> Usage:
-    read, short, long, plain, output = (
-        int(max(0.0, _number(entry, f"{name}_tokens"))) for name in ("read", "write_5m", "write_1h", "plain", "output")
-    )
-    return Usage(read + short + long + plain, output, read, short, long)
 
 
 def _text(fields: Fields, name: str) -> str:

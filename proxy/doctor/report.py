@@ -1,20 +1,37 @@
 """The report as values, and the sentences in it. It holds no text of a prompt.
 
-``advice`` makes a sentence for each culprit: what it is, what it costs, and what a developer can do. ``report_of``
-makes the report: ``--json`` prints its values, and the text and the page show them. ``figures`` are those of a client,
-written for people.
+``examine`` reads log files. ``report_of`` makes the report: ``--json`` prints its values, and the text and the page
+show them. ``advice`` makes a sentence for each culprit: what it is, what it costs, and what a developer can do.
+``figures`` are those of a client, written for people. ``page`` is the report as one HTML page (``page.html``).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 
 from proxy.core.diagnosis.diagnose import CONTENT
 from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, BreakKind
 from proxy.core.modes import Mode
 from proxy.core.shadow import Deviation
-from proxy.core.value import dataclass
-from proxy.doctor.findings import UNTOLD_CULPRIT, Client, Culprit, Loss, Runs
-from proxy.doctor.records import Gap, Problem
+from proxy.core.value import dataclass, replace
+from proxy.core.wire.json_body import printable
+from proxy.doctor.doctor import (
+    UNTOLD_CULPRIT,
+    Client,
+    Culprit,
+    Entries,
+    Intake,
+    Loss,
+    Rules,
+    Runs,
+    diagnose_all,
+    mode_runs,
+)
+from proxy.doctor.reader import read_calls
+from proxy.doctor.records import Call, Gap, Problem
+from proxy.replay.runner import Setting
 
 # Characters that a terminal would obey instead of showing them.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
@@ -347,3 +364,82 @@ def figures(client: ClientReport) -> list[str]:
     )
     shown = [text.format(usd(value) if "{}" in text else value) for value, text in told if value is not None]
     return shown or ["the log tells no usage and no times"]
+
+
+_SUFFIXES = (".jsonl", ".ndjson", ".json", ".har", ".csv", ".log")
+_COMPRESSED = (".xz", ".gz", ".bz2")
+_LOGS = tuple(suffix + packed for suffix in _SUFFIXES for packed in ("", *_COMPRESSED))
+_MOST_PROBLEMS = 1_000
+NONE_READ = "holds no call of a model that can be read"
+
+Progress = Callable[[Path, int, int], None]
+"""Called with a file, how many of its bytes were read, and how many bytes it has."""
+
+
+def examine(paths: Sequence[Path], rules: Rules, setting: Setting, on_progress: Progress) -> Report:
+    """Read the files and report. ``rules`` are the rules and prices of each model; ``setting`` says how requests are
+    replayed. Raises OSError if the disk is full."""
+    problems: dict[tuple[str, str], Problem] = {}
+    files = set[Path]()
+    with closing(Entries()) as entries:
+        intake = Intake(entries, setting.encode, setting.recognisers)
+        for path, found in _read(paths, on_progress):
+            files.add(path)
+            if isinstance(found, Call):
+                intake.take(found)
+                continue
+            # If many records of a file are left out for the same reason, they count as one problem.
+            key = printable(str(path)), found.text
+            if key in problems:
+                problems[key] = replace(problems[key], count=problems[key].count + 1)
+            elif len(problems) < _MOST_PROBLEMS:
+                problems[key] = replace(found, file=key[0])
+        diagnose_all(entries, intake.clients, rules)
+    runs = {name: mode_runs(each.bodies, rules, setting) for name, each in intake.clients.items() if each.bodies}
+    return report_of(intake.clients, runs, list(problems.values()), sum(not path.is_dir() for path in files))
+
+
+def _read(paths: Sequence[Path], on_progress: Progress) -> Iterator[tuple[Path, Call | Problem]]:
+    """Everything in the named files, and in the logs of the named folders, by name."""
+    for named in dict.fromkeys(paths):
+        files = [named]
+        if named.is_dir():
+            files = sorted(file for file in named.rglob("*") if file.name.endswith(_LOGS) and file.is_file())
+            yield named, Problem(line=0, text=f"is a directory: the {len(files):,} logs in it are read")
+        for path in files:
+            calls = read_calls(path, partial(on_progress, path))
+            # A file without a call is a problem of its own.
+            yield path, next(calls, Problem(line=0, text=NONE_READ))
+            yield from ((path, found) for found in calls)
+
+
+_BARS = 12
+
+Bar = tuple[str, float, str, str]
+"""One row of a picture: its name, its length, the text behind it, and its class in the style sheet."""
+
+
+def page(report: Report) -> str:
+    """The report as one HTML page, with its pictures inside. It loads nothing, and runs no script. Every text is
+    escaped, whatever its source."""
+    # Only a page needs the template language.
+    from proxy.replay.templates import templates_in
+
+    environment = templates_in(Path(__file__).parent)
+    shown = (costly, figures, problem_text, usd, visible)
+    environment.filters |= {one.__name__: one for one in shown} | {"bar": _bar, "mode_bar": _mode_bar}
+    clients = [(visible(each.client), each.lost_usd_month) for each in report.clients if each.lost_usd_month]
+    bars = [(name, amount, usd(amount), "waste") for name, amount in clients[:_BARS]]
+    return environment.get_template("page.html").render(report=report, clients=bars)
+
+
+def _bar(culprit: CulpritReport) -> Bar:
+    month, lost = culprit.usd_month, culprit.lost_tokens
+    size, value = (float(lost), f"{lost:,} tokens") if month is None else (month, usd(month))
+    return visible(happened(culprit)), size, value, "waste" if culprit.is_waste else "rightful"
+
+
+def _mode_bar(mode: ModeReport) -> Bar:
+    saved = mode.saved_usd_month or 0.0
+    told = f", {usd(abs(saved))} {'saved' if saved > 0 else 'more'}" if saved else ""
+    return f"{mode.mode}, {mode.hit_ratio:.0%} read", mode.cost_share, f"{mode.cost_share:.3f}{told}", "good"

@@ -314,20 +314,15 @@ def _with_credentials(file: ConfigFile, problems: list[str]) -> Iterator[ModelEn
             problems.append(
                 f"model_list[{index}].litellm_params.litellm_credential_name: no such entry in credential_list"
             )
-        yield _merged(entry, credentials[name], index, problems) if name in credentials else entry
-
-
-def _merged(entry: ModelEntry, values: Mapping[str, object], index: int, problems: list[str]) -> ModelEntry:
-    mine: BaseModel = entry.litellm_params
-    given = {key: getattr(mine, key) for key in mine.model_fields_set}
-    given.pop("litellm_credential_name")
-    try:
-        return ModelEntry(
-            model_name=entry.model_name, litellm_params={**values, **given}, model_info=entry.model_info  # type: ignore[arg-type]
-        )  # fmt: skip
-    except ValidationError as error:
-        problems += [f"model_list[{index}].{line}" for line in explain(error, ModelEntry)]
-        return entry
+        if name in credentials:
+            mine: BaseModel = entry.litellm_params
+            given = {key: getattr(mine, key) for key in mine.model_fields_set - {"litellm_credential_name"}}
+            whole = {"litellm_params": {**credentials[name], **given}, "model_info": entry.model_info}
+            try:
+                entry = ModelEntry.model_validate({"model_name": entry.model_name, **whole})
+            except ValidationError as error:
+                problems += [f"model_list[{index}].{line}" for line in explain(error, ModelEntry)]
+        yield entry
 
 
 def _budget(given: LiteLLMSettings, problems: list[str]) -> Budget | None:

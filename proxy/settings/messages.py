@@ -64,23 +64,18 @@ class Environment:
     def expand(self, value: object, path: str, problems: list[str]) -> object:
         """The value with every reference in its strings replaced. Variables that are not set are added to ``problems``,
         and None replaces the string."""
-        if isinstance(value, str):
-            return self._expand_text(value, path, problems)
+        if isinstance(value, str) and "os.environ/" in value:
+            whole = _WHOLE.fullmatch(value)
+            names = [whole[1]] if whole else _INSIDE.findall(value)
+            if missing := [name for name in names if name not in self._variables]:
+                problems += [f"{path}: the environment variable {name} is not set" for name in missing]
+                return None
+            return self._variables[names[0]] if whole else _INSIDE.sub(lambda match: self._variables[match[1]], value)
         if isinstance(value, Mapping):
             return {key: self.expand(item, join(path, key), problems) for key, item in value.items()}
         if isinstance(value, list):
             return [self.expand(item, join(path, index), problems) for index, item in enumerate(value)]
         return value
-
-    def _expand_text(self, text: str, path: str, problems: list[str]) -> str | None:
-        if "os.environ/" not in text:
-            return text
-        whole = _WHOLE.fullmatch(text)
-        missing = [one for one in ([whole[1]] if whole else _INSIDE.findall(text)) if one not in self._variables]
-        problems += [f"{path}: the environment variable {name} is not set" for name in missing]
-        if missing:
-            return None
-        return self._variables[whole[1]] if whole else _INSIDE.sub(lambda match: self._variables[match[1]], text)
 
 
 def export(variables: Mapping[str, str]) -> None:
@@ -247,8 +242,25 @@ def without(raw: Mapping[str, Any], locations: Iterable[Location], mistakes: Mis
     whole. From an entry of the model list, the name stays, because others may refer to it."""
     rest: dict[str, Any] = _unshared(raw)
     # Values are removed from the end, so that the places of the others in a list do not change.
-    for steps in sorted({tuple(_steps(raw, location)) for location in locations}, key=_order, reverse=True):
-        _take_out(rest, steps, mistakes)
+    for steps in sorted(
+        {tuple(_steps(raw, location)) for location in locations},
+        key=lambda steps: [(step, "") if isinstance(step, int) else (-1, step) for step in steps],
+        reverse=True,
+    ):
+        holder: Any = rest
+        for step in steps[:-1]:
+            holder = holder[step]
+        path = reduce(join, steps[:-1], "")
+        if not steps:
+            rest.clear()
+        elif path == "model_list":
+            name = holder[steps[-1]].get("model_name") if isinstance(holder[steps[-1]], dict) else None
+            named = name if isinstance(name, str) and name else "-"
+            holder[steps[-1]] = {"model_name": named, "litellm_params": {"model": "embedded/unread"}}
+        else:
+            del holder[steps[-1]]
+            if isinstance(holder, list):
+                mistakes.unsure.add(path)
     return rest
 
 
@@ -259,10 +271,6 @@ def _unshared(value: Any) -> Any:
     return [_unshared(item) for item in value] if isinstance(value, list) else value
 
 
-def _order(steps: Location) -> list[tuple[int, str]]:
-    return [(step, "") if isinstance(step, int) else (-1, step) for step in steps]
-
-
 def _steps(raw: Any, location: Location) -> Iterator[int | str]:
     """The steps of a location that lead to a value. Other steps name a union's members, or missing values."""
     for step in location:
@@ -270,23 +278,6 @@ def _steps(raw: Any, location: Location) -> Iterator[int | str]:
         if is_there or (isinstance(raw, dict) and step in raw):
             yield step
             raw = raw[step]
-
-
-def _take_out(rest: dict[str, Any], steps: Location, mistakes: Mistakes) -> None:
-    holder: Any = rest
-    for step in steps[:-1]:
-        holder = holder[step]
-    path = reduce(join, steps[:-1], "")
-    if not steps:
-        rest.clear()
-    elif path == "model_list":
-        name = holder[steps[-1]].get("model_name") if isinstance(holder[steps[-1]], dict) else None
-        named = name if isinstance(name, str) and name else "-"
-        holder[steps[-1]] = {"model_name": named, "litellm_params": {"model": "embedded/unread"}}
-    else:
-        del holder[steps[-1]]
-        if isinstance(holder, list):
-            mistakes.unsure.add(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +295,11 @@ class Places:
             for place in [place for place in self._places if _section(place) == section]:
                 del self._places[place]
         for place, line in lines.items():
-            self._places[_moved(place, moved.get(_section(place), 0))] = (path, line)
+            section, bracket, rest = place.partition("[")
+            if by := moved.get(_section(place), 0) if bracket else 0:
+                index, _, end = rest.partition("]")
+                place = f"{section}[{int(index) + by}]{end}"
+            self._places[place] = (path, line)
 
     def located(self, message: str) -> str:
         """The message with the line of its path; unchanged if the path has no line."""
@@ -319,10 +314,3 @@ class Places:
 
 def _section(place: str) -> str:
     return place.partition(".")[0].partition("[")[0]
-
-
-def _moved(place: str, by: int) -> str:
-    """The path of an item in a list in which another file's items come first."""
-    section, bracket, rest = place.partition("[")
-    index, _, end = rest.partition("]")
-    return f"{section}[{int(index) + by}]{end}" if by and bracket else place

@@ -228,7 +228,11 @@ class _Answering:
         key = ("authorization", f"Bearer {fields.get('key', '').strip()}")
         if not self._ui.gate.identity.is_master([key]):
             raise Unauthorized("That is not the master key.")
-        await self._go(_inside(fields.get("next", "")), self._cookie(self._ui.gate.enter(), self._ui.gate.life_s))
+        # Only an address among these pages is gone to, and any other becomes the first page.
+        where = fields.get("next", "")
+        is_ours = where.startswith("/") and not where.startswith("//") and where.isprintable() and "\\" not in where
+        page = quote(where, safe="/%?=&") if is_ours and len(where) < 1000 else ""
+        await self._go(f"/ui{page}", self._cookie(self._ui.gate.enter(), self._ui.gate.life_s))
 
     async def _do(self, visit: Visit) -> None:
         """Do what a sent form of these pages asks for."""
@@ -263,7 +267,9 @@ class _Answering:
         async for part in live.follow(query.get("page", ""), query.get("seen", "")):
             if visit.until <= self._ui.gate.now():
                 break
-            await self._connection.send(_event(part))
+            # The event's id tells which version the browser has then seen.
+            lines = [f"id: {mark_of(part)}", *(f"data: {line}" for line in part.splitlines()), "", ""]
+            await self._connection.send("\n".join(lines).encode("utf-8", "replace"))
         await self._connection.end()
 
     async def _picture(self, name: str) -> None:
@@ -331,21 +337,9 @@ class _Answering:
         return "set-cookie", f"{COOKIE}={value}; Path=/ui; Max-Age={life_s:.0f}; {flags}"
 
 
-def _event(part: str) -> bytes:
-    """A part of a page as an event. The event's id tells which version the browser has then seen."""
-    lines = [f"data: {line}" for line in part.splitlines()]
-    return "\n".join([f"id: {mark_of(part)}", *lines, "", ""]).encode("utf-8", "replace")
-
-
 def parsed(text: str) -> dict[str, str]:
     """A query or a form. If a name comes twice, the last value counts. Raises InvalidRequest."""
     try:
         return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="replace"))
     except ValueError as error:
         raise InvalidRequest("The form has too many fields.") from error
-
-
-def _inside(where: str) -> str:
-    """The address, if it is one of these pages. Any other address becomes the first page."""
-    is_ours = where.startswith("/") and not where.startswith("//") and where.isprintable() and "\\" not in where
-    return f"/ui{quote(where, safe='/%?=&')}" if is_ours and len(where) < 1000 else "/ui"

@@ -52,13 +52,17 @@ class Gate:
 
     def check_host(self, headers: Mapping[str, str]) -> None:
         """Raises Refused for a request that does not name one of the proxy's hosts, or comes from another site."""
-        host = headers.get("host", "")
-        if not self._is_ours(_name(host)):
+        host = headers.get("host", "").lower()
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        is_named = bool(name) and name in {self.host.lower(), *(host.lower() for host in self.hosts)}
+        # A name can be made to point anywhere; an address cannot. The network decides which addresses lead here.
+        leads_here = name in _LOOPBACK or (self.host in ("0.0.0.0", "::") and _is_address(name))
+        if not (is_named or leads_here):
             raise Refused(
                 "This page is not served under that name. If the name is right, list it in stratiform.ui.hosts."
             )
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and urlsplit(origin).netloc.lower() != host:
             raise Refused("This request comes from a page of another site.")
 
     def visit(self, headers: Mapping[str, str], peer: str) -> Visit | None:
@@ -87,16 +91,6 @@ class Gate:
             if is_ours and float(until) > self.now():
                 return Visit(self.identity.signed(f"form.{text}"), float(until))
         return None
-
-    def _is_ours(self, name: str) -> bool:
-        is_named = bool(name) and name in {self.host.lower(), *(host.lower() for host in self.hosts)}
-        # A name can be made to point anywhere; an address cannot. The network decides which addresses lead here.
-        return is_named or name in _LOOPBACK or (self.host in ("0.0.0.0", "::") and _is_address(name))
-
-
-def _name(host: str) -> str:
-    """A Host header without its port."""
-    return host[1:].partition("]")[0].lower() if host.startswith("[") else host.partition(":")[0].lower()
 
 
 def _is_address(name: str) -> bool:

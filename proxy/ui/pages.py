@@ -225,7 +225,9 @@ def _areas(rows: Sequence[Row], layout: str, part: str, scale: Scale) -> str:
 
 def _axis(scale: Scale) -> Iterator[str]:
     bottom = scale.height - _BOTTOM + 4
-    step = _step(scale.most)
+    size: int = 10 ** (len(str(scale.most)) - 1)
+    # A round number of tokens that fits in a few times.
+    step = next(step for step in (size // 5, size // 2, size, 2 * size) if step and scale.most // step <= 5)
     for number in range(scale.most // step + 1):
         x = scale.x(number * step)
         yield element("line", x1=x, x2=x, y1=_TOP - 4, y2=bottom, class_="grid")
@@ -233,12 +235,6 @@ def _axis(scale: Scale) -> Iterator[str]:
     for number in {0, scale.rows - 1} - {-1}:
         y = scale.y(number) + min(scale.row, 9.0)
         yield element("text", str(number + 1), x=_LEFT - 6, y=y, text_anchor="end", class_="quiet")
-
-
-def _step(most: int) -> int:
-    """A round number of tokens that fits into ``most`` a few times."""
-    size: int = 10 ** (len(str(most)) - 1)
-    return next(step for step in (size // 5, size // 2, size, 2 * size) if step and most // step <= 5)
 
 
 def _notches(rows: Sequence[Row], scale: Scale) -> Iterator[str]:

@@ -52,7 +52,6 @@ from proxy.core.prompts.prompt import (
     value_at,
 )
 from proxy.core.prompts.steadiness import Volatile, volatile_in, volatile_name, volatile_values
-from proxy.core.request.tokens import Encode
 from proxy.core.value import dataclass
 from proxy.errors import ProxyError
 from proxy.planning.tokenizers import local_encode
@@ -75,25 +74,24 @@ def run(arguments: argparse.Namespace) -> int:
 def _list(arguments: argparse.Namespace) -> int:
     setup = setup_of(arguments)
     snapshot = setup.snapshot()
-    found = reach(snapshot.prompts, setup)
-    rows = [_listed(prompt, found, local_encode()) for prompt in in_order(snapshot.prompts)]
+    found, encode = reach(snapshot.prompts, setup), local_encode()
+    rows = [
+        {
+            "id": prompt.id,
+            "position": prompt.position.value,
+            "priority": prompt.priority,
+            "profile": prompt.profile or None,
+            "conditions": [condition_text(condition) for condition in prompt.conditions],
+            "variables": [variable.name for variable in prompt.variables],
+            "template_tokens": encode(prompt.text),
+            "used": prompt.id not in found.unused,
+            "description": prompt.description,
+            "origin": prompt.origin,
+        }
+        for prompt in in_order(snapshot.prompts)
+    ]
     print_result(arguments, {"version": snapshot.version, "prompts": rows}, lambda: _print_list(snapshot, rows))
     return 0
-
-
-def _listed(prompt: Prompt, found: Reach, encode: Encode) -> dict[str, Any]:
-    return {
-        "id": prompt.id,
-        "position": prompt.position.value,
-        "priority": prompt.priority,
-        "profile": prompt.profile or None,
-        "conditions": [condition_text(condition) for condition in prompt.conditions],
-        "variables": [variable.name for variable in prompt.variables],
-        "template_tokens": encode(prompt.text),
-        "used": prompt.id not in found.unused,
-        "description": prompt.description,
-        "origin": prompt.origin,
-    }
 
 
 def _print_list(snapshot: Snapshot, rows: Sequence[dict[str, Any]]) -> None:
@@ -226,9 +224,11 @@ def findings(setup: PromptSetup, contexts: Sequence[GivenContext] = ()) -> list[
             read.append(_Read(prompt, Uses() if prompt.is_literal else compiled(prompt.text)[1]))
         except RenderError as error:
             found.append(Finding("error", "bad-template", in_file(error, prompt), prompt.id, prompt.origin))
-    found += _repeated(read)
+    first: dict[str, Prompt] = {}
     for one in read:
-        found += [*_names(one, fragments), *_conditions(one), *_volatile(one)]
+        if (other := first.setdefault(one.prompt.id, one.prompt)) is not one.prompt:
+            found.append(one.finding("error", "duplicate-id", f"{other.origin} has the same id"))
+        found += [*_of_one(one, fragments), *_volatile(one)]
     found += [
         Finding("warning", "cache-breaker", f"line {sign.line} of the fragment '{name}' {_holds(sign)}")
         for name, text in fragments.items()
@@ -256,22 +256,12 @@ def findings(setup: PromptSetup, contexts: Sequence[GivenContext] = ()) -> list[
 _BROKEN = frozenset({"undefined-variable", "unknown-fragment", "duplicate-id"})
 
 
-def _repeated(read: Sequence[_Read]) -> Iterator[Finding]:
-    first: dict[str, Prompt] = {}
-    for one in read:
-        other = first.setdefault(one.prompt.id, one.prompt)
-        if other is not one.prompt:
-            yield one.finding("error", "duplicate-id", f"{other.origin} has the same id")
-
-
-def _names(one: _Read, fragments: Mapping[str, str]) -> Iterator[Finding]:
+def _of_one(one: _Read, fragments: Mapping[str, str]) -> Iterator[Finding]:
+    """Names that do not exist or are not used, and conditions that never hold together."""
     for code, why in unknown_names(one.prompt, one.uses, fragments):
         yield one.finding("error", code, in_file(why, one.prompt))
     for name in sorted({variable.name for variable in one.prompt.variables} - one.uses.names):
         yield one.finding("warning", "unused-variable", f"the template does not use the variable '{name}'")
-
-
-def _conditions(one: _Read) -> Iterator[Finding]:
     if few := contradiction(one.prompt.conditions):
         told = " and ".join(f"`{condition_text(condition)}`" for condition in few)
         why = "never holds" if len(few) == 1 else "never hold together"

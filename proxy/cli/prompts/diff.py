@@ -172,7 +172,20 @@ def run(arguments: argparse.Namespace) -> int:
         "old": {"name": arguments.old, "version": old.snapshot.version},
         "new": {"name": arguments.new, "version": new.snapshot.version},
         "unchanged": same,
-        "changes": [_view(one) for one in changed],
+        "changes": [
+            {
+                "variants": [{**variant.view(), "context": name or None} for variant, name in one.cases],
+                "tokens": {
+                    "system": [one.old.sizes.system, one.new.sizes.system],
+                    "user": [one.old.sizes.user, one.new.sizes.user],
+                },
+                "prefix_lost": one.kept_tokens is not None,
+                "kept_tokens": one.kept_tokens,
+                "problems": {"old": one.old.problem or None, "new": one.new.problem or None},
+                "diff": list(one.lines()),
+            }
+            for one in changed
+        ],
         "bill": bill,
     }
     print_result(arguments, report, lambda: _print(changed, same, bill))
@@ -207,20 +220,6 @@ def _bill(
     return {"is_estimate": True, "basis": _ESTIMATE, "days": DAYS, **estimated(traffic, change, price)}
 
 
-def _view(one: Difference) -> dict[str, object]:
-    return {
-        "variants": [{**variant.view(), "context": name or None} for variant, name in one.cases],
-        "tokens": {
-            "system": [one.old.sizes.system, one.new.sizes.system],
-            "user": [one.old.sizes.user, one.new.sizes.user],
-        },
-        "prefix_lost": one.kept_tokens is not None,
-        "kept_tokens": one.kept_tokens,
-        "problems": {"old": one.old.problem or None, "new": one.new.problem or None},
-        "diff": list(one.lines()),
-    }
-
-
 def _print(changed: Sequence[Difference], same: int, bill: dict[str, Any] | None) -> None:
     output = Output()
     for one in changed:
@@ -228,7 +227,12 @@ def _print(changed: Sequence[Difference], same: int, bill: dict[str, Any] | None
             output.print(variant.label + (f", context {name}" if name else ""), style="bold")
         if len(one.cases) > _SHOWN_CASES:
             output.print(f"and {len(one.cases) - _SHOWN_CASES} more", style="bold")
-        output.print(_tokens(one))
+        pairs = {
+            "system text": (one.old.sizes.system, one.new.sizes.system),
+            "around the newest message": (one.old.sizes.user, one.new.sizes.user),
+        }
+        told = (f"{place} {old:,} -> {new:,} ({new - old:+,})" for place, (old, new) in pairs.items() if old or new)
+        output.print("tokens: " + (", ".join(told) or "none"))
         output.print(
             "cached prefix: kept"
             if one.kept_tokens is None
@@ -248,15 +252,6 @@ def _print(changed: Sequence[Difference], same: int, bill: dict[str, Any] | None
     output.print(f"kinds of requests that change: {count}; that do not: {same}", style="dim")
     if bill is not None:
         _print_bill(output, bill)
-
-
-def _tokens(one: Difference) -> str:
-    pairs: Mapping[str, tuple[int, int]] = {
-        "system text": (one.old.sizes.system, one.new.sizes.system),
-        "around the newest message": (one.old.sizes.user, one.new.sizes.user),
-    }
-    told = (f"{place} {old:,} -> {new:,} ({new - old:+,})" for place, (old, new) in pairs.items() if old or new)
-    return "tokens: " + (", ".join(told) or "none")
 
 
 def _print_bill(output: Output, bill: dict[str, Any]) -> None:

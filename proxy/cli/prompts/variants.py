@@ -189,18 +189,14 @@ _GIT_S = 60.0
 def opened(place: str, config: Path | None) -> Iterator[PromptSetup]:
     """The setup at a place, for as long as the block lasts. The rules for a folder are those of ``config``. Raises
     ConfigError."""
-    if Path(place).exists():
-        yield _setup(Path(place), config)
-        return
-    revision, colon, inner = place.partition(":")
-    if not colon or not inner:
-        raise ConfigError([f"{place}: there is no such file or folder; {HELP}"])
     with TemporaryDirectory(prefix="stratiform-") as folder:
-        yield _setup(_checked_out(revision, inner, Path(folder)), config)
-
-
-def _setup(path: Path, config: Path | None) -> PromptSetup:
-    return setup_at(config, [path]) if path.is_dir() else setup_at(path)
+        path = Path(place)
+        if not path.exists():
+            revision, _, inner = place.partition(":")
+            if not inner:
+                raise ConfigError([f"{place}: there is no such file or folder; {HELP}"])
+            path = _checked_out(revision, inner, Path(folder))
+        yield setup_at(config, [path]) if path.is_dir() else setup_at(path)
 
 
 def _checked_out(revision: str, path: str, folder: Path) -> Path:

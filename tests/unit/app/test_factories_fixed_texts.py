@@ -132,24 +132,3 @@ def test_a_bad_file_is_named(
     path.unlink() if content is None else path.write_bytes(content)
     with pytest.raises(ValueError, match=rf"{name}\.md {said}"):
         load(own)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("## footer\n", "## foot\n", "there is no text 'foot'"),
-        ("## footer\n\nEnd of dynamic panel displays...\n", "", "holds no text 'footer'"),
-        ("End of dynamic panel displays...", " ", "holds no text 'footer'"),
-        ("## repeat_ack", "## repeat", "the text 'repeat' stands twice"),
-        ("{system}", "", "the text 'repeat' must hold {system}"),
-        ("generated at {iso_time}", "generated", "the text 'timestamp' must hold {iso_time}"),
-        ("datetime: {iso_time}", "datetime", "the text 'datetime' must hold {iso_time}"),
-    ],
-)
-def test_a_bad_text_of_panels_is_named(own: Path, old: str, new: str, said: str) -> None:
-    file = own / "panels.md"
-    assert old in file.read_text()
-    file.write_text(file.read_text().replace(old, new, 1))
-    with pytest.raises(ValueError, match=r"panels\.md") as raised:
-        load_panel_texts(file)
-    assert said in str(raised.value)

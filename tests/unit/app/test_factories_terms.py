@@ -37,23 +37,21 @@ def test_keep_alive_follows_its_settings(tmp_path: Path, section: str, terms: Re
 
 
 @pytest.mark.parametrize(
-    ("given", "costs", "terms"),
+    ("given", "terms"),
     [
-        ("usd_per_day: 3", None, CompactionTerms()),
-        ("allowed: true", DailyTerms(), CompactionTerms()),
+        ("usd_per_day: 3", None),
+        ("allowed: true", (CompactionTerms(), DailyTerms())),
         (
             "allowed: true, min_history_tokens: 9000, verbatim_tokens: 0, summary_tokens: 90, keep_exchanges: 1,"
             " usd_per_day: 3, own_keys: true",
-            DailyTerms(3.0, own_keys=True),
-            CompactionTerms(9_000, 0, 90, 1),
+            (CompactionTerms(9_000, 0, 90, 1), DailyTerms(3.0, own_keys=True)),
         ),
     ],
 )
 def test_compaction_follows_its_settings(
-    tmp_path: Path, given: str, costs: DailyTerms | None, terms: CompactionTerms
+    tmp_path: Path, given: str, terms: tuple[CompactionTerms, DailyTerms] | None
 ) -> None:
-    found = settings(tmp_path, compaction(given))
-    assert (factories.compactor_terms(found), factories.compaction_terms(found)) == (costs, terms)
+    assert factories.compaction_terms(settings(tmp_path, compaction(given))) == terms
 
 
 @pytest.mark.parametrize(

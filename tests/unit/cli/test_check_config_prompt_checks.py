@@ -84,24 +84,21 @@ def test_lines_show_the_same_and_no_text(file: Path, capsys: pytest.CaptureFixtu
     lines = shown.splitlines()
 
     assert "SECRET" not in shown
-    assert (
-        f"folders {file.parent}/mine, shipped yes, registered commit system system_extra system_reminder own" in shown
-    )
     for line in (
-        "prompts of all requests: use system commit*, persona reviewer, override yes, "
-        "context mission memory, on_failure send_without, allowed (flags yes, personas *, context custom)",
-        "prompts of model gone: use none",
-        "prompts of model b*: nothing",
-        "prompts of team red: persona none, strict yes",
-        "prompts of team sk-...: profile sk-...",
-        f"prompts of key {KEY}: override no",
-        "window: profile chat, clients may choose edit",
-        "window of model m: none",
-        "window of team red: mine",
-        "profile chat: capability chat, output_tokens 4096, margin_tokens 256, caps (system 10), tail_messages 60, "
-        "may_shorten_system no, template own, over_budget error",
+        "prompts.registered: commit system system_extra system_reminder own",
+        f"prompts.folders: {file.parent}/mine",
+        "prompts.shipped: yes",
+        "prompts.all: (use system commit*, persona reviewer, override yes, "
+        "context mission memory, on_failure send_without, allowed (flags yes, personas *, context custom))",
+        "prompts.models: (best (tools yes), gone (use none), b* nothing, x* nothing)",
+        f"prompts.keys: ({KEY} (override no), key-123456789abc (agents no))",
+        "window.profile: chat",
+        "window.allowed: edit",
+        "window.models: (m none, gone edit)",
     ):
         assert line in lines
+    for part in ("red (persona none, strict yes)", "sk-... (profile sk-...)", "caps (system 10), tail_messages 60"):
+        assert part in shown
 
 
 def test_names_that_do_not_exist_are_warned_of(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

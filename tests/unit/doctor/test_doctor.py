@@ -17,12 +17,10 @@ from proxy.core.money.prices import PriceMap
 from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
-from proxy.doctor.doctor import Entries, Intake, examine
-from proxy.doctor.findings import Culprit, Rules, diagnose_all
-from proxy.doctor.page import page
+from proxy.doctor.doctor import Culprit, Entries, Intake, Rules, diagnose_all
 from proxy.doctor.reader import read_calls
 from proxy.doctor.records import Call
-from proxy.doctor.report import MONTH_HOURS, ClientReport, Report, advice
+from proxy.doctor.report import MONTH_HOURS, ClientReport, Report, advice, examine, page
 from tests import doctor_logs as logs
 from tests.unit.core.diagnosis.test_record_wire_traces import TRACES, WHERE, judged
 from tests.unit.replay.sessions import setting

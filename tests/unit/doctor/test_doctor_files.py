@@ -8,9 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.core.money.prices import PriceMap
-from proxy.doctor.doctor import examine
-from proxy.doctor.findings import Rules
-from proxy.doctor.report import ClientReport, Report
+from proxy.doctor.doctor import Rules
+from proxy.doctor.report import ClientReport, Report, examine
 from tests import doctor_logs as logs
 from tests.examples import examples, sampled
 from tests.fidelity.chats import AiderChat, File
