@@ -6,7 +6,7 @@ import pytest
 from yarl import URL
 
 from proxy.errors import MethodNotAllowed, NotFound
-from proxy.web.inference import check_request_line, sent_path
+from proxy.web.app import check_request_line, sent_path
 
 
 def scope(raw: bytes, path: str = "/v1/x", method: str = "GET") -> dict[str, Any]:
