@@ -12,7 +12,7 @@ from proxy.core.reasons import Edit, Reason
 from proxy.core.request.message import may_be_signed
 from proxy.core.request.parsed_body import ParsedBody, RequestFields, head_of, inset_body, untouched
 from proxy.core.structured.chat import AssembledChat
-from proxy.core.structured.context import PROMPTS, SECTION, WINDOW, Section, section_of, split
+from proxy.core.structured.context import SECTION, WINDOW, Section, section_of, split
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Unreadable
 from proxy.engine.attempts import Attempts, OurEdit, Outgoing, QuestionOptOut
@@ -40,9 +40,7 @@ _STEADY = frozenset({Edit.PROMPTS_COMPOSED, Edit.HISTORY_REPAIRED, Edit.CALLS_ME
 class ChatRequests:
     """Serves chat requests."""
 
-    def __init__(
-        self, ports: Ports, intake: Intake, conclusion: Conclusion, aside: Aside, follower: Follower | None
-    ) -> None:
+    def __init__(self, ports: Ports, intake: Intake, conclusion: Conclusion, aside: Aside, follower: Follower) -> None:
         self._ports = ports
         self._intake = intake
         self._conclusion = conclusion
@@ -97,8 +95,11 @@ class ChatRequests:
         exchange.returns_usage = section.returns_usage
         exchange.asks_break = exchange.asks_break or section.returns_break
         composed = await self._composed(exchange, client, found, section, keeps_state=keeps_state)
-        edit = partial(_with_section, composed.body, found, section, self._ports.planner.parse)
-        changed = await self._aside.run_large(len(body), edit)
+        changed, edited = composed.body, found.parsed
+        if edited is not None and section.is_split:
+            if changed is not None:
+                edited = await self._aside.run_large(len(changed), self._ports.planner.parse, changed)
+            changed = await self._aside.run_large(len(body), edited.edited, {SECTION: section.rest})
         own_count = None
         if composed.body is not None and found.parsed is not None and not section.is_plain:
             own_count = sum(1 for _ in found.parsed.raws())
@@ -117,15 +118,10 @@ class ChatRequests:
         self, exchange: Exchange, client: Client, found: RequestFields, section: Section, *, keeps_state: bool
     ) -> ComposedRequest:
         """The request with the operator's prompts. Raises ProxyError."""
-        composer, headers = self._ports.composer, client.headers
-        if composer is None:
-            if section.prompts is None and section.window is None:
-                return ComposedRequest()
-            param = f"{SECTION}.{PROMPTS if section.prompts is not None else WINDOW}"
-            raise InvalidRequest(
-                f"this proxy composes no prompts: leave '{param}' out", param=param, code="structured_field_unavailable"
-            )
-        composed = await composer.compose(
+        headers = client.headers
+        if self._ports.composer is None:
+            return ComposedRequest()
+        composed = await self._ports.composer.compose(
             ComposeRequest(
                 found.parsed,
                 exchange.admitted,
@@ -194,7 +190,10 @@ class ChatRequests:
                     outgoing.retreat(relay.refused, names_usage=relay.names_usage)
                     relay.on_accepted = partial(self._blame, outgoing.blamed, plan, deployment)
                     if OurEdit.LAYOUT in relay.refused:
-                        self._give_up_layout(exchange, plan, outgoing.blamed)
+                        instead = self._without_layout(plan, outgoing.blamed)
+                        exchange.planned = replace(
+                            exchange.planned, reason=Reason.BARRED, plan=instead, was_retried=True
+                        )
                 case AttemptResult.TOO_LARGE:
                     smaller = await oversized.smaller(outgoing, relay.said)
                     if smaller is None:
@@ -288,24 +287,21 @@ class ChatRequests:
         read = parsed if assembled is None and not chat.composed.inset else None
         size, most = len(plan.original if read is None else read.body), max(len(plan.body), len(plan.original))
         exchange.sent = ((plan.original if read is None else read, max(0, most - size)),)
-        if self._follower is not None:
-            self._follower.returned(plan.session)
+        self._follower.returned(plan.session)
         return plan
 
     async def _untouched(self, chat: "_Chat", deployment: Deployment) -> bytes:
         return await self._aside.run_large(len(chat.head.body), untouched, chat.head, deployment.model)
 
-    def _give_up_layout(self, exchange: Exchange, plan: Plan, blamed: OurEdit) -> None:
-        """The request is sent in the client's own layout."""
-        if OurEdit.LAYOUT in blamed:
-            with suppress_and_log("planner.refused"):
-                self._ports.planner.refused(plan)
-        else:
+    def _without_layout(self, plan: Plan, blamed: OurEdit) -> Plan:
+        """The plan that stands for a request which is sent in the client's own layout after all."""
+        if OurEdit.LAYOUT not in blamed:
             # The planner's expectations of its own layout do not hold for what is sent now, and say nothing about the
             # session's next request.
-            plan = Plan(plan.original, plan.original, plan.mode, Reason.BARRED, edits=plan.edits, texts=plan.texts)
-        planned = exchange.planned
-        planned.reason, planned.plan, planned.was_retried = Reason.BARRED, plan, True
+            return Plan(plan.original, plan.original, plan.mode, Reason.BARRED, edits=plan.edits, texts=plan.texts)
+        with suppress_and_log("planner.refused"):
+            self._ports.planner.refused(plan)
+        return plan
 
     def _blame(self, edit: OurEdit, plan: Plan, deployment: Deployment) -> None:
         """Record that an upstream accepts a request without this edit of the proxy, after it refused the request with
@@ -382,16 +378,6 @@ def _section(found: RequestFields) -> Section:
         return split(raw)
     except Unreadable:
         return Section(rest=bytes(raw))  # the reader of structured context refuses it
-
-
-def _with_section(
-    body: bytes | None, found: RequestFields, section: Section, parse: Callable[[bytes], ParsedBody]
-) -> bytes | None:
-    """The request, or the ``body`` that was composed from it, with only structured context in its section. None if that
-    is the unchanged request."""
-    if found.parsed is None or not section.is_split:
-        return body
-    return (found.parsed if body is None else parse(body)).edited({SECTION: section.rest})
 
 
 def _read(body: bytes, model: str, parse: Callable[[bytes], ParsedBody]) -> tuple[RequestFields, Section]:

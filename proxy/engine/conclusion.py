@@ -269,19 +269,15 @@ class Conclusion:
         """Write the settlement and the objects that the exchange made at the same time, because a store writes them in
         one batch."""
         custody, admission = self._custody, self._ports.admission
-        if custody is not None and defers:
-            await asyncio.gather(
-                _contained("admission.defer", admission.defer(exchange)),
-                _contained("custody.remember", custody.remember(exchange, bill_of(exchange))),
-            )
-            return
         if exchange.answer.outcome.said is None or exchange.objects.operation.act is Act.LIST:
             custody = None
-        if custody is not None and shows_end(exchange):
+        if custody is not None and not defers and shows_end(exchange):
             await self._settle_owed(custody, exchange)
-        settling = _contained("admission.settle", admission.settle(exchange))
-        if custody is not None and has_news(exchange):
-            await asyncio.gather(settling, _contained("custody.remember", custody.remember(exchange)))
+        end = admission.defer(exchange) if defers else admission.settle(exchange)
+        settling = _contained("admission.defer" if defers else "admission.settle", end)
+        if custody is not None and (defers or has_news(exchange)):
+            bill = bill_of(exchange) if defers else ""
+            await asyncio.gather(settling, _contained("custody.remember", custody.remember(exchange, bill)))
         else:
             await settling
 

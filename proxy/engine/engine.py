@@ -8,7 +8,7 @@ from proxy.core.reasons import Reason
 from proxy.engine.attempts import Breakers
 from proxy.engine.bodies import is_compressed
 from proxy.engine.chat import ChatRequests
-from proxy.engine.conclusion import Conclusion, own_headers
+from proxy.engine.conclusion import Conclusion, Followers, own_headers
 from proxy.engine.custody import Custody
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned
 from proxy.engine.headers import get, keys_of, named_by
@@ -46,14 +46,14 @@ class Engine:
         aside: Aside | None = None,
     ) -> None:
         self._ports = ports
-        self._follower = follower
+        self._follower = follower or Followers(())
         self._aside = aside or Aside()
         self._conclusion = conclusion or Conclusion(ports, custody)
         self._rules = rules or RequestRules()
         self.limits = self._rules.limits
         """The limits of request bodies."""
         intake = Intake(ports, self._rules, breakers or Breakers(), self._aside, custody)
-        self._chats = ChatRequests(ports, intake, self._conclusion, self._aside, follower)
+        self._chats = ChatRequests(ports, intake, self._conclusion, self._aside, self._follower)
         self._others = RawRequests(ports, intake, self._conclusion, self._aside, custody)
 
     async def chat(self, client: Client, model: str = "") -> None:
@@ -93,8 +93,7 @@ class Engine:
 
     async def aclose(self) -> None:
         """Finish the settlements in progress and close the upstreams."""
-        if self._follower is not None:
-            await self._follower.aclose()
+        await self._follower.aclose()
         await self._conclusion.aclose()
         for upstream in self._ports.upstreams.values():
             await upstream.aclose()
@@ -121,8 +120,7 @@ class Engine:
             try:
                 await self._conclusion.end(exchange)
             finally:
-                if self._follower is not None:
-                    self._follower.ended(exchange)
+                self._follower.ended(exchange)
 
     def _opened(
         self, client: Client, model: str = "", *, is_chat: bool = False, read_as: Path | None = None

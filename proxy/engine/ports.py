@@ -211,7 +211,7 @@ class Ports:
     meter: Meter
     clock: Clock
     composer: Composer | None = None
-    """None: nothing is composed, and a request that asks for prompts is refused."""
+    """None: nothing is composed."""
     windows: Windows | None = None
     """Needed if the composer gives a request a capability profile."""
     usage_reports: UsageReports | None = None

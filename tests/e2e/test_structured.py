@@ -77,15 +77,6 @@ def test_a_digest_that_is_not_known_is_a_409_that_names_it_and_is_not_repeated(s
     patient.close()
 
 
-@pytest.mark.parametrize("field", ["prompts", "window"])
-def test_fields_that_are_not_assembled_yet_are_refused_by_name(start: Start, field: str) -> None:
-    provider = scripted()
-    with pytest.raises(openai.BadRequestError) as found:
-        ask(start(provider), {field: []})
-    assert (found.value.code, found.value.param) == ("structured_field_unavailable", f"stratiform.{field}")
-    assert provider.seen == []
-
-
 def test_a_fourth_url_is_refused(start: Start) -> None:
     page = {"url": "https://example.com", "title": "t", "content": "c"}
     with pytest.raises(openai.BadRequestError):
