@@ -238,7 +238,15 @@ class Identity:
 
     def admit(self, headers: Headers, now: float) -> Principal:
         """The sender of a request. Raises Unauthorized if keys are needed and no valid key was sent."""
-        self._follow()
+        directory, snapshot = self._directory, self._directory.snapshot
+        if snapshot is not self._seen:
+            records = list(snapshot.keys.values())
+            if master := directory.declared.master_digest:
+                records.append(KeyRecord(id=MASTER_ID, digest=master, team=DEFAULT_TEAM))
+            self._records = {record.digest: record for record in records}
+            self._met = {}
+            self._is_open = self._is_open and directory.declared.is_empty and not snapshot.keys
+            self._seen = snapshot
         sent = {name.lower(): value for name, value in headers}
         hint = session_hint(sent)
         keys = sent_keys(headers)
@@ -305,19 +313,6 @@ class Identity:
             return None
         team = self._directory.snapshot.teams.get(record.team)
         return (record, team) if team is not None else None
-
-    def _follow(self) -> None:
-        """Rebuild the index of keys if the directory has changed."""
-        snapshot = self._directory.snapshot
-        if snapshot is self._seen:
-            return
-        records = list(snapshot.keys.values())
-        if master := self._directory.declared.master_digest:
-            records.append(KeyRecord(id=MASTER_ID, digest=master, team=DEFAULT_TEAM))
-        self._records = {record.digest: record for record in records}
-        self._met = {}
-        self._is_open = self._is_open and self._directory.declared.is_empty and not snapshot.keys
-        self._seen = snapshot
 
     def _scope(self, team: str, key: str) -> str:
         text = f"{team}\0{key}".encode("utf-8", "surrogateescape")

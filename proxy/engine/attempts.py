@@ -85,23 +85,25 @@ class Breakers:
         self._on_change = on_change
         self._now = now
         self._breakers: OrderedDict[str, Breaker] = OrderedDict()
-        self._closed = Breaker(policy or BreakerPolicy())
-        """The breaker of every deployment that has not failed yet."""
         self._announced: dict[str, BreakerState] = {}
 
     def admits(self, deployment: Deployment) -> bool:
         """Whether a call may go to the deployment."""
-        return self._breakers.get(deployment.id, self._closed).admits(self._now())
+        breaker = self._breakers.get(deployment.id)
+        return breaker is None or breaker.admits(self._now())
 
     def waits_s(self, deployment: Deployment) -> float:
         """Seconds until it is worth calling the deployment again."""
-        return self._breakers.get(deployment.id, self._closed).waits_s(self._now())
+        breaker = self._breakers.get(deployment.id)
+        return 0.0 if breaker is None else breaker.waits_s(self._now())
 
     def is_failing(self, deployment: Deployment) -> bool:
         """Whether the deployment's breaker is open or half-open because of failures. A deployment that only asked to be
         called later does not count: it still answers so itself."""
-        breaker = self._breakers.get(deployment.id, self._closed)
-        return breaker.state(self._now()) is not BreakerState.CLOSED and not breaker.is_resting
+        breaker = self._breakers.get(deployment.id)
+        if breaker is None or breaker.is_resting:
+            return False
+        return breaker.state(self._now()) is not BreakerState.CLOSED
 
     def began(self, deployment: Deployment) -> int | None:
         """A call is about to be sent. Returns its number, for ``ended`` or ``abandoned``. None: the call must not be
@@ -126,7 +128,8 @@ class Breakers:
 
     def abandoned(self, deployment: Deployment, call: int) -> None:
         """The client left before the call was answered."""
-        self._breakers.get(deployment.id, self._closed).abandoned(call)
+        if (breaker := self._breakers.get(deployment.id)) is not None:
+            breaker.abandoned(call)
 
     def rest(self, deployment: Deployment, seconds: float) -> None:
         """The upstream has said when to call it again."""

@@ -503,7 +503,7 @@ def addressed(head: RequestFields, model: str, parse: Callable[[bytes], ParsedBo
 def check_addressed(exchange: Exchange) -> None:
     """Raises InvalidRequest for a body that does not ask for the model that the address names: a form, or a body that
     cannot be parsed."""
-    if exchange.arrival.addressed and exchange.requested.model != exchange.arrival.addressed:
+    if exchange.requested.model != exchange.arrival.addressed:
         raise InvalidRequest(
             "The path names a model, and the body cannot be given it: write the same name into its 'model', and send "
             "JSON uncompressed.",

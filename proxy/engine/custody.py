@@ -245,12 +245,11 @@ def place(deployment: Deployment) -> tuple[object, ...]:
     return deployment.transport, deployment.base_url, deployment.api_key, tuple(deployment.headers)
 
 
-def pinned(levels: Sequence[Sequence[Deployment]], exchange: Exchange) -> Sequence[Sequence[Deployment]]:
-    """The deployments that reach the objects of the request. Raises InvalidRequest if none of the model's deployments
-    does."""
-    pin = exchange.objects.pin
-    if pin is None:
-        return levels
+def pinned(
+    levels: Sequence[Sequence[Deployment]], exchange: Exchange, pin: Deployment
+) -> Sequence[Sequence[Deployment]]:
+    """The deployments that reach the objects of the request, which live at ``pin``. Raises InvalidRequest if none of
+    the model's deployments does."""
     if not exchange.requested.model:
         return ((pin,),)
     kept = [[one for one in level if place(one) == place(pin)] for level in levels]

@@ -169,10 +169,20 @@ def for_upstream(
         and is_safe(value)
         and not holds(value, secrets)
     ]
-    if speaks_azure(deployment):
-        passed = [_for_azure(name, value) for name, value in passed]
+    is_azure = speaks_azure(deployment)
+    if is_azure:
+        # A client's own key goes to the header where Azure expects it. A token of Entra is no key, and stays unchanged.
+        keys = [bare(value) for _, value in passed]
+        passed = [
+            (_AZURE_KEY, own_key) if pair[0] == "authorization" and not own_key.startswith(_TOKEN_START) else pair
+            for pair, own_key in zip(passed, keys, strict=True)
+        ]
     if key is not None and not own & CREDENTIAL_HEADERS:
-        passed.append((_AZURE_KEY, key) if speaks_azure(deployment) else _credential(headers, key))
+        # Anthropic's clients send ``x-api-key``, Gemini's ``x-goog-api-key``, and most others a bearer token.
+        is_bearer = get(headers, "authorization") is not None
+        sent = next((name for name in PLAIN_KEY_HEADERS if not is_bearer and get(headers, name) is not None), "")
+        name = _AZURE_KEY if is_azure else sent
+        passed.append((name, key) if name else ("authorization", f"Bearer {key}"))
     if accept_encoding is not None:
         passed.append(("accept-encoding", accept_encoding))
     passed.extend(deployment.headers)
@@ -203,26 +213,10 @@ def _dropped(headers: Headers, always: frozenset[str]) -> frozenset[str]:
     return always | {canonical(token.strip().lower()) for token in named} if named else always
 
 
-def _for_azure(name: str, value: str) -> tuple[str, str]:
-    """Move a client's own key to the header where Azure expects it. A token of Entra is no key, and stays unchanged."""
-    key = bare(value)
-    return (_AZURE_KEY, key) if name == "authorization" and not key.startswith(_TOKEN_START) else (name, value)
-
-
-def _credential(headers: Headers, key: str) -> tuple[str, str]:
-    """The key in the header that the client uses. Anthropic's clients send ``x-api-key``, Azure's ``api-key``, Gemini's
-    ``x-goog-api-key``, and all others a bearer token."""
-    if get(headers, "authorization") is None:
-        for name in PLAIN_KEY_HEADERS:
-            if get(headers, name) is not None:
-                return name, key
-    return "authorization", f"Bearer {key}"
-
-
 def keys_of(headers: Headers, query: str) -> tuple[str, ...]:
     """Every credential that the client sent, from any issuer. A word that is used in place of a key (``lm-studio``) is
     not a credential, because names of models contain it, too."""
-    pairs = (decoded(part).partition("=") for part in query.split("&"))
+    pairs = (decoded(part).partition("=") for part in (query.split("&") if query else ()))
     in_query = (value for name, _, value in pairs if name.strip().lower() in KEY_PARAMETERS and value)
     sent = (*secrets_in(headers), *in_query)
     return tuple(key for key in sent if len(key) >= _SURE_CHARS or any(char.isdigit() for char in key))

@@ -230,18 +230,20 @@ class Intake:
             exchange.requested = Requested(head.model, head.stream, head.wants_usage)
             if head.user and not principal.user:
                 exchange.principal = replace(principal, user=one_line(without_keys_of(exchange, head.user)))
-        check_addressed(exchange)
+        if exchange.arrival.addressed:
+            check_addressed(exchange)
         levels = levels_of(models, exchange, reach)
         exchange.deployment = levels[0][0]
         further = further_of(models, reach, exchange.requested.model, levels[0][0])
         levels = permitted(levels, principal, exchange, reach, further)
         wider: Levels = ()
         # A request whose objects live at one provider stays there, even if a context window is too small.
-        if may_repeat and exchange.requested.model and exchange.objects.pin is None:
-            wider = usable(models.wider(exchange.requested.model), principal)
+        if exchange.objects.pin is not None:
+            levels = pinned(levels, exchange, exchange.objects.pin)
+        elif may_repeat and exchange.requested.model and (wider := models.wider(exchange.requested.model)):
+            wider = usable(wider, principal)
         if principal.forwards_key:
             levels, wider = _without_credentials(levels), _without_credentials(wider)
-        levels = pinned(levels, exchange)
         parsed = head.parsed if head is not None else None
         if self.rules.window_of is not None and parsed is not None and exchange.arrival.is_chat:
             levels, wider = await fitting(self._ports.planner, self.rules.window_of, exchange, parsed, levels, wider)

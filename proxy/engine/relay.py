@@ -178,9 +178,9 @@ class AnswerRelay:
                     )
                 told = await shaped(answer) if exchange.arrival.is_chat else answer
                 result = await self._pass_on(told, attempts, may_refuse=OurEdit.LAYOUT in suspects)
-                if result is AttemptResult.DONE:
+                if result is AttemptResult.DONE and answer.status >= 400:
                     self._count_passed(answer.status, said)
-                else:
+                elif result is not AttemptResult.DONE:
                     if exchange.answer.outcome.error is None:
                         await self._lose_answer()  # an empty stream
                     exchange.answer.outcome, exchange.answer.error_code = Outcome(), ""

@@ -35,7 +35,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
-from urllib.parse import parse_qs, parse_qsl
+from urllib.parse import parse_qsl
 
 import orjson
 from starlette.applications import Starlette
@@ -351,7 +351,8 @@ class ModelsEndpoint:
 
     def _list(self, principal: Principal, query: str) -> object | None:
         """The names that the key may use. None: the upstream is asked."""
-        names = [*self.models.names(), *(self.models.patterns() if _wants_patterns(query) else ())]
+        wants_patterns = "return_wildcard_routes=true" in query.lower().split("&")
+        names = [*self.models.names(), *(self.models.patterns() if wants_patterns else ())]
         return {"object": "list", "data": [_entry(n) for n in names if self._allows(principal, n)]} if names else None
 
     def _one(self, principal: Principal, name: str) -> object | None:
@@ -376,15 +377,6 @@ class ModelsEndpoint:
             return True
         deployment = self.models.resolve(name)
         return allows(principal.models, (name, deployment.name, deployment.entry), deployment.groups)
-
-
-def _wants_patterns(query: str) -> bool:
-    try:
-        return (
-            parse_qs(query, max_num_fields=_MOST_PARAMETERS).get("return_wildcard_routes", [""])[-1].lower() == "true"
-        )
-    except ValueError:
-        return False
 
 
 def _entry(name: str) -> dict[str, object]:

@@ -41,16 +41,13 @@ class Path:
     """The part of a path after ``/v1``, as it was read. ``segments`` are decoded and otherwise as the client wrote
     them. ``words`` are the same in small letters. Both leave out segments in front of the paths that all providers
     share, such as a further ``v1``; ``skipped`` counts the segments that are left out. An encoded slash of a model's
-    name stays within its segment."""
+    name stays within its segment. ``text`` is the path in small letters as the most lenient server reads it, without a
+    slash at its end."""
 
     segments: tuple[str, ...]
     words: tuple[str, ...]
-    skipped: int = 0
-
-    @property
-    def text(self) -> str:
-        """The path in small letters as the most lenient server reads it, without a slash at its end."""
-        return "/" + "/".join(self.words) if self.words else ""
+    text: str
+    skipped: int
 
 
 def read_path(raw: str) -> Path:
@@ -76,7 +73,8 @@ def _read(raw: str) -> Path:
         for part in segment.split("/") if names_model else (segment,):
             _check(part)
     kept = tuple(segments[skipped:])
-    return Path(kept, tuple(segment.lower() for segment in kept), skipped)
+    words = tuple(segment.lower() for segment in kept)
+    return Path(kept, words, "".join(f"/{word}" for word in words), skipped)
 
 
 def percent_decoded(text: bytes) -> str:

@@ -207,11 +207,8 @@ class MessageReader:
 
     def unread(self, raws: Sequence[Raw]) -> list[Raw]:
         """Those of the messages that were not read before."""
-        return [raw for raw in raws if not self._is_known(bytes(raw))]
-
-    def _is_known(self, content: bytes) -> bool:
-        known = self._known.get(_key(content))
-        return known is not None and known.raw == content
+        found = ((raw, self._known.get(_key(bytes(raw)))) for raw in raws)
+        return [raw for raw, known in found if known is None or known.raw != bytes(raw)]
 
     def fork(self) -> "MessageReader":
         """A reader for another thread. It reads the messages that this reader does not know; ``merge`` brings the
