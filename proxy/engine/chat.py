@@ -22,10 +22,10 @@ from proxy.engine.exchange import Exchange, ExchangeOutcome, Planned
 from proxy.engine.headers import PROFILE_HEADER, get
 from proxy.engine.intake import Intake
 from proxy.engine.ports import Client, ComposedRequest, ComposeRequest, Follower, Ports
-from proxy.engine.relay import AnswerRelay, AttemptResult, Oversized
+from proxy.engine.relay import Accepted, AnswerRelay
 from proxy.engine.upstream_answer import PanelService
 from proxy.errors import InvalidRequest, PayloadTooLarge
-from proxy.ports import Deployment, Plan, PlanRequest, Principal
+from proxy.ports import Call, Deployment, Plan, PlanRequest, Principal
 from proxy.tasks import Aside, suppress_and_log
 
 MODE_HEADER = "x-stratiform-mode"
@@ -170,41 +170,25 @@ class ChatRequests:
 
     async def _forward(self, exchange: Exchange, chat: "_Chat", outgoing: Outgoing, attempts: Attempts) -> None:
         """Send the plan, or the request that replaces it, until an answer is passed on. Raises ProxyError."""
-        ports, panels = self._ports, chat.assembled.answers if chat.assembled is not None else None
+        ports, client, panels = self._ports, chat.client, chat.assembled.answers if chat.assembled is not None else None
         service = PanelService(panels, ports.meter, ports.admission, self._aside) if panels is not None else None
-        relay = AnswerRelay(exchange, chat.client, ports, self._conclusion, service)
-        resize = partial(self._outgoing, exchange, chat)
-        oversized = Oversized(exchange, chat.client, self._conclusion, resize, ports.windows)
-        while True:
-            deployment, plan = attempts.deployment, outgoing.plan
+
+        async def call_of(sent: Outgoing) -> tuple[Call, OurEdit]:
             # Headers of the plan are left out if the client sends them itself.
-            planned = () if outgoing.is_original else plan.headers
-            added = [(name, value) for name, value in planned if get(chat.client.headers, name) is None]
-            call = call_to(deployment, exchange, chat.client, chat.client.path, outgoing.body, added)
-            upstream = ports.upstreams[deployment.transport]
-            match await relay.attempt(upstream, call, attempts, outgoing.suspects):
-                case AttemptResult.DONE:
-                    return
-                case AttemptResult.REFUSED:
-                    # The upstream refuses a request that the proxy edited: the client's own request follows.
-                    outgoing.retreat(relay.refused, names_usage=relay.names_usage)
-                    relay.on_accepted = partial(self._blame, outgoing.blamed, plan, deployment)
-                    if OurEdit.LAYOUT in relay.refused:
-                        instead = self._without_layout(plan, outgoing.blamed)
-                        exchange.planned = replace(
-                            exchange.planned, reason=Reason.BARRED, plan=instead, was_retried=True
-                        )
-                case AttemptResult.TOO_LARGE:
-                    smaller = await oversized.smaller(outgoing, relay.said)
-                    if smaller is None:
-                        return
-                    relay.on_accepted = None
-                    outgoing = smaller
-                case AttemptResult.FAILED if await attempts.pause():
-                    # Another deployment has another cache, and perhaps another model.
-                    relay.on_accepted = None
-                    exchange.deployment = attempts.deployment
-                    outgoing = await self._outgoing(exchange, chat)
+            planned = () if sent.is_original else sent.plan.headers
+            added = [(name, value) for name, value in planned if get(client.headers, name) is None]
+            return call_to(attempts.deployment, exchange, client, client.path, sent.body, added), sent.suspects
+
+        def without(sent: Outgoing, refused: OurEdit, names_usage: bool) -> Accepted:
+            """The upstream refuses a request that the proxy edited: the client's own request follows."""
+            sent.retreat(refused, names_usage=names_usage)
+            if OurEdit.LAYOUT in refused:
+                plan = self._without_layout(sent.plan, sent.blamed)
+                exchange.planned = replace(exchange.planned, reason=Reason.BARRED, plan=plan, was_retried=True)
+            return partial(self._blame, sent.blamed, sent.plan, attempts.deployment)
+
+        relay = AnswerRelay(exchange, client, ports, self._conclusion, service)
+        await relay.send(outgoing, attempts, call_of, without, partial(self._outgoing, exchange, chat))
 
     async def _outgoing(self, exchange: Exchange, chat: "_Chat", scale: float = 1.0) -> Outgoing:
         """The request for the deployment that is called next, fitted to its context window and planned. ``scale`` makes

@@ -44,7 +44,7 @@ from proxy.engine.headers import PROFILE_HEADER, content_length, for_client, get
 from proxy.engine.inquiries import MOST_ASKED_BYTES
 from proxy.engine.intake import Intake, path_for, refused_fields
 from proxy.engine.ports import Client, Ports
-from proxy.engine.relay import AnswerRelay, AttemptResult, Oversized
+from proxy.engine.relay import Accepted, AnswerRelay
 from proxy.engine.upstream_answer import check_status
 from proxy.errors import Forbidden, InvalidRequest, UpstreamError, UpstreamUnavailable
 from proxy.ports import Answer, Call, Principal
@@ -240,36 +240,26 @@ class RawRequests:
         return raw if fitted.body is parsed.body else Raw(fitted.body, peeked_head(fitted.body))
 
     async def _forward(
-        self, exchange: Exchange, client: Client, raw: Raw, sent: Raw, attempts: Attempts, reach: Reach
+        self, exchange: Exchange, client: Client, raw: Raw, fitted: Raw, attempts: Attempts, reach: Reach
     ) -> None:
         """Send the fitted request, or the one that replaces it, until an answer is passed on. Raises ProxyError."""
-        oversized = Oversized(
-            exchange, client, self.conclusion, partial(self._fitted, exchange, raw), self.ports.windows
-        )
-        relay = AnswerRelay(exchange, client, self.ports, self.conclusion)
         inquiries, inquiry = self.ports.inquiries, exchange.inquiry
-        while True:
+
+        async def call_of(sent: Raw) -> tuple[Call, OurEdit]:
             deployment = attempts.deployment
             asked = inquiries.changes(inquiry, deployment) if inquiries is not None else {}
             path = path_for(client.path, reach.place, exchange.requested.model, deployment.model)
             call = await self.aside.run_large(sent.size, raw_call, exchange, client, deployment, sent, path, asked)
-            upstream = self.ports.upstreams[deployment.transport]
-            match await relay.attempt(upstream, call, attempts, OurEdit.CAUSE if asked else OurEdit.NONE):
-                case AttemptResult.DONE:
-                    return
-                case AttemptResult.REFUSED if inquiries is not None and inquiry is not None:
-                    inquiry.is_refused = True
-                    relay.on_accepted = partial(inquiries.refused, deployment)
-                case AttemptResult.TOO_LARGE:
-                    smaller = await oversized.smaller(sent, relay.said)
-                    if smaller is None:
-                        return
-                    sent = smaller
-                case _:
-                    await attempts.pause()
-                    relay.on_accepted = None
-                    exchange.deployment = attempts.deployment
-                    sent = await self._fitted(exchange, raw)
+            return call, OurEdit.CAUSE if asked else OurEdit.NONE
+
+        def without(sent: Raw, refused: OurEdit, names_usage: bool) -> Accepted:
+            assert inquiries is not None
+            assert inquiry is not None
+            inquiry.is_refused = True
+            return partial(inquiries.refused, attempts.deployment)
+
+        relay = AnswerRelay(exchange, client, self.ports, self.conclusion)
+        await relay.send(fitted, attempts, call_of, without, partial(self._fitted, exchange, raw))
 
     async def _read(self, exchange: Exchange, client: Client, principal: Principal) -> Raw:
         """The request, read as far as needed to know which deployment's model it asks for. Raises ProxyError."""

@@ -12,8 +12,9 @@ usage is zero.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum, auto
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import orjson
 
@@ -44,7 +45,7 @@ from proxy.engine.headers import (
     is_coded,
     uses_operators_key,
 )
-from proxy.engine.ports import Client, ClientDisconnected, Ports, Windows
+from proxy.engine.ports import Client, ClientDisconnected, Ports
 from proxy.engine.upstream_answer import (
     ContinuedAnswer,
     PanelService,
@@ -117,9 +118,14 @@ class _Hold:
         return not (is_known or len(self.held) > most_bytes or elapsed_s > self.until_s)
 
 
+T = TypeVar("T", bound=Outgoing | Raw)
+"""A request as it is sent."""
+Accepted = Callable[[], None]
+"""Called when the upstream accepts the request after it refused the one before."""
+
+
 class AnswerRelay:
-    """Passes the answer of one exchange on to the client. ``attempt`` may be called again if the attempt before was
-    refused or failed."""
+    """Sends the requests of one exchange, and passes the answer on to the client."""
 
     def __init__(
         self,
@@ -130,12 +136,11 @@ class AnswerRelay:
         panels: PanelService | None = None,
     ) -> None:
         """``panels``: if given, the model's calls of panels are answered."""
-        self.refused = OurEdit.NONE
-        self.names_usage = False
-        self.said = NO_WORDS
-        """The refusal of a request that was too large."""
-        self.on_accepted: Callable[[], None] | None = None
-        """Called when the upstream accepts the request after it refused the one before."""
+        self._refused_edits = OurEdit.NONE
+        self._said = NO_WORDS
+        self._on_accepted: Accepted | None = None
+        self._shares: Sequence[float] = (1.0, 0.75, 0.5)
+        """The shares of the budget of the context window that are still to be tried."""
         self._exchange = exchange
         self._client = client
         self._ports = ports
@@ -144,9 +149,81 @@ class AnswerRelay:
         self._further: ContinuedAnswer | None = None
         self._source: Answer | TellsUsage | None = None
 
-    async def attempt(self, upstream: Upstream, call: Call, attempts: Attempts, suspects: OurEdit) -> AttemptResult:
-        """Send a call and pass its answer on. If the upstream refuses it, and one of the suspects may be the cause,
-        ``refused`` says which one. ``names_usage`` then says whether the upstream names the question for usage."""
+    async def send(
+        self,
+        sent: T,
+        attempts: Attempts,
+        call_of: Callable[[T], Awaitable[tuple[Call, OurEdit]]],
+        without: Callable[[T, OurEdit, bool], Accepted],
+        resize: Callable[[float], Awaitable[T]],
+    ) -> None:
+        """Send a request, or the one that replaces it, until an answer is passed on. ``call_of`` makes its call, and
+        says which of the proxy's edits may be refused. ``without`` takes those that were refused out of it, and is told
+        whether the upstream names the question for usage. ``resize`` makes the request for the deployment that is
+        called next, with this share of the budget of its context window. Raises ProxyError."""
+        while True:
+            call, suspects = await call_of(sent)
+            match await self._attempt(self._ports.upstreams[call.deployment.transport], call, attempts, suspects):
+                case AttemptResult.DONE:
+                    return
+                case AttemptResult.REFUSED:
+                    self._on_accepted = without(sent, self._refused_edits, self._said.names_usage)
+                case AttemptResult.TOO_LARGE:
+                    smaller = await self._smaller(sent, resize)
+                    if smaller is None:
+                        return
+                    self._on_accepted, sent = None, smaller
+                case AttemptResult.FAILED if await attempts.pause():
+                    # Another deployment has another cache, and perhaps another model.
+                    self._on_accepted = None
+                    self._exchange.deployment = attempts.deployment
+                    sent = await resize(1.0)
+
+    async def _smaller(self, refused: T, resize: Callable[[float], Awaitable[T]]) -> T | None:
+        """The request that replaces one that was refused as too large. None: the client already has its answer. Raises
+        UpstreamRejected."""
+        exchange, profile, windows = self._exchange, self._exchange.window, self._ports.windows
+        assert profile is not None
+        fitted, deployment = exchange.fitted, exchange.deployment
+        sizes = fitted.sizes if fitted is not None else {}
+        if windows is not None and fitted is not None and deployment is not None:
+            windows.refused(deployment, fitted, named_tokens(self._said), scope=exchange.admitted.scope)
+        outgoing = await self._resized(refused, resize)
+        if profile.over_budget is not OverBudget.RETRY:
+            self._shares = ()
+        if outgoing is not None:
+            note_context_refusal(exchange, ContextRefusalOutcome.RETRIED, sizes)
+            return outgoing
+        if profile.over_budget is OverBudget.EMPTY:
+            note_context_refusal(exchange, ContextRefusalOutcome.EMPTY, sizes)
+            kind = "text/event-stream" if exchange.requested.stream else "application/json"
+            exchange.answer.status = 200
+            exchange.ending = ExchangeOutcome.HUNG_UP if self._client.has_left else ExchangeOutcome.COMPLETED
+            await self._conclusion.book(exchange)
+            await self._finish(empty_completion(exchange), 200, [("content-type", kind), *own_headers(exchange)])
+            return None
+        note_context_refusal(exchange, ContextRefusalOutcome.ERROR, sizes)
+        raise UpstreamRejected(
+            "the upstream refuses the request as too large for the model's context window: send fewer or shorter"
+            " messages, or ask for a shorter answer",
+            status=400,
+            error_type="invalid_request_error",
+            code="context_length_exceeded",
+            param="messages",
+        )
+
+    async def _resized(self, refused: T, resize: Callable[[float], Awaitable[T]]) -> T | None:
+        """The next smaller request. A request that is as large as the refused one would be refused, too."""
+        with suppress(ContextTooLong):
+            while self._shares:
+                share, self._shares = self._shares[0], self._shares[1:]
+                outgoing = await resize(share)
+                if outgoing.size < refused.size:
+                    return outgoing
+        return None
+
+    async def _attempt(self, upstream: Upstream, call: Call, attempts: Attempts, suspects: OurEdit) -> AttemptResult:
+        """Send a call and pass its answer on."""
         exchange = self._exchange
         if self._client.has_left:
             raise ClientDisconnected
@@ -258,7 +335,7 @@ class AnswerRelay:
             return self._nothing()
         if exchange.window is None:
             return None
-        self.said = said
+        self._said = said
         attempts.refused()
         self._nothing()
         return AttemptResult.TOO_LARGE
@@ -270,7 +347,7 @@ class AnswerRelay:
     def _refused(self, refused: OurEdit, said: Refusal = NO_WORDS) -> AttemptResult:
         # The next attempt's answer has not begun. The bytes that were held back of this attempt are not part of it.
         self._exchange.answer.first_byte_s = None
-        self.refused, self.names_usage = refused, said.names_usage
+        self._refused_edits, self._said = refused, said
         return AttemptResult.REFUSED
 
     def _nothing(self) -> AttemptResult:
@@ -364,8 +441,8 @@ class AnswerRelay:
         if self._exchange.settlement is None:
             self._note(fold)
             outcome = self._exchange.answer.outcome
-            if self.on_accepted is not None and self._exchange.answer.is_accepted and not _is_void(outcome):
-                self.on_accepted()
+            if self._on_accepted is not None and self._exchange.answer.is_accepted and not _is_void(outcome):
+                self._on_accepted()
             passed = ExchangeOutcome.COMPLETED if outcome.error is None else ExchangeOutcome.BROKEN
             ending = ExchangeOutcome.REJECTED if status >= 400 else passed
             self._exchange.ending = ExchangeOutcome.HUNG_UP if self._client.has_left else ending
@@ -511,68 +588,3 @@ def empty_completion(exchange: Exchange) -> bytes:
     usage: list[Mapping[str, object]] = [{"choices": [], "usage": _NO_USAGE}] if asked.wants_usage else []
     chunks = [{**head, **chunk} for chunk in ({"choices": opened}, {"choices": closed}, *usage)]
     return b"".join([*(event_of(orjson.dumps(chunk)) for chunk in chunks), DONE])
-
-
-T = TypeVar("T", bound=Outgoing | Raw)
-"""A request as it is sent."""
-
-
-@dataclass(slots=True, repr=False)
-class Oversized(Generic[T]):
-    """The refusals of one exchange. ``shares`` are the shares of the budget that are still to be tried."""
-
-    exchange: Exchange
-    client: Client
-    conclusion: Conclusion
-    resize: Callable[[float], Awaitable[T]]
-    """Fits the request to that share of its budget. Raises ContextTooLong."""
-    windows: Windows | None
-    shares: Sequence[float] = (1.0, 0.75, 0.5)
-
-    async def smaller(self, refused: T, said: Refusal) -> T | None:
-        """The request that replaces the one that was refused with this text. None: the client already has its answer.
-        Raises UpstreamRejected."""
-        exchange, profile = self.exchange, self.exchange.window
-        assert profile is not None
-        fitted, deployment = exchange.fitted, exchange.deployment
-        sizes = fitted.sizes if fitted is not None else {}
-        if self.windows is not None and fitted is not None and deployment is not None:
-            self.windows.refused(deployment, fitted, named_tokens(said), scope=exchange.admitted.scope)
-        outgoing = await self._next(refused)
-        if profile.over_budget is not OverBudget.RETRY:
-            self.shares = ()
-        if outgoing is not None:
-            note_context_refusal(exchange, ContextRefusalOutcome.RETRIED, sizes)
-            return outgoing
-        if profile.over_budget is OverBudget.EMPTY:
-            note_context_refusal(exchange, ContextRefusalOutcome.EMPTY, sizes)
-            client, body = self.client, empty_completion(exchange)
-            kind = "text/event-stream" if exchange.requested.stream else "application/json"
-            exchange.answer.status = 200
-            exchange.ending = ExchangeOutcome.HUNG_UP if client.has_left else ExchangeOutcome.COMPLETED
-            await self.conclusion.book(exchange)
-            await client.start(200, [("content-type", kind), *own_headers(exchange)])
-            exchange.answer.sent_bytes += len(body)
-            await client.end(body)
-            return None
-        note_context_refusal(exchange, ContextRefusalOutcome.ERROR, sizes)
-        raise UpstreamRejected(
-            "the upstream refuses the request as too large for the model's context window: send fewer or shorter"
-            " messages, or ask for a shorter answer",
-            status=400,
-            error_type="invalid_request_error",
-            code="context_length_exceeded",
-            param="messages",
-        )
-
-    async def _next(self, refused: T) -> T | None:
-        """The next smaller request. A request that is as large as the refused one would be refused, too."""
-        while self.shares:
-            share, self.shares = self.shares[0], self.shares[1:]
-            try:
-                outgoing = await self.resize(share)
-            except ContextTooLong:
-                return None
-            if outgoing.size < refused.size:
-                return outgoing
-        return None
