@@ -269,13 +269,8 @@ class Upload:
     async def body(self, model: str) -> AsyncIterator[bytes]:
         """The form with that name for the model, as it arrives."""
         yield self._front(model)
-        async for chunk in self.rest:
-            if self.model is not None or self.scan.is_strict:
-                try:
-                    self.scan.feed(chunk)
-                except InvalidRequest as error:
-                    self.client.failure = error
-                    raise
+        is_read = self.model is not None or self.scan.is_strict
+        async for chunk in _scanned(self.client, self.scan, self.rest) if is_read else self.rest:
             yield chunk
 
     def _front(self, model: str) -> bytes:
@@ -308,14 +303,21 @@ async def read_form(
     return Upload(client, b"".join(chunks), rest, scan, scan.model or "")
 
 
-async def checked_form(
+def checked_form(
     client: Client, upload_limit: int, refuses: Callable[[str], bool], heard: Callable[[bytes], None]
 ) -> AsyncIterator[bytes]:
-    """Any other form as it arrives. It must not have fields that ``refuses`` names. ``heard`` is called with each
-    chunk. Raises InvalidRequest, PayloadTooLarge, RequestTimeout, ClientDisconnected."""
+    """Any other form, as it arrives. It must not have fields that ``refuses`` names. ``heard`` is called with each
+    chunk. Raises InvalidRequest; the form raises InvalidRequest, PayloadTooLarge, RequestTimeout, ClientDisconnected."""
+    scan = FormScan(boundary_of(get(client.headers, "content-type") or ""), refuses)
+    return _scanned(client, scan, client.stream(upload_limit), heard)
+
+
+async def _scanned(
+    client: Client, scan: FormScan, chunks: AsyncIterator[bytes], heard: Callable[[bytes], object] = len
+) -> AsyncIterator[bytes]:
+    """A form as it arrives. What is wrong with it is recorded, because the upstream sees only that it breaks off."""
     try:
-        scan = FormScan(boundary_of(get(client.headers, "content-type") or ""), refuses)
-        async for chunk in client.stream(upload_limit):
+        async for chunk in chunks:
             scan.feed(chunk)
             heard(chunk)
             yield chunk
