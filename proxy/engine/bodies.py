@@ -307,7 +307,7 @@ def checked_form(
     client: Client, upload_limit: int, refuses: Callable[[str], bool], heard: Callable[[bytes], None]
 ) -> AsyncIterator[bytes]:
     """Any other form, as it arrives. It must not have fields that ``refuses`` names. ``heard`` is called with each
-    chunk. Raises InvalidRequest; the form raises InvalidRequest, PayloadTooLarge, RequestTimeout, ClientDisconnected."""
+    chunk. Raises InvalidRequest, as the form does, and the errors of the client's stream."""
     scan = FormScan(boundary_of(get(client.headers, "content-type") or ""), refuses)
     return _scanned(client, scan, client.stream(upload_limit), heard)
 
