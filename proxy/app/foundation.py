@@ -22,9 +22,8 @@ from proxy.core.request.tokens import Encode, quick
 from proxy.core.structured.history.compaction import CompactionRules
 from proxy.core.value import dataclass
 from proxy.deployments import ModelTable
-from proxy.planning.compactions import Compactions
 from proxy.planning.context_assembler import ContextAssembler
-from proxy.planning.context_sessions import SessionStore, TextStore
+from proxy.planning.context_sessions import Compactions, SessionStore, TextStore
 from proxy.planning.layout_state import SharedLayoutStore, TokenFactors
 from proxy.planning.planner_port import FingerprintFile, Planning, StructuredChats
 from proxy.planning.tokenizers import ModelFacts, local_tokens

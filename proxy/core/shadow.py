@@ -15,6 +15,7 @@ The kinds of deviations follow the providers' own diagnostics (Anthropic ``diagn
 ``prompt_cache_diagnostics``). Those compare requests and say nothing about entries that expired or were evicted.
 """
 
+import math
 from bisect import bisect_right
 from collections import deque
 from enum import StrEnum
@@ -111,46 +112,18 @@ class Observation:
 
 
 @dataclass(slots=True)
-class _Minimum:
-    """The prefixes that were not stored and the shortest prefix that was stored, by the provider's count of tokens."""
-
-    largest_unstored: int = 0
-    unstored: int = 0
-    smallest_stored: int = 0
-
-    def stored(self, tokens: int) -> None:
-        self.smallest_stored = min(self.smallest_stored or tokens, tokens)
-        if tokens <= self.largest_unstored:
-            self.largest_unstored = self.unstored = 0
-
-    def not_stored(self, tokens: int) -> None:
-        self.unstored += 1
-        self.largest_unstored = max(self.largest_unstored, tokens)
-
-    @property
-    def is_ignored(self) -> bool:
-        """Whether nothing was ever stored, however long."""
-        return not self.smallest_stored and self.largest_unstored >= _NO_MINIMUM_TOKENS
-
-    @property
-    def raised(self) -> int:
-        """The shortest prefix that may be stored, if enough shorter ones were not stored. 0: the page's minimum
-        applies."""
-        is_apart = not self.smallest_stored or self.largest_unstored < self.smallest_stored
-        if self.unstored < _ENOUGH or not is_apart or self.largest_unstored >= _NO_MINIMUM_TOKENS:
-            return 0
-        return self.largest_unstored + 1
-
-
-@dataclass(slots=True)
 class ProviderObservations:
     """The observed behaviour of one route's provider, in addition to its profile. ``_ages`` are the ages of entries in
     seconds, each with whether the entry was still there. ``_hoisted`` and ``_kept`` count the reports in a row that
-    showed system messages within the conversation at the front, and in their place."""
+    showed system messages within the conversation at the front, and in their place. ``_unstored`` prefixes were not
+    stored, of which the longest has ``_largest_unstored`` tokens, and the shortest that was stored has
+    ``_smallest_stored``, by the provider's count."""
 
     scale: float = 1.0
     _scaled: int = 0
-    _minimum: _Minimum = field(default_factory=_Minimum)
+    _largest_unstored: int = 0
+    _unstored: int = 0
+    _smallest_stored: int = 0
     _ages: deque[tuple[float, bool]] = field(default_factory=lambda: deque(maxlen=_WINDOW))
     _downgrades: int = 0
     _misses_afar: int = 0
@@ -216,7 +189,7 @@ class ProviderObservations:
         if is_moved:
             return Deviation.MOVED_SYSTEM
         if self._is_unstored(seen, profile):
-            return Deviation.MARKERS_IGNORED if self._minimum.is_ignored else Deviation.HIGHER_MINIMUM
+            return Deviation.MARKERS_IGNORED if self._stores_nothing else Deviation.HIGHER_MINIMUM
         if reported.read < expected - slack:
             return lost_kind(seen, profile)
         if reported.read > expected + slack:
@@ -234,7 +207,12 @@ class ProviderObservations:
         if not (predicted.read or (predicted.write and reported.writes_told)):
             return False
         size = seen.marked * reported.prompt / predicted.total
-        return not self._minimum.smallest_stored or size < self._minimum.smallest_stored
+        return not self._smallest_stored or size < self._smallest_stored
+
+    @property
+    def _stores_nothing(self) -> bool:
+        """Whether nothing was ever stored, however long."""
+        return not self._smallest_stored and self._largest_unstored >= _NO_MINIMUM_TOKENS
 
     def _count(self, seen: Observation, profile: CacheProfile) -> None:
         """Update the tokens' scale, a slow mean that is used from the third report on."""
@@ -246,13 +224,17 @@ class ProviderObservations:
         step = max(_SCALE_STEP, 1.0 / self._scaled)
         self.scale += step * (ratio - self.scale)
         if profile.family is Family.MARKER and (reported.read or reported.write):
-            self._minimum.stored(reported.read + reported.write)
+            tokens = reported.read + reported.write
+            self._smallest_stored = min(self._smallest_stored or tokens, tokens)
+            if tokens <= self._largest_unstored:
+                self._largest_unstored = self._unstored = 0
 
     def _learn(self, kind: Deviation, seen: Observation, profile: CacheProfile, now: float) -> None:
         if kind in (Deviation.HIGHER_MINIMUM, Deviation.MARKERS_IGNORED):
             ratio = seen.reported.prompt / seen.predicted.total
-            self._minimum.not_stored(int(seen.marked * ratio))
-            if self._minimum.is_ignored and self._minimum.unstored > _ENOUGH:
+            self._unstored += 1
+            self._largest_unstored = max(self._largest_unstored, int(seen.marked * ratio))
+            if self._stores_nothing and self._unstored > _ENOUGH:
                 self._ignored_until = now + _PAUSE_S
             return
         if seen.reported.read or seen.reported.write:
@@ -295,10 +277,14 @@ class ProviderObservations:
     def _lessons(self, base: CacheProfile) -> dict[str, Any]:
         """The fields in which the believed rules differ from the profile."""
         changed: dict[str, Any] = {}
-        if self._scaled >= _ENOUGH and abs(self.scale - 1.0) > _SCALE_SHARE or self._minimum.raised:
+        # Enough prefixes were not stored, and all of them are shorter than the shortest that was.
+        raised, is_apart = self._largest_unstored + 1, self._largest_unstored < (self._smallest_stored or math.inf)
+        if self._unstored < _ENOUGH or not is_apart or raised > _NO_MINIMUM_TOKENS:
+            raised = 0
+        if self._scaled >= _ENOUGH and abs(self.scale - 1.0) > _SCALE_SHARE or raised:
             # The scale is rounded to steps: a minimum that moved with every answer would be a new lesson each time.
             scale = round(self.scale * 20) / 20 if self._scaled >= _ENOUGH else 1.0
-            least = max(base.min_tokens, self._minimum.raised if base.family is Family.MARKER else 0)
+            least = max(base.min_tokens, raised if base.family is Family.MARKER else 0)
             changed.update(min_tokens=max(1, round(least / scale)))
         life_s = self._lost_life()
         if 0 < life_s < base.life_s:
@@ -319,9 +305,8 @@ class ProviderObservations:
     def _forget(self) -> None:
         """Forget the lessons, which nothing has confirmed for an hour. Two are kept: the tokens' scale, because every
         answer confirms it, and the place of system messages, because one answer can contradict it."""
-        self._minimum = _Minimum(smallest_stored=self._minimum.smallest_stored)
         self._ages.clear()
-        self._downgrades = self._misses_afar = 0
+        self._unstored = self._largest_unstored = self._downgrades = self._misses_afar = 0
         self._lesson_at = self._ignored_until = 0.0
 
 

@@ -9,7 +9,7 @@ refresh has the reason ``keep-alive``. A series ends when its client is back, wh
 refused or would pass the day's cap, and at shutdown. The number of sessions and their bytes are bounded: the oldest
 series is dropped first. Bodies are kept in memory, and are never written to disk.
 
-``Compactor`` has summaries of long conversations written. ``proxy.planning.compactions`` decides of which ones.
+``Compactor`` has summaries of long conversations written. ``proxy.planning.context_sessions`` decides of which ones.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, R
 from proxy.engine.headers import uses_operators_key
 from proxy.engine.ports import Follower, Ports
 from proxy.errors import ProxyError, UpstreamError, UpstreamRejected, UpstreamTimeout
-from proxy.planning.compactions import Compactions, CompactionWork, Key
+from proxy.planning.context_sessions import Compactions, CompactionWork, Key
 from proxy.ports import Call, Clock, Deployment, Principal, Transport
 from proxy.tasks import Tasks, end_within, spawn, suppress_and_log
 

@@ -45,9 +45,8 @@ from proxy.core.structured.panels.board import Board
 from proxy.core.structured.session import filled
 from proxy.core.wire.json_body import MOST_ELEMENTS, TooMany, Unreadable
 from proxy.errors import InvalidRequest, MissingContent
-from proxy.planning.compactions import CompactionOutcome, Compactions
 from proxy.planning.context_assembler import Arrangement, ContextAssembler, Resolved, SentContext
-from proxy.planning.context_sessions import SessionStore, TextStore
+from proxy.planning.context_sessions import CompactionOutcome, Compactions, SessionStore, TextStore
 from proxy.planning.layout_state import SharedLayoutStore
 from proxy.planning.tokenizers import ModelFacts
 from proxy.planning.windows import read_ahead
@@ -210,9 +209,9 @@ class Planning:
 
     def on_accepted(self, plan: Plan, now: float) -> None:
         """The upstream accepted the request: commit the changes to the shadow cache, and store its layout."""
-        self.pure.on_accepted(plan, now)
+        scope, front = self.pure.on_accepted(plan, now)
         if self.state is not None:
-            self.state.keep(*self.pure.export_front(plan), now)
+            self.state.keep(scope, front, now)
 
     def on_completed(self, plan: Plan, usage: Usage | None, now: float) -> PlanResult:
         """The exchange ended well: count it once, and store what was learnt from it for other workers."""
@@ -427,7 +426,7 @@ class FingerprintFile:
             Fingerprint(
                 v=VERSION,
                 session=plan.session,
-                model=analysis.route.name,
+                model=analysis.incoming.route.name,
                 record=plan.in_flight.sent.record,
                 client=plan.client,
                 profile=analysis.profile.name,

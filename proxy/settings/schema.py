@@ -368,7 +368,7 @@ class LivePanels(Strict):
 
 
 class Compaction(Strict):
-    """When the oldest part of a conversation makes room for a summary (``proxy.planning.compactions``)."""
+    """When the oldest part of a conversation makes room for a summary (``proxy.planning.context_sessions``)."""
 
     allowed: bool = Field(default=False, description="compact the conversations of clients that ask for it")
     min_history_tokens: int = Field(default=24_000, ge=1_000, description="the shortest conversation that is compacted")

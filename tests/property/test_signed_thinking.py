@@ -88,8 +88,7 @@ class Fleet:
         if plan.rewritten and self.random.random() < 0.1:
             worker.barred(plan)
             plan = replace(plan, body=plan.original)
-        worker.on_accepted(plan, self.now)
-        self.blobs.update(worker.export_front(plan)[1])
+        self.blobs.update(worker.on_accepted(plan, self.now)[1])
         if self.random.random() < 0.1:
             return plan  # the worker dies before the answer has ended
         worker.on_completed(plan, None, self.now)

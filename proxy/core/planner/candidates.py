@@ -476,29 +476,24 @@ _IN_ORDER = frozenset({Reason.MARKED, Reason.SPLIT, Reason.CLIENT_OPTIMAL})
 
 @dataclass(frozen=True, slots=True)
 class PlanAnalysis:
-    """One request as the planner saw it at the time ``at``, and the candidate that it chose. ``pricing`` is what the
-    candidates were judged by. ``explain`` shows the analysis.
+    """One request as the planner saw it, and the candidate that it chose. ``pricing`` is what the candidates were
+    judged by. ``explain`` shows the analysis.
 
-    ``route`` has the cache profile, corrected by what the provider's reports have shown. ``members`` are those of the
-    client's body. ``steady_tools`` are the tools as this client first sent them, if they are sent in that form.
-    ``turns_before`` are the turns of the session's newest request when this request was planned. ``came`` are the
-    messages as they came and the digest of the tools as they came. ``key`` is the routing key that is added to the
-    request. ``natural`` is the client's order as it was judged, if that was needed.
+    The route of ``incoming`` has the cache profile, corrected by what the provider's reports have shown.
+    ``steady_tools`` are the tools as this client first sent them, if they are sent in that form. ``turns_before`` are
+    the turns of the session's newest request when this request was planned. ``key`` is the routing key that is added to
+    the request. ``natural`` is the client's order as it was judged, if that was needed.
     """
 
+    incoming: IncomingChat
     session: Session
     observation: RequestObservation
     recognised: RecognisedRequest
     elements: RequestElements
-    forecast: Forecast
     own: OwnRequest
     choice: Choice
     pricing: Pricing
-    route: Route
-    members: Members
-    at: float
     turns_before: tuple[bytes, ...]
-    came: tuple[Transcript, bytes]
     steady_tools: bytes | None = None
     key: RoutingKey = field(default_factory=RoutingKey)
     natural: Candidate | None = None
@@ -506,7 +501,7 @@ class PlanAnalysis:
     @property
     def profile(self) -> CacheProfile:
         """The rules of the provider's cache."""
-        return self.route.profile
+        return self.incoming.route.profile
 
     @property
     def account(self) -> bytes:

@@ -133,7 +133,7 @@ def refresh_plan(analysis: PlanAnalysis, body: bytes, cache: Cache, now: float) 
             runs=prompt.runs[:count],
             endings=prompt.endings[: bisect_right(prompt.endings, count - 1)],
         )
-    chances = replace(analysis.forecast, body=1.0, opened=1.0).positions(layout)
+    chances = replace(analysis.pricing.forecast, body=1.0, opened=1.0).positions(layout)
     for life_s in (life for life in (profile.life_s, profile.long_life_s) if 0 < life <= _LONGEST_S):
         held, left = (cache.bill(prompt, at).read for at in (now + 1.0, now + life_s + profile.slack_s + 1.0))
         gain = _TRUST * read_gain(profile) * _expected(layout, chances, left, held)

@@ -28,7 +28,7 @@ from proxy.core.layout.tiers import CACHED, Change, Tier, Tracked
 from proxy.core.lru import Bounded, LastUsed
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
-from proxy.core.planner.candidates import Choice, IncomingChat, PlanAnalysis, TextsInFlight
+from proxy.core.planner.candidates import IncomingChat, PlanAnalysis, TextsInFlight
 from proxy.core.prompts.steadiness import Again, StoredPrompt
 from proxy.core.providers import Family
 from proxy.core.providers.affinity_key import NO_BOUNDARIES
@@ -89,15 +89,7 @@ class InFlight:
     comparison: Comparison | None = None
     shows_own: bool = False
     accepted: Accepted | None = None
-    fronts: Sequence[str] = ()
     waiting: list[tuple[Cache, Prompt]] = field(default_factory=list)
-    mark: Callable[[], Choice] | None = None
-
-    @property
-    def rewrites(self) -> PlanAnalysis | None:
-        """The analysis whose layout the provider has accepted; None before that, and if the client's own layout is
-        sent."""
-        return self.analysis if self.accepted is not None and not self.sends_own else None
 
     def expected_break(self, bill: Bill | None) -> Break | None:
         """How the request breaks the cache, as far as that is known before the answer; None if nothing is lost.
@@ -133,7 +125,7 @@ class InFlight:
         """The provider has accepted the prompt. This is called again if the client's own request was sent after an
         empty answer: the provider has then seen both requests."""
         analysis, is_first = self.analysis, self.accepted is None
-        own, choice, profile, at = analysis.own, analysis.choice, analysis.profile, analysis.at
+        own, choice, profile, at = analysis.own, analysis.choice, analysis.profile, analysis.incoming.now
         prompt = own.prompt if self.sends_own else choice.layout.prompt(choice.marks)
         # What can be read is decided when the request comes: entries that were written after that do not count.
         bill = caches.sent.bill(prompt, at)
@@ -173,7 +165,7 @@ class InFlight:
         says whether the report is compared with what was expected."""
         analysis = self.analysis
         for cache, prompt in self.waiting:
-            cache.store(prompt, analysis.at, now)
+            cache.store(prompt, analysis.incoming.now, now)
         self.waiting.clear()
         deviation = self._compare(caches, usage, now, is_predicted=is_predicted) if usage is not None else ""
         session, observation = analysis.session, analysis.observation
@@ -182,7 +174,7 @@ class InFlight:
         # Requests that were planned from the same state are one observation of their pieces: only the first one counts.
         newest = session.turns
         is_sibling = newest != analysis.turns_before and observation.turns[: len(newest)] != newest
-        pieces = analysis.forecast.pieces
+        pieces = analysis.pricing.forecast.pieces
         commit_reading(session, observation, now, pieces.edits, pieces.usual_edit)
         if observation.is_retry:
             return PlanResult(deviation=deviation)
@@ -194,11 +186,17 @@ class InFlight:
         return PlanResult(moves, deviation)
 
     def as_marked(self, caches: ShadowCaches, now: float) -> Bill | None:
-        """What the request would have cost in mode mark if all requests had been sent in that mode."""
-        if self.mark is None or self.accepted is None:
+        """What the request would have cost in mode mark if all requests had been sent in that mode. None if mode mark
+        is the mode that was sent, or if it adds no marker. Long pauses and split texts are not considered, because an
+        estimate must not cost as much as the thing that it estimates."""
+        own, pricing, incoming = self.analysis.own, self.analysis.pricing, self.analysis.incoming
+        is_full = pricing.profile.family is not Family.MARKER or own.mark_count >= pricing.slots
+        if self.accepted is None or incoming.mode is Mode.MARK or is_full:
             return None
-        choice = self.mark()
-        caches.marked.store(choice.layout.prompt(choice.marks), self.analysis.at, now)
+        pricing = replace(pricing, cache=caches.marked, outlook=None)
+        judged = pricing.read(own.arrived, is_natural=True, known=self.analysis.natural)
+        choice = pricing.best_marks(judged, Reason.MARKED, own.marks, own.mark_count)
+        caches.marked.store(choice.layout.prompt(choice.marks), incoming.now, now)
         return choice.bill
 
     def _compare(self, caches: ShadowCaches, usage: Usage, now: float, *, is_predicted: bool) -> str:
@@ -249,8 +247,8 @@ class Diagnosing:
     def compare(self, in_flight: InFlight, *, is_own: bool) -> None:
         """Compare what is sent with what the conversation has sent before. ``is_own``: the client's own layout is sent.
         This is called again if it turns out later that the client's own layout is sent."""
-        analysis = in_flight.analysis
-        session, route = analysis.session, analysis.route
+        analysis, incoming = in_flight.analysis, in_flight.analysis.incoming
+        session, route = analysis.session, incoming.route
         layout = analysis.own.arrived if is_own else analysis.choice.layout
         marks = analysis.own.prompt.marks if is_own else analysis.choice.marks
         last = self._last.get(session.id, _NOTHING)
@@ -258,9 +256,9 @@ class Diagnosing:
         if layout.seed != last.seed:
             breaking = analysis.profile.breaking
             names = (*breaking.before_tools, *breaking.before_system, *breaking.before_messages)
-            parameters = {name: digest(raw) for name, raw in given_members(analysis.members, names).items()}
+            parameters = {name: digest(raw) for name, raw in given_members(incoming.parsed.members, names).items()}
         head = PromptRecord(
-            at=analysis.at,
+            at=incoming.now,
             model=route.model,
             route=route.upstream,
             parameters=parameters,
@@ -291,7 +289,7 @@ class Diagnosing:
 
     def _before(self, analysis: PlanAnalysis) -> list[PromptRecord]:
         """The records of the conversation. At its first request to a model, these are its records at another model."""
-        session, scope = analysis.session, analysis.route.scope
+        session, scope = analysis.session, analysis.incoming.route.scope
         pairs, before = analysis.recognised.transcript.pairs, session.prompts
         if not before:
             names = (self._talks.get((scope, pair), "") for _, pair in reversed(pairs[1:]))
@@ -457,9 +455,10 @@ CHANGES_NOTHING = frozenset(
 )  # fmt: skip
 
 
-def planned_changes(incoming: IncomingChat, analysis: PlanAnalysis) -> BodyChanges:
+def planned_changes(analysis: PlanAnalysis) -> BodyChanges:
     """The changes for the plan's order, markers, tools and routing key."""
-    parsed, route, mode, choice = incoming.parsed, analysis.route, incoming.mode, analysis.choice
+    incoming, choice = analysis.incoming, analysis.choice
+    parsed, route, mode = incoming.parsed, incoming.route, incoming.mode
     changes = dict(parsed.edits(route.model))
     if analysis.key.member is not None:
         name, key = analysis.key.member

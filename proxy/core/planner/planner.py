@@ -1,14 +1,13 @@
 """The planner turns a client's request into the body that is sent, with a reason."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Final, Literal
 
-from proxy.core.caches import Cache
 from proxy.core.digest import digest
-from proxy.core.forecast import Candidate, Forecast, forecast
+from proxy.core.forecast import Candidate, forecast
 from proxy.core.layout.layout import Layout, seed_of
 from proxy.core.layout.orders import RequestElements, moved_elements, request_elements, split_layout
 from proxy.core.layout.render import begun_with, digests_on_wire, laid_out_again
@@ -184,24 +183,20 @@ class TierPlanner:
         analysis, caches = in_flight.analysis, self._caches_in(in_flight)
         blobs = snapshot(analysis.session, caches, in_flight.accepted.prompt, analysis.own.prompt)
         costs = caches.others.packed(self.prefix, caches.sent_cost, caches.own_cost)
-        return analysis.route.scope, {**blobs, costs_name(analysis.account): costs}
+        return analysis.incoming.route.scope, {**blobs, costs_name(analysis.account): costs}
 
-    def export_front(self, plan: Plan) -> tuple[str, Mapping[str, bytes]]:
-        """The layout of an accepted request, to store for other processes, and the scope that it belongs to. They have
-        to know it before the answer ends, because even a part of the answer may have signed thinking."""
-        in_flight = plan.in_flight
-        if in_flight is None:
+    def on_accepted(self, plan: Plan, now: float) -> tuple[str, Mapping[str, bytes]]:
+        """The provider has accepted the prompt: commit the shadow caches. Returns the scope and the layout that was
+        sent, to store for other processes. They have to know it before the answer ends, because even a part of the
+        answer may have signed thinking."""
+        if (in_flight := plan.in_flight) is None:
             return "", {}
-        return in_flight.analysis.route.scope, self._fronts.packed(in_flight.fronts)
-
-    def on_accepted(self, plan: Plan, now: float) -> None:
-        """The provider has accepted the prompt: commit the shadow caches."""
-        if plan.in_flight is not None:
-            in_flight, analysis = plan.in_flight, plan.in_flight.analysis
-            in_flight.accept(self._caches_in(in_flight), now)
-            self._caches.used(analysis.account)  # the caches have grown
-            form = None if in_flight.sends_own else in_flight.form
-            in_flight.fronts = self._fronts.sent(analysis.route.scope, *analysis.came, form)
+        analysis, incoming = in_flight.analysis, in_flight.analysis.incoming
+        in_flight.accept(self._caches_in(in_flight), now)
+        self._caches.used(analysis.account)  # the caches have grown
+        form, scope = None if in_flight.sends_own else in_flight.form, incoming.route.scope
+        names = self._fronts.sent(scope, incoming.transcript, _key_of(incoming.own_tools), form)
+        return scope, self._fronts.packed(names)
 
     def refused(self, plan: Plan) -> None:
         """The upstream refused the rewritten request, and the client's own request is sent in its place."""
@@ -232,13 +227,15 @@ class TierPlanner:
         caches = self._caches_in(plan.in_flight)
         result = plan.in_flight.complete(caches, reported, now, is_predicted=plan.predicted is not None)
         broke = self._diagnosing.complete(plan.in_flight, usage, result.deviation, plan.price)
-        return replace(result, broke=broke, marked=plan.in_flight.as_marked(caches, now))
+        marked = plan.in_flight.as_marked(caches, now) if self._options.prices_mark else None
+        return replace(result, broke=broke, marked=marked)
 
     def refresh_plan(self, plan: Plan, now: float) -> RefreshPlan | None:
         """How to keep alive the prefix that a request that was sent at ``now`` has cached; None if no refresh pays."""
-        analysis = plan.in_flight.rewrites if plan.in_flight is not None else None
-        if analysis is None or plan.mode <= Mode.OBSERVE:
+        in_flight = plan.in_flight
+        if in_flight is None or in_flight.accepted is None or in_flight.sends_own or plan.mode <= Mode.OBSERVE:
             return None
+        analysis = in_flight.analysis
         return refresh_plan(analysis, plan.body, self._caches_of(analysis.account, analysis.profile).sent, now)
 
     def kept(self, work: RefreshPlan, now: float) -> None:
@@ -332,8 +329,7 @@ class TierPlanner:
             analysis = replace(analysis, key=key) if key.is_set else analysis
         elif is_planned:
             predicted = caches.sent.bill(own.prompt, now)
-        mark = self._mark(incoming, analysis, caches.marked)
-        in_flight = InFlight(analysis, sends_own, self._form(incoming, analysis) if is_written else None, mark=mark)
+        in_flight = InFlight(analysis, sends_own, self._form(incoming, analysis) if is_written else None)
         self._diagnosing.compare(in_flight, is_own=sends_own or not is_planned)
         return Plan(
             body=incoming.original,
@@ -349,7 +345,7 @@ class TierPlanner:
             client=incoming.transcript.client,
             headers=(analysis.key.header,) if analysis.key.header is not None else (),
             in_flight=in_flight,
-            write=partial(planned_changes, incoming, analysis) if is_written else None,
+            write=partial(planned_changes, analysis) if is_written else None,
         )
 
     def _form(self, incoming: IncomingChat, analysis: PlanAnalysis) -> SentForm | None:
@@ -357,22 +353,22 @@ class TierPlanner:
         layout, natural, steady = analysis.choice.layout, analysis.own.natural, analysis.steady_tools
         if layout.digests == natural.digests and (steady is None or incoming.front):
             return None
-        (transcript, tools), count = analysis.came, len(incoming.transcript.messages)
+        key = key_of(incoming.transcript, _key_of(incoming.own_tools), count := len(incoming.transcript.messages))
         regions = self._place(incoming, _key_of(analysis.elements.tools)).regions
         ordered = [part.digest for part in analysis.elements.tools[0].parts] if steady is not None else ()
-        return SentForm(count, key_of(transcript, tools, count), digests_on_wire(layout), regions, tuple(ordered))
+        return SentForm(count, key, digests_on_wire(layout), regions, tuple(ordered))
 
     def _analyse(self, incoming: IncomingChat, caches: ShadowCaches) -> PlanAnalysis:
         """Recognise the request, forecast the next one, and choose among the candidates."""
-        route, profile, now, tools = incoming.route, incoming.route.profile, incoming.now, incoming.own_tools
+        profile, tools = incoming.route.profile, incoming.own_tools
         steady = self._steady_tools(incoming)
         if steady is not None:
             tools = self.reader.tools.read(steady)
         tools_key = _key_of(tools)
         session, transcript = self._session_of(incoming, tools_key)
         front, still = incoming.front, incoming.still
-        recognised = recognise_request(transcript, session.is_movable, route.moving, still)
-        observation = read_request(session, recognised, tools_key, now)
+        recognised = recognise_request(transcript, session.is_movable, incoming.route.moving, still)
+        observation = read_request(session, recognised, tools_key, incoming.now)
         has_spans, hoists = profile.stores_prefixes, profile.hoists_system
         elements = request_elements(recognised, tools, self.reader.counter, has_spans=has_spans, hoists_system=hoists)
         if front:
@@ -389,20 +385,16 @@ class TierPlanner:
         pricing = pricing_of(incoming, session, observation, expected, own, caches, self._policy)
         choice, judged = self._choose(incoming, session, recognised, elements, own, pricing)
         return PlanAnalysis(
+            incoming=incoming,
             session=session,
             observation=observation,
             recognised=recognised,
             elements=elements,
-            forecast=expected,
             own=own,
             choice=choice,
             pricing=pricing,
-            route=route,
-            members=incoming.parsed.members,
-            at=now,
             turns_before=session.turns,
             steady_tools=steady,
-            came=(incoming.transcript, _key_of(incoming.own_tools)),
             natural=judged,
         )
 
@@ -447,39 +439,19 @@ class TierPlanner:
             bill = pricing.cache.bill(own.prompt, incoming.now)
             return Choice(natural, own.marks, Reason.CLIENT_OPTIMAL, bill, 0.0), None
         may_order = mode is not Mode.MARK
+        # A split may pay if nothing may move, or if hardly any request is expected that would read the text behind a
+        # relocated line. Otherwise it saves a few tokens now, but every later request reads less.
+        may_split = not may_order or (self._policy == "economic" and pricing.forecast.body < _SPLIT_BODY)
         inputs = CandidateInputs(
             own,
             elements,
             moved_elements(recognised, elements, self.reader.counter) if may_order else None,
             session,
-            self._split(recognised, natural, pricing.forecast, mode),
+            split_layout(recognised, natural, self.reader.counter) if recognised.system and may_split else None,
             may_tell_explicit(route.profile, incoming.parsed.members, route.server),
         )
         judged = pricing.read(natural, is_natural=True)
         return choose(inputs, judged, pricing, may_order=may_order, policy=self._policy), judged
-
-    def _mark(self, incoming: IncomingChat, analysis: PlanAnalysis, cache: Cache) -> Callable[[], Choice] | None:
-        """A function that places the markers of mode mark, on a cache that has seen only that mode. None if this is not
-        asked for, if mode mark is the mode that is sent, or if it adds no marker. Long pauses and split texts are not
-        considered, because an estimate must not cost as much as the thing that it estimates."""
-        own = analysis.own
-        is_full = analysis.profile.family is not Family.MARKER or own.mark_count >= analysis.pricing.slots
-        if not self._options.prices_mark or incoming.mode is Mode.MARK or is_full:
-            return None
-
-        def choose_marks() -> Choice:
-            pricing = replace(analysis.pricing, cache=cache, outlook=None)
-            judged = pricing.read(own.arrived, is_natural=True, known=analysis.natural)
-            return pricing.best_marks(judged, Reason.MARKED, own.marks, own.mark_count)
-
-        return choose_marks
-
-    def _split(self, recognised: RecognisedRequest, natural: Layout, expected: Forecast, mode: Mode) -> Layout | None:
-        """The client's order with the system text in two parts, if that may pay. It may pay if nothing may move, or if
-        hardly any request is expected that would read the text behind a relocated line. Otherwise a split saves a few
-        tokens now, but every later request reads less."""
-        may_pay = mode is Mode.MARK or (self._policy == "economic" and expected.body < _SPLIT_BODY)
-        return split_layout(recognised, natural, self.reader.counter) if recognised.system and may_pay else None
 
     def _routing(self, incoming: IncomingChat, session: Session, observations: ProviderObservations) -> RoutingKey:
         """The key that keeps this conversation, or all conversations that begin like it, together at the provider."""

@@ -29,8 +29,8 @@ from proxy.deployments import price_for
 from proxy.engine import Conclusion, Ports
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
 from proxy.errors import BudgetExceeded, UpstreamUnavailable
-from proxy.planning.compactions import Compactions
 from proxy.planning.context_assembler import ContextAssembler
+from proxy.planning.context_sessions import Compactions
 from proxy.planning.own_exchanges import MOST_AT_ONCE, Compactor, DailyTerms, OwnExchanges, answer_text
 from proxy.planning.planner_port import Planning
 from proxy.planning.tokenizers import ModelFacts

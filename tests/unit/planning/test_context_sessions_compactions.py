@@ -10,8 +10,8 @@ from proxy.core.providers import NONE
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.history.compaction import CompactionRules
-from proxy.planning.compactions import Compactions, CompactionWork
 from proxy.planning.context_assembler import ContextAssembler
+from proxy.planning.context_sessions import Compactions, CompactionWork
 from proxy.planning.tokenizers import ModelFacts
 from tests.compactions import TEXTS
 from tests.unit.planning.test_own_exchanges_compactor import GOOD, TERMS, Scene, run
