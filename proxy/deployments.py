@@ -41,8 +41,8 @@ from proxy.core.model_patterns import captured
 from proxy.core.money.prices import Entry, Price, PriceMap, needed
 from proxy.core.money.prices import price_of as price_in
 from proxy.core.providers import PRICES, PROFILES, CacheProfile, Family, Routing, fitted
-from proxy.core.providers.affinity_key import EMBEDDED
 from proxy.core.providers.hosted import provider_at
+from proxy.core.providers.profile import EMBEDDED
 from proxy.core.value import dataclass, replace
 from proxy.errors import UnknownModel
 from proxy.ports import Deployment, ModelTerms, Transport

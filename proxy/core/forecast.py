@@ -114,9 +114,10 @@ def piece_forecast(
     hazards: dict[str, float] = {}
     later: dict[str, float] = {}
     edits: list[str] = []
-    busy = _busy(
-        [rates.get(item.key, 0.0) for group in recognised.groups for item in group.items if _is_editable(item)]
-    )
+    # The share of the files that change besides the few that an answer usually edits. It follows from each file's rate
+    # of change, because the signs of edits say nothing about these files.
+    seen = [rates.get(item.key, 0.0) for group in recognised.groups for item in group.items if _is_editable(item)]
+    busy = min(max(0.0, sum(seen) - _EDITED_USUALLY) / max(1.0, len(seen) - _EDITED_USUALLY), 0.95)
     least = -math.log1p(-busy)
     for item in (item for group in recognised.groups for item in group.items):
         key = item.key
@@ -142,12 +143,6 @@ def piece_forecast(
     scale = _edit_scale(sum([hazards[key] for key in edits]), any_edit, share)
     whole_set = odds.stays(shown) if documents else 0.0
     return PieceForecast(hazards, later, signs, frozenset(edits), scale, shown, whole_set, usual if edits else 0.0)
-
-
-def _busy(rates: Sequence[float]) -> float:
-    """The share of the files that change besides the few that an answer usually edits. It follows from each file's rate
-    of change, because the signs of edits say nothing about these files."""
-    return min(max(0.0, sum(rates) - _EDITED_USUALLY) / max(1.0, len(rates) - _EDITED_USUALLY), 0.95)
 
 
 def _is_editable(item: ContextPiece) -> bool:

@@ -17,7 +17,13 @@ def allows(lists: Iterable[Sequence[str]], names: Sequence[str], groups: Collect
     read in different ways is allowed only if it is listed exactly as it is, or if all names are allowed.
     """
     return all(
-        any(pattern in groups or any(_lets_pass(pattern, name) for name in names) for pattern in patterns)
+        any(
+            pattern in groups
+            or any(
+                pattern == name or _is_all(pattern) or (matches(pattern, name) and is_ordinary(name)) for name in names
+            )
+            for pattern in patterns
+        )
         for patterns in lists
         if patterns
     )
@@ -74,12 +80,6 @@ def fitting(patterns: Collection[str], names: Sequence[str]) -> list[str]:
     wide = [one for one in patterns if "*" in one and any(matches(one, name) for name in names)]
     whole = dict.fromkeys(name for name in names if "*" not in name and name in patterns)
     return [*sorted(wide, key=lambda one: (len(one.replace("*", "")), one)), *whole]
-
-
-def _lets_pass(pattern: str, name: str) -> bool:
-    if pattern == name or _is_all(pattern):
-        return True
-    return matches(pattern, name) and is_ordinary(name)
 
 
 def _is_all(pattern: str) -> bool:

@@ -181,9 +181,11 @@ class ProviderObservations:
         predicted, reported = seen.predicted, seen.reported
         if predicted.total <= 0 or reported.prompt <= 0:
             return Deviation.AS_EXPECTED
-        if _is_downgraded(seen):
-            return Deviation.LIFE_DOWNGRADED
         ratio = reported.prompt / predicted.total
+        has_hours = reported.write_1h or predicted.write_1h <= _TOLERANCE_TOKENS
+        if reported.lives_told and not has_hours and reported.write_5m >= 0.5 * predicted.write * ratio:
+            # The tokens that should be written for an hour are all written for five minutes.
+            return Deviation.LIFE_DOWNGRADED
         expected = predicted.read * ratio / (profile.hit_chance or 1.0)
         slack = tolerance(reported, profile)
         if is_moved:
@@ -352,16 +354,6 @@ def _is_nearer(told: int, here: int, there: int, seen: Observation, profile: Cac
     from_here, from_there = abs(told - here * ratio), abs(told - there * ratio)
     near, far = sorted((from_here, from_there))
     return from_there < from_here if far > _NEARER * near else None
-
-
-def _is_downgraded(seen: Observation) -> bool:
-    """Whether the bill shows the downgrade: the report splits the writes by life, and the tokens that should be written
-    for an hour are all written for five minutes."""
-    predicted, reported = seen.predicted, seen.reported
-    if not reported.lives_told or reported.write_1h or predicted.write_1h <= _TOLERANCE_TOKENS:
-        return False
-    ratio = reported.prompt / predicted.total
-    return reported.write_5m >= 0.5 * (predicted.write_1h + predicted.write_5m) * ratio
 
 
 def lost_kind(seen: Observation, profile: CacheProfile) -> Deviation:

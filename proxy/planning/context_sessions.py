@@ -165,23 +165,19 @@ class TextStore:
 
     async def _pack_on(self) -> None:
         while self._waiting:
-            texts = self._piece()
+            # Take the texts that have waited longest.
+            texts: dict[_Key, str] = {}
+            size = 0
+            while self._waiting and size < _PIECE_BYTES:
+                key = next(iter(self._waiting))
+                texts[key] = self._waiting[key]
+                size += getsizeof(texts[key])
+                self._waiting.drop_oldest()
             now = self._now()
             blobs = await self._aside.run(_PIECE_BYTES, partial(_packed, texts, now))
             for (scope, name), blob in blobs.items():
                 self._blobs.put(scope + _TEXTS, {blob_name(name): blob}, now)
                 self._saved.put((scope, name), now)
-
-    def _piece(self) -> dict[_Key, str]:
-        """Take the texts that have waited longest."""
-        texts: dict[_Key, str] = {}
-        size = 0
-        while self._waiting and size < _PIECE_BYTES:
-            key = next(iter(self._waiting))
-            texts[key] = self._waiting[key]
-            size += getsizeof(texts[key])
-            self._waiting.drop_oldest()
-        return texts
 
     async def _learn(self, scope: str, left: deque[str], found: dict[str, str]) -> None:
         """Ask for these digests until none is left."""

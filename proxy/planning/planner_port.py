@@ -67,6 +67,11 @@ _BYTES_PER_PANEL = 20_000
 """About how much work it is to place and write a panel of any length, in the work of reading one byte of other text."""
 
 _log = logging.getLogger("stratiform")
+_ADVICE = (
+    "model %s: clients mark their prompts for a cache, and no cache profile is known of this upstream: their requests "
+    "go as they came. Set model_info.cache_profile (or --cache-profile) to anthropic, or to what else the upstream "
+    "follows, and markers are placed for them"
+)
 
 
 class Planning:
@@ -153,7 +158,11 @@ class Planning:
         else:
             plan = await self._plan(request.parsed, route, request.mode, request.now, has_body=request.has_body)
         if plan.reason is Reason.MARKS_WITHOUT_PROFILE:
-            self._advise(deployment)
+            # Log once for each entry of the model list what would help its clients.
+            entry = deployment.entry or deployment.name
+            if entry not in self._advised:
+                _log.warning(_ADVICE, entry)
+            self._advised.add(entry)
         if plan.surprise is not None:
             # Only the type and the place are logged: a message could quote the prompt.
             _log.error("planning failed, request sent as it came: %s", place_of(plan.surprise))
@@ -194,18 +203,6 @@ class Planning:
         if plan.write is None:
             return plan
         return await self._aside.run_large(len(plan.original), partial(plan.written, has_body=has_body))
-
-    def _advise(self, deployment: Deployment) -> None:
-        """Log once for each entry of the model list what would help its clients."""
-        entry = deployment.entry or deployment.name
-        if entry not in self._advised:
-            self._advised.add(entry)
-            _log.warning(
-                "model %s: clients mark their prompts for a cache, and no cache profile is known of this upstream: "
-                "their requests go as they came. Set model_info.cache_profile (or --cache-profile) to anthropic, or to "
-                "what else the upstream follows, and markers are placed for them",
-                entry,
-            )
 
     def on_accepted(self, plan: Plan, now: float) -> None:
         """The upstream accepted the request: commit the changes to the shadow cache, and store its layout."""

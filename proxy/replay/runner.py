@@ -26,7 +26,7 @@ from proxy.core.planner.plan import Plan, PlannerOptions
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.prompts.prompt import Inset
 from proxy.core.providers import CacheProfile, Dialect
-from proxy.core.providers.affinity_key import EMBEDDED
+from proxy.core.providers.profile import EMBEDDED
 from proxy.core.reasons import Reason
 from proxy.core.recognition import Recogniser
 from proxy.core.request.element import Element, ElementKind

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from proxy.core.modes import Mode
 from proxy.core.prompts.prompt import Inset
 from proxy.core.providers import PROFILES
-from proxy.core.providers.affinity_key import EMBEDDED
+from proxy.core.providers.profile import EMBEDDED
 from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four
 from proxy.errors import UpstreamRejected

@@ -452,7 +452,13 @@ def wire_record(
     holds only the pieces that are sent (``PromptRecord.continuing``). Raises TooMany if there are more than ``most``
     pieces."""
     found: list[PromptPiece] = []
-    for piece, text in chain(_tools(body.get("tools"), count), _system(body, count), _turns(body, count)):
+    # Instructions may stand beside the messages.
+    instructions = (
+        _piece(part, SYSTEM, SYSTEM, place, count)
+        for name in ("system", "instructions")
+        for place, part in enumerate(_parts(body.get(name)))
+    )
+    for piece, text in chain(_tools(body.get("tools"), count), instructions, _turns(body, count)):
         if len(found) == most:
             raise TooMany
         found.append(piece)
@@ -461,7 +467,11 @@ def wire_record(
     if body.get("cache_control") and found:
         # Anthropic's automatic marker stands for one on the last block.
         found[-1] = replace(found[-1], mark=_mark(body))
-    parameters = dict(_parameters(body))
+    parameters = {
+        name: digest(_bytes(value))
+        for name, value in body.items()
+        if name not in _CONTENT and name not in _PARENTS and value is not None and value != DEFAULTS.get(name)
+    }
     return PromptRecord(at, str(body.get("model") or ""), route, parameters=parameters).holding(found)
 
 
@@ -471,25 +481,12 @@ def is_continuation(body: Mapping[str, object]) -> bool:
     return bool(body.get("previous_response_id")) or (isinstance(thread, Mapping) and thread.get("type") == "continue")
 
 
-def _parameters(body: Mapping[str, object]) -> Iterator[tuple[str, bytes]]:
-    for name, value in body.items():
-        if name not in _CONTENT and name not in _PARENTS and value is not None and value != DEFAULTS.get(name):
-            yield name, digest(_bytes(value))
-
-
 def _tools(tools: object, count: Encode) -> Iterator[Told]:
     for place, tool in enumerate(tools if isinstance(tools, list) else ()):
         function = tool.get("function") if isinstance(tool, Mapping) else None
         named = function if isinstance(function, Mapping) else tool
         name = named.get("name") or named.get("type") if isinstance(named, Mapping) else None
         yield _piece(tool, str(name or "tool"), TOOL, place, count)
-
-
-def _system(body: Mapping[str, object], count: Encode) -> Iterator[Told]:
-    """Instructions that stand beside the messages."""
-    for name in ("system", "instructions"):
-        for place, part in enumerate(_parts(body.get(name))):
-            yield _piece(part, SYSTEM, SYSTEM, place, count)
 
 
 def _turns(body: Mapping[str, object], count: Encode) -> Iterator[Told]:

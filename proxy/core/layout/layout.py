@@ -76,7 +76,20 @@ class Layout:
         self.ends: list[int] = []
         self._front: tuple[int, Sequence[bytes], Sequence[int]] = (0, (), ())
         self._unmarked: Prompt | None = None
-        new = self.elements[self._adopt(base) if base is not None else 0 :]
+        shared = 0
+        if base is not None and base.seed == seed:
+            # The positions of the elements in common are taken over.
+            shared = min(len(self.elements), len(base.elements))
+            if self.elements[:shared] != base.elements[:shared]:
+                pairs = zip(self.elements, base.elements, strict=False)
+                shared = next(i for i, (mine, other) in enumerate(pairs) if mine is not other)
+            stop = base.starts[shared] if shared < len(base.starts) else len(base.parts)
+            self.starts, self.turns = base.starts[:shared], base.turns[:shared]
+            self.digests, self.markable = base.digests[:shared], base.markable[:stop]
+            self.parts, self.ends = base.parts[:stop], base.ends[:stop]
+            if (plain := base._unmarked) is not None:
+                self._front = shared, plain.hashes[:stop], plain.runs[:stop]
+        new = self.elements[shared:]
         self.digests += [e.digest for e in new]
         self.turns += [e.message if e.key in _TURNS else -1 for e in new]
         can_mark = seed.marks_answers
@@ -86,22 +99,6 @@ class Layout:
         self.parts += [part for e in new for part in e.parts]
         ends = accumulate([part.tokens for part in self.parts[len(self.ends) :]], initial=self.total)
         self.ends += islice(ends, 1, None)
-
-    def _adopt(self, base: "Layout") -> int:
-        """Take over the positions of the elements in common. Returns how many elements these are."""
-        if base.seed != self.seed:
-            return 0
-        shared = min(len(self.elements), len(base.elements))
-        if self.elements[:shared] != base.elements[:shared]:
-            pairs = zip(self.elements, base.elements, strict=False)
-            shared = next(i for i, (mine, other) in enumerate(pairs) if mine is not other)
-        stop = base.starts[shared] if shared < len(base.starts) else len(base.parts)
-        self.starts, self.turns = base.starts[:shared], base.turns[:shared]
-        self.digests, self.markable = base.digests[:shared], base.markable[:stop]
-        self.parts, self.ends = base.parts[:stop], base.ends[:stop]
-        if (plain := base._unmarked) is not None:
-            self._front = shared, plain.hashes[:stop], plain.runs[:stop]
-        return shared
 
     def _chained(self) -> tuple[tuple[bytes, ...], tuple[int, ...]]:
         """The hash and the run of each position. To find them takes longer than everything else, so it is only done for

@@ -426,18 +426,11 @@ def moved_elements(
 
 
 def _fixed(recognised: RecognisedRequest, text: SystemText, counter: TokenCounter) -> Element:
+    """A system text without its volatile lines. The texts of a list are as they came, except for these lines."""
     message = recognised.messages[text.message]
-    if len(message.parts) > 1:
-        return _fixed_parts(message, text.message, counter)
-    role = message.role
-    key = text_digest(role, text.fixed)
-    own = Part(PartKind.TEXT, key, counter.count(key, text.fixed) + MESSAGE_OVERHEAD_TOKENS, -1, True)
-    own = beside(message, own)
-    return text_element("system", ElementKind.SYSTEM, role, [own], message=text.message, lead=text.fixed)
-
-
-def _fixed_parts(message: Message, index: int, counter: TokenCounter) -> Element:
-    """The texts of a list that stay. Each is as it came, except for its volatile lines."""
+    if len(message.parts) == 1:
+        own = beside(message, _part(message.role, text.fixed, counter, MESSAGE_OVERHEAD_TOKENS))
+        return text_element("system", ElementKind.SYSTEM, message.role, [own], message=text.message, lead=text.fixed)
     parts: list[Part] = []
     for kept in kept_parts(message):
         own = message.parts[kept.index]
@@ -448,7 +441,7 @@ def _fixed_parts(message: Message, index: int, counter: TokenCounter) -> Element
         if not parts and not (kept.is_whole and kept.index == 0):
             own = structs.replace(own, tokens=own.tokens + MESSAGE_OVERHEAD_TOKENS)
         parts.append(own)
-    return text_element("system", ElementKind.SYSTEM, message.role, parts, message=index)
+    return text_element("system", ElementKind.SYSTEM, message.role, parts, message=text.message)
 
 
 def _with_tag(

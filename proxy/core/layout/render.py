@@ -52,7 +52,13 @@ def wire_order(elements: Sequence[Element]) -> Sequence[int]:
     turns = [place for place, index in enumerate(others) if elements[index].key == "turn"]
     messages = [elements[others[place]].message for place in turns]
     starts, ends = [0, *turns], [*turns, len(others)]
-    least = _least_behind([elements[index] for index in others], starts, ends)
+    # For each element, the least message index from this element to the end of its stretch between two turns.
+    least = [inf] * len(others)
+    for start, end in zip(starts, ends, strict=True):
+        lowest = inf
+        for place in range(end - 1, start - 1, -1):
+            message = elements[others[place]].message
+            lowest = least[place] = min(lowest, message) if message >= 0 else lowest
     is_tools = int(elements[0].kind is ElementKind.TOOLS)
     slots: dict[int, list[int]] = {}
     for index in notices:
@@ -65,17 +71,6 @@ def wire_order(elements: Sequence[Element]) -> Sequence[int]:
         found += slots.get(place, ())
         found.append(index)
     return found + slots.get(len(others), [])
-
-
-def _least_behind(elements: Sequence[Element], starts: Sequence[int], ends: Sequence[int]) -> list[float]:
-    """For each element, the least message index from this element to the end of its stretch between two turns."""
-    found = [inf] * len(elements)
-    for start, end in zip(starts, ends, strict=True):
-        least = inf
-        for place in range(end - 1, start - 1, -1):
-            message = elements[place].message
-            least = found[place] = min(least, message) if message >= 0 else least
-    return found
 
 
 def elsewhere(layout: Layout, marks: Mapping[int, Life]) -> Prompt | None:
@@ -165,7 +160,14 @@ def render_messages(
         elif kind is ElementKind.TAG:
             written.append(b'{"role":"user","content":' + text_json(element.lead) + b"}")
         elif kind not in (ElementKind.TOOLS, *_FURTHER):
-            written += _context(element, messages, marked.get(index, {}), dialect)
+            # A context message (the whole message or a part of it) and its acknowledgement.
+            message, own = messages[element.message], marked.get(index, {})
+            is_whole = kind is ElementKind.WHOLE
+            written.append(
+                write_message(message, own, dialect) if is_whole else _part(element, message, own.get(0), dialect)
+            )
+            ack = messages[element.ack]
+            written.append(_ACKNOWLEDGEMENT if kind is ElementKind.PART else write_message(ack, {}, dialect))
     return written
 
 
@@ -188,19 +190,6 @@ def patches(
     return {
         index: write_message(messages[index], changed[index], dialect, strip=not keep_own) for index in sorted(changed)
     }
-
-
-def _context(
-    element: Element, messages: Sequence[Message], own: Mapping[int, Life], dialect: Dialect
-) -> tuple[bytes, bytes]:
-    """A context message (the whole message or a part of it) and its acknowledgement."""
-    message = messages[element.message]
-    if element.kind is ElementKind.WHOLE:
-        return write_message(message, own, dialect), write_message(messages[element.ack], {}, dialect)
-    part = _part(element, message, own.get(0), dialect)
-    return part, _ACKNOWLEDGEMENT if element.kind is ElementKind.PART else write_message(
-        messages[element.ack], {}, dialect
-    )
 
 
 def _by_element(layout: Layout, marks: Mapping[int, Life]) -> dict[int, dict[int, Life]]:

@@ -184,7 +184,13 @@ def graduating(state: "Classic", groups: Sequence[Group], *, others_leave: bool)
 def window_start(sizes: Sequence[int], policy: ClassicPolicy) -> int:
     """The index of the first group that stays active. ``sizes`` are the tokens of the groups, oldest first."""
     if policy.history_window == "remainder":
-        return _remainder_start(sizes, policy.target_tokens)
+        # The oldest groups leave one by one as long as the target or more remains.
+        rest = sum(sizes)
+        for index, size in enumerate(sizes):
+            if rest <= policy.target_tokens or rest - size < policy.target_tokens:
+                return index
+            rest -= size
+        return len(sizes)
     kept = 0
     for index in range(len(sizes) - 1, -1, -1):
         kept += sizes[index]
@@ -192,19 +198,6 @@ def window_start(sizes: Sequence[int], policy: ClassicPolicy) -> int:
             is_newest = index == len(sizes) - 1
             return index if is_newest and policy.oversize_turn == "stay" else index + 1
     return 0
-
-
-def _remainder_start(sizes: Sequence[int], target: int) -> int:
-    """The oldest groups leave one by one as long as the target or more remains. If the sum is not above the target,
-    none leaves."""
-    rest = sum(sizes)
-    if rest <= target:
-        return 0
-    for index, size in enumerate(sizes):
-        if rest - size < target:
-            return index
-        rest -= size
-    return len(sizes)
 
 
 def movable(state: "Classic", members: Sequence[str], ready: list[str]) -> list[str]:

@@ -31,7 +31,7 @@ from proxy.core.modes import Mode
 from proxy.core.prompts.prompt import Inset
 from proxy.core.prompts.steadiness import AppliedTexts
 from proxy.core.providers import CacheProfile, Dialect, Family
-from proxy.core.providers.affinity_key import RoutingKey
+from proxy.core.providers.profile import RoutingKey
 from proxy.core.reasons import Reason
 from proxy.core.request.element import Element, form_digest
 from proxy.core.request.message import MARK_KEYS, piece_digest
@@ -432,7 +432,13 @@ def _prefixes(
     fixed = len(elements.fixed)
     longest: tuple[Element, ...] = ()
     # If the provider keeps entries at markers, no entry ends in the middle of a file (``make ablate``).
-    changed = _changed(inputs, elements) if pricing.profile.stores_prefixes else {}
+    changed: dict[bytes, Element] = {}
+    forms = [*elements.forms.parts.items(), *elements.forms.lasts.items()] if pricing.profile.stores_prefixes else []
+    for key, element in forms:
+        # A file with spans that has just changed is found by the digest of the form that was sent before.
+        item, record = element.item, inputs.session.items.get(key) or inputs.session.cohort.items.get(key)
+        if item is not None and record is not None and record.digest != item.digest and len(element.parts) > 2:
+            changed[form_digest(piece_digest(element.lead), record.digest, element.parts[-1])] = element
     cohort = [one for one in inputs.session.cohort.layouts if one not in inputs.session.layouts]
     for before in [*reversed(inputs.session.layouts), *reversed(cohort)]:
         valid = valid_prefix(elements, before)
@@ -454,18 +460,6 @@ def _prefixes(
             if len(kept) > fixed:
                 found.setdefault(hash(tuple(e.digest for e in kept)), (kept, base))
     return sorted(found.values(), key=lambda pair: len(pair[0]), reverse=True)[:_MAX_PREFIXES]
-
-
-def _changed(inputs: CandidateInputs, elements: RequestElements) -> dict[bytes, Element]:
-    """The files with spans that have just changed, by the digest of the form that was sent before."""
-    found: dict[bytes, Element] = {}
-    session = inputs.session
-    for forms in (elements.forms.parts, elements.forms.lasts):
-        for key, element in forms.items():
-            item, record = element.item, session.items.get(key) or session.cohort.items.get(key)
-            if item is not None and record is not None and record.digest != item.digest and len(element.parts) > 2:
-                found[form_digest(piece_digest(element.lead), record.digest, element.parts[-1])] = element
-    return found
 
 
 UNMARKED = "unmarked"

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from proxy.core.caches import Cache
 from proxy.core.caches.cache import Bill, Prompt
-from proxy.core.layout.layout import Layout, read_gain
+from proxy.core.layout.layout import read_gain
 from proxy.core.planner.candidates import PlanAnalysis
 from proxy.core.providers import CacheProfile, Dialect, Family
 from proxy.core.request.message import SYSTEM_ROLES
@@ -136,7 +136,10 @@ def refresh_plan(analysis: PlanAnalysis, body: bytes, cache: Cache, now: float) 
     chances = replace(analysis.pricing.forecast, body=1.0, opened=1.0).positions(layout)
     for life_s in (life for life in (profile.life_s, profile.long_life_s) if 0 < life <= _LONGEST_S):
         held, left = (cache.bill(prompt, at).read for at in (now + 1.0, now + life_s + profile.slack_s + 1.0))
-        gain = _TRUST * read_gain(profile) * _expected(layout, chances, left, held)
+        # The tokens between the two lengths of the prefix that the next request is expected to repeat.
+        parts = zip((0, *layout.ends), layout.ends, chances, strict=False)
+        repeated = sum(max(0, min(end, held) - max(before, left)) * chance for before, end, chance in parts)
+        gain = _TRUST * read_gain(profile) * repeated
         if gain <= 0.0:
             continue  # the entry lives longer than this life, or is not cached at all
         period = life_s - margin_of(life_s)
@@ -145,15 +148,6 @@ def refresh_plan(analysis: PlanAnalysis, body: bytes, cache: Cache, now: float) 
         times = refreshes(past, life_s, cost_of(profile, bill) + _OUTPUT_TOKENS, gain, most)
         return RefreshPlan(analysis.account, profile, content, prompt, period, times, bill) if times else None
     return None
-
-
-def _expected(layout: Layout, chances: Sequence[float], left: int, held: int) -> float:
-    """The tokens between two lengths of the prefix that the next request is expected to repeat."""
-    total, before = 0.0, 0
-    for end, chance in zip(layout.ends, chances, strict=True):
-        total += max(0, min(end, held) - max(before, left)) * chance
-        before = end
-    return total
 
 
 def _short_form(body: bytes, profile: CacheProfile) -> tuple[bytes, bool] | None:

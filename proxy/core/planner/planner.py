@@ -44,7 +44,7 @@ from proxy.core.planner.plan import (
 )
 from proxy.core.prompts.steadiness import StoredPrompt, TextPrices, TurnTexts
 from proxy.core.providers import ASSUMED, CacheProfile, Family
-from proxy.core.providers.affinity_key import RoutingKey, may_add, may_tell_explicit, routing_key, written
+from proxy.core.providers.profile import RoutingKey, may_add, may_tell_explicit, routing_key, written
 from proxy.core.reasons import Reason
 from proxy.core.recognition import Recogniser
 from proxy.core.request.element import Element, ToolOrders, in_order

@@ -321,8 +321,16 @@ class SessionTable:
     def __init__(self, *, capacity_bytes: int = 128 * 2**20, prefix: str = "s") -> None:
         self.prefix = prefix
         self._sessions: Bounded[str, Session] = Bounded(capacity_bytes // 2, _session_bytes, _MAX_SESSIONS)
-        self._cohorts: Bounded[bytes, SessionCohort] = Bounded(capacity_bytes // 3, _cohort_bytes, _MAX_COHORTS)
-        self._heads: Bounded[PreambleKey, PreambleChanges] = Bounded(capacity_bytes // 6, _head_bytes, _MAX_COHORTS)
+        self._cohorts: Bounded[bytes, SessionCohort] = Bounded(
+            capacity_bytes // 3,
+            lambda cohort: 4_000 + 400 * len(cohort.items) + 80 * sum(map(len, cohort.layouts)),
+            _MAX_COHORTS,
+        )
+        self._heads: Bounded[PreambleKey, PreambleChanges] = Bounded(
+            capacity_bytes // 6,
+            lambda head: 800 + _PLACE_BYTES * len(head.places) + 1_000 * len(head.regions),
+            _MAX_COHORTS,
+        )
         self._by_pair: LastUsed[SessionMark, str] = LastUsed(min(_MAX_PAIRS, capacity_bytes // _PAIR_SHARE))
         self._next = 1
 
@@ -506,14 +514,6 @@ def _session_bytes(session: Session) -> int:
     places = len(session.own_head.places) + len(session.own_fixed.places)
     told = sum(record.about_bytes for record in session.prompts)
     return 4_000 + 80 * digests + 400 * records + 60 * numbers + _PLACE_BYTES * places + told
-
-
-def _cohort_bytes(cohort: SessionCohort) -> int:
-    return 4_000 + 400 * len(cohort.items) + 80 * sum(map(len, cohort.layouts))
-
-
-def _head_bytes(records: PreambleChanges) -> int:
-    return 800 + _PLACE_BYTES * len(records.places) + 1_000 * len(records.regions)
 
 
 def fixed_digest(message: Message) -> bytes:

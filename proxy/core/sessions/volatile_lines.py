@@ -289,9 +289,11 @@ def _changed(
     texts, after = texts_of(message), line_hashes(message)
     if texts is None or not after:
         return []
-    changes = _changes(before, after)
-    if changes is None:
-        return []
+    changes: list[Range] = []
+    for low, high, first, last in differences(before, after):
+        if max(high - low, last - first) > _MAX_CHANGED:
+            return []
+        changes.append((first, last))
     lines = _Lines.of(texts)
     moving = [*_moving(message, lines), *_half_found(after, known)]
     if max(len(changes), sum(one.is_volatile for one in moving)) > _MAX_PLACES:
@@ -299,16 +301,6 @@ def _changed(
     found = list(_regions(place, lines, after, changes, moving))
     whole = any(region.before == region.after == (_EDGE,) for region in found)
     return [] if len(found) > _MAX_FOUND or (whole and place == 0) else found
-
-
-def _changes(before: Sequence[int], after: Sequence[int]) -> list[Range] | None:
-    """The lines of the later version that differ from the earlier one; None if they are too many."""
-    found = []
-    for low, high, first, last in differences(before, after):
-        if max(high - low, last - first) > _MAX_CHANGED:
-            return None
-        found.append((first, last))
-    return found
 
 
 def _moving(message: Message, lines: _Lines) -> list[_Moving]:
@@ -385,19 +377,14 @@ class _Ground:
                 break
             found.append(self.padded[index])
             tells = tells or self.padded[index] != _BLANK
-            if tells and self._is_unique(found[::step]):
+            size = len(found)
+            if tells and size not in self.counts:
+                # All runs of one length are counted at once.
+                self.counts[size] = Counter(zip(*(self.padded[start:] for start in range(size)), strict=False))
+            if tells and self.counts[size][tuple(found[::step])] == 1:
                 break
             index += step
         return tuple(found[::step]) if tells else ()
-
-    def _is_unique(self, window: Sequence[int]) -> bool:
-        """Whether this run of lines occurs only once. All runs of one length are counted at once."""
-        size = len(window)
-        known = self.counts.get(size)
-        if known is None:
-            runs = zip(*(self.padded[start:] for start in range(size)), strict=False)
-            known = self.counts[size] = Counter(runs)
-        return known[tuple(window)] == 1
 
 
 def _places(padded: Sequence[int], window: Sequence[int]) -> list[int]:

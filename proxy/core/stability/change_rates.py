@@ -237,16 +237,14 @@ class CalibrationCounter(Struct, array_like=True):
         self.expected = self.expected * _MENTION_DECAY + chance
         self.changed = self.changed * _MENTION_DECAY + is_changed
 
-    def odds(self) -> float:
-        """How much larger the log odds of a change are here than expected in general."""
-        if not self.seen:
-            return 0.0
-        usual = self.expected / self.seen
-        return _log_odds((_MENTION_WEIGHT * usual + self.changed) / (_MENTION_WEIGHT + self.seen)) - _log_odds(usual)
-
     def shifted(self, chance: float) -> float:
-        """The ``chance`` that is expected in general, corrected by the answers that were seen here."""
-        return 1.0 / (1.0 + math.exp(-_log_odds(chance) - self.odds()))
+        """The ``chance`` that is expected in general, corrected by the answers that were seen here: by how much larger
+        the log odds of a change are here."""
+        usual, more = self.expected / self.seen if self.seen else 0.0, 0.0
+        if self.seen:
+            here = (_MENTION_WEIGHT * usual + self.changed) / (_MENTION_WEIGHT + self.seen)
+            more = _log_odds(here) - _log_odds(usual)
+        return 1.0 / (1.0 + math.exp(-_log_odds(chance) - more))
 
 
 def _log_odds(chance: float) -> float:
