@@ -123,44 +123,35 @@ def talk(tokens: int) -> list[Body]:
     return [*turns, user("now?")]
 
 
-def test_a_guess_leaves_out_and_never_refuses() -> None:
-    async def main() -> None:
-        worker = Worker(MemoryStore())
-        fitted = await worker.fitted(talk(7_000))
-        worker.windows.refused(DEPLOYMENT, fitted, None, scope="one")
-        assert (await worker.fitted(talk(7_000))).counted_tokens * MOST <= WINDOW - OUTPUT
-        # The newest message alone is more than the guess allows: the model is asked all the same.
-        large = [user(text_of(5_000))]
-        assert (await worker.fitted(large)).counted_tokens > 5_000
-
-    asyncio.run(main())
+async def test_a_guess_leaves_out_and_never_refuses() -> None:
+    worker = Worker(MemoryStore())
+    fitted = await worker.fitted(talk(7_000))
+    worker.windows.refused(DEPLOYMENT, fitted, None, scope="one")
+    assert (await worker.fitted(talk(7_000))).counted_tokens * MOST <= WINDOW - OUTPUT
+    # The newest message alone is more than the guess allows: the model is asked all the same.
+    large = [user(text_of(5_000))]
+    assert (await worker.fitted(large)).counted_tokens > 5_000
 
 
-def test_a_scope_begins_with_what_others_taught_and_then_goes_by_its_own() -> None:
-    async def main() -> None:
-        worker = Worker(MemoryStore())
+async def test_a_scope_begins_with_what_others_taught_and_then_goes_by_its_own() -> None:
+    worker = Worker(MemoryStore())
 
-        def settle(scope: str, tokens: int) -> None:
-            worker.windows.settled(DEPLOYMENT, Fitted(b"", counted_tokens=10_000), Usage(tokens, 1), scope=scope)
+    def settle(scope: str, tokens: int) -> None:
+        worker.windows.settled(DEPLOYMENT, Fitted(b"", counted_tokens=10_000), Usage(tokens, 1), scope=scope)
 
-        settle("one", 14_000)
-        assert (await worker.factors.known(DEPLOYMENT, "two")).value == 1.4
-        settle("two", 10_000)
-        settle("one", 18_000)
-        known = [await worker.factors.known(DEPLOYMENT, scope) for scope in ("one", "two")]
-        assert [factor.value for factor in known] == [1.8, 1.0]
-
-    asyncio.run(main())
+    settle("one", 14_000)
+    assert (await worker.factors.known(DEPLOYMENT, "two")).value == 1.4
+    settle("two", 10_000)
+    settle("one", 18_000)
+    known = [await worker.factors.known(DEPLOYMENT, scope) for scope in ("one", "two")]
+    assert [factor.value for factor in known] == [1.8, 1.0]
 
 
-def test_a_process_alone_with_its_store_knows_it_after_a_restart() -> None:
-    async def main() -> None:
-        store = MemoryStore()
-        first = Worker(store, is_shared=False)
-        first.windows.settled(DEPLOYMENT, Fitted(b"", counted_tokens=10_000), Usage(13_000, 1), scope="one")
-        await first.state.aclose()
-        second = Worker(store, is_shared=False)
-        assert (await second.fitted(talk(20_000))).counted_tokens * 1.3 <= WINDOW - OUTPUT - 100
-        assert (await second.factors.known(DEPLOYMENT, "one")).value == 1.3
-
-    asyncio.run(main())
+async def test_a_process_alone_with_its_store_knows_it_after_a_restart() -> None:
+    store = MemoryStore()
+    first = Worker(store, is_shared=False)
+    first.windows.settled(DEPLOYMENT, Fitted(b"", counted_tokens=10_000), Usage(13_000, 1), scope="one")
+    await first.state.aclose()
+    second = Worker(store, is_shared=False)
+    assert (await second.fitted(talk(20_000))).counted_tokens * 1.3 <= WINDOW - OUTPUT - 100
+    assert (await second.factors.known(DEPLOYMENT, "one")).value == 1.3

@@ -54,31 +54,28 @@ async def planned(planning: Planning, body: dict[str, Any], now: float) -> Plan:
     return await planning.plan(PlanRequest(parsed, deployment, Principal(scope="red"), Mode.TIER, now))
 
 
-def test_another_worker_knows_a_layout_before_its_answer_has_ended() -> None:
+async def test_another_worker_knows_a_layout_before_its_answer_has_ended() -> None:
     """A client may leave an answer when the thinking in it is signed, and a worker may die. The next request binds what
     was sent nevertheless."""
     head = system(lines(40, "rule"))
     first = [head, *shown(*FILES), user("q")]
     answer = assistant("Hm.", thinking_blocks=[{"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}])
 
-    async def main() -> None:
-        store = MemoryStore()
-        one, two = worker(store), worker(store)
-        edited = File("b.py", lines(60, "b") + "edit\n")
-        plan = await planned(one, chat(head, *shown(edited, FILES[0]), user("before")), 100.0)
-        one.on_accepted(plan, 101.0)
-        one.on_completed(plan, None, 102.0)
-        running = await planned(one, chat(*first), 110.0)
-        front = bare(sent(running)["messages"])
-        assert front != bare(first)
-        one.on_accepted(running, 111.0)
-        await asyncio.sleep(0.01)
-        later = await planned(two, chat(*first, answer, user("go on")), 112.0)
-        assert bare(sent(later)["messages"])[: len(front)] == front
-        await one.aclose()
-        await two.aclose()
-
-    asyncio.run(main())
+    store = MemoryStore()
+    one, two = worker(store), worker(store)
+    edited = File("b.py", lines(60, "b") + "edit\n")
+    plan = await planned(one, chat(head, *shown(edited, FILES[0]), user("before")), 100.0)
+    one.on_accepted(plan, 101.0)
+    one.on_completed(plan, None, 102.0)
+    running = await planned(one, chat(*first), 110.0)
+    front = bare(sent(running)["messages"])
+    assert front != bare(first)
+    one.on_accepted(running, 111.0)
+    await asyncio.sleep(0.01)
+    later = await planned(two, chat(*first, answer, user("go on")), 112.0)
+    assert bare(sent(later)["messages"])[: len(front)] == front
+    await one.aclose()
+    await two.aclose()
 
 
 def secret_plan() -> Plan:
