@@ -5,6 +5,9 @@ name. If one has, the body is read whole: also members that occur twice, in uppe
 every reader behind the proxy finds only what was found here. Members whose content is the client's own JSON (schemas of
 tools, arguments, metadata) are skipped, because for the provider nothing in them is a reference.
 
+An address of a store (``gs://bucket/name``, ``s3://...``) is read with the rights of the operator's account, whatever
+the name of its member. So it refers to an object in every member except the texts that a model reads.
+
 Of an answer, only members whose content the provider decides are read. Other members (``metadata``, texts) return what
 a client has sent, and must not give the client an object.
 """
@@ -45,6 +48,11 @@ _IDS = {
 # https://ai.google.dev/api/caching#FileData.
 _ADDRESSES = frozenset({"file_uri", "fileuri", "gcs_uri", "gcsuri"})
 _PUBLIC = re.compile(r"https?://(?![^/]*googleapis\.com)[a-z0-9.-]+(?::\d+)?/", re.ASCII | re.IGNORECASE)
+# The schemes of addresses that are read without the rights of an account. Every other scheme is a store's.
+_OPEN_SCHEMES = "https?|wss?|file"
+_STORE = re.compile(rf"(?!(?:{_OPEN_SCHEMES}):)[a-z][a-z0-9+.-]{{1,15}}://", re.ASCII | re.IGNORECASE)
+# The members that a model reads as text, and the proxy's own member, which is not sent.
+_TEXTS = frozenset({"content", "instructions", "output", "prompt", "stratiform", "system", "text", "thinking"})
 # Members whose value is an id, or an object with an ``id``.
 _HOLDERS = {"conversation": "conversations", "container": "containers"}
 # Members that refer to something only if their value is an object with an ``id``.
@@ -67,6 +75,15 @@ _ESCAPE = rb"\\u00(?:5f|[46][1-9a-f]|[57][0-9a])"
 # can be a name. Only a client that hides a name escapes letters in JSON.
 _ESCAPED_NAME = re.compile(rb'"(?=[a-z_]*+\\)(?:[a-z_]|' + _ESCAPE + rb'){2,32}"')
 _ANY_ESCAPE = re.compile(_ESCAPE)
+_SLASHES = re.compile(rb":(?:\\?/){2}")
+_BEGIN_OF_STORE = re.compile(rb'(?<!\\)"(?!(?:' + _OPEN_SCHEMES.encode() + rb")\Z)[a-z][a-z0-9+.-]{1,15}\Z")
+# The longest beginning in front of the slashes: a backslash, the quote and the scheme.
+_MOST_BEGIN_BYTES = 18
+# The same with at least one escaped character.
+_ESCAPED_STORE = re.compile(
+    rb'"(?<!\\")(?:[a-z0-9+.-]|' + _ESCAPE + rb"|\\u00(?:3[0-9]|2[bde])){2,16}+(?::|\\u003a)(?:\\?/|\\u002f){2}"
+)
+_ESCAPED_SIGN = re.compile(rb"\\u00(?:2[bdef]|3[0-9a]|[46][1-9a-f]|[57][0-9a])")
 _STEP_BYTES = 256 << 10
 # The address to which a request of a batch is sent. Its slash or a letter may be escaped.
 _RESPONSES = re.compile(rb"/responses|\\u002f|" + _ESCAPE)
@@ -130,7 +147,7 @@ class Lines:
 
 def _refers(small: bytes, *, has_items: bool) -> bool:
     """Whether a text in small letters may refer to anything."""
-    return (has_items and _ITEM_NEEDLE in small) or _is_named(small) or _escapes(small)
+    return (has_items and _ITEM_NEEDLE in small) or _is_named(small) or _escapes(small) or _has_store(small)
 
 
 def _is_named(small: bytes) -> bool:
@@ -149,6 +166,20 @@ def _escapes(small: bytes) -> bool:
     """Whether a string between two quotes that may be a name has an escaped letter. No writer of JSON escapes letters,
     so a body with such letters is read whole."""
     return _ANY_ESCAPE.search(small) is not None and next(_found(_ESCAPED_NAME, small), None) is not None
+
+
+def _has_store(small: bytes) -> bool:
+    """Whether a string may begin with the address of a store. Also true if there is too much text to look at."""
+    has_slashes = b":/" in small or b":\\/" in small  # far cheaper than the search for a pattern
+    for number, found in enumerate(_found(_SLASHES, small) if has_slashes else ()):
+        begin = small[max(0, found.start() - _MOST_BEGIN_BYTES) : found.start()]
+        if number >= _MOST_NAMES or _BEGIN_OF_STORE.search(begin) is not None:
+            return True
+    return (
+        b"\\u00" in small
+        and _ESCAPED_SIGN.search(small) is not None
+        and any(b"\\u" in found[0] for found in _found(_ESCAPED_STORE, small))
+    )
 
 
 def _found(pattern: re.Pattern[bytes], small: bytes) -> Iterator[re.Match[bytes]]:
@@ -197,6 +228,8 @@ def _walk(root: object, *, has_items: bool) -> Iterator[Reference]:
             for name, inner in value:
                 plain = name.lower()
                 yield from _member(plain, inner, value)
+                if plain not in _TEXTS and plain not in _IDS:
+                    yield from _addresses(plain, inner)
                 if plain in _OPAQUE or (is_tool_use and plain == "input"):
                     continue
                 if isinstance(inner, list):
@@ -222,6 +255,13 @@ def _member(name: str, value: object, holder: _Object) -> Iterator[Reference]:
                 yield from _ids(name, inner, family)
     elif name in _HOLDERS:
         yield from _ids(name, value, family)
+
+
+def _addresses(name: str, value: object) -> Iterator[Reference]:
+    """The addresses of stores in the member: its text, or the texts of its list."""
+    for one in value if isinstance(value, list) and not isinstance(value, _Object) else (value,):
+        if isinstance(one, str) and _STORE.match(one) is not None:
+            yield Reference(one[:MOST_ID_CHARS], "files", name)
 
 
 def _ids(name: str, value: object, family: str) -> Iterator[Reference]:

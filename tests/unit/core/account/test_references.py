@@ -1,9 +1,12 @@
 """References are found however their members are written, and nothing else is taken for one."""
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.core.account.references import MOST_REFERENCES, Lines, family_of, may_refer, references
 from proxy.errors import InvalidRequest
@@ -88,6 +91,39 @@ def test_an_address_of_the_public_web_refers_to_nothing() -> None:
         assert found(json.dumps({"fileData": {"fileUri": uri}}).encode()) == []
 
 
+SPELLINGS = (
+    str, str.upper, lambda c: f"\\u{ord(c):04x}", lambda c: "\\/" if c == "/" else c,
+)  # fmt: skip
+
+
+@given(
+    st.sampled_from(["gs", "s3", "bq", "abfss", "oss", "x-store"]),
+    st.lists(st.sampled_from(SPELLINGS), min_size=10, max_size=10),
+    st.sampled_from(["url", "image_url", "storageUri", "uri", "input", "anything_at_all"]),
+    st.sampled_from(["%s", "[%s]", '["x", %s]', '{"a": [{"b": %s}]}', '{"url": %s}']),
+)
+def test_the_address_of_a_store_refers_to_it_in_every_member(
+    scheme: str, spellings: list[Callable[[str], str]], member: str, holder: str
+) -> None:
+    spelt = "".join(spell(c) for spell, c in zip(spellings, f"{scheme}://", strict=False))
+    value = holder % f'"{spelt}bucket/name"'
+    for around in ('{"%s": %s}', '{"messages": [{"content": [{"type": "x", "%s": %s}]}]}'):
+        body = (around % (member, value)).encode()
+        assert [one.lower() for one in found(body)] == [f"{scheme}://bucket/name"], body
+
+
+@for_every(
+    [
+        '{"messages": [{"content": "gs://bucket is full"}, {"content": [{"type": "text", "text": "s3://a"}]}]}',
+        '{"image_url": "https://example.com/gs://x", "url": "data:image/png;base64,AAAA", "a": "see gs://bucket"}',
+        '{"messages": [{"content": "write \\"gs://bucket\\" there"}], "stop": ["://"], "uri": "file:///home/a"}',
+        '{"stratiform": "untitled://a", "metadata": {"source": "gs://bucket/name"}}',
+    ]
+)
+def test_a_text_about_a_store_and_an_open_address_refer_to_nothing(body: str) -> None:
+    assert found(body.encode()) == []
+
+
 def test_references_are_bounded() -> None:
     ids = ",".join(f'"f{i}"' for i in range(MOST_REFERENCES + 1))
     with pytest.raises(InvalidRequest, match=str(MOST_REFERENCES)):
@@ -103,6 +139,7 @@ def test_a_name_of_a_form_or_a_query_refers_as_a_members() -> None:
 PIECES = [
     b"\\u0061", b"\\u005F", b'"\\u0061b"', b'"a', b'"a\\u0061', b'_id"', b'\\"id\\"', b'"prompt"      ', b'"prompt":',
     b'{"file_id":null},', b'{"prompt":{}},', b"[", b"\\n", b"/responses", b"\\u002f", b'"', b"\\", b"abc_",
+    b"://", b'"gs:\\/', b'"\\u0067s',
 ]  # fmt: skip
 
 
