@@ -44,7 +44,7 @@ NEIGHBOURS = {
     "planning/planner_port.py": "security/test_event_loop.py",
     "planning/layout_state.py": "unit/planning/test_layout_state.py",
     "planning/session_book.py": "unit/ui/test_endpoint.py",
-    "planning/tokenizers.py": "unit/core/request/test_tokens_token_estimate.py",
+    "planning/tokenizers.py": "unit/core/request/test_tokens.py",
     "prompting/language.py": "security/test_prompt_templates.py",
     "replay": "unit/replay/test_comparison.py",
     "settings": "unit/settings/test_config_file.py",

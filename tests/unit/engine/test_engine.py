@@ -1,4 +1,4 @@
-"""The life of a request, with an upstream in memory."""
+"""The life of a request, with an upstream in memory: also where it ends early, and where another layout is refused."""
 
 import asyncio
 import json
@@ -14,10 +14,12 @@ from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC, NONE, OPENAI
 from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four
-from proxy.engine.exchange import ExchangeOutcome
+from proxy.core.resilience import RetryPolicy
+from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
+from proxy.errors import UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.planning.planner_port import Planning
-from proxy.ports import Principal
-from tests.doubles import ModelList, make_deployment
+from proxy.ports import Answer, Call, Plan, PlanRequest, PlanResult, Principal
+from tests.doubles import ModelList, RewritingPlanner, make_deployment
 from tests.examples import for_every
 from tests.unit.engine.parts import (
     BODY,
@@ -28,11 +30,14 @@ from tests.unit.engine.parts import (
     USAGE,
     WORD,
     Bench,
+    BrokenPlanner,
     MemoryClient,
+    Script,
     answers,
     chat_body,
     code,
     ended,
+    event,
 )
 
 
@@ -227,3 +232,302 @@ def test_a_request_does_not_get_rid_of_the_operators_reminder() -> None:
         bench = Bench(answers(BODY, headers=JSON), models=models, planner=Planning(TierPlanner(bytes_over_four, [])))
         bench.chat(MemoryClient(chat_body(), headers=[*JSON, ("x-stratiform-mode", asked)]))
         assert bench.upstream.bodies[0].count(b"Be brief.") == count
+
+
+def test_an_upstream_that_cannot_be_reached_is_a_502() -> None:
+    bench = Bench(UpstreamUnavailable("gone"))
+    client = bench.chat(MemoryClient(chat_body()))
+    assert (client.status, code(client)) == (502, "upstream_unavailable")
+    assert ended(bench).ending is ExchangeOutcome.BROKEN
+    assert bench.planner.events == []
+
+
+def test_a_break_before_anything_was_sent_is_an_error_answer() -> None:
+    bench = Bench(answers(ROLE, UpstreamTimeout("silent")), planner=RewritingPlanner())
+    client = bench.chat(MemoryClient(chat_body(stream=True)))
+    assert (client.status, code(client)) == (504, "upstream_timeout")
+    assert ended(bench).ending is ExchangeOutcome.BROKEN
+
+
+def test_a_break_in_mid_stream_is_an_event_and_no_done() -> None:
+    bench = Bench(answers(WORD, WORD[:9], UpstreamUnavailable("cut")))
+    client = bench.chat(MemoryClient(chat_body(stream=True)))
+    rest = client.answer.removeprefix(WORD)
+    assert orjson.loads(rest.removeprefix(b"data: "))["error"]["code"] == "upstream_unavailable"
+    assert not client.has_ended, "the line breaks behind the event"
+    assert ended(bench).ending is ExchangeOutcome.BROKEN
+    assert bench.planner.events == ["accepted", "completed"]
+
+
+CUT = UpstreamUnavailable("cut")
+
+
+@pytest.mark.parametrize(
+    ("scripts", "lost"),
+    [
+        ([answers(CUT, status=400, headers=JSON)], []),
+        ([answers(CUT, status=404, headers=JSON)], []),
+        ([answers(CUT, status=429, headers=JSON)], []),
+        ([answers(CUT, status=503, headers=JSON)], []),
+        ([answers(CUT, status=504, headers=JSON)], [1]),
+        ([answers(CUT, status=504, headers=JSON), answers(CUT, status=504, headers=JSON)], [1, 2]),
+        ([answers(CUT, headers=JSON)], [1]),
+        ([CUT], [1]),
+        ([UpstreamUnavailable("refused").unreached()], []),
+    ],
+)
+def test_a_call_that_breaks_off_is_lost_once_and_a_refusal_never(
+    scripts: list[Script | UpstreamUnavailable], lost: list[int]
+) -> None:
+    bench = Bench(*scripts, answers(BODY, headers=JSON), retries=RetryPolicy(retries=1, first_wait_s=0.0))
+    found: list[int] = []
+
+    def lose(exchange: Exchange) -> Settlement:
+        found.append(exchange.attempts)
+        return Settlement()
+
+    bench.ledger.lose = lose  # type: ignore[method-assign]
+    bench.chat(MemoryClient(chat_body()))
+    assert found == lost
+
+
+def test_a_call_behind_a_refusal_is_billed_where_its_client_leaves() -> None:
+    bench = Bench(answers(BODY, status=400, headers=JSON), answers(None), planner=RewritingPlanner())
+    client, is_sent = MemoryClient(chat_body()), asyncio.Event()
+    opened = bench.upstream.open
+
+    async def open_(call: Call) -> Answer:
+        if len(bench.upstream.calls) == 1:
+            is_sent.set()
+            await asyncio.sleep(60)
+        return await opened(call)
+
+    bench.upstream.open = open_  # type: ignore[method-assign]
+    cancelled(bench, client, is_sent)
+    assert (ended(bench).ending, ended(bench).is_billed) == (ExchangeOutcome.HUNG_UP, True)
+
+
+def test_an_error_event_of_the_upstream_passes_and_is_counted() -> None:
+    broke = event({"error": {"message": "overloaded"}})
+    bench = Bench(answers(WORD, broke))
+    assert bench.chat(MemoryClient(chat_body(stream=True))).answer == WORD + broke
+    exchange = ended(bench)
+    assert (exchange.ending, exchange.answer.error_code) == (ExchangeOutcome.BROKEN, "upstream_stream_error")
+
+
+def cancelled(bench: Bench, client: MemoryClient, when: asyncio.Event) -> None:
+    async def main() -> None:
+        task = asyncio.ensure_future(bench.engine.chat(client))
+        await asyncio.wait_for(when.wait(), 60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await bench.engine.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_client_that_leaves_in_mid_stream_closes_the_upstream_and_is_settled() -> None:
+    script = answers(ROLE, WORD, None)
+    bench = Bench(script)
+    client, seen = MemoryClient(chat_body(stream=True)), asyncio.Event()
+    client.on_send = lambda chunk: seen.set() if chunk == WORD else None
+    cancelled(bench, client, seen)
+    assert script.closed == 1
+    exchange = ended(bench)
+    assert (exchange.ending, exchange.answer.status, exchange.answer.outcome.events) == (
+        ExchangeOutcome.HUNG_UP,
+        200,
+        2,
+    )
+    assert bench.planner.events == ["accepted", "completed"]
+
+
+def test_a_client_that_leaves_before_the_first_byte_changes_nothing() -> None:
+    script = answers(None)
+    bench, client, opened = Bench(script), MemoryClient(chat_body(stream=True)), asyncio.Event()
+
+    async def started(status: int, headers: object) -> None:
+        client.is_started = True
+        opened.set()
+
+    client.start = started  # type: ignore[method-assign,assignment]
+    cancelled(bench, client, opened)
+    assert script.closed == 1
+    assert ended(bench).ending is ExchangeOutcome.HUNG_UP
+    assert bench.planner.events == []
+
+
+class ClumsyPlanner(RewritingPlanner):
+    def on_accepted(self, plan: Plan, now: float) -> None:
+        raise ZeroDivisionError("accepted")
+
+    def refused(self, plan: Plan) -> None:
+        raise ZeroDivisionError("refused")
+
+    def on_completed(self, plan: Plan, usage: object, now: float) -> PlanResult:
+        raise ZeroDivisionError("completed")
+
+
+def test_a_surprise_of_the_planner_is_raised_and_settled() -> None:
+    bench = Bench(planner=BrokenPlanner())
+    with pytest.raises(ZeroDivisionError):
+        bench.chat(MemoryClient(chat_body()))
+    exchange = ended(bench)
+    assert (exchange.ending, exchange.answer.status) == (ExchangeOutcome.FAILED, 500)
+
+
+def test_bookkeeping_that_fails_does_not_fail_the_request(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(answers(b"no", status=400), answers(BODY, headers=JSON), planner=ClumsyPlanner())
+    client = bench.chat(MemoryClient(chat_body()))
+    assert (client.status, client.answer) == (200, BODY)
+    assert ended(bench).ending is ExchangeOutcome.COMPLETED
+    errors = [record.args[0] for record in caplog.records if record.args and record.levelname == "ERROR"]
+    assert errors == ["planner.refused", "planner.on_accepted", "planner.on_completed"]
+    assert "ZeroDivisionError at test_engine.py" in caplog.text
+
+
+@pytest.mark.parametrize("status", [400, 404, 413, 422])
+def test_a_refused_rewrite_is_sent_again_as_the_client_wrote_it(status: int) -> None:
+    refused, accepted = answers(b"{}", status=status, headers=JSON), answers(BODY, headers=JSON)
+    bench = Bench(refused, accepted, planner=RewritingPlanner())
+    client = bench.chat(MemoryClient(chat_body()))
+    assert (client.status, client.answer) == (200, BODY)
+    assert [b"rewritten" in body for body in bench.upstream.bodies] == [True, False]
+    assert bench.upstream.bodies[1] == chat_body()
+    assert bench.planner.events == ["refused", "accepted", "barred", "completed"]
+    exchange = ended(bench)
+    assert exchange.planned.was_retried
+    assert client.answer_headers["x-stratiform-reason"] == Reason.BARRED
+    assert (refused.closed, accepted.closed) == (1, 1)
+
+
+class AskedPlanner(RewritingPlanner):
+    """Notes that it was asked."""
+
+    async def plan(self, request: PlanRequest) -> Plan:
+        self.events.append("planned")
+        return await super().plan(request)
+
+
+def test_signed_thinking_is_planned_in_passthrough_too() -> None:
+    thought = {"type": "thinking", "thinking": "", "signature": "c2ln"}
+    messages = [{"role": "assistant", "content": "a", "thinking_blocks": [thought]}, {"role": "user", "content": "b"}]
+    for body, is_planned in ((chat_body(), False), (chat_body(messages=messages), True)):
+        bench = Bench(answers(BODY, headers=JSON), planner=AskedPlanner())
+        bench.chat(MemoryClient(body, headers=[*JSON, ("x-stratiform-mode", "passthrough")]))
+        assert bench.planner.events[:1] == (["planned"] if is_planned else ["accepted"])
+
+
+class KeyedPlanner(RewritingPlanner):
+    """Names a header with its plans."""
+
+    async def plan(self, request: PlanRequest) -> Plan:
+        return replace(await super().plan(request), headers=(("x-grok-conv-id", "st-1"),))
+
+
+def test_a_plans_headers_go_with_its_body_alone_and_never_in_place_of_the_clients() -> None:
+    refused, accepted = answers(b"{}", status=400, headers=JSON), answers(BODY, headers=JSON)
+    bench = Bench(refused, accepted, planner=KeyedPlanner())
+    bench.chat(MemoryClient(chat_body()))
+    assert [dict(call.headers).get("x-grok-conv-id") for call in bench.upstream.calls] == ["st-1", None]
+    bench = Bench(answers(BODY, headers=JSON), planner=KeyedPlanner())
+    bench.chat(MemoryClient(chat_body(), headers=[*JSON, ("x-grok-conv-id", "mine")]))
+    assert [v for n, v in bench.upstream.calls[0].headers if n == "x-grok-conv-id"] == ["mine"]
+
+
+def test_a_refusal_that_a_library_raises_is_retried_too() -> None:
+    error = UpstreamRejected("no markers", status=400, error_type="invalid_request_error")
+    bench = Bench(error, answers(BODY, headers=JSON), planner=RewritingPlanner())
+    assert bench.chat(MemoryClient(chat_body())).status == 200
+    assert len(bench.upstream.calls) == 2
+
+
+def test_an_answer_that_began_before_it_was_refused_is_lost_once() -> None:
+    refusal = UpstreamRejected("no markers", status=400, error_type="invalid_request_error")
+    bench = Bench(Script(200, SSE, ROLE, refusal), answers(ROLE, WORD, USAGE, DONE), planner=RewritingPlanner())
+    lost: list[int] = []
+
+    def lose(exchange: Exchange) -> Settlement:
+        lost.append(exchange.attempts)
+        return Settlement()
+
+    bench.ledger.lose = lose  # type: ignore[method-assign]
+    client = bench.chat(MemoryClient(chat_body(stream=True)))
+    assert client.answer == ROLE + WORD + DONE
+    assert lost == [1]
+    assert ended(bench).attempts == 2
+
+
+@pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
+def test_upstream_errors_that_are_not_the_layouts_fault_pass(status: int) -> None:
+    body = b'{"error": {"message": "theirs"}}'
+    bench = Bench(answers(body, status=status, headers=[*JSON, ("retry-after", "7")]), planner=RewritingPlanner())
+    client = bench.chat(MemoryClient(chat_body()))
+    assert (client.status, client.answer, client.answer_headers["retry-after"]) == (status, body, "7")
+    assert ended(bench).ending is ExchangeOutcome.REJECTED
+    assert bench.planner.events == []
+
+
+def test_a_refusal_of_the_clients_own_request_passes() -> None:
+    bench = Bench(answers(b"no", status=400), answers(b"still no", status=400), planner=RewritingPlanner())
+    client = bench.chat(MemoryClient(chat_body()))
+    assert (client.status, client.answer) == (400, b"still no")
+    assert bench.planner.events == ["refused"]
+    assert ended(bench).ending is ExchangeOutcome.REJECTED
+
+
+def test_a_refusal_of_an_unchanged_request_is_not_retried() -> None:
+    bench = Bench(answers(b"no", status=400))
+    assert bench.chat(MemoryClient(chat_body())).status == 400
+    assert len(bench.upstream.calls) == 1
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        answers(),
+        answers(DONE),
+        answers(ROLE, DONE),
+        answers(ROLE, USAGE, DONE),
+        answers(event({"error": {"code": 400, "message": "no"}})),
+    ],
+)
+def test_an_empty_stream_to_a_rewrite_is_retried(empty: object) -> None:
+    bench = Bench(empty, answers(ROLE, WORD, DONE), planner=RewritingPlanner())  # type: ignore[arg-type]
+    client = bench.chat(MemoryClient(chat_body(stream=True)))
+    assert client.answer == ROLE + WORD + DONE
+    assert bench.planner.events[-4:] == ["refused", "accepted", "barred", "completed"]
+    assert ended(bench).planned.was_retried
+
+
+def test_an_upstream_that_says_nothing_to_rewrite_and_original_bars_no_plan() -> None:
+    bench = Bench(answers(ROLE, DONE), answers(ROLE, DONE), planner=RewritingPlanner())
+    assert bench.chat(MemoryClient(chat_body(stream=True))).answer == ROLE + DONE
+    assert "barred" not in bench.planner.events
+
+
+def test_an_empty_stream_to_the_clients_own_request_passes() -> None:
+    bench = Bench(answers(ROLE, DONE))
+    assert bench.chat(MemoryClient(chat_body(stream=True))).answer == ROLE + DONE
+
+
+async def test_a_rewritten_stream_is_held_back_only_until_it_has_content() -> None:
+    bench = Bench(answers(ROLE, WORD, WORD, None), planner=RewritingPlanner())
+    client = MemoryClient(chat_body(stream=True))
+
+    two_words = asyncio.Event()
+    client.on_send = lambda chunk: two_words.set() if client.answer == ROLE + WORD + WORD else None
+    task = asyncio.ensure_future(bench.engine.chat(client))
+    await asyncio.wait_for(two_words.wait(), 60)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert client.chunks == [ROLE + WORD, WORD]
+
+
+def test_a_rewritten_stream_of_many_comments_is_not_held_back() -> None:
+    comment = b": still here\n\n" * 3000
+    bench = Bench(answers(comment, comment, ROLE, DONE), planner=RewritingPlanner())
+    client = bench.chat(MemoryClient(chat_body(stream=True)))
+    assert client.answer == comment + comment + ROLE + DONE
+    assert len(bench.upstream.calls) == 1

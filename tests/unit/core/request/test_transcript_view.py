@@ -1,7 +1,13 @@
+"""What is recognised in a conversation."""
+
+from itertools import pairwise
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.core.recognition import FileClaim, PieceKind
-from proxy.core.request.transcript import RecognisedRequest
+from proxy.core.request.transcript import RecognisedRequest, span_ends
 from tests.fidelity.chats import MAP_ACK, MAP_OPENING, READ_ONLY_ACK, READ_ONLY_OPENING, File
 from tests.talk import Body, as_parts, assistant, calling, result, shown, system, text_part, user, view_of
 
@@ -211,3 +217,31 @@ def test_messages_that_the_proxy_has_put_in_are_turns_but_not_the_conversations_
     assert list(told.own_turns()) == [1, 2, 4]
     assert told.turn_digests() == view_of(*talk[:3], talk[4]).turn_digests()
     assert plain.turn_digests() == view_of(*talk).turn_digests()
+
+
+LINES = [f"line {number} of a file that is long enough\n" for number in range(400)]
+
+
+def test_a_short_text_is_one_span() -> None:
+    assert span_ends("a = 1\n") == (6,)
+
+
+@given(st.text(alphabet="ab\n", min_size=0, max_size=30).map(lambda text: text * 400))
+def test_spans_cover_the_text_once(text: str) -> None:
+    ends = span_ends(text)
+    assert ends[-1] == len(text)
+    assert all(a < b for a, b in pairwise(ends))
+    assert len(ends) <= 10
+
+
+def test_versions_share_their_spans_up_to_the_first_edit() -> None:
+    text = "".join(LINES)
+    edited = "".join([*LINES[:300], "new\n", *LINES[300:]])
+    first = text.index(LINES[300])
+    shared = [end for end in span_ends(text) if end <= first]
+    assert len(shared) >= 3
+    assert list(span_ends(edited)[: len(shared)]) == shared
+
+
+def test_a_text_of_one_line_is_one_span() -> None:
+    assert span_ends("x" * 50_000) == (50_000,)

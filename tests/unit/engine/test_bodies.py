@@ -1,6 +1,7 @@
-"""The model of a multipart form: found however it arrives, replaced, and never understood in two ways."""
+"""The model of a form, found however it arrives and never understood in two ways; how long its sound lasts."""
 
 import os
+import struct
 from collections.abc import Sequence
 from itertools import product
 
@@ -9,12 +10,13 @@ import orjson
 import pytest
 
 from proxy.engine import Limits
-from proxy.engine.bodies import FormScan, boundary_of
+from proxy.engine.bodies import FormScan, boundary_of, longest_s
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.errors import InvalidRequest
 from proxy.ports import Principal
 from tests.doubles import ModelList, make_deployment
 from tests.examples import for_every
+from tests.fuzz.spending import flac, wav
 from tests.unit.engine.parts import JSON, Bench, MemoryClient, answers
 
 SOUND = bytes(range(256)) * 40
@@ -180,3 +182,60 @@ def test_a_form_is_not_read_compressed_nor_without_its_boundary() -> None:
     assert bench.ledger.ended[0].ending is ExchangeOutcome.REFUSED
     client = MemoryClient(MODEL + END, headers=[("content-type", "multipart/form-data")], path="/images/edits")
     assert two_models().relay(client).status == 400
+
+
+def salted(body: bytes) -> bytes:
+    """The body as an engine gets it whose cache keeps the teams apart."""
+    models = ModelList({"m": make_deployment(name="m", model="m", base_url="http://up", salts_cache=True)})
+    found = Bench(answers(b"{}", headers=JSON), models=models)
+    found.relay(MemoryClient(body, path="/completions"))
+    (sent,) = found.upstream.bodies
+    return sent
+
+
+@pytest.mark.parametrize("body", [b"[1]", b'{"model": "m"} x', b'\x0b{"model": "m"}', b'{"model": "m"}\x0c'])
+def test_what_is_no_object_of_json_does_not_become_one(body: bytes) -> None:
+    assert salted(body) == body
+
+
+@pytest.mark.parametrize("body", [b'{"model":"m"}', b' \r\n\t{"model": "m", "cache_salt": "of another team"}\n'])
+def test_the_salt_of_the_team_comes_last(body: bytes) -> None:
+    sent = salted(body)
+    assert sent.startswith(body.strip()[:-1])
+    assert len(orjson.loads(sent)["cache_salt"]) == 32
+
+
+AAC = b"\xff\xf1\x50\x80\0\xff\xfc" * 900
+
+
+def test_plain_sound_lasts_as_long_as_its_bytes_whatever_its_header_says() -> None:
+    assert longest_s([wav(2), wav(20)]) == pytest.approx(20, rel=0.01)
+    data = bytearray(wav(20))
+    at = data.index(b"data") + 4
+    data[at : at + 4] = struct.pack("<I", 16)
+    assert longest_s([bytes(data)]) == pytest.approx(20, rel=0.01)
+    mp3 = b"\xff\xfb\x90\x00" + b"\0" * 40_000
+    assert longest_s([mp3]) == pytest.approx(40, rel=0.01), "8 kbit/s"
+    assert longest_s([b"ID3\3\0\0\0\0\1\0" + b"\0" * 128 + mp3]) == pytest.approx(40, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        b"",
+        b"x" * 5000,
+        b"fLaC",
+        b"RIFF0000WAVE",
+        b"OggS" * 9,
+        flac(0),
+        flac(1.0, real=b"hours"),
+        AAC,
+        b"ID3\3\0\0\0\0\0\0" + AAC,
+        b"ID3",
+        b"\0\0\0\x20ftypM4A " * 4,
+    ],
+)
+def test_what_is_not_understood_may_last_as_long_as_any_file(file: bytes) -> None:
+    assert longest_s([file]) is None
+    assert longest_s([wav(1), file]) is None
+    assert longest_s([]) is None
