@@ -26,8 +26,8 @@ from proxy.core.request.tokens import Encode
 from proxy.core.value import dataclass, field, replace
 from proxy.deployments import ModelTable
 from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
+from proxy.engine.attempts import Inquiries
 from proxy.engine.conclusion import Followers
-from proxy.engine.inquiries import Inquiries
 from proxy.engine.ports import Follower
 from proxy.planning.own_exchanges import Compactor, KeepAlive, OwnExchanges
 from proxy.planning.session_book import SessionBook, TokenUsage, UsageFollower

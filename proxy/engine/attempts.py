@@ -15,17 +15,22 @@ reached the client.
 
 Two edits of a chat request can make an upstream refuse a request that it would otherwise accept: the layout, and
 ``stream_options``, which asks for usage in streams and which strict servers do not know. On other paths, it is the
-question for the cause of a cache miss (``proxy.engine.inquiries``). At most one more call is made before the client
+question for the cause of a cache miss. At most one more call is made before the client
 gets an answer, so the second call is the client's own request, without any edit that may be to blame. The edit that was
 to blame decides what is remembered: a layout is barred for the session, and a question is not sent to the deployment
 for a while.
+
+``Inquiries`` asks providers why prompts were not read from their caches, on the paths where providers answer this
+question. It also diagnoses those requests itself (``stratiform.ask_provider_for_cause``). The provider's reply to a
+question that only the proxy asked is removed from the answer.
 """
 
 import asyncio
 import math
 import random
+import re
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -33,9 +38,16 @@ from enum import Flag, auto
 from hashlib import blake2b
 from time import perf_counter
 
+import orjson
+
+from proxy.core.diagnosis.diagnose import Continued, Conversations, Exchanged
+from proxy.core.diagnosis.record import is_continuation, wire_record
 from proxy.core.digest import digest
 from proxy.core.lru import LastUsed
+from proxy.core.money.prices import Price
+from proxy.core.providers import PROFILES, fitted
 from proxy.core.request.parsed_body import ParsedBody, RequestFields, untouched
+from proxy.core.request.tokens import bytes_over_four, quick
 from proxy.core.resilience import (
     ORDINARY,
     Breaker,
@@ -49,8 +61,11 @@ from proxy.core.resilience import (
     kind_of,
     next_step,
 )
+from proxy.core.response.outcome import QUESTIONS
 from proxy.core.response.refusal import NO_WORDS, Refusal
-from proxy.core.wire.json_body import Unreadable, members_of, value, with_options
+from proxy.core.value import replace
+from proxy.core.wire.json_body import MOST_ELEMENTS, TooMany, Unreadable, members_of, value, with_options
+from proxy.engine.exchange import Exchange, Inquiry
 from proxy.engine.headers import get
 from proxy.errors import (
     CircuitOpen,
@@ -61,7 +76,8 @@ from proxy.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from proxy.ports import Deployment, Headers, Plan, Principal
+from proxy.ports import Deployment, Headers, Plan, Principal, Transport
+from proxy.tasks import Aside, suppress_and_log, work_in
 
 # Clients choose the names that match a wildcard, so the number of remembered names is bounded.
 _MOST = 2048
@@ -518,3 +534,77 @@ class QuestionOptOut:
     def __contains__(self, deployment: Deployment) -> bool:
         until = self._until.get(deployment.id)
         return until is not None and self._now() < until
+
+
+MOST_ASKED_BYTES = 512
+"""The most bytes that the question adds to a request. An id of another form is not sent back."""
+_ID = re.compile(r"[\w.:-]{1,256}", re.ASCII)
+
+
+class Inquiries:
+    """The conversations of all clients. ``price_of`` returns the price of a deployment's tokens, or None if it is not
+    known. ``memory_bytes``: the room for the conversations."""
+
+    def __init__(
+        self, price_of: Callable[[Deployment], Price | None], aside: Aside, memory_bytes: int = 64 << 20
+    ) -> None:
+        self._price_of, self._aside = price_of, aside
+        self._conversations = Conversations(memory_bytes)
+        self._refused = QuestionOptOut()
+
+    async def open(self, exchange: Exchange, parsed: ParsedBody | None) -> Inquiry | None:
+        """The inquiry for a request that its provider may be asked about. None for any other request."""
+        question = QUESTIONS.get(exchange.parsed.text)
+        if question is None or parsed is None or not exchange.asks_model:
+            return None
+        scope, at = exchange.admitted.scope + exchange.parsed.text, exchange.arrival.now
+        found = None
+        with suppress_and_log("inquiries.open"):
+            found = await self._aside.run_large(work_in(parsed.body), self._read, parsed.body, scope, at)
+        return None if found is None else Inquiry(question, scope, parsed, found)
+
+    def _read(self, body: bytes, scope: str, at: float) -> Continued | None:
+        try:
+            read = orjson.loads(body)
+            record = wire_record(read, quick(bytes_over_four), at=at, most=MOST_ELEMENTS)
+        except (ValueError, RecursionError, TooMany):
+            return None
+        parent = read.get("previous_response_id") if is_continuation(read) else ""
+        return self._conversations.find(scope, record, parent if isinstance(parent, str) else "")
+
+    def changes(self, inquiry: Inquiry | None, deployment: Deployment) -> Mapping[str, bytes]:
+        """The members that put the question to the provider that is called next. Empty if it cannot be asked, or if the
+        client asks itself."""
+        if inquiry is None:
+            return {}
+        inquiry.asks, question = False, inquiry.question
+        is_called = deployment.transport is Transport.HTTP and deployment.server == question.server
+        # OpenAI refuses the field for models with the older cache rules.
+        may_ask = is_called and (question.from_first or deployment.profile.name == question.profile)
+        if inquiry.is_refused or not may_ask or deployment in self._refused:
+            return {}
+        changes = question.changes(inquiry.parsed.members, inquiry.continued.previous(deployment.id))
+        inquiry.asks = bool(changes)
+        return changes
+
+    def refused(self, deployment: Deployment) -> None:
+        """The deployment accepts without the question a request that it refused with the question."""
+        self._refused.add(deployment)
+
+    def learn(self, exchange: Exchange, inquiry: Inquiry) -> None:
+        """The provider accepted the request. Record what broke its cache, and add the exchange to the conversation."""
+        deployment, outcome, found = exchange.deployment, exchange.answer.outcome, inquiry.continued
+        if deployment is None:
+            return
+        # The rules of the cache may differ from those of chats, for which the same deployment may have no cache.
+        profile, usage, rules = deployment.profile, outcome.usage, inquiry.question.profile
+        if profile.name != rules:
+            profile = fitted(PROFILES[rules], deployment.model)
+        broke = None
+        if found.comparison is not None:
+            broke = found.comparison.diagnosed(usage, profile, self._price_of(deployment))
+        if broke is not None and broke.lost:
+            exchange.planned.result = replace(exchange.planned.result, broke=broke)
+        name = outcome.said.id if outcome.said is not None and _ID.fullmatch(outcome.said.id) else ""
+        said = Exchanged(found.record.answered(usage, profile), name, deployment.id)
+        self._conversations.add(inquiry.scope, found, said)

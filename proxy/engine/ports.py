@@ -12,8 +12,8 @@ from proxy.core.value import dataclass
 from proxy.core.window.fitting import Fitted
 from proxy.core.window.profile import CapabilityProfile, WindowParts
 from proxy.deployments import ModelTable
+from proxy.engine.attempts import Inquiries
 from proxy.engine.exchange import Exchange, Settlement
-from proxy.engine.inquiries import Inquiries
 from proxy.errors import ProxyError
 from proxy.ports import Clock, Deployment, Headers, Planner, Principal, Transport, Upstream
 

@@ -20,7 +20,7 @@ from proxy.core.request.demand import asks_for_text
 from proxy.core.request.parsed_body import RequestFields, parse_body
 from proxy.core.structured.context import SECTION, section_of
 from proxy.core.value import dataclass
-from proxy.engine.attempts import Attempts, OurEdit
+from proxy.engine.attempts import MOST_ASKED_BYTES, Attempts, OurEdit
 from proxy.engine.bodies import (
     Raw,
     Upload,
@@ -41,7 +41,6 @@ from proxy.engine.conclusion import Conclusion, own_headers
 from proxy.engine.custody import Custody, FileWatch, refers
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.headers import PROFILE_HEADER, content_length, for_client, get
-from proxy.engine.inquiries import MOST_ASKED_BYTES
 from proxy.engine.intake import Intake, path_for, refused_fields
 from proxy.engine.ports import Client, Ports
 from proxy.engine.relay import Accepted, AnswerRelay

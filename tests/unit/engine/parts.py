@@ -11,9 +11,8 @@ from proxy.core.response.usage import Usage
 from proxy.core.window.fitting import Fitted
 from proxy.core.window.profile import CapabilityProfile
 from proxy.engine import Breakers, Engine, Limits, Ports, RequestRules
-from proxy.engine.attempts import ONE_TRY
+from proxy.engine.attempts import ONE_TRY, Inquiries
 from proxy.engine.exchange import Exchange
-from proxy.engine.inquiries import Inquiries
 from proxy.engine.ports import ComposedRequest, ComposeRequest, UsageReports
 from proxy.errors import ContextTooLong, PayloadTooLarge, ProxyError, error_body
 from proxy.ports import Answer, Call, Deployment, Headers, Plan, Planner, PlanRequest, Principal, Transport, Upstream

@@ -7,8 +7,8 @@ import pytest
 
 from proxy.core.money.prices import Price
 from proxy.core.providers import ANTHROPIC, OPENAI, OPENAI_EXPLICIT, CacheProfile
+from proxy.engine.attempts import Inquiries
 from proxy.engine.exchange import Exchange
-from proxy.engine.inquiries import Inquiries
 from proxy.ports import Headers, Principal
 from proxy.spend.bookings import settled_entry
 from proxy.tasks import Aside
@@ -201,7 +201,7 @@ def test_a_failure_of_the_diagnosis_changes_nothing(monkeypatch: pytest.MonkeyPa
     def fail(*told: object, **more: object) -> None:
         raise LookupError("secret")
 
-    monkeypatch.setattr("proxy.engine.inquiries.wire_record", fail)
+    monkeypatch.setattr("proxy.engine.attempts.wire_record", fail)
     found = bench(answers(message(1), headers=JSON))
     client = found.relay(MemoryClient(asked("a"), path="/messages"))
     assert (client.answer, found.upstream.bodies) == (message(1), [asked("a")])
