@@ -20,7 +20,7 @@ from proxy.core.providers import ANTHROPIC, PROFILES
 from proxy.core.reasons import Reason
 from proxy.core.request.reader import Route
 from proxy.core.request.tokens import bytes_over_four
-from tests.examples import examples, sampled
+from tests.examples import examples, in_turn, sampled
 from tests.fidelity.chats import File
 from tests.fidelity.recorded import requests_of, trace_files
 from tests.fidelity.signed import SignedThinking
@@ -156,8 +156,8 @@ def test_conversations_that_begin_alike_are_bound_each_to_its_own(
 
 
 @pytest.mark.skipif(not TRACES, reason="no recorded sessions beside the repository")
-@pytest.mark.parametrize("path", sampled(TRACES, 6), ids=[path.name.removesuffix(".jsonl.xz") for path in TRACES])
-def test_recorded_sessions_keep_what_signed_thinking_binds(path: Path) -> None:
-    for number, form in enumerate(SignedForm):
-        fleet = Fleet(number, [Mode.TIER], deployments=DEPLOYMENTS[:1])
-        hold(fleet, [Step(20.0, body) for body in requests_of(path)], form, 1 + number % 2)
+@pytest.mark.parametrize(("path", "form"), sampled(in_turn(TRACES, SignedForm), 13))
+def test_recorded_sessions_keep_what_signed_thinking_binds(path: Path, form: SignedForm) -> None:
+    for one_of in (1, 2):
+        fleet = Fleet(one_of, [Mode.TIER], deployments=DEPLOYMENTS[:1])
+        hold(fleet, [Step(20.0, body) for body in requests_of(path)], form, one_of)

@@ -78,7 +78,7 @@ async def in_message(fitter: ContextWindows, prefix: str, suffix: str, terms: Ca
 
 
 @pytest.mark.parametrize("send", [completed, in_message])
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(40, least=3))
 @given(st.integers(0, 1 << 30), st.sampled_from([700, 1_500, 4_096]), st.booleans())
 def test_a_full_window_repeats_the_request_before(send: object, seed: int, window: int, has_caps: bool) -> None:
     caps = PartCaps(prefix=window // 2, suffix=window // 8) if has_caps else PartCaps()

@@ -12,6 +12,7 @@ from proxy.core.diagnosis.diagnose import PARAMETER, diagnose
 from proxy.core.diagnosis.record import SYSTEM, TOOL, Break, PromptRecord, is_continuation, wire_record
 from proxy.core.providers import ANTHROPIC, OPENAI
 from proxy.core.request.tokens import bytes_over_four
+from tests.examples import sampled
 from tests.wire_breaks import Block, WireBreak, rendered, wire_break
 
 SHARED = Path(__file__).parents[4].parent / "shared"
@@ -58,7 +59,7 @@ def judged(path: Path) -> Found:
     return found
 
 
-@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.removesuffix(".jsonl.xz"))
+@pytest.mark.parametrize("path", sampled(TRACES, 5), ids=[path.name.removesuffix(".jsonl.xz") for path in TRACES])
 def test_the_first_piece_that_differs_is_named_in_each_break(path: Path) -> None:
     found = judged(path)
     for number in found.beside:
