@@ -1,6 +1,5 @@
 """Workers that assemble requests with live panels, and a store between them."""
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +20,7 @@ from proxy.ports import Deployment, Principal, Transport
 from proxy.storage.port import Store
 from proxy.tasks import Aside
 from proxy.telemetry.metrics import Metrics
+from tests.waiting import until_async
 
 NOW = 1_700_000_000.0
 DEPLOYMENT = Deployment(name="m", model="m", transport=Transport.HTTP, profile=PROFILES["anthropic"])
@@ -117,5 +117,5 @@ async def board_alone() -> Board:
 async def settled(worker: Worker) -> None:
     """Wait until everything that the worker keeps is written."""
     assert worker.sessions is not None
-    while worker.sessions._blobs._writing:
-        await asyncio.sleep(0.001)
+    blobs = worker.sessions._blobs
+    await until_async(lambda: not blobs._writing)

@@ -88,7 +88,7 @@ class Browser:
         headers = {"authorization": f"Bearer {MASTER}"}
         reply = await self.send("POST", "/v1/chat/completions", headers, json=body)
         assert reply.status_code == 200, reply.text
-        for _ in range(100):
+        for _ in range(10_000):
             await asyncio.sleep(0.01)
             if sum(one["requests"] for one in (await self.listed())) == self.asked:
                 return

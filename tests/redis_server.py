@@ -7,15 +7,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from tests.services import absent, free_port
+from tests.waiting import MOST_S, until
 
-# This limit only ends a test that hangs.
-_WAIT_S = 120.0
 _SLOTS = 16384
 BRISK = ("--appendfsync", "no")
 """Options of a server that never waits for the disk. They are for tests that measure the waiting of requests, not the
@@ -44,11 +42,7 @@ class RedisServer:
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(self._words, stdout=log, stderr=log)
-        deadline = time.monotonic() + _WAIT_S
-        while self._try("PING") != "+PONG":
-            assert self._process.poll() is None, (self._folder / "log").read_text()
-            assert time.monotonic() < deadline, "redis-server did not start"
-            time.sleep(0.02)
+        until(lambda: self._try("PING") == "+PONG", self._goes_on)
 
     def call(self, *words: str) -> str:
         """Send one command. Returns the first line of its answer."""
@@ -62,7 +56,7 @@ class RedisServer:
         """Kill the server, as a crash does."""
         self._signal(signal.SIGKILL)
         assert self._process is not None
-        self._process.wait(_WAIT_S)
+        self._process.wait(MOST_S)
 
     def pause(self) -> None:
         """Pause the server: it keeps its connections and accepts data, but answers nothing."""
@@ -81,6 +75,10 @@ class RedisServer:
         assert self._process is not None
         self._process.send_signal(number)
 
+    def _goes_on(self) -> None:
+        assert self._process is not None
+        assert self._process.poll() is None, (self._folder / "log").read_text()
+
     def _try(self, *words: str) -> str:
         try:
             return self.call(*words)
@@ -91,7 +89,7 @@ class RedisServer:
 def ask(port: int, *words: str, password: str = "", errors: str = "strict") -> str:
     """One command; all of its answer as it is on the wire."""
     commands = [("AUTH", password)] if password else []
-    with socket.create_connection(("127.0.0.1", port), timeout=_WAIT_S) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=MOST_S) as line:
         line.sendall(b"".join(_packed(command) for command in (*commands, words, ("QUIT",))))
         with line.makefile("rb") as answer:
             text = answer.read().decode(errors=errors)
@@ -134,10 +132,7 @@ def redis_cluster(folder: Path, nodes: int = 3) -> Iterator[list[RedisServer]]:
             servers.append(server)
         for server in servers[1:]:
             assert server.call("CLUSTER", "MEET", "127.0.0.1", str(servers[0].port)) == "+OK"
-        deadline = time.monotonic() + _WAIT_S
-        while any(not _sees_all(server, nodes) for server in servers):
-            assert time.monotonic() < deadline, "the cluster did not form"
-            time.sleep(0.05)
+        until(lambda: all(_sees_all(server, nodes) for server in servers))
         yield servers
 
 

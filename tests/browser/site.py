@@ -13,7 +13,7 @@ from proxy.cli.demo import running
 from proxy.core.request.tokens import bytes_over_four
 from proxy.demo.chats import samples
 from proxy.demo.sample import MODEL, Sample, usages
-from tests.e2e.fleet import until
+from tests.waiting import until
 from tests.whole import settings_of
 
 MASTER = "sk-browser-master"

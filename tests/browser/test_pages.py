@@ -8,8 +8,8 @@ import pytest
 
 from tests.browser.chromium import PHONE, Scheme, Visitor, chromium, missing, visitor
 from tests.browser.site import Site, site
-from tests.e2e.fleet import until
 from tests.services import absent
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

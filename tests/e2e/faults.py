@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tests.e2e.fleet import until
 from tests.unread import is_taken
+from tests.waiting import until
 
 SILENCE_S = 600.0
 BREAK_S = 1.0

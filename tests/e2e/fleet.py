@@ -5,19 +5,17 @@ billed are kept apart, so that they can be compared.
 """
 
 import asyncio
-import http.client
 import json
 import os
 import re
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,9 +25,8 @@ import yaml
 from starlette.types import Receive, Send
 
 from tests.receiver import Received, Receiver, head, part
+from tests.waiting import MOST_S, until
 
-# It ends a test that hangs, and decides nothing else.
-WAIT_S = 180.0
 MODEL = "gpt-metered"
 CLAUDE = "claude-sonnet-4-5"
 KEY = "sk-fleet-red"
@@ -126,7 +123,7 @@ def claude_configuration(provider: str, store: str, **ours: object) -> dict[str,
 
 @contextmanager
 def fleet(
-    folder: Path, config: dict[str, object], workers: int = 1, *, module: str = "proxy.cli", wait_s: float = WAIT_S
+    folder: Path, config: dict[str, object], workers: int = 1, *, module: str = "proxy.cli", wait_s: float = MOST_S
 ) -> Iterator[Fleet]:
     """Serve a configuration with so many workers. ``module`` has the command; ``wait_s``: how long it may take to
     end."""
@@ -155,22 +152,6 @@ def fleet(
             process.wait()
 
 
-def until(found: Callable[[], object], check: Callable[[], object] = lambda: None) -> None:
-    """Wait for something that other processes do. A connection that breaks off, because the process that had taken it
-    ends, says nothing yet."""
-    deadline = time.monotonic() + WAIT_S
-    while not _holds(found):
-        check()
-        assert time.monotonic() < deadline, "what was waited for has not come"
-        time.sleep(0.02)
-
-
-def _holds(found: Callable[[], object]) -> bool:
-    with suppress(ConnectionError, http.client.HTTPException, urllib.error.URLError):
-        return bool(found())
-    return False
-
-
 def _alive(process: subprocess.Popen[bytes], log: Path) -> None:
     assert process.poll() is None, log.read_text()
 
@@ -190,7 +171,7 @@ class Crowd:
     ) -> None:
         """So many clients at once, each with so many calls one behind the other."""
         connector = aiohttp.TCPConnector(limit=0)
-        timeout = aiohttp.ClientTimeout(total=WAIT_S)
+        timeout = aiohttp.ClientTimeout(total=MOST_S)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
 
             async def client(number: int) -> None:
@@ -228,7 +209,7 @@ class Crowd:
 
 def metric(url: str, name: str) -> float:
     """The sum of a metric's series, of all workers."""
-    with urllib.request.urlopen(f"{url}/metrics", timeout=WAIT_S) as answer:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=MOST_S) as answer:
         lines = answer.read().decode().splitlines()
     found = [line for line in lines if re.match(rf"stratiform_{name}[{{ ]", line)]
     assert found, name

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from tests.prometheus_server import GRAFANA, Prometheus, running, tool
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -208,11 +209,8 @@ def test_there_is_a_trouble_for_every_alert() -> None:
 
 
 def test_every_alert_fires_once_and_tells_what_is_wrong(alerted: Prometheus) -> None:
-    deadline = time.monotonic() + 120
-    while (found := firing(alerted)).keys() != set(ALERTS) and time.monotonic() < deadline:
-        time.sleep(0.5)
-    assert set(ALERTS) - found.keys() == set()
-    for name, alerts in found.items():
+    until(lambda: firing(alerted).keys() == set(ALERTS))
+    for name, alerts in firing(alerted).items():
         (alert,) = alerts
         own = set(alert["labels"].values()) - {alert["labels"]["severity"]}
         assert own == {name}, alert

@@ -16,10 +16,11 @@ import pytest
 from proxy.cli.demo import running
 from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import Environment, load
-from tests.e2e.fleet import KEY, MODEL, configuration, fleet, metric, until
+from tests.e2e.fleet import KEY, MODEL, configuration, fleet, metric
 from tests.e2e.provider import DONE, chunk, completion, event, usage_chunk
 from tests.examples import sampled
 from tests.unread import is_taken
+from tests.waiting import until
 
 WAIT_S = 60.0
 CONFIG = """

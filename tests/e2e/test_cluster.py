@@ -12,11 +12,12 @@ from starlette.types import Receive, Send
 
 from tests.doubles import serving
 from tests.e2e.cluster import Cluster, cluster, piece
-from tests.e2e.fleet import KEY, MODEL, Crowd, Provider, configuration, until
+from tests.e2e.fleet import KEY, MODEL, Crowd, Provider, configuration
 from tests.e2e.provider import DONE, chunk, usage_chunk
 from tests.e2e.test_ledger import read
 from tests.receiver import Received, head, part
 from tests.redis_server import redis_server
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 WAIT_S = 180.0

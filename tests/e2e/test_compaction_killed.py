@@ -13,9 +13,10 @@ import orjson
 import pytest
 
 from tests.doubles import serving
-from tests.e2e.fleet import KEY, configuration, fleet, until
+from tests.e2e.fleet import KEY, configuration, fleet
 from tests.e2e.test_compaction import GOOD, SUMMARY, is_asked, said
 from tests.security.provider import Answer, RecordingProvider, Seen
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 

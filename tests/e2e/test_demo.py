@@ -27,7 +27,7 @@ from proxy.replay.runner import counted_once, replay
 from proxy.replay.trace import Step
 from proxy.upstream.embedded import account_name
 from tests.documents import Page
-from tests.e2e.fleet import until
+from tests.waiting import until
 
 PAGE = Page(Path("README.md"))
 FRONT_PAGE = {

@@ -11,10 +11,11 @@ import pytest
 from starlette.types import Receive, Send
 
 from tests.doubles import serving
-from tests.e2e.fleet import KEY, MODEL, Fleet, configuration, fleet, until
+from tests.e2e.fleet import KEY, MODEL, Fleet, configuration, fleet
 from tests.e2e.provider import DONE, chunk, usage_chunk
 from tests.receiver import Received, Receiver, head, part
 from tests.redis_server import redis_server
+from tests.waiting import until
 
 WAIT_S = 60.0
 

@@ -3,7 +3,6 @@
 import http.client
 import json
 import socket
-import time
 from typing import Any
 
 import openai
@@ -27,6 +26,7 @@ from tests.e2e.provider import (
     replies,
     streams,
 )
+from tests.waiting import until
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 
@@ -163,7 +163,7 @@ def test_a_client_that_leaves_before_the_first_byte_stops_the_provider(start: St
     proxy = start(embedded_app(embedded, first_byte_s=600.0))
     leave(proxy, embedded)
     assert gone(proxy).answer.outcome.usage is None
-    wait_for(lambda: [ledger.cancelled for ledger in embedded.ledgers.values()] == [1])
+    until(lambda: [ledger.cancelled for ledger in embedded.ledgers.values()] == [1])
 
 
 @pytest.mark.slow
@@ -172,7 +172,7 @@ def test_a_client_that_leaves_a_json_answer_stops_the_provider(start: Start) -> 
     proxy = start(embedded_app(embedded))
     leave(proxy, embedded, "slow-headers;seconds=600")
     gone(proxy)
-    wait_for(lambda: [ledger.cancelled for ledger in embedded.ledgers.values()] == [1])
+    until(lambda: [ledger.cancelled for ledger in embedded.ledgers.values()] == [1])
 
 
 def leave(proxy: Proxy, embedded: EmbeddedUpstream, fault: str = "") -> None:
@@ -182,15 +182,7 @@ def leave(proxy: Proxy, embedded: EmbeddedUpstream, fault: str = "") -> None:
     head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n" + (f"x-embedded-fault: {fault}\r\n" if fault else "")
     with socket.create_connection((host, int(port)), timeout=WAIT_S) as line:
         line.sendall(head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body)
-        wait_for(lambda: [ledger.requests for ledger in embedded.ledgers.values()] == [1])
-
-
-def wait_for(condition: Any) -> None:
-    """Another server's books, which nothing announces."""
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        until(lambda: [ledger.requests for ledger in embedded.ledgers.values()] == [1])
 
 
 def call(proxy: Proxy, method: str, path: str, body: Any = None, headers: Any = None) -> tuple[int, Any, Any]:

@@ -11,20 +11,21 @@ import json
 import math
 import re
 import subprocess
-import time
 import urllib.parse
 import urllib.request
+from contextlib import ExitStack
 
 import openai
 import pytest
 
 from proxy.app.composition import build
+from proxy.ports import Transport
 from proxy.settings import load
 from proxy.web.app import create_app
 from tests.doubles import serving
-from tests.e2e.fleet import metric, until
 from tests.prometheus_server import GRAFANA, scraping, tool
 from tests.services import closed_port
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -104,23 +105,28 @@ stratiform:
 """
 
 
-def app(folder, dead_port):
-    """The app as `stratiform serve` puts it together. Nobody listens where ``down`` and ``replaced`` lead."""
+def parts(folder, dead_port):
+    """What `stratiform serve` puts together. Nobody listens where ``down`` and ``replaced`` lead."""
     path = folder / "config.yaml"
     path.write_text(CONFIG.replace("DEAD_PORT", str(dead_port)))
     (folder / "prompts").mkdir()
     (folder / "prompts" / "task.md").write_text("---\nposition: system\n---\nYour task: {{ mission.task }}.\n")
-    return create_app(asyncio.run(build(load(path))).parts)
+    return asyncio.run(build(load(path))).parts
 
 
 class Traffic:
     """Sessions through the openai SDK; sums what the provider reported."""
 
-    def __init__(self, base_url):
+    def __init__(self, base_url, ledgers):
         self.base_url = base_url + "/v1"
+        self.ledgers = ledgers
         self.ended = 0
         self.prompt = self.read = self.output = 0
         self.claude_usd = 0.0
+
+    def calls(self):
+        """The calls that have reached the embedded provider."""
+        return sum(ledger.requests for ledger in self.ledgers.values())
 
     def client(self, key=RICH, **headers):
         return openai.OpenAI(base_url=self.base_url, api_key=key, max_retries=0, default_headers=headers, timeout=180)
@@ -193,10 +199,9 @@ class Traffic:
         connection = http.client.HTTPConnection(self.base_url.removeprefix("http://").removesuffix("/v1"), timeout=180)
         fault = {"x-embedded-fault": "slow-headers;seconds=600"}
         headers = {"authorization": f"Bearer {FREE}", "content-type": "application/json", **fault}
+        before = self.calls()
         connection.request("POST", "/v1/chat/completions", body, headers)
-        until(lambda: metric(self.base_url.removesuffix("/v1"), "in_flight") == 1)
-        # The call is made as soon as the request is planned, which nothing announces.
-        time.sleep(0.5)
+        until(lambda: self.calls() > before)
         connection.close()
         self.ended += 1
 
@@ -221,14 +226,13 @@ def file(path, version):
 def scraped(tmp_path_factory):
     """A Prometheus that has scraped the traffic, and what the traffic was."""
     folder = tmp_path_factory.mktemp("prometheus")
-    with (
-        closed_port() as dead_port,
-        serving(app(folder, dead_port)) as url,
-        scraping(url.removeprefix("http://"), folder) as prometheus,
-    ):
+    with ExitStack() as stack:
+        built = parts(folder, stack.enter_context(closed_port()))
+        url = stack.enter_context(serving(create_app(built)))
+        prometheus = stack.enter_context(scraping(url.removeprefix("http://"), folder))
         # The first scrape is before the traffic: an increase is only seen between two scrapes.
         prometheus.wait_for("sum(stratiform_in_flight)", 0)
-        traffic = Traffic(url)
+        traffic = Traffic(url, built.engine._ports.upstreams[Transport.EMBEDDED].ledgers)
         traffic.session("claude", 6, 1)
         traffic.session("gpt", 6, 2)
         traffic.session("homemade", 6, 3, FREE)
@@ -246,10 +250,11 @@ def scraped(tmp_path_factory):
         traffic.told("review")
         traffic.hang_up()
         prometheus.wait_for("sum(stratiform_requests_total)", traffic.ended)
-        first = prometheus.scalar("max(timestamp(stratiform_build_info))")
+        first = prometheus.last_scrape()
         traffic.session("claude", 4, 9)
         prometheus.wait_for("sum(stratiform_requests_total)", traffic.ended)
-        assert prometheus.scalar("max(timestamp(stratiform_build_info))") > first
+        until(lambda: prometheus.last_scrape() > first)
+        prometheus.stop_clock()
         yield prometheus, traffic
 
 

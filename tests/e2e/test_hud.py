@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from openai import OpenAI
 
-from tests.e2e.fleet import until
 from tests.pages import OPEN
+from tests.waiting import until
 
 
 @pytest.mark.parametrize(("encoding", "bar"), [("utf-8", "█"), ("ascii", "#")])

@@ -11,8 +11,8 @@ import pytest
 
 from proxy.cli import main
 from tests.doubles import serving
-from tests.e2e.fleet import until
 from tests.e2e.provider import DONE, Reply, Scripted, chunk, completion, replies, streams, usage_chunk
+from tests.waiting import until
 from tests.whole import whole
 
 MASTER = "sk-master-of-this-test"

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from tests.doubles import serving
-from tests.e2e.fleet import CLAUDE, KEY, claude_configuration, until
+from tests.e2e.fleet import CLAUDE, KEY, claude_configuration
 from tests.e2e.provider import embedded_app, new_embedded
 from tests.redis_server import RedisServer
+from tests.waiting import until
 from tests.whole import whole_of
 
 pytestmark = pytest.mark.slow

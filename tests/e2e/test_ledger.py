@@ -27,9 +27,10 @@ from proxy.storage.redis import RedisStore
 from proxy.storage.sqlite import SqliteStore
 from proxy.upstream.embedded import ANONYMOUS, EmbeddedUpstream
 from tests.doubles import serving
-from tests.e2e.fleet import INPUT, KEY, MODEL, OUTPUT, TEAM, Crowd, Provider, configuration, fleet, metric, until
+from tests.e2e.fleet import INPUT, KEY, MODEL, OUTPUT, TEAM, Crowd, Provider, configuration, fleet, metric
 from tests.receiver import Received, Receiver, head, part
 from tests.redis_server import redis_server
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -17,9 +17,9 @@ from proxy.cli.demo import running
 from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import Environment, load
 from tests.doubles import serving
-from tests.e2e.fleet import until
 from tests.e2e.provider import WAIT_S, Scripted, Seen, completion, read_body, replies
 from tests.receiver import send_whole
+from tests.waiting import until
 
 CLIENTS = 24
 CONFIG = """

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from tests.doubles import serving
-from tests.e2e.fleet import CLAUDE, KEY, TEAM, claude_configuration, until
+from tests.e2e.fleet import CLAUDE, KEY, TEAM, claude_configuration
 from tests.e2e.provider import embedded_app, new_embedded
 from tests.e2e.test_layout_state import ask, session
 from tests.redis_server import RedisServer
+from tests.waiting import until
 from tests.whole import whole_of
 
 pytestmark = pytest.mark.slow

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from tests.doubles import serving
-from tests.e2e.fleet import CLAUDE, KEY, claude_configuration, until
+from tests.e2e.fleet import CLAUDE, KEY, claude_configuration
 from tests.redis_server import RedisServer
 from tests.security.provider import RecordingProvider
+from tests.waiting import until
 from tests.whole import whole_of
 
 pytestmark = pytest.mark.slow

@@ -26,6 +26,7 @@ from starlette.types import Receive, Scope, Send
 from proxy.planning.tokenizers import local_encode
 from tests.receiver import head, part, whole_body
 from tests.security.provider import event
+from tests.waiting import until
 
 INPUT_USD, OUTPUT_USD = 0.000002, 0.00001
 IMAGE_USD, CHARACTER_USD, SECOND_USD, QUERY_USD, SEARCH_USD = 0.01, 0.00001, 0.0001, 0.002, 0.025
@@ -88,6 +89,14 @@ class CountingProvider:
     def late_usd(self) -> float:
         """What of that was generated while a client's leaving was on its way."""
         return sum(bill.late_usd for bill in self.bills)
+
+    def reached(self) -> None:
+        """Returns when a call runs."""
+        until(lambda: self.running > 0)
+
+    def ended(self) -> None:
+        """Returns when no call runs any more."""
+        until(lambda: not self.running)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

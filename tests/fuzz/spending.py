@@ -28,6 +28,7 @@ from proxy.planning.tokenizers import local_encode
 from tests.doubles import serving
 from tests.fuzz.billing import OUTPUT_USD, TOKENS_PER_S, CountingProvider, leaves_at
 from tests.security.world import World, world_of
+from tests.waiting import until
 
 BUDGET_USD = 0.05
 ROUNDS = 2
@@ -145,9 +146,7 @@ def spend(worlds: Worlds, provider: CountingProvider, seed: int, calls: int) -> 
     """Make so many calls at once, in two rounds, with a new key."""
     _, key = worlds[0].new_key()
     for world in worlds:
-        until = time.monotonic() + 30
-        while world.call("GET", "/v1/models", key=key).status == 401 and time.monotonic() < until:
-            time.sleep(0.1)
+        until(partial(_is_known, world, key))
     provider.bills.clear()
     provider.seed = str(seed)
     random, statuses = Random(f"spending/{seed}"), list[int]()
@@ -157,14 +156,16 @@ def spend(worlds: Worlds, provider: CountingProvider, seed: int, calls: int) -> 
         statuses += worlds[0].at_once(asking)
         for world in worlds:
             world.forget()
-        until = time.monotonic() + 60
-        while provider.running and time.monotonic() < until:
-            time.sleep(0.02)
+        provider.ended()
     bills = list(provider.bills)
     dearest = max((bill.usd for bill in bills), default=0.0)
     return Spent(
         provider.usd, dearest, len(bills), tuple(statuses), tuple(bill.how for bill in bills), provider.late_usd
     )
+
+
+def _is_known(world: World, key: str) -> bool:
+    return world.call("GET", "/v1/models", key=key).status != 401
 
 
 def overrun(seed: int, count: int, calls: int = 40) -> list[str]:
@@ -331,17 +332,23 @@ def _maybe(random: Random, asked: dict[str, Any], name: str, make: Any, share: f
         asked[name] = make()
 
 
-def sent(world: World, request: Request, key: str) -> int:
-    """The status; 0 where the client left or got none."""
-    lines = [("host", "x"), ("connection", "close"), ("authorization", f"Bearer {key}"), *request.headers]
+@contextmanager
+def asking(world: World, request: Request, key: str, *more: tuple[str, str]) -> Iterator[socket.socket]:
+    """A connection on which the request has been sent."""
+    lines = [("host", "x"), ("connection", "close"), ("authorization", f"Bearer {key}"), *request.headers, *more]
     lines.append(("content-length", str(len(request.body))))
-    ends = time.monotonic() + (60.0 if request.leaves_s is None else request.leaves_s)
-    if request.leaves_s is not None:
-        lines.append(leaves_at(ends))
     head = f"POST {request.path} HTTP/1.1\r\n" + "".join(f"{name}: {given}\r\n" for name, given in lines) + "\r\n"
-    received = b""
     with world.connect() as connection, suppress(TimeoutError, ConnectionError):
         connection.sendall(head.encode() + request.body)
+        yield connection
+
+
+def sent(world: World, request: Request, key: str) -> int:
+    """The status; 0 where the client left or got none."""
+    ends = time.monotonic() + (60.0 if request.leaves_s is None else request.leaves_s)
+    told = [] if request.leaves_s is None else [leaves_at(ends)]
+    received = b""
+    with asking(world, request, key, *told) as connection:
         while (left_s := ends - time.monotonic()) > 0:
             connection.settimeout(left_s)
             chunk = connection.recv(1 << 16)

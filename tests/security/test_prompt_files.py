@@ -1,7 +1,6 @@
 """Attacks on the files of the operator's prompts: what cannot be read changes nothing, and holds up nobody."""
 
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 
 from tests.examples import sampled
 from tests.security.world import CONFIG, World, chat, world_of
+from tests.waiting import until
 
 CHAT = "/v1/chat/completions"
 RULE = "Rule: name no prices."
@@ -32,14 +32,6 @@ def prompts_in(folder: Path) -> str:
 def reloads(world: World, outcome: str) -> float:
     line = f'stratiform_prompt_reloads_total{{outcome="{outcome}"}} '
     return next((float(one[len(line) :]) for one in world.metrics().splitlines() if one.startswith(line)), 0.0)
-
-
-def wait_for(holds: Callable[[], bool]) -> None:
-    for _ in range(2_000):
-        if holds():
-            return
-        threading.Event().wait(0.005)
-    pytest.fail("it does not happen")
 
 
 def _pipe(path: Path) -> None:
@@ -81,11 +73,11 @@ def test_a_file_that_cannot_be_read_changes_nothing_and_is_forgotten_when_it_goe
     with world_of(prompts_in(folder)) as world:
         version = world.call("POST", CHAT, chat("cheap")).header("x-stratiform-prompts")
         spoil(folder / "other.md")
-        wait_for(lambda: reloads(world, "broken") >= 1)
+        until(lambda: reloads(world, "broken") >= 1)
         assert world.call("POST", CHAT, chat("cheap")).header("x-stratiform-prompts") == version
         (folder / "other.md").unlink()
         (folder / "rules.md").write_text("---\nid: rules\nposition: system\n---\nRule: none.")
-        wait_for(lambda: reloads(world, "changed") >= 1)
+        until(lambda: reloads(world, "changed") >= 1)
         world.forget()
         world.call("POST", CHAT, chat("cheap"))
         assert "Rule: none." in world.sent()[0].body.decode()
@@ -96,6 +88,6 @@ def test_a_folder_that_disappears_leaves_the_prompts_in_force(tmp_path: Path) ->
     folder = tmp_path / "texts"
     with world_of(prompts_in(folder)) as world:
         folder.rename(tmp_path / "elsewhere")
-        wait_for(lambda: reloads(world, "broken") >= 1)
+        until(lambda: reloads(world, "broken") >= 1)
         world.call("POST", CHAT, chat("cheap"))
         assert [RULE in seen.body.decode() for seen in world.sent()] == [True]

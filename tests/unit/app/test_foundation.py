@@ -1,6 +1,5 @@
 """What the foundation does of its own accord while no request comes."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from proxy.settings import Settings
 from proxy.settings.schema import Stratiform
 from proxy.storage.port import TeamRecord
 from proxy.storage.sqlite import SqliteStore
+from tests.waiting import until_async
 
 
 async def test_a_durable_store_is_asked_for_its_epoch_and_its_records_again_and_again(
@@ -25,13 +25,10 @@ async def test_a_durable_store_is_asked_for_its_epoch_and_its_records_again_and_
         other = await SqliteStore.open(path)
         await other.put(TeamRecord("blue"))
         await other.aclose()
-        async with asyncio.timeout(60):
-            while "blue" not in base.state.directory.snapshot.teams:
-                await asyncio.sleep(0.005)
-            known = base.state.epochs.current
-            await base.state.store.put_facts({"epoch": "another", f"lost:{known}": ""}, overwrite=True)
-            while not base.state.epochs.trouble:
-                await asyncio.sleep(0.005)
+        await until_async(lambda: "blue" in base.state.directory.snapshot.teams)
+        known = base.state.epochs.current
+        await base.state.store.put_facts({"epoch": "another", f"lost:{known}": ""}, overwrite=True)
+        await until_async(lambda: base.state.epochs.trouble)
     finally:
         for close in (*base.closing, base.state.store.aclose):
             await close()

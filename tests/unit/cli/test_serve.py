@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import pytest
 from proxy.cli import main
 from proxy.cli.serve import address, listen
 from proxy.settings import ConfigError
+from tests.waiting import until
 
 CONFIG = """
 model_list:
@@ -221,10 +221,7 @@ def test_other_models_are_served_while_litellm_is_loaded(tmp_path: Path) -> None
         assert early.headers["retry-after"] == "5"
         assert asked("small").status_code == 200
         ready = url.removesuffix("/v1") + "/readyz"
-        for _ in range(600):
-            if client.get(ready).status_code == 200:
-                break
-            time.sleep(0.1)
+        until(lambda: client.get(ready).status_code == 200)
         assert asked("large").json()["error"]["code"] != "upstream_loading"
 
 

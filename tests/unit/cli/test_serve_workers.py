@@ -4,12 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[3]
 WAIT_S = 180.0
@@ -66,12 +67,8 @@ def above(folder: Path, kind: str = "plain") -> Iterator[subprocess.Popen[str]]:
             process.stdout.close()
 
 
-def until(found: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not found():
-        assert time.monotonic() < deadline
-        assert process is None or process.poll() is None
-        time.sleep(0.01)
+def goes_on(process: subprocess.Popen[str]) -> None:
+    assert process.poll() is None
 
 
 def workers(folder: Path, slot: int) -> list[int]:
@@ -89,7 +86,7 @@ def lives(pid: int) -> bool:
 @pytest.mark.slow
 def test_a_signal_ends_all_workers_in_order(tmp_path: Path) -> None:
     with above(tmp_path, "patient") as process:
-        until(lambda: workers(tmp_path, 0) and workers(tmp_path, 1), process)
+        until(lambda: workers(tmp_path, 0) and workers(tmp_path, 1), lambda: goes_on(process))
         process.terminate()
         assert process.wait(WAIT_S) == 0
     assert sorted(file.name for file in tmp_path.glob("ended-*")) == ["ended-0", "ended-1"]
@@ -99,10 +96,10 @@ def test_a_signal_ends_all_workers_in_order(tmp_path: Path) -> None:
 def test_a_worker_that_was_killed_is_replaced_in_its_slot(tmp_path: Path) -> None:
     with above(tmp_path) as process:
         for times in range(1, 4):
-            until(lambda times=times: len(workers(tmp_path, 0)) == times, process)  # type: ignore[misc]
+            until(lambda times=times: len(workers(tmp_path, 0)) == times, lambda: goes_on(process))  # type: ignore[misc]
             (running,) = [pid for pid in workers(tmp_path, 0) if lives(pid)]
             os.kill(running, signal.SIGKILL)
-        until(lambda: len(workers(tmp_path, 0)) == 4, process)
+        until(lambda: len(workers(tmp_path, 0)) == 4, lambda: goes_on(process))
         assert len(workers(tmp_path, 1)) == 1
         assert [file.name for file in tmp_path.glob("died-*")] == ["died-0"]
 
@@ -119,7 +116,7 @@ def test_a_worker_that_cannot_start_ends_the_command(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_worker_that_does_not_end_is_killed(tmp_path: Path) -> None:
     with above(tmp_path, "deaf") as process:
-        until(lambda: workers(tmp_path, 0) and workers(tmp_path, 1), process)
+        until(lambda: workers(tmp_path, 0) and workers(tmp_path, 1), lambda: goes_on(process))
         process.terminate()
         assert process.wait(WAIT_S) == 0
     assert not any(lives(pid) for slot in (0, 1) for pid in workers(tmp_path, slot))
@@ -128,7 +125,7 @@ def test_a_worker_that_does_not_end_is_killed(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_workers_do_not_outlive_the_process_above(tmp_path: Path) -> None:
     with above(tmp_path) as process:
-        until(lambda: workers(tmp_path, 0) and workers(tmp_path, 1), process)
+        until(lambda: workers(tmp_path, 0) and workers(tmp_path, 1), lambda: goes_on(process))
         process.kill()
         process.wait(WAIT_S)
         until(lambda: (tmp_path / "alone-0").exists() and (tmp_path / "alone-1").exists())
@@ -140,11 +137,11 @@ def test_a_reload_reaches_every_worker_unless_the_configuration_is_wrong(
     tmp_path: Path, kind: str, *, are_told: bool
 ) -> None:
     with above(tmp_path, kind) as process:
-        until(lambda: workers(tmp_path, 0) and workers(tmp_path, 1), process)
+        until(lambda: workers(tmp_path, 0) and workers(tmp_path, 1), lambda: goes_on(process))
         process.send_signal(signal.SIGHUP)
-        until(lambda: (tmp_path / "reread").exists(), process)
+        until(lambda: (tmp_path / "reread").exists(), lambda: goes_on(process))
         if are_told:
-            until(lambda: len(list(tmp_path.glob("told-*"))) == 2, process)
+            until(lambda: len(list(tmp_path.glob("told-*"))) == 2, lambda: goes_on(process))
         process.send_signal(signal.SIGINT)
         assert process.stdout is not None
         assert process.stdout.readline() == "130\n", "SIGINT ends a command with 130"

@@ -16,7 +16,7 @@ import pytest
 
 from proxy.cli import main
 from proxy.client import token_usage
-from tests.e2e.fleet import until
+from tests.waiting import until
 from tests.whole import whole
 
 MASTER = "sk-top-master"

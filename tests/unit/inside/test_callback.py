@@ -35,6 +35,7 @@ from tests.inside import (
     texts,
 )
 from tests.talk import assistant, lines, shown, system, user
+from tests.waiting import until_async
 
 CHAT = SimpleNamespace(value="acompletion")
 
@@ -420,10 +421,7 @@ async def test_a_redis_that_is_not_there_costs_no_request(tmp_path: Path, caplog
             break
     await callback.after(Work.succeeded, going, answer())
     assert is_marked(going)
-    for _ in range(200):
-        if settled(callback):
-            break
-        await asyncio.sleep(0.05)
+    await until_async(lambda: settled(callback))
     assert settled(callback) == 1
     assert "Follow the guide" not in caplog.text
 

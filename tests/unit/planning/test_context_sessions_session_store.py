@@ -54,11 +54,6 @@ def run(scene: Callable[[Recorder], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-async def until(found: Callable[[], object]) -> None:
-    while not found():
-        await asyncio.sleep(0.005)
-
-
 async def compacted(worker: Worker) -> None:
     """The worker has compacted its conversation, behind an answer."""
     assert worker.sessions is not None

@@ -1,7 +1,6 @@
 """Texts of clients in the store: written behind, found by another process, and never waited for without end."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +22,7 @@ from proxy.ports import Principal, StoreError
 from proxy.storage.sqlite import MemoryStore
 from proxy.tasks import Aside
 from proxy.telemetry.metrics import Metrics
+from tests.waiting import until_async
 
 NOW = 1_700_000_000.0
 A, B = "a = 1\n" * 50, "b = 'é'\n" * 50
@@ -96,18 +96,11 @@ def run(scene: Callable[[Recorder], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-async def until(found: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not found():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.005)
-
-
 def test_another_worker_knows_what_one_was_sent() -> None:
     async def scene(store: Recorder) -> None:
         one, two = Worker(store), Worker(store)
         sent = await one.ask(A, B)
-        await until(lambda: store.saves)
+        await until_async(lambda: store.saves)
         await one.chats.aclose()
         assert await two.ask((A,), (B,)) == sent
         names = [blob_name(text_digest(text)) for text in (A, B)]
@@ -185,12 +178,12 @@ def test_a_text_is_written_once_and_again_while_it_is_used() -> None:
         for _ in range(3):
             await worker.ask(A)
             await worker.ask((A,))
-        await until(lambda: store.saves)
+        await until_async(lambda: store.saves)
         worker.now += RENEWED_S - 1
         await worker.ask((A,))
         worker.now += 2
         await worker.ask((A,))
-        await until(lambda: len(store.saves) == 2)
+        await until_async(lambda: len(store.saves) == 2)
         await worker.chats.aclose()
         assert len(store.saves) == 2
 
@@ -217,7 +210,7 @@ def test_what_the_store_has_lost_is_written_again() -> None:
     async def scene(store: Recorder) -> None:
         worker = Worker(store, memory_bytes=1)
         await worker.ask(A)
-        await until(lambda: store.saves)
+        await until_async(lambda: store.saves)
         await store.save("key:texts", {blob_name(text_digest(A)): b""}, 60.0, NOW)
         assert await worker.missing((A,)) == (text_digest(A),)
         await worker.ask(A)
@@ -231,7 +224,7 @@ def test_a_request_works_whose_texts_have_no_room_in_memory() -> None:
     async def scene(store: Recorder) -> None:
         worker = Worker(store, memory_bytes=1)
         sent = await worker.ask(A, B)
-        await until(lambda: sum(len(names) for _, names in store.saves) == 2)
+        await until_async(lambda: sum(len(names) for _, names in store.saves) == 2)
         assert await worker.ask((A,), (B,)) == sent
 
     run(scene)
@@ -267,7 +260,7 @@ def test_a_request_that_is_given_up_costs_another_one_nothing() -> None:
         worker = Worker(store)
         given_up = asyncio.create_task(worker.ask((A,)))
         other = asyncio.create_task(worker.ask((A,)))
-        await until(lambda: store.loads)
+        await until_async(lambda: store.loads)
         given_up.cancel()
         store.answers.set()
         assert b"a = 1" in await other

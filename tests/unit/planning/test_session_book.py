@@ -39,6 +39,7 @@ from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING
 from tests.talk import RECOGNISERS, TINY, lines
 from tests.unit.engine.parts import MemoryClient
 from tests.unit.planning.test_own_exchanges_keep_alive import PRICES
+from tests.waiting import until_async
 
 START_S = 1_000_000.0
 SECRET = "the secret words of a prompt"
@@ -146,6 +147,10 @@ class Worker:
     async def written(self) -> None:
         """Everything that waits is written, without a pause."""
         await self.book.aclose()
+
+    async def failed(self) -> None:
+        """A call of the store has failed."""
+        await until_async(lambda: self.failures)
 
     def forget(self, session: str) -> None:
         """There was no room for it any more."""
@@ -413,14 +418,12 @@ def test_while_the_store_is_away_the_page_says_since_when_its_figures_stand_and_
         store.fails = True
         await worker.clock.advance(100.0)
         await worker.ask(0, talk="second")
-        for _ in range(3):
-            await asyncio.sleep(0.2)
+        await worker.failed()
         page = await worker.get()
         assert (page["store_away"], page["as_of"]) == (True, START_S)
         assert [one["last_seen"] for one in page["data"]] == [START_S + 100, START_S]
         one = await worker.get(f"{page['data'][0]['id']}/breakdown")
         assert (one["store_away"], one["as_of"], one["total_tokens"] > 0) == (True, START_S, True)
-        assert worker.failures
         store.fails = False
         await worker.ask(0, talk="third")
         await worker.written()
@@ -439,8 +442,7 @@ def test_what_is_forgotten_while_the_store_is_away_does_not_wait() -> None:
         first, second = worker.book._known
         worker.forget(first)
         worker.book._closing.set()
-        await asyncio.sleep(0.1)
-        assert worker.failures
+        await worker.failed()
         assert list(worker.book._waiting) == [second]
         store.fails = False
 

@@ -36,6 +36,7 @@ from tests.money import (
     reserved,
     spent,
 )
+from tests.waiting import until_async
 
 
 async def test_with_allow_traffic_goes_on_and_its_spend_is_written_later(tmp_path: Path) -> None:
@@ -51,8 +52,7 @@ async def test_with_allow_traffic_goes_on_and_its_spend_is_written_later(tmp_pat
         await one.settle(during, Usage(30, 0))
         assert (one.store_client.pending, one.sample("store_away"), one.sample("spool_pending")) == (2, 1, 2)
         store.is_out = False
-        while not one.store_client.is_in_step:
-            await asyncio.sleep(0.005)
+        await until_async(lambda: one.store_client.is_in_step)
         assert await spent(one) == (80 * DOLLAR, 0)
         assert one.sample("spool_replayed_total") == 2
         assert len(await one.store.entries(0, NOW + 1)) == 2
@@ -95,8 +95,7 @@ async def test_what_is_sent_without_the_store_is_billed_even_if_this_process_die
         copytree(tmp_path / "dead", tmp_path / "left")
     store.is_out = False
     async with budgeting(TOTAL, store=store, spool=tmp_path / "left", clock=clock) as one:
-        while not one.store_client.is_in_step:
-            await asyncio.sleep(0.005)
+        await until_async(lambda: one.store_client.is_in_step)
         clock.set(NOW + 100)
         await store.expire(NOW + 100)
         assert await spent(one) == (30 * DOLLAR + MOST, 0)
@@ -117,15 +116,13 @@ async def test_what_still_runs_when_the_store_is_back_holds_its_reservation_and_
         await one.reserve(runs)
         clock.set(NOW + 1)  # longer than a lease
         store.is_out = False
-        while not one.store_client.is_in_step:
-            await asyncio.sleep(0.005)
+        await until_async(lambda: one.store_client.is_in_step)
         await store.expire(NOW + 1)
         assert await spent(one) == (0, MOST), "it is not billed as one of a worker that died"
         for step in range(1, 4):  # longer than a lease: it is renewed
             clock.set(NOW + 1 + 0.04 * step)
             store.calls.clear()
-            while store.calls.count("expire") < 2:
-                await asyncio.sleep(0.005)
+            await until_async(lambda: store.calls.count("expire") >= 2)
         assert await spent(one) == (0, MOST)
         await one.settle(runs, Usage(30, 0))
         assert await spent(one) == (30 * DOLLAR, 0)
@@ -150,8 +147,7 @@ async def test_with_deny_nothing_is_sent_that_cannot_be_written_down(tmp_path: P
         assert one.sample("store_errors_total", operation="spool") >= 1
         assert set(one.store_client.troubles) == {"store", "spool"}
         store.is_out = False
-        while not one.store_client.is_in_step:
-            await asyncio.sleep(0.005)
+        await until_async(lambda: one.store_client.is_in_step)
         assert one.store_client.troubles == {}
         assert len(await one.store.entries(0, NOW + 1)) == (policy == "allow")
 
@@ -182,8 +178,7 @@ async def test_with_deny_an_outage_refuses_whom_a_budget_holds_for(tmp_path: Pat
         one.rules.held = [TOTAL]
         await one.settle(before, Usage(50, 0))
         store.is_out = False
-        while not one.store_client.is_in_step:
-            await asyncio.sleep(0.005)
+        await until_async(lambda: one.store_client.is_in_step)
         assert await spent(one) == (50 * DOLLAR, 0), "what was reserved stayed reserved until it was settled"
         await one.reserve(exchange(SIZE))
 
@@ -196,8 +191,7 @@ async def test_a_store_that_is_out_at_the_start_is_found_later(tmp_path: Path) -
         await one.reserve(asked)
         await one.settle(asked, Usage(50, 0))
         store.is_out = False
-        while not one.store_client.is_in_step:
-            await asyncio.sleep(0.005)
+        await until_async(lambda: one.store_client.is_in_step)
         assert await spent(one) == (50 * DOLLAR, 0)
 
 

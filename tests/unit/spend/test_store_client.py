@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from proxy.errors import BudgetExceeded
 from proxy.ports import Principal, StoreError
 from proxy.storage.port import Balance, Charge, LedgerEntry, PutOff, Reserve, Settle
 from tests.money import NOW, RED, SIZE, Flaky, budgeting, exchange
+from tests.waiting import until_async
 
 BLUE = Principal("s", "blue")
 RULE = Rule("total", "the budget", hard=10**15)
@@ -22,13 +23,6 @@ DOLLAR = 10**9
 # The most that an exchange of 100 bytes can cost.
 MOST = 160 * DOLLAR
 ACCOUNT = "b:total:-:total"
-
-
-async def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
-    """Wait until it is so."""
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 async def test_what_runs_is_renewed_and_what_ended_is_not() -> None:
@@ -41,11 +35,11 @@ async def test_what_runs_is_renewed_and_what_ended_is_not() -> None:
         for step in range(1, 5):
             one.clock.set(NOW + 0.02 * step)
             store.calls.clear()
-            await until(lambda: store.calls.count("renew") >= 2)
+            await until_async(lambda: store.calls.count("renew") >= 2)
         assert len(await store.entries(0, NOW + 100)) == 1, "nothing was billed for the one that runs"
         await one.settle(running, Usage(1, 1))
         store.calls.clear()
-        await until(lambda: store.calls.count("expire") >= 2)
+        await until_async(lambda: store.calls.count("expire") >= 2)
         assert "renew" not in store.calls
 
 
@@ -55,7 +49,7 @@ async def test_what_a_dead_worker_left_is_billed() -> None:
     await store.reserve(Reserve("dead", "red", charges, NOW + 5, LedgerEntry("dead", NOW, "red", cost=70)), NOW)
     async with budgeting(RULE, store=store, lease_s=0.03) as one:
         one.clock.set(NOW + 6)
-        await until(lambda: one.sample("reservations_expired_total") == 1)
+        await until_async(lambda: one.sample("reservations_expired_total") == 1)
         balance = await store.balance("red", Charge(ACCOUNT, 0), NOW)
         assert (balance.spent, balance.reserved) == (70, 0)
         (entry,) = await store.entries(0, NOW + 1)
@@ -97,7 +91,7 @@ async def test_a_store_that_hangs_is_away_after_the_timeout_and_asked_no_more(tm
         await one.settle(second, Usage(1, 1))
         assert not {"reserve", "settle"} & set(store.calls)
         store.hangs = False
-        await until(lambda: one.store_client.is_in_step)
+        await until_async(lambda: one.store_client.is_in_step)
         assert len(await store.entries(0, NOW + 1)) == 2
 
 
@@ -112,7 +106,7 @@ async def test_where_even_the_spool_fails_settlements_wait_in_memory(tmp_path: P
         assert one.store_client.pending == 1
         assert one.sample("store_errors_total", operation="spool") == 1
         store.is_out = False
-        await until(lambda: one.store_client.is_in_step)
+        await until_async(lambda: one.store_client.is_in_step)
         assert len(await store.entries(0, NOW + 1)) == 1
 
 
@@ -126,7 +120,7 @@ async def test_what_is_put_off_at_the_end_is_written_by_the_next_process(tmp_pat
     assert len(list(tmp_path.glob("*.spool"))) == 1
     store.is_out = False
     async with budgeting(RULE, store=store, spool=tmp_path) as one:
-        await until(lambda: one.sample("spool_replayed_total") == 1)
+        await until_async(lambda: one.sample("spool_replayed_total") == 1)
         assert len(await store.entries(0, NOW + 1)) == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -162,7 +156,7 @@ async def test_reservations_are_made_while_the_backlog_is_replayed_and_it_counts
             await one.reserve(sent)
             await one.settle(sent, Usage(160, 0))
         store.is_out = False
-        await until(lambda: not one.store_client.is_away and one.store_client.pending)
+        await until_async(lambda: not one.store_client.is_away and one.store_client.pending)
         assert one.sample("store_away") == 0
         fits = exchange(SIZE)
         await one.reserve(fits)
@@ -173,7 +167,7 @@ async def test_reservations_are_made_while_the_backlog_is_replayed_and_it_counts
         assert "settle" in store.calls or one.store_client.pending == 2, "new settlements are not put off"
         assert one.store_client.pending == 2
         store.let.set()
-        await until(lambda: one.store_client.is_in_step)
+        await until_async(lambda: one.store_client.is_in_step)
         balance = await store.balance("red", Charge(ACCOUNT, 0), NOW)
         assert (balance.spent, balance.reserved) == (2 * MOST + DOLLAR, 0)
 
@@ -192,7 +186,7 @@ async def test_a_call_that_fails_while_the_store_answers_fails_alone(tmp_path: P
         assert [entry.team for entry in await store.entries(0, NOW + 1)] == ["blue"]
         store.refused = set()
         store.let.set()
-        await until(lambda: one.store_client.is_in_step)
+        await until_async(lambda: one.store_client.is_in_step)
         assert len(await store.entries(0, NOW + 1)) == 2
         assert one.store_client.troubles == {}
 
@@ -211,7 +205,7 @@ async def test_a_store_that_goes_on_refusing_is_asked_more_and_more_rarely(tmp_p
         asked = exchange(SIZE)
         await one.reserve(asked)
         await one.settle(asked, Usage(1, 1))
-        await until(lambda: len(times) >= 5, 60.0)
+        await until_async(lambda: len(times) >= 5)
     pauses = [after - before for before, after in itertools.pairwise(times[:5])]
     assert all(pause >= 0.9 * retry_s * 2**number for number, pause in enumerate(pauses, 1)), pauses
 
@@ -249,7 +243,7 @@ async def test_a_store_that_answers_no_ping_is_asked_nothing_twice(tmp_path: Pat
         assert one.store_client.is_away
         assert one.store_client.pending == 4
         assert await one.store_client.balance("red", Charge(ACCOUNT, 0)) is None
-        assert not await one.store_client.claim("red", "notice", 60.0)
+        assert not await one.store_client.claim("red", "notice")
         assert len(store.calls) == 5
 
 
@@ -258,11 +252,11 @@ async def test_a_store_that_goes_away_between_requests_is_found_by_the_renewal_a
     async with budgeting(RULE, store=store, spool=tmp_path, lease_s=0.03) as one:
         await one.reserve(exchange(SIZE))
         store.is_out = True
-        await until(lambda: one.store_client.is_away)
+        await until_async(lambda: one.store_client.is_away)
         assert one.store_client.troubles == {"store": "gone fishing"}
         assert one.sample("store_away") == 1
         store.is_out = False
-        await until(lambda: one.store_client.is_in_step)
+        await until_async(lambda: one.store_client.is_in_step)
         assert one.store_client.troubles == {}
         assert one.sample("store_away") == 0
 

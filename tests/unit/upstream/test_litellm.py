@@ -30,6 +30,7 @@ from proxy.upstream.litellm_ import library
 from proxy.upstream.litellm_.library import EMBEDDING_FIELDS, Library, Route, call_arguments
 from proxy.upstream.litellm_.upstream import ErrorMap, StreamAnswer, StreamEndedEarly, render, strip_secrets, translate
 from tests.examples import for_every
+from tests.waiting import until_async
 
 OPENAI = Route("openai", frozenset({"temperature", "max_tokens"}), extra_body=True, owned=frozenset({"api_base"}))
 CLAUDE = Route("anthropic", frozenset({"temperature"}), extra_body=False, owned=frozenset({"api_base", "cache"}))
@@ -382,8 +383,7 @@ async def test_concurrent_first_calls_import_once(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(library, "_import_litellm", slow_import)
     lazy = Library()
     waiting = [asyncio.ensure_future(lazy.module()) for _ in range(5)]
-    while not imports:
-        await asyncio.sleep(0.001)
+    await until_async(lambda: imports)
     release.set()  # the loop went on while the import ran
     modules = await asyncio.gather(*waiting)
     assert len({id(module) for module in modules}) == 1
