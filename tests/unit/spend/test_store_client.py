@@ -243,7 +243,7 @@ async def test_a_store_that_answers_no_ping_is_asked_nothing_twice(tmp_path: Pat
         assert one.store_client.is_away
         assert one.store_client.pending == 4
         assert await one.store_client.balance("red", Charge(ACCOUNT, 0)) is None
-        assert not await one.store_client.claim("red", "notice")
+        assert not await one.store_client.claim("red", "notice", 60.0)
         assert len(store.calls) == 5
 
 
