@@ -19,6 +19,7 @@ from proxy.planning.layout_state import (
 )
 from proxy.ports import StoreError
 from proxy.storage.sqlite import MemoryStore
+from tests.waiting import until_async
 
 NOW = 1_700_000_000.0
 SMALL, LARGE = 1_000, 1_000_000
@@ -70,13 +71,6 @@ class Recorder(MemoryStore):
         await self.answers.wait()
         if self.fails:
             raise StoreError("gone fishing")
-
-
-async def until(found: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not found():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.005)
 
 
 async def test_what_one_keeps_another_recalls() -> None:
@@ -215,7 +209,7 @@ async def test_an_answer_that_comes_late_is_taken_over() -> None:
     assert curious.told == [], "the request has gone on"
     assert failures == ["load"]
     store.answers.set()
-    await until(lambda: len(curious.told) == 2)
+    await until_async(lambda: len(curious.told) == 2)
     assert curious.told == [{"a": b"1"}, {"b": b"2"}]
     await state.aclose()
 
@@ -272,7 +266,7 @@ async def test_a_store_that_takes_nothing_is_still_read() -> None:
     await MemoryStore.save(store, "red", {"a": b"1"}, 60.0, NOW)
     state = SharedLayoutStore(store, failures.append, is_shared=True)
     state.keep("red", {"b": b"2"}, NOW)
-    await until(lambda: failures)
+    await until_async(lambda: failures)
     curious = Curious(["a"])
     await state.recall("red", curious, NOW, SMALL)
     assert curious.told == [{"a": b"1"}]
@@ -292,7 +286,7 @@ async def test_what_could_not_be_written_is_written_later() -> None:
     store.fails = True
     state = SharedLayoutStore(store, failures.append, is_shared=True)
     state.keep("red", {"a": b"1", "b": b"1"}, NOW)
-    await until(lambda: failures)
+    await until_async(lambda: failures)
     state.keep("red", {"a": b"2"}, NOW)
     store.fails = False
     await state.aclose()

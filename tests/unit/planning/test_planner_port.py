@@ -25,6 +25,7 @@ from proxy.planning.layout_state import SharedLayoutStore
 from proxy.planning.planner_port import FingerprintFile, Planning
 from proxy.ports import PlanRequest, Principal
 from proxy.storage.sqlite import MemoryStore
+from proxy.tasks import drain
 from tests.doubles import make_deployment
 from tests.fidelity.chats import File
 from tests.talk import RECOGNISERS, TINY, assistant, chat, lines, sent, shown, system, user
@@ -71,7 +72,8 @@ async def test_another_worker_knows_a_layout_before_its_answer_has_ended() -> No
     front = bare(sent(running)["messages"])
     assert front != bare(first)
     one.on_accepted(running, 111.0)
-    await asyncio.sleep(0.01)
+    assert one.state is not None
+    await drain(one.state._blobs._writing)
     later = await planned(two, chat(*first, answer, user("go on")), 112.0)
     assert bare(sent(later)["messages"])[: len(front)] == front
     await one.aclose()
