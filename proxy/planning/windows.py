@@ -124,7 +124,7 @@ class ContextWindows:
             found = await self._fitted(parsed, deployment, job, scope)
         if found is None:
             # Only the proxy cannot read it. It is sent as it is, unless parts of it would be lost.
-            if job.parts == WindowParts(profile=job.parts.profile):
+            if not job.parts.has_any:
                 return Fitted(parsed.body)
             raise InvalidRequest(
                 "the messages cannot be read, so that the parts in 'stratiform.window' cannot be put into them",
@@ -322,8 +322,8 @@ def _fits_for_certain(parsed: ParsedBody, transcript: Transcript, job: _Job, pro
 def _bytes(job: _Job) -> int:
     """The bytes of all texts that are put into the messages, in UTF-8."""
     parts, inset = job.parts, job.inset
-    texts = (parts.instruction, parts.selection, parts.prefix, parts.suffix, parts.summary, inset.before, inset.after)
-    files = sum(len(utf8(file.content)) + len(utf8(file.id)) for file in parts.virtual_files)
+    texts = (*parts.texts.values(), inset.before, inset.after)
+    files = sum(len(utf8(file.content)) + len(utf8(file.id)) for file in parts.virtual_files or ())
     return files + sum(len(utf8(text)) + len(_JOINT) for text in texts if text)
 
 

@@ -191,7 +191,7 @@ class Composer:
         wish = read_wish(request.prompts) if request.prompts is not None else ClientWish()
         parts = read_parts(request.window) if request.window is not None else None
         persona = checked_persona(request.persona, "x-stratiform-persona") if request.persona else ""
-        by_body = {"persona": wish.persona or "", "profile": parts.profile if parts is not None else ""}
+        by_body = {"persona": wish.persona or "", "profile": (parts.profile or "") if parts is not None else ""}
         asked = replace(
             wish,
             persona=by_body["persona"] or persona,

@@ -30,25 +30,12 @@ def equal(one: Json, other: Json) -> bool:
 
 def same(one: Json, other: Json) -> bool:
     """Whether the values have the same type and the same content. A whole number is not the same as a float of its
-    value. The time is linear in the smaller value."""
-    if not isinstance(one, (list, dict)):
-        return type(one) is type(other) and one == other
-    pairs: list[tuple[Json, Json]] = [(one, other)]
-    while pairs:
-        left, right = pairs.pop()
-        if type(left) is not type(right):
-            return False
-        if isinstance(left, list) and isinstance(right, list):
-            if len(left) != len(right):
-                return False
-            pairs += zip(left, right, strict=True)
-        elif isinstance(left, dict) and isinstance(right, dict):
-            if left.keys() != right.keys():
-                return False
-            pairs += ((value, right[name]) for name, value in left.items())
-        elif left != right:
-            return False
-    return True
+    value. The time is linear in the smaller value. The depth is that of a context, which is bounded."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(value, other[name]) for name, value in one.items())
+    return type(one) is type(other) and one == other
 
 
 MOST_PATTERN_CHARS = 500
@@ -94,10 +81,8 @@ def holds(condition: Condition, context: PromptContext) -> bool:
     """Whether the condition holds. Raises ConditionError if its operator is unknown, or cannot be applied to these
     values. Neither is noticed if the field is missing."""
     is_there, found = value_at(context, condition.field)
-    if condition.operator == _EXISTS:
-        return is_there
-    if condition.operator == _NOT_EXISTS:
-        return not is_there
+    if condition.operator in (_EXISTS, _NOT_EXISTS):
+        return is_there is (condition.operator == _EXISTS)
     return is_there and _operator(condition.operator)(found, condition.value)
 
 
@@ -140,10 +125,6 @@ def _contains(found: Json, value: Json) -> bool:
     raise ConditionError("invalid_type", "'contains' needs a field that is a string or a list")
 
 
-def _in(found: Json, value: Json) -> bool:
-    return any(equal(found, each) for each in _list(value))
-
-
 def _matches(found: Json, value: Json) -> bool:
     pattern = _pattern(value)
     if not isinstance(found, str):
@@ -177,7 +158,7 @@ _OPERATORS: Mapping[str, Operator] = MappingProxyType(
         "ne": lambda found, value: not equal(found, value),
         **{name: partial(_compared, name) for name in _ORDERS},
         "contains": _contains,
-        "in": _in,
+        "in": lambda found, value: any(equal(found, each) for each in _list(value)),
         "matches": _matches,
     }
 )
@@ -207,37 +188,21 @@ def _is_impossible(field: str, conditions: Sequence[Condition]) -> bool:
         return False
     if any(condition.operator == _NOT_EXISTS for condition in own):
         return True
-    if (values := _values(own)) is not None:
-        return not any(_agrees(field, value, (*own, *inner)) for value in values)
-    return _is_empty_range(field, own)
-
-
-def _values(own: Sequence[Condition]) -> Sequence[Json] | None:
-    """The values of which the field must have one, if a condition names them. None if no condition does."""
-    for condition in own:
-        if condition.operator == "eq":
-            return [condition.value]
-        if condition.operator == "in" and isinstance(condition.value, list):
-            return condition.value
-    return None
-
-
-def _is_empty_range(field: str, own: Sequence[Condition]) -> bool:
+    for condition in own:  # the first one that names the values of which the field must have one
+        if condition.operator == "eq" or (condition.operator == "in" and isinstance(condition.value, list)):
+            values = [condition.value] if condition.operator == "eq" else _list(condition.value)
+            return not any(_agrees(field, value, (*own, *inner)) for value in values)
     low = max((each.value for each in own if each.operator in _ABOVE and is_number(each.value)), default=-inf)
     high = min((each.value for each in own if each.operator in _BELOW and is_number(each.value)), default=inf)
     return low > high or (low == high and not _agrees(field, low, own))
 
 
 def _agrees(field: str, value: Json, conditions: Sequence[Condition]) -> bool:
-    context = _context(field, value)
+    root, *names = field.split(".")
+    for name in reversed(names):
+        value = {name: value}
+    context = {**{name: {} for name in ROOTS}, root: value if isinstance(value, dict) else {}}
     try:
         return all(holds(condition, context) for condition in conditions)
     except ConditionError:
         return False
-
-
-def _context(field: str, value: Json) -> PromptContext:
-    root, *names = field.split(".")
-    for name in reversed(names):
-        value = {name: value}
-    return {**{name: {} for name in ROOTS}, root: value if isinstance(value, dict) else {}}

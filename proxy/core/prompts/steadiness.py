@@ -66,16 +66,12 @@ class Seen:
     volatile: tuple[str, ...] = ()
 
 
-def _weight(conversation: _Conversation) -> int:
-    return 300 + _BYTES_PER_PRINT * len(conversation.prints)
-
-
 @dataclass(slots=True)
 class Steadiness:
     """The remembered conversations of all clients. The memory is bounded."""
 
     _conversations: Bounded[tuple[str, bytes], _Conversation] = field(
-        default_factory=lambda: Bounded(_MOST_BYTES, _weight)
+        default_factory=lambda: Bounded(_MOST_BYTES, lambda one: 300 + _BYTES_PER_PRINT * len(one.prints))
     )
     _counts: LastUsed[tuple[str, str], ChangeCount] = field(default_factory=lambda: LastUsed(_MOST_COUNTS))
 
@@ -93,17 +89,14 @@ class Steadiness:
             return Seen(at_tail)
         names = tuple(dict.fromkeys((*before.prints, *prints)))
         changed = tuple(name for name in names if before.prints.get(name) != prints.get(name))
-        counts = {name: self._count(scope, name, is_change=name in changed) for name in names}
+        counts = {name: self._counts.get((scope, name)) or ChangeCount() for name in names}
+        for name, count in counts.items():
+            self._counts.put((scope, name), count)
+            count.requests += 1
+            count.changes += name in changed
         at_tail = before.at_tail | movable.intersection(changed)
         self._conversations.put(key, _Conversation(prints, at_tail))
         return Seen(at_tail, changed, tuple(name for name in changed if counts[name].is_volatile))
-
-    def _count(self, scope: str, prompt: str, *, is_change: bool) -> ChangeCount:
-        count = self._counts.get((scope, prompt)) or ChangeCount()
-        self._counts.put((scope, prompt), count)
-        count.requests += 1
-        count.changes += is_change
-        return count
 
 
 _MOST_CHARS = 60
@@ -265,7 +258,9 @@ class TurnTexts:
 
     def __init__(self, *, capacity_bytes: int, again: Again = Again.BY_PRICE) -> None:
         self._again = again
-        self._sent: Bounded[bytes, SentText] = Bounded(capacity_bytes, _sent_bytes)
+        self._sent: Bounded[bytes, SentText] = Bounded(
+            capacity_bytes, lambda sent: _RECORD_BYTES + 2 * (len(sent.inset.before) + len(sent.inset.after))
+        )
 
     def __len__(self) -> int:
         return len(self._sent)
@@ -351,7 +346,3 @@ def _lost(before: SentText, applied: AppliedTexts, stored: StoredPrompt, now: fl
     if now >= was.until or not stored.tokens or not all(applied.decided.values()):
         return before.lost_tokens
     return max(0, was.tokens - was.loose_tokens - stored.read_tokens)
-
-
-def _sent_bytes(sent: SentText) -> int:
-    return _RECORD_BYTES + 2 * (len(sent.inset.before) + len(sent.inset.after))

@@ -136,11 +136,11 @@ def review_section(context: StructuredContext, texts: AssemblyTexts) -> Section 
     commits = "\n".join(("Commits:", *(f"- {commit}" for commit in review.commits))) if review.commits else ""
     branch = f"Branch: {review.branch}" if review.branch else ""
     selected = [file.path for file in context.files if file.is_selected]
-    diffs = [file_block(path, review.reverse_diffs[path]) for path in selected if review.reverse_diffs.get(path)]
+    diffs = [file_block(path, diff) for path in selected if (diff := (review.reverse_diffs or {}).get(path))]
     parts = (
         (texts.review_summary, "\n".join(part for part in (branch, commits, review.stats) if part)),
-        (texts.review_log, review.log),
-        (texts.review_symbols, review.pre_change_symbols),
+        (texts.review_log, review.log or ""),
+        (texts.review_symbols, review.pre_change_symbols or ""),
         (texts.review_diffs, FILE_JOINT.join(diffs)),
     )
     text = PART_JOINT.join(header + part for header, part in parts if part)
@@ -309,7 +309,8 @@ def tiered_assembly(
     front of the prompt.
     """
     skipped, places = not_shown(context), placement.tiers
-    source = _Source(context, conversation.bare(), texts, {file.path: file for file in context.selected()})
+    files = {file.path: item for file, item in zip(context.selected(), file_items(context.selected()), strict=True)}
+    source = _Source(context, conversation.bare(), texts, files)
     cached = [source.cached(tier, places[tier]) for tier in _CACHED]
     blocks = [*(block for block in cached if block.messages), *source.active(places[Tier.ACTIVE], inlay, skipped)]
     is_marked = [block.tier for block in blocks if block.tier in _CACHED and block.tier not in placement.unmarked]
@@ -328,12 +329,13 @@ class _Source:
     context: StructuredContext
     own: Conversation
     texts: AssemblyTexts
-    files: Mapping[str, ContextFile]
+    files: Mapping[str, Item]
 
     def cached(self, tier: Tier, items: TierItems) -> Block:
         """The symbols, files and history of a tier. In L0, the symbols and files stand in the system message; in L1 to
         L3, they are a message with its acknowledgement, if there are any."""
-        symbols, files = symbol_items(items.symbols, self.context.symbols), self._files(items)
+        symbols = symbol_items(items.symbols, self.context.symbols)
+        files = [self.files[path] for path in items.files]
         if tier is Tier.L0:
             messages, sections = head(self.own.system, map_sections(self.context.legend, symbols, files, self.texts))
         else:
@@ -347,16 +349,13 @@ class _Source:
             messages, sections = (*messages, *(item.raw for item in history.items)), (*sections, history)
         return Block(tier, tier.name, sections, messages)
 
-    def _files(self, items: TierItems) -> tuple[Item, ...]:
-        return file_items(self.files[path] for path in items.files)
-
     def active(self, items: TierItems, inlay: Inlay, skipped: Skipped) -> Iterator[Block]:
         """The part without markers. Symbols that have just changed stand in front of it, because they belong to no
         tier."""
         symbols = symbol_items(items.symbols, self.context.symbols)
         header = self.texts.repository_map_continued
         yield from pair_block("symbols", section(Kind.SYMBOLS, header, symbols, SYMBOL_JOINT, self.texts.ok))
-        yield from active_blocks(self.context, self._files(items), self.texts)
+        yield from active_blocks(self.context, [self.files[path] for path in items.files], self.texts)
         yield from inlay.front
         yield from raw_block("history", turns_section(Kind.HISTORY, self.own.history, items.history))
         yield from inlay.within.get(len(self.own.history), ())
@@ -374,7 +373,8 @@ def _with_marks(blocks: Sequence[Block], ends: frozenset[Tier], dialect: Dialect
         if block.tier not in ends:
             continue
         for at, index in reversed(behind):
-            is_head = blocks[at].tier is Tier.L0 and index < _own_messages(blocks[at])
+            turns = sum(len(one.items) for one in blocks[at].sections if one.kind is Kind.HISTORY)
+            is_head = blocks[at].tier is Tier.L0 and index < len(messages[at]) - turns
             written = marked(messages[at][index], dialect, is_head=is_head)
             if written is not None:
                 messages[at][index] = written
@@ -383,11 +383,6 @@ def _with_marks(blocks: Sequence[Block], ends: frozenset[Tier], dialect: Dialect
         behind.clear()
     for block, lines, marks in zip(blocks, messages, found, strict=True):
         yield replace(block, messages=tuple(lines), marks=tuple(marks)) if marks else block
-
-
-def _own_messages(block: Block) -> int:
-    """How many messages of a tier stand in front of its history."""
-    return len(block.messages) - sum(len(one.items) for one in block.sections if one.kind is Kind.HISTORY)
 
 
 Chunks = Sequence[Sequence[str]]
@@ -403,19 +398,13 @@ def front_of(
     symbols = symbol_items(context.mapped(), context.symbols) if chunks is None else ()
     messages, sections = head(system, map_sections(context.legend, symbols, (), texts))
     tier = Tier.ACTIVE if chunks is None else Tier.L0
-    blocks = (
-        *([Block(tier, "system", sections, messages)] if messages else []),
-        *_map_blocks(context, chunks or (), texts),
-        *active_blocks(context, file_items(context.selected()), texts),
-    )
-    return Assembly(blocks, skipped=not_shown(context))
-
-
-def _map_blocks(context: StructuredContext, chunks: Chunks, texts: AssemblyTexts) -> Iterator[Block]:
-    for number, paths in enumerate(chunks):
+    blocks = [Block(tier, "system", sections, messages)] if messages else []
+    for number, paths in enumerate(chunks or ()):
         header = texts.repository_map_continued if number or context.legend else texts.repository_map
         symbols = symbol_items(paths, context.symbols)
-        yield from pair_block("symbols", section(Kind.SYMBOLS, header, symbols, SYMBOL_JOINT, texts.ok))
+        blocks += pair_block("symbols", section(Kind.SYMBOLS, header, symbols, SYMBOL_JOINT, texts.ok))
+    blocks += active_blocks(context, file_items(context.selected()), texts)
+    return Assembly(tuple(blocks), skipped=not_shown(context))
 
 
 def untiered_assembly(front: Assembly, conversation: Conversation, inlay: Inlay, images: Sequence[str]) -> Assembly:
@@ -429,11 +418,10 @@ def in_tiers(assembly: Assembly, placement: Placement) -> Assembly:
     """The same blocks, each in the tier of its least stable item by the ``placement``. This is only for people to see:
     here the tiers do not order the blocks."""
     tiers = placement.tier_of()
-    return replace(assembly, blocks=tuple(_seen(block, tiers) for block in assembly.blocks))
-
-
-def _seen(block: Block, tiers: Mapping[str, Tier]) -> Block:
-    keys = [item.key for one in block.sections for item in one.items]
-    if not any(key in tiers for key in keys):
-        return block
-    return replace(block, tier=max(tiers.get(key, Tier.ACTIVE) for key in keys))
+    blocks = []
+    for block in assembly.blocks:
+        keys = [item.key for one in block.sections for item in one.items]
+        is_placed = any(key in tiers for key in keys)
+        least = max(tiers.get(key, Tier.ACTIVE) for key in keys) if is_placed else block.tier
+        blocks.append(replace(block, tier=least))
+    return replace(assembly, blocks=tuple(blocks))

@@ -16,9 +16,9 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Protocol
+from typing import Annotated, Protocol
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from proxy.core.layout.tiers import Tier
 from proxy.core.value import dataclass, field, replace
@@ -54,17 +54,24 @@ class Page:
         return not (self.content or self.symbols)
 
 
-@dataclass(frozen=True, slots=True)
-class Review:
-    """A code review. ``stats`` is the client's own summary of the change; ``pre_change_symbols`` is the symbol map from
-    before the change; ``reverse_diffs`` lead from the new text of a path back to the old one."""
+class Review(Struct, frozen=True, forbid_unknown_fields=True):
+    """A code review, as a client sends it. ``stats`` is the client's own summary of the change; ``pre_change_symbols``
+    is the symbol map from before the change; ``reverse_diffs`` lead from the new text of a path back to the old one. A
+    review that an earlier request has sent has only its ``digest``."""
 
-    branch: str = ""
-    commits: tuple[str, ...] = ()
-    stats: str = ""
-    log: str = ""
-    pre_change_symbols: str = ""
-    reverse_diffs: Mapping[str, str] = field(default_factory=dict)
+    branch: str | None | UnsetType = UNSET
+    commits: Annotated[tuple[str, ...], Meta(max_length=5_000)] | None | UnsetType = UNSET
+    stats: str | None | UnsetType = UNSET
+    log: str | None | UnsetType = UNSET
+    pre_change_symbols: str | None | UnsetType = UNSET
+    reverse_diffs: Annotated[dict[str, str], Meta(max_length=5_000)] | None | UnsetType = UNSET
+    digest: str | None | UnsetType = UNSET
+
+    @property
+    def texts(self) -> list[str]:
+        """All texts that are there."""
+        own = (self.stats, self.log, self.pre_change_symbols)
+        return [text for text in (*(self.commits or ()), *own, *(self.reverse_diffs or {}).values()) if text]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +113,7 @@ class StructuredContext:
         """The length of all texts that are shown. A text counts as often as it is shown."""
         shown = [file.text or "" for file in self.selected()] + [self.symbols[path] for path in self.mapped()]
         shown += [text for page in self.pages for text in (page.content, page.symbols)]
-        if self.review is not None:
-            review = self.review
-            shown += (*review.commits, review.stats, review.log, review.pre_change_symbols)
-            shown += review.reverse_diffs.values()
+        shown += self.review.texts if self.review is not None else []
         return sum(map(len, shown))
 
     def mapped(self) -> list[str]:

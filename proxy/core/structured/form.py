@@ -27,8 +27,7 @@ from types import MappingProxyType
 from typing import Annotated, Literal, get_args
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
-from msgspec.structs import asdict
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.context import SECTION, ContextFile, Page, Review, StructuredContext
@@ -79,18 +78,6 @@ class UrlJson(Struct, forbid_unknown_fields=True):
     symbols: str | None | UnsetType = UNSET
 
 
-class ReviewJson(Struct, forbid_unknown_fields=True):
-    """The value of ``review``."""
-
-    branch: str | None | UnsetType = UNSET
-    commits: Annotated[list[str], Meta(max_length=5_000)] | None | UnsetType = UNSET
-    stats: str | None | UnsetType = UNSET
-    log: str | None | UnsetType = UNSET
-    pre_change_symbols: str | None | UnsetType = UNSET
-    reverse_diffs: Annotated[dict[str, str], Meta(max_length=5_000)] | None | UnsetType = UNSET
-    digest: str | None | UnsetType = UNSET
-
-
 class PanelJson(Struct, forbid_unknown_fields=True):
     """An element of ``panels``."""
 
@@ -126,7 +113,7 @@ class FormJson(Struct, forbid_unknown_fields=True):
     tree: _Paths | bool | None | UnsetType = UNSET
     use_repo_map: bool | None | UnsetType = UNSET
     urls: Annotated[list[UrlJson], Meta(max_length=3)] | None | UnsetType = UNSET
-    review: ReviewJson | None | UnsetType = UNSET
+    review: Review | None | UnsetType = UNSET
     images: Annotated[list[str], Meta(max_length=MOST_IMAGES)] | None | UnsetType = UNSET
     session: Annotated[str, Meta(max_length=512)] | None | UnsetType = UNSET
     removed: _Paths | None | UnsetType = UNSET
@@ -332,27 +319,20 @@ def _check_removed(removed: frozenset[str], paths: Sequence[str], name: str) -> 
 
 def _review(form: FormJson) -> FormReview | None:
     found = form.review
-    if not isinstance(found, ReviewJson):
+    if not isinstance(found, Review):
         return None
     param = f"{SECTION}.review"
-    sent = {name: value for name, value in asdict(found).items() if value is not UNSET}
+    sent = {name: value for name, value in structs.asdict(found).items() if value is not UNSET}
     if isinstance(found.digest, str):
         if len([value for value in sent.values() if value is not None]) > 1:
             why = "stands beside other fields: send the digest or the other fields"
             raise invalid(f"{param}.digest", why, "ambiguous_content")
         return FormReview(_digest(found.digest, f"{param}.digest"))
-    diffs = found.reverse_diffs or {}
-    paths = distinct_paths(tuple(diffs), f"{param}.reverse_diffs")
-    review = Review(
-        branch=found.branch or "",
-        commits=tuple(found.commits or ()),
-        stats=found.stats or "",
-        log=found.log or "",
-        pre_change_symbols=found.pre_change_symbols or "",
-        reverse_diffs=dict(zip(paths, diffs.values(), strict=True)),
-    )
     text = review_json(sent)
-    return FormReview(text_digest(text), review, text)
+    if diffs := found.reverse_diffs:
+        paths = distinct_paths(tuple(diffs), f"{param}.reverse_diffs")
+        found = structs.replace(found, reverse_diffs=dict(zip(paths, diffs.values(), strict=True)))
+    return FormReview(text_digest(text), found, text)
 
 
 def review_json(fields: Mapping[str, object]) -> str:
@@ -421,7 +401,7 @@ def detach_terms(wish: DetachWish, default: DetachTerms | None) -> DetachTerms |
     is None if the operator freezes only conversations of clients that ask for it."""
     if wish is False or (wish is None and default is None):
         return None
-    said = asdict(wish) if isinstance(wish, DetachJson) else {}
+    said = structs.asdict(wish) if isinstance(wish, DetachJson) else {}
     return replace(default or DetachTerms(), **{name: least for name, least in said.items() if isinstance(least, int)})
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from hashlib import sha256
-from itertools import chain, filterfalse
+from itertools import filterfalse
 from sys import getsizeof
 from typing import Annotated, Final, Literal
 
@@ -237,8 +237,8 @@ def content_bytes(content: str | Review) -> int:
     stored: with one, two or four bytes a character."""
     parts: list[object] = [content]
     if isinstance(content, Review):
-        parts += [content.branch, content.stats, content.log, content.pre_change_symbols, content.commits]
-        parts += [*content.commits, content.reverse_diffs, *chain.from_iterable(content.reverse_diffs.items())]
+        diffs = content.reverse_diffs or {}
+        parts += [content.branch, content.commits, diffs, *diffs, *content.texts]
     return _TEXT_ENTRY_BYTES + sum(map(getsizeof, parts))
 
 

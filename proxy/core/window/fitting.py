@@ -324,8 +324,7 @@ class _Fitting:
         self._system_tokens, self._talk_tokens = tokens[:first], tokens[first:]
         asked = [index for index, message in enumerate(self._talk) if message.is_asked]
         self._newest = asked[-1] if asked else -1
-        named = {name: getattr(parts, name) for name in (*_IN_MESSAGE, PartName.SUMMARY)}
-        self._parts: dict[PartName, str] = {name: text for name, text in named.items() if text and text.strip()}
+        self._parts = {PartName(name): text for name, text in parts.texts.items() if text.strip()}
         self._payload: Payload | None = None
         if parts.virtual_files:
             message = own_text(self._talk[self._newest].raw) if self._newest >= 0 else ""

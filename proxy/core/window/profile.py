@@ -19,6 +19,7 @@ from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import field as json_field
 
 from proxy.core.model_patterns import allows
 from proxy.core.prompts.prompt import Levels
@@ -184,57 +185,45 @@ class WindowRules(Levels[str]):
         return bool(self.allowed) and allows([self.allowed], [name])
 
 
-@dataclass(frozen=True, slots=True)
-class VirtualFile:
-    """A logical document of a ``chat_ops`` request. At most one of a request ``is_active``."""
-
-    id: str
-    content: str = field(repr=False)
-    is_active: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class WindowParts:
-    """The parts that ``stratiform.window`` names. None: the request does not have the part."""
-
-    profile: str = ""
-    instruction: str | None = field(default=None, repr=False)
-    selection: str | None = field(default=None, repr=False)
-    prefix: str | None = field(default=None, repr=False)
-    suffix: str | None = field(default=None, repr=False)
-    summary: str | None = field(default=None, repr=False)
-    virtual_files: tuple[VirtualFile, ...] = ()
-
-    @property
-    def has_any(self) -> bool:
-        return bool(self.virtual_files) or any(getattr(self, name) is not None for name in _TEXTS)
-
-
 NAME = "stratiform.window"
-_TEXTS = ("instruction", "selection", "prefix", "suffix", "summary")
 MOST_FILES = 1_000
+_TEXTS = ("instruction", "selection", "prefix", "suffix", "summary")
 _MOST_ID_CHARS = 512
 _MOST_PROFILE_CHARS = 64
 _MOST_COMMAS = 4 * MOST_FILES + 64
 
 
-class _FileJson(Struct, forbid_unknown_fields=True):
+class VirtualFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """A logical document of a ``chat_ops`` request. At most one of a request ``is_active``."""
+
     id: Annotated[str, Meta(min_length=1, max_length=_MOST_ID_CHARS)]
     content: str
-    active: bool | None | UnsetType = UNSET
+    is_active: bool | None | UnsetType = json_field(default=UNSET, name="active")
 
 
-class _PartsJson(Struct, forbid_unknown_fields=True):
+class WindowParts(Struct, frozen=True, forbid_unknown_fields=True):
+    """The parts that ``stratiform.window`` names. A part that is null or UNSET is not there."""
+
     profile: Annotated[str, Meta(max_length=_MOST_PROFILE_CHARS)] | None | UnsetType = UNSET
     instruction: str | None | UnsetType = UNSET
     selection: str | None | UnsetType = UNSET
     prefix: str | None | UnsetType = UNSET
     suffix: str | None | UnsetType = UNSET
     summary: str | None | UnsetType = UNSET
-    virtual_files: Annotated[list[_FileJson], Meta(max_length=MOST_FILES)] | None | UnsetType = UNSET
+    virtual_files: Annotated[tuple[VirtualFile, ...], Meta(max_length=MOST_FILES)] | None | UnsetType = UNSET
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The parts that are texts, by their names."""
+        return {name: text for name in _TEXTS if isinstance(text := getattr(self, name), str)}
+
+    @property
+    def has_any(self) -> bool:
+        """Whether anything but a profile is named."""
+        return bool(self.virtual_files or self.texts)
 
 
-_DECODER: msgspec.json.Decoder[_PartsJson | None] = msgspec.json.Decoder(_PartsJson | None)
+_DECODER: msgspec.json.Decoder[WindowParts | None] = msgspec.json.Decoder(WindowParts | None)
 
 
 def read_parts(raw: Raw | bytes) -> WindowParts:
@@ -243,22 +232,14 @@ def read_parts(raw: Raw | bytes) -> WindowParts:
     text = bytes(raw)
     if has_more_commas(text, _MOST_COMMAS):
         raise invalid(NAME, f"has too many values: it may list at most {MOST_FILES} files", "too_many_items")
-    found = decoded(_DECODER, text, NAME, {}) or _PartsJson()
+    found = decoded(_DECODER, text, NAME, {}) or WindowParts()
     check_fields(text, names_within(found), NAME)
-    return WindowParts(
-        profile=found.profile or "",
-        **{name: text for name in _TEXTS if isinstance(text := getattr(found, name), str)},
-        virtual_files=_files(found.virtual_files or ()),
-    )
-
-
-def _files(found: Sequence[_FileJson]) -> tuple[VirtualFile, ...]:
-    param = f"{NAME}.virtual_files"
-    check_ids([each.id for each in found], param, "file")
-    active = [number for number, each in enumerate(found) if each.active is True]
+    files, param = found.virtual_files or (), f"{NAME}.virtual_files"
+    check_ids([file.id for file in files], param, "file")
+    active = [number for number, file in enumerate(files) if file.is_active]
     if len(active) > 1:
         raise invalid(f"{param}[{active[1]}].active", "must be true for one file only")
-    return tuple(VirtualFile(each.id, each.content, each.active is True) for each in found)
+    return found
 
 
 Count = Callable[[str], int]

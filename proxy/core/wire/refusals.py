@@ -29,7 +29,7 @@ _SEARCHED_BYTES = 8 << 20
 _HALF = re.compile("[\ud800-\udfff]")
 _STEP = re.compile(r"[.\[]")
 _FIELD = re.compile("[a-z_]{1,40}")
-_NESTED = (Struct, dict, list)
+_NESTED = (Struct, dict, list, tuple)
 _WORDS = MappingProxyType(
     {
         "str": "a string",
@@ -159,7 +159,7 @@ def names_within(value: object) -> int:
         return len(sent) + sum(names_within(each) for each in sent if isinstance(each, _NESTED))
     if isinstance(value, dict):
         return len(value) + sum(map(names_within, value.values()))
-    return sum(map(names_within, value)) if isinstance(value, list) else 0
+    return sum(map(names_within, value)) if isinstance(value, (list, tuple)) else 0
 
 
 _Form = TypeVar("_Form")

@@ -18,6 +18,7 @@ from proxy.core.prompts.prompt import (
     PromptTerms,
     RenderError,
     Variable,
+    MOST_LEVELS,
     exceeded_bound,
     merged,
 )
@@ -90,7 +91,7 @@ def registry(size: int) -> list[Prompt]:
 
 def nested(size: int) -> dict[str, Json]:
     value: Json = 1
-    for _ in range(size):
+    for _ in range(MOST_LEVELS):
         value = [value]
     return {str(number): number for number in range(size)} | {"deep": value, "wide": [1] * size, "text": "ab" * size}
 

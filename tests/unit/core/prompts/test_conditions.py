@@ -91,16 +91,6 @@ def test_a_value_with_one_more_around_it_is_another_value(value: Json) -> None:
 
 
 @pytest.mark.slow
-def test_deep_values_are_compared_without_recursion() -> None:
-    one: Json = []
-    other: Json = []
-    for _ in range(100_000):
-        one, other = [one], [other]
-
-    assert same(one, other)
-    assert not same(one, [other])
-
-
 def search_refusal(pattern: str, text: str) -> ConditionError:
     with pytest.raises(ConditionError) as error:
         is_found(pattern, text)
