@@ -8,6 +8,7 @@ import pytest
 from proxy.core.prompts.assembler import assemble, chosen
 from proxy.core.prompts.conditions import holds
 from proxy.core.prompts.prompt import (
+    MOST_LEVELS,
     Composition,
     Condition,
     Json,
@@ -18,7 +19,6 @@ from proxy.core.prompts.prompt import (
     PromptTerms,
     RenderError,
     Variable,
-    MOST_LEVELS,
     exceeded_bound,
     merged,
 )

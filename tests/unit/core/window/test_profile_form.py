@@ -23,7 +23,8 @@ def refused(raw: bytes) -> InvalidRequest:
 @pytest.mark.parametrize("raw", [b"null", b" null ", b"{}", b'{"prefix":null,"virtual_files":null}'])
 def test_a_section_that_says_nothing_has_no_parts(raw: bytes) -> None:
     found = read_parts(raw)
-    assert not found.profile and not found.has_any
+    assert not found.profile
+    assert not found.has_any
 
 
 def test_each_part_is_read() -> None:
