@@ -27,7 +27,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import chain, islice
-from types import MappingProxyType
 
 import msgspec
 from msgspec import Raw
@@ -55,27 +54,28 @@ class Sort(StrEnum):
     """A message of a form that is not known here."""
 
 
-_NO_MEMBERS: Members = MappingProxyType({})
+MADE = -1
+"""The origin of a message that the client did not send."""
 
 
-class Shape(msgspec.Struct, frozen=True, gc=False):
-    """The facts about a message that the rules need. (A struct, not a dataclass: there is one for every message of a
-    request.)
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """A message that the rules work on, with the facts that they need. (A struct, not a dataclass: there is one for
+    every message of a request.)
 
-    ``ids`` are the ids of a message's calls in their order, each once, or the one id that a result names.
-    ``has_content``: the message has some text, media or refusal. ``is_empty``: the message has no such content, no call
-    or result, and no other member with a value. ``members`` are those of the message, if it is read.
+    ``origin`` is its index in the client's conversation, or ``MADE``. ``ids`` are the ids of a message's calls in their
+    order, each once, or the one id that a result names. ``has_content``: the message has some text, media or refusal.
+    ``is_empty``: the message has no such content, no call or result, and no other member with a value.
     """
 
+    origin: int
+    turn: Turn
     sort: Sort
     ids: tuple[str, ...] = ()
     has_content: bool = True
     is_empty: bool = False
-    members: Members = _NO_MEMBERS
 
 
-_SYSTEM = Shape(Sort.SYSTEM)
-_UNREAD = Shape(Sort.UNREAD)
+Group = list[Entry]
 
 _NOTHING = (b"null", b'""', b"[]", b"{}")
 _FRAME = frozenset({"role", "name", "content", "tool_calls", "function_call", "tool_call_id", *MARK_KEYS})
@@ -87,14 +87,12 @@ _PLAIN = ("role", "content")
 _SPEAKERS = frozenset({"user", "assistant"})
 
 
-def shape_of(turn: Turn) -> Shape:
+def entry_of(origin: int, turn: Turn) -> Entry:
     """Read a message. Finding its members and the types of its parts takes most of the time."""
-    if turn.is_system:
-        return _SYSTEM
     try:
-        return _shape(turn.role, turn.members)
+        return Entry(origin, turn, Sort.SYSTEM) if turn.is_system else _read(origin, turn, turn.role, turn.members)
     except Unreadable:
-        return _UNREAD
+        return Entry(origin, turn, Sort.UNREAD)
 
 
 def is_given(members: Members, name: str) -> bool:
@@ -116,31 +114,20 @@ def text_member(members: Members, name: str) -> str:
     return found
 
 
-def _shape(role: str, members: Members) -> Shape:
+def _read(origin: int, turn: Turn, role: str, members: Members) -> Entry:
     has_content = _has_content(members.get("content"))
     if role in _SPEAKERS and len(members) == len(_PLAIN) and "content" in members:
-        return Shape(Sort.PLAIN, (), has_content, not has_content, members)
+        return Entry(origin, turn, Sort.PLAIN, (), has_content, not has_content)
     has_content = has_content or any(is_given(members, name) for name in _SAID)
-    ids = _call_ids(members)
-    if is_given(members, "function_call"):
-        raise Unreadable("a call of the old form")
-    if role == "tool" and not ids:
-        return Shape(Sort.RESULT, (text_member(members, "tool_call_id"),), has_content, False, members)
-    if role not in _SPEAKERS or is_given(members, "tool_call_id"):
-        raise Unreadable("no known role, or a result of another role")
-    if not ids:
-        others = not has_content and any(name not in _FRAME and is_given(members, name) for name in members)
-        return Shape(Sort.PLAIN, (), has_content, not has_content and not others, members)
-    if role != "assistant":
-        raise Unreadable("calls of another role")
-    return Shape(Sort.CALLS, ids, has_content, False, members)
-
-
-def _call_ids(members: Members) -> tuple[str, ...]:
     ids = tuple([text_member(call, "id") for call in call_members(members)])
-    if len(set(ids)) < len(ids):
-        raise Unreadable("two calls of one id")
-    return ids
+    if len(set(ids)) < len(ids) or is_given(members, "function_call"):
+        raise Unreadable("two calls of one id, or a call of the old form")
+    if role == "tool" and not ids:
+        return Entry(origin, turn, Sort.RESULT, (text_member(members, "tool_call_id"),), has_content)
+    if role not in _SPEAKERS or is_given(members, "tool_call_id") or (ids and role != "assistant"):
+        raise Unreadable("no known role, or calls or a result of another role")
+    others = has_content or ids or any(name not in _FRAME and is_given(members, name) for name in members)
+    return Entry(origin, turn, Sort.CALLS if ids else Sort.PLAIN, ids, has_content, not others)
 
 
 def _has_content(raw: Raw | None) -> bool:
@@ -165,33 +152,13 @@ def _has_content(raw: Raw | None) -> bool:
     return found
 
 
-MADE = -1
-"""The origin of a message that the client did not send."""
-
-
-class Entry(msgspec.Struct, frozen=True, gc=False):
-    """A message that the rules work on. ``origin`` is its index in the client's conversation, or ``MADE``."""
-
-    origin: int
-    turn: Turn
-    shape: Shape
-
-
-Group = list[Entry]
-
-
-def entry_of(origin: int, turn: Turn) -> Entry:
-    """The message with the facts about it."""
-    return Entry(origin, turn, shape_of(turn))
-
-
 def grouped(entries: Iterable[Entry]) -> Iterator[Group]:
     """The messages in groups, so that calls are together with their results; any other message is a group of its own. A
     message that cannot be read belongs to the group in which it stands, and system messages do not end a group."""
     group: Group = []
     last = Sort.PLAIN
     for each in entries:
-        sort = each.shape.sort
+        sort = each.sort
         if group and (sort is Sort.PLAIN or (sort is Sort.CALLS and last is Sort.RESULT)):
             yield group
             group = []
@@ -207,9 +174,9 @@ def grouped(entries: Iterable[Entry]) -> Iterator[Group]:
 def is_known(group: Group) -> bool:
     """Whether it is known which call each result of the group answers: every message can be read, and no two of its
     calls have the same id."""
-    if any(each.shape.sort is Sort.UNREAD for each in group):
+    if any(each.sort is Sort.UNREAD for each in group):
         return False
-    ids = [call_id for each in group if each.shape.sort is Sort.CALLS for call_id in each.shape.ids]
+    ids = [call_id for each in group if each.sort is Sort.CALLS for call_id in each.ids]
     return len(set(ids)) == len(ids)
 
 
@@ -223,14 +190,14 @@ def cuts(turns: Sequence[Turn]) -> tuple[int, ...]:
     callers: dict[str, int] = {}
     latest = -1
     for index, turn in enumerate(turns):
-        shape = shape_of(turn)
-        if shape.sort is Sort.CALLS:
-            callers.update(dict.fromkeys(shape.ids, index))
-        elif shape.sort in (Sort.RESULT, Sort.UNREAD):
-            caller = callers.get(shape.ids[0], latest) if shape.ids else latest
+        each = entry_of(index, turn)
+        if each.sort is Sort.CALLS:
+            callers.update(dict.fromkeys(each.ids, index))
+        elif each.sort in (Sort.RESULT, Sort.UNREAD):
+            caller = callers.get(each.ids[0], latest) if each.ids else latest
             while found and found[-1] > caller >= 0:  # it stands between a call and its result
                 found.pop()
-        elif shape.sort is Sort.PLAIN and turn.role == "user":
+        elif each.sort is Sort.PLAIN and turn.role == "user":
             found.append(index)
         if turn.role == "assistant":
             latest = index
@@ -249,34 +216,34 @@ def repaired(group: Group) -> tuple[Group, int]:
     exception: a message with content behind a message whose calls are answered keeps its calls, and they get
     placeholders. Without its calls it would stand between the other message's calls and their results.
     """
-    if not any(each.shape.sort in (Sort.CALLS, Sort.RESULT) for each in group) or not is_known(group):
+    if not any(each.sort in (Sort.CALLS, Sort.RESULT) for each in group) or not is_known(group):
         return group, 0
-    asked = {call_id for each in group if each.shape.sort is Sort.CALLS for call_id in each.shape.ids}
-    answered = asked.intersection(each.shape.ids[0] for each in group if each.shape.sort is Sort.RESULT)
+    asked = {call_id for each in group if each.sort is Sort.CALLS for call_id in each.ids}
+    answered = asked.intersection(each.ids[0] for each in group if each.sort is Sort.RESULT)
     kept: Group = []
     missing: list[Entry] = []
     repairs = behind_result = 0
     for each in group:
-        sort = each.shape.sort
-        if sort is Sort.RESULT and each.shape.ids[0] not in answered:
+        sort = each.sort
+        if sort is Sort.RESULT and each.ids[0] not in answered:
             repairs += 1
             continue
-        if sort is Sort.CALLS and not answered.issuperset(each.shape.ids):
+        if sort is Sort.CALLS and not answered.issuperset(each.ids):
             repairs += 1
-            if answered.isdisjoint(each.shape.ids) and not (each.shape.has_content and behind_result):
-                if each.shape.has_content:
-                    left = Turn.of(join_members(each.shape.members, {"tool_calls": None}))
+            if answered.isdisjoint(each.ids) and not (each.has_content and behind_result):
+                if each.has_content:
+                    left = Turn.of(join_members(each.turn.members, {"tool_calls": None}))
                     kept.append(entry_of(each.origin, left))
                 continue
-            missing += _placeholders(each.shape, answered)
+            missing += _placeholders(each, answered)
         kept.append(each)
         behind_result = len(kept) if sort is not Sort.SYSTEM else behind_result
     return [*kept[:behind_result], *missing, *kept[behind_result:]], repairs
 
 
-def _placeholders(shape: Shape, answered: set[str]) -> Group:
+def _placeholders(asking: Entry, answered: set[str]) -> Group:
     """A result for each call of the message that has none."""
-    calls = zip(shape.ids, call_members(shape.members), strict=True)
+    calls = zip(asking.ids, call_members(asking.turn.members), strict=True)
     missing = [call["id"] for call_id, call in calls if call_id not in answered]
     content = text_json(PLACEHOLDER)
     return [
@@ -293,35 +260,36 @@ def merged(group: Group) -> tuple[Group, int]:
     """The group with neighbouring calls in one message, and how many messages were joined to another one. A message is
     not joined if it has members besides its content and calls that the first message does not have in the same way. A
     group for which ``is_known`` is False stays as it came."""
-    if sum(each.shape.sort is Sort.CALLS for each in group) < 2 or not is_known(group):
+    if sum(each.sort is Sort.CALLS for each in group) < 2 or not is_known(group):
         return group, 0
     chains = [[group[0]]]
     for each in group[1:]:
-        if _is_joined(each.shape, chains[-1][0].shape):
+        if _is_joined(each, chains[-1][0]):
             chains[-1].append(each)
         else:
             chains.append([each])
     return [_joined(chain) for chain in chains], len(group) - len(chains)
 
 
-def _is_joined(shape: Shape, first: Shape) -> bool:
+def _is_joined(each: Entry, first: Entry) -> bool:
     """Whether a message is joined to those in front of it, of which this is the ``first``."""
-    own = (name for name in shape.members if name not in _JOINED and is_given(shape.members, name))
-    return shape.sort is first.sort is Sort.CALLS and all(
-        name in first.members and bytes(first.members[name]) == bytes(shape.members[name]) for name in own
-    )
+    if not each.sort is first.sort is Sort.CALLS:
+        return False
+    members, others = each.turn.members, first.turn.members
+    own = [name for name in members if name not in _JOINED and is_given(members, name)]
+    return all(name in others and bytes(others[name]) == bytes(members[name]) for name in own)
 
 
 def _joined(chain: Group) -> Entry:
     if len(chain) == 1:
         return chain[0]
-    parts = [each.shape.members for each in chain]
+    parts = [each.turn.members for each in chain]
     calls = b",".join([bytes(members["tool_calls"])[1:-1] for members in parts])
     changes: dict[str, bytes | None] = {"tool_calls": b"[" + calls + b"]"}
     if contents := [bytes(members["content"]) for members in parts if is_given(members, "content")]:
         changes["content"] = _content(contents)
     changes |= {name: bytes(each[name]) for name in MARK_KEYS for each in parts if is_given(each, name)}  # the last one
-    return entry_of(chain[0].origin, Turn.of(join_members(chain[0].shape.members, changes)))
+    return entry_of(chain[0].origin, Turn.of(join_members(chain[0].turn.members, changes)))
 
 
 def _content(contents: Sequence[bytes]) -> bytes:
@@ -416,7 +384,7 @@ def ruled(conversation: Conversation, metas: Mapping[int, MessageMeta]) -> Ruled
     edits: Counter[Edit] = Counter()
     start = len(conversation.system) - conversation.added
     said = _as_said(conversation.turns, {index - start: meta for index, meta in metas.items()}, edits)
-    spoken = [each for each in said if not each.shape.is_empty or each.origin == last_user]
+    spoken = [each for each in said if not each.is_empty or each.origin == last_user]
     edits[Edit.HISTORY_REMOVED] += len(said) - len(spoken)
     sent = _in_groups(spoken, edits)
     origins, turns = tuple([each.origin for each in sent]), tuple([each.turn for each in sent])
@@ -466,7 +434,7 @@ def _in_groups(entries: Sequence[Entry], edits: Counter[Edit]) -> Group:
     """The messages with calls and results matched, and neighbouring calls joined."""
     found: Group = []
     for group in grouped(entries):
-        if group[0].shape.sort is Sort.PLAIN:  # a group of its own, as most messages are
+        if group[0].sort is Sort.PLAIN:  # a group of its own, as most messages are
             found += group
             continue
         whole, repairs = repaired(group)
@@ -486,15 +454,15 @@ def chunk_text(turns: Iterable[Turn]) -> str:
 
 
 def _records(group: Group) -> Iterator[str]:
-    asked = {call_id for each in group if each.shape.sort is Sort.CALLS for call_id in each.shape.ids}
-    answered = {call_id for each in group if each.shape.sort is Sort.RESULT for call_id in each.shape.ids}
+    asked = {call_id for each in group if each.sort is Sort.CALLS for call_id in each.ids}
+    answered = {call_id for each in group if each.sort is Sort.RESULT for call_id in each.ids}
     if asked != answered:
         raise Unreadable("calls and results that do not belong together")
     yield from chain.from_iterable(map(_message, group))
 
 
 def _message(entry: Entry) -> Iterator[str]:
-    sort, members = entry.shape.sort, entry.shape.members
+    sort, members = entry.sort, entry.turn.members
     if sort is Sort.UNREAD or is_given(members, "audio"):
         raise Unreadable("a message that is no text")
     text = _text(members)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.reasons import Edit
-from proxy.core.structured.history import MADE, DetachTerms, MessageMeta, RuledHistory, Status, ruled, shape_of
+from proxy.core.structured.history import MADE, DetachTerms, MessageMeta, RuledHistory, Status, entry_of, ruled
 from proxy.core.structured.messages import Conversation, Turn
 from proxy.errors import InvalidRequest
 from tests.talk import Body, assistant, calling, result, said, system, user
@@ -169,7 +169,7 @@ def test_each_message_that_the_client_does_not_want_sent_counts_as_removed(
     edits = ruled(before, metas).edits
 
     unwanted = sum(meta.status in (Status.DELETED, Status.DETACHED) for meta in metas.values())
-    empty = sum(shape_of(turn).is_empty for turn in before)
+    empty = sum(entry_of(0, turn).is_empty for turn in before)
     assert unwanted <= edits.get(Edit.HISTORY_REMOVED, 0) <= unwanted + empty
     assert all(count > 0 for count in edits.values())
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.history import Entry, Shape, Sort, cuts, entry_of, grouped, is_known, shape_of
+from proxy.core.structured.history import Entry, Sort, cuts, entry_of, grouped, is_known
 from proxy.core.structured.messages import Conversation
 from tests.contexts import conversation_of
 from tests.examples import for_every
@@ -122,9 +122,9 @@ def test_no_result_stands_behind_a_cut_whose_call_stands_in_front_of_it(messages
 CALL = b'{"id":"1","type":"function","function":{"name":"run","arguments":"{}"}}'
 
 
-def shaped(raw: bytes) -> Shape:
+def shaped(raw: bytes) -> Entry:
     [turn] = Conversation.of([raw])
-    return shape_of(turn)
+    return entry_of(0, turn)
 
 
 @for_every(
