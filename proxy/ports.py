@@ -11,7 +11,7 @@ from proxy.core.prompts.prompt import Inset
 from proxy.core.providers import CacheProfile
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.usage import Usage
-from proxy.core.structured.chat import AssembledChat
+from proxy.core.structured.session import AssembledChat
 from proxy.core.value import dataclass, field
 
 Headers = Sequence[tuple[str, str]]

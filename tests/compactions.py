@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from proxy.app.factories import load_compaction_texts
+from proxy.core.structured.context import Conversation, Turn
 from proxy.core.structured.history import RuledHistory, ruled
 from proxy.core.structured.history.compaction import (
     Compaction,
@@ -18,7 +19,6 @@ from proxy.core.structured.history.compaction import (
     CompactionTerms,
     digest_of_known,
 )
-from proxy.core.structured.messages import Conversation, Turn
 
 TEXTS = load_compaction_texts()
 RULES = CompactionRules(CompactionTerms(), TEXTS)

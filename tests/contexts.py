@@ -22,8 +22,7 @@ from proxy.core.structured.blocks import (
     inventory_of,
     shown,
 )
-from proxy.core.structured.context import ContextFile, StructuredContext
-from proxy.core.structured.messages import Conversation
+from proxy.core.structured.context import ContextFile, Conversation, StructuredContext
 from proxy.core.structured.panels.inlay import NO_INLAY, Inlay
 from proxy.core.structured.placement import FILE, SYMBOL, ContextTracker, Placement, TierItems
 from tests.talk import Body, assistant, system, user

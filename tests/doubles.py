@@ -20,7 +20,7 @@ from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import ParsedBody, parse_body
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage, summed
-from proxy.core.structured.chat import AssembledChat
+from proxy.core.structured.session import AssembledChat
 from proxy.core.wire.json_body import Unreadable, splice
 from proxy.engine.exchange import Exchange, Settlement
 from proxy.errors import InvalidRequest, UnknownModel

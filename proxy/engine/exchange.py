@@ -21,7 +21,7 @@ from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.outcome import MissQuestion, Outcome
 from proxy.core.response.refusal import ContextRefusalOutcome
 from proxy.core.response.usage import Usage
-from proxy.core.structured.chat import AssembledChat
+from proxy.core.structured.session import AssembledChat
 from proxy.core.value import dataclass, field
 from proxy.core.window.fitting import Fitted
 from proxy.core.window.profile import CapabilityProfile

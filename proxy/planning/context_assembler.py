@@ -37,22 +37,32 @@ from proxy.core.structured.assembly import (
     untiered_assembly,
 )
 from proxy.core.structured.blocks import Assembly, AssemblyKind, Measure, inventory_of
-from proxy.core.structured.chat import (
+from proxy.core.structured.context import (
+    SECTION,
+    Conversation,
+    StructuredContext,
+    SymbolIndexer,
+    SymbolMap,
+    Turn,
+    legend_for,
+    marks_beside_messages,
+    system_text,
+)
+from proxy.core.structured.form import StructuredForm, read_form
+from proxy.core.structured.panels.inlay import Inlay, Wants, fitted, moving, names_tool, panel_answer
+from proxy.core.structured.placement import Blocks, Placement
+from proxy.core.structured.session import (
     AssembledChat,
     Before,
     ChatReading,
+    ContextSession,
     Dialogue,
     DialogueRules,
+    Uploads,
     body_of,
     dialogue_of,
     has_thinking,
 )
-from proxy.core.structured.context import SECTION, StructuredContext, SymbolIndexer, SymbolMap, legend_for
-from proxy.core.structured.form import StructuredForm, read_form
-from proxy.core.structured.messages import Conversation, Turn, marks_beside_messages, system_text
-from proxy.core.structured.panels.inlay import Inlay, Wants, fitted, moving, names_tool, panel_answer
-from proxy.core.structured.placement import Blocks, Placement
-from proxy.core.structured.session import ContextSession, Uploads
 from proxy.core.value import dataclass, field, replace
 from proxy.errors import InvalidRequest, PayloadTooLarge
 from proxy.planning.context_sessions import AssemblyOptions, ContextSessions, PanelBill, panel_tokens

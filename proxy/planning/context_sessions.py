@@ -39,7 +39,7 @@ from proxy.core.money.prices import Price
 from proxy.core.providers import CacheProfile
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.response.usage import Usage
-from proxy.core.structured.chat import AssembledChat
+from proxy.core.structured.context import Turn
 from proxy.core.structured.form import StructuredForm
 from proxy.core.structured.history import DetachTerms
 from proxy.core.structured.history.compaction import (
@@ -54,15 +54,14 @@ from proxy.core.structured.history.compaction import (
     proposal_of,
     read_finding,
 )
-from proxy.core.structured.messages import Turn
 from proxy.core.structured.panels import UNKNOWN_LIFE_S, CacheTerms, Panel
 from proxy.core.structured.panels.board import Board, EmittedPanel, counted
 from proxy.core.structured.panels.inlay import is_known, iso_time, panel_text
 from proxy.core.structured.placement import ContextTracker
 from proxy.core.structured.session import (
     UPLOAD_BYTES,
+    AssembledChat,
     ContextSession,
-    KeptText,
     LiveState,
     Part,
     blob_name,
@@ -192,18 +191,18 @@ class TextStore:
                 for digest in part:
                     # A text that the store has lost is written again at its next use.
                     self._saved.pop((scope, digest), None)
-                for digest, kept in texts.items():
-                    self._saved.put((scope, digest), kept.saved_at)
-                    found[digest] = kept.text
-                    room -= getsizeof(kept.text)
+                for digest, (text, saved_at) in texts.items():
+                    self._saved.put((scope, digest), saved_at)
+                    found[digest] = text
+                    room -= getsizeof(text)
 
 
 def _packed(texts: Mapping[_Key, str], now: float) -> dict[_Key, bytes]:
     return {key: packed_text(text, now) for key, text in texts.items()}
 
 
-def _unpacked(digests: Sequence[str], blobs: Mapping[str, bytes]) -> dict[str, KeptText]:
-    """The texts whose digest is the one by which they are named."""
+def _unpacked(digests: Sequence[str], blobs: Mapping[str, bytes]) -> dict[str, tuple[str, float]]:
+    """The texts whose digest is the one by which they are named, each with the time at which it was written."""
     found = {digest: unpacked_text(blobs[name], digest) for digest in digests if (name := blob_name(digest)) in blobs}
     return {digest: kept for digest, kept in found.items() if kept is not None}
 

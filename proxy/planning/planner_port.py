@@ -39,10 +39,9 @@ from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.reader import Route
 from proxy.core.response.usage import Usage
 from proxy.core.structured.blocks import Circumstances, Measure, shown
-from proxy.core.structured.chat import AssembledChat, Dialogue
 from proxy.core.structured.context import SymbolMap
 from proxy.core.structured.panels.board import Board
-from proxy.core.structured.session import filled
+from proxy.core.structured.session import AssembledChat, Dialogue, filled
 from proxy.core.wire.json_body import MOST_ELEMENTS, TooMany, Unreadable
 from proxy.errors import InvalidRequest, MissingContent
 from proxy.planning.context_assembler import Arrangement, ContextAssembler, Resolved, SentContext

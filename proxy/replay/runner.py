@@ -38,10 +38,9 @@ from proxy.core.response.usage import Usage
 from proxy.core.shadow import cost_of
 from proxy.core.structured.assembly import in_tiers
 from proxy.core.structured.blocks import Assembly, AssemblyKind, file_block
-from proxy.core.structured.chat import AssembledChat
-from proxy.core.structured.context import section_of
-from proxy.core.structured.messages import marked, unmarked
+from proxy.core.structured.context import marked, section_of, unmarked
 from proxy.core.structured.panels.inlay import NAME, PANEL
+from proxy.core.structured.session import AssembledChat
 from proxy.core.value import dataclass, field, replace
 from proxy.core.wire.json_body import Unreadable, elements, members_of, parse_members, splice, text_json, value
 from proxy.errors import InvalidRequest, MissingContent, UpstreamRejected

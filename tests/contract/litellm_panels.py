@@ -12,8 +12,8 @@ from proxy.core.modes import Mode
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import NONE, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.history.compaction import Compaction, digest_of_known
+from proxy.core.structured.session import AssembledChat
 from proxy.inside import Callback, Host, Work
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.context_sessions import AssemblyOptions

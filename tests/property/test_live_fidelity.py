@@ -17,8 +17,8 @@ from proxy.core.money.prices import Price
 from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.history import cuts, ruled
+from proxy.core.structured.session import AssembledChat
 from proxy.planning.context_assembler import Arrangement, ContextAssembler, Resolved
 from proxy.planning.context_sessions import AssemblyOptions
 from tests.compactions import compaction_of

@@ -8,8 +8,8 @@ measured.
 
 The modules work in this order. ``form`` reads the section. ``session`` has the texts for the digests in the section,
 and the state from earlier requests of the conversation; both together give the ``context``, to which the map of the
-repository belongs. ``messages`` divides the request's messages into system messages, history and prompt. If a client
-sends live panels or describes its messages, ``history`` shortens and repairs the conversation, and ``panels`` places
-the panels. ``placement`` says how stable each item is. ``assembly`` makes ``blocks`` from all of this, and ``chat`` is
-the request with the messages of these blocks.
+repository belongs, and the request's messages, divided into system messages, history and prompt. If a client sends live
+panels or describes its messages, ``history`` shortens and repairs the conversation, and ``panels`` places the panels.
+``placement`` says how stable each item is. ``assembly`` makes ``blocks`` from all of this. The request with the
+messages of these blocks stands in ``session``, too.
 """

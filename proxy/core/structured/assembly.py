@@ -27,9 +27,17 @@ from itertools import pairwise
 from proxy.core.layout.tiers import Tier
 from proxy.core.providers import Dialect
 from proxy.core.structured.blocks import Assembly, Block, Item, Kind, Section, Skip, Skipped, file_block
-from proxy.core.structured.context import ContextFile, Page, StructuredContext
+from proxy.core.structured.context import (
+    ContextFile,
+    Conversation,
+    Page,
+    StructuredContext,
+    Turn,
+    marked,
+    message,
+    pair,
+)
 from proxy.core.structured.history.compaction import CompactionTexts
-from proxy.core.structured.messages import Conversation, Turn, marked, message, pair
 from proxy.core.structured.panels.inlay import NO_INLAY, Inlay, PanelTexts
 from proxy.core.structured.placement import FILE, SYMBOL, Placement, TierItems
 from proxy.core.value import dataclass, replace

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.app.factories import load_context_texts
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.structured.chat import AssembledChat
+from proxy.core.structured.session import AssembledChat
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.context_sessions import AssemblyOptions
 from proxy.replay.comparison import compare, shares

@@ -12,12 +12,12 @@ from proxy.core.layout.tiers import Tier
 from proxy.core.reasons import Edit
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.structured.blocks import Assembly, Block
-from proxy.core.structured.chat import Before, Dialogue, DialogueRules, body_of, dialogue_of
+from proxy.core.structured.context import Conversation, Turn
 from proxy.core.structured.form import StructuredForm, read_form
 from proxy.core.structured.history import DetachTerms, RuledHistory, ruled
-from proxy.core.structured.messages import Conversation, Turn
 from proxy.core.structured.panels import CacheTerms
 from proxy.core.structured.panels.inlay import DECLARATION
+from proxy.core.structured.session import Before, Dialogue, DialogueRules, body_of, dialogue_of
 from proxy.errors import InvalidRequest
 from tests.compactions import compaction_of
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.reasons import Edit
+from proxy.core.structured.context import Conversation
 from proxy.core.structured.history import MessageMeta, RuledHistory, Status, ruled
 from proxy.core.structured.history.compaction import (
     MOST_FAILURES,
@@ -19,7 +20,6 @@ from proxy.core.structured.history.compaction import (
     compacted,
     place_of,
 )
-from proxy.core.structured.messages import Conversation
 from tests.compactions import TEXTS, compaction_of, messages_of, ruled_of, sent
 from tests.examples import for_every
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.core.structured.context import Conversation, Turn
 from proxy.core.structured.history.compaction import (
     MOST_CHARS,
     MOST_MESSAGES,
@@ -27,7 +28,6 @@ from proxy.core.structured.history.compaction import (
     question_of,
     read_finding,
 )
-from proxy.core.structured.messages import Conversation, Turn
 from proxy.core.wire.json_body import parse_members
 from tests.compactions import CACHED, RULES, TEXTS, UNCACHED, ruled_of, sent, tokens
 from tests.contexts import exchanges

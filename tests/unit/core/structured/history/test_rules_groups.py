@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.core.structured.context import Conversation
 from proxy.core.structured.history import Entry, Sort, cuts, entry_of, grouped, is_known
-from proxy.core.structured.messages import Conversation
 from tests.contexts import conversation_of
 from tests.examples import for_every
 from tests.talk import Body, assistant, calling, result, said, system, user

@@ -2,8 +2,8 @@
 
 import pytest
 
+from proxy.core.structured.context import Conversation
 from proxy.core.structured.history import MADE, PLACEHOLDER, Entry, entry_of, merged, repaired
-from proxy.core.structured.messages import Conversation
 
 CALLS = b'{"role":"assistant","content":"see","tool_calls":[{"id":"\\u0061\\ud83d"},{"id":"b"}],"x":1.0}'
 RESULT = b'{"role":"tool","tool_call_id":"b","content":"r"}'

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from proxy.core.reasons import Edit
+from proxy.core.structured.context import Conversation
 from proxy.core.structured.history import ruled
-from proxy.core.structured.messages import Conversation
 from proxy.errors import InvalidRequest
 from tests.examples import for_every
 from tests.turn_notation import Vector, message, noted, vectors_in, words
