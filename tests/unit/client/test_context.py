@@ -366,7 +366,7 @@ def test_prompts_and_a_window_alone_are_no_structured_context() -> None:
     wish, parts = read_wish(section.prompts), read_parts(section.window)
     assert (wish.persona, wish.tools, wish.plugins, wish.context) == ("terse", False, None, {"custom": {"a": 1}})
     assert [(extra.id, extra.text) for extra in wish.extras] == [("mine", "Be brief.")]
-    assert (parts.profile, parts.summary, parts.prefix) == ("chat_ops", "s", None)
+    assert (parts.profile, parts.texts) == ("chat_ops", {"summary": "s"})
     assert [(file.id, file.is_active) for file in parts.virtual_files] == [("f", True)]
 
 
