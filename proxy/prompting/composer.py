@@ -13,6 +13,8 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec import Struct, structs
+
 from proxy.core.digest import digest
 from proxy.core.lru import Bounded, LastUsed
 from proxy.core.model_patterns import matches_any
@@ -22,6 +24,7 @@ from proxy.core.prompts.prompt import (
     Composition,
     Inset,
     OnFailure,
+    Prompt,
     PromptFailure,
     PromptRules,
     PromptTerms,
@@ -115,9 +118,13 @@ def _fingerprint(terms: PromptTerms) -> bytes:
     halves of surrogate pairs."""
     said = [
         terms.use, terms.persona, terms.profile, terms.override, terms.tools, terms.plugins, terms.agents,
-        terms.context, [asdict(extra) for extra in terms.extras], terms.strict, terms.own_context,
+        terms.context, terms.extras, terms.strict, terms.own_context,
     ]  # fmt: skip
-    return json.dumps(said, default=dict).encode()
+    return json.dumps(said, default=_plain).encode()
+
+
+def _plain(one: Prompt | Struct | Mapping[str, object]) -> dict[str, object]:
+    return asdict(one) if isinstance(one, Prompt) else structs.asdict(one) if isinstance(one, Struct) else dict(one)
 
 
 _log = logging.getLogger("stratiform")

@@ -19,12 +19,11 @@ from importlib.metadata import entry_points
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import orjson
 import pluggy
 from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert
-from msgspec.structs import astuple
 
 import proxy
 from proxy.core.digest import digest
@@ -64,7 +63,6 @@ _MOST_DEPTH = 8
 _MOST_ITEMS = 100
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _NO_JSON = "must be a value that JSON has (quote dates and times)"
-_Needed = Annotated[str, Meta(min_length=1)]
 _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({"position": tuple(Position)})
 
 
@@ -80,28 +78,14 @@ class FileState:
     stamp: tuple[int, int, int]
 
 
-class _ConditionFields(Struct, forbid_unknown_fields=True):
-    field: _Needed
-    operator: _Needed
-    value: Any = None
-
-
-class _VariableFields(Struct, forbid_unknown_fields=True):
-    name: _Needed
-    source: str = ""
-    required: bool = False
-    default: Any = None
-    description: str = ""
-
-
 class _Front(Struct, forbid_unknown_fields=True):
     position: Position
     id: str | UnsetType = UNSET
     version: Annotated[int, Meta(ge=0, le=MOST_PRIORITY)] = 1
     description: str = ""
     priority: Annotated[int, Meta(ge=-MOST_PRIORITY, le=MOST_PRIORITY)] = 0
-    conditions: Annotated[list[_ConditionFields], Meta(max_length=_MOST_ITEMS)] = []
-    variables: Annotated[list[_VariableFields], Meta(max_length=_MOST_ITEMS)] = []
+    conditions: Annotated[tuple[Condition, ...], Meta(max_length=_MOST_ITEMS)] = ()
+    variables: Annotated[tuple[Variable, ...], Meta(max_length=_MOST_ITEMS)] = ()
     profile: str = ""
 
 
@@ -173,8 +157,8 @@ def read_prompt(path: Path, text: str, *, is_shipped: bool = False) -> Prompt | 
             position=fields.position,
             text=template,
             priority=fields.priority,
-            conditions=tuple(Condition(*astuple(each)) for each in fields.conditions),
-            variables=tuple(Variable(*astuple(each)) for each in fields.variables),
+            conditions=fields.conditions,
+            variables=fields.variables,
             profile=fields.profile,
             description=fields.description,
             origin=str(path),

@@ -12,9 +12,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from enum import StrEnum
 from functools import reduce
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import orjson
+from msgspec import Meta, Struct
 
 from proxy.core.model_patterns import fitting, matches_any
 from proxy.core.value import dataclass, field, replace
@@ -67,25 +68,26 @@ PromptContext = Mapping[str, Mapping[str, Json]]
 """The context, with an object for each root. Every root is present."""
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """A condition that must hold for a prompt to be composed. ``field`` is a path with dots that begins with a root;
-    ``operator`` is one of ``proxy.core.prompts.conditions.OPERATORS``."""
-
-    field: str
-    operator: str
-    value: Json = None
+_Needed = Annotated[str, Meta(min_length=1)]
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """A name that the prompt's template may use. Its value is that of ``source``, which is a path as in a condition, or
-    else the ``default``. A prompt never sees what another prompt resolves."""
+class Condition(Struct, frozen=True, forbid_unknown_fields=True):
+    """A condition that must hold for a prompt to be composed, as a file states it. ``field`` is a path with dots that
+    begins with a root; ``operator`` is one of ``proxy.core.prompts.conditions.OPERATORS``, and ``value`` is JSON."""
 
-    name: str
+    field: _Needed
+    operator: _Needed
+    value: Any = None
+
+
+class Variable(Struct, frozen=True, forbid_unknown_fields=True):
+    """A name that the prompt's template may use, as a file states it. Its value is that of ``source``, which is a path
+    as in a condition, or else the ``default``, which is JSON. A prompt never sees what another prompt resolves."""
+
+    name: _Needed
     source: str = ""
     required: bool = False
-    default: Json = None
+    default: Any = None
     description: str = ""
 
 
@@ -204,16 +206,13 @@ def is_json(value: object) -> bool:
 def resolved(variables: Sequence[Variable], context: PromptContext) -> Mapping[str, Json]:
     """The value of each variable: the root of the context that has its name, or else the value at its source, or else
     its default. Raises RenderError for a required variable that has neither of the first two."""
-    return {variable.name: _value(variable, context) for variable in variables}
-
-
-def _value(variable: Variable, context: PromptContext) -> Json:
-    is_there, value = value_at(context, variable.name if variable.name in ROOTS else variable.source)
-    if is_there:
-        return value
-    if variable.required:
-        raise RenderError(f"the required variable '{variable.name}' has no value")
-    return variable.default
+    found: dict[str, Json] = {}
+    for variable in variables:
+        is_there, value = value_at(context, variable.name if variable.name in ROOTS else variable.source)
+        if variable.required and not is_there:
+            raise RenderError(f"the required variable '{variable.name}' has no value")
+        found[variable.name] = value if is_there else variable.default
+    return found
 
 
 @dataclass(frozen=True, slots=True)

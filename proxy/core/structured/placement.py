@@ -259,18 +259,15 @@ class ContextTracker(Classic):
         known, removed = self.items, context.removed
         new = [(rank, one) for rank, one in enumerate(symbols) if one[0] not in known or one[1] in removed]
         if self.is_initialised:
-            return {one[1]: (rank, self._newcomers_tier(context, one[1])) for rank, one in new}
+            # A block stands in active if its file was selected until now, or if the client calls it modified.
+            deselected = {one[1] for _, one in new if FILE + one[1] in known} - removed
+            active = deselected | context.modified
+            return {one[1]: (rank, Tier.ACTIVE if one[1] in active else Tier.L3) for rank, one in new}
         sizes = {one[1]: self._tokens(one) for _, one in new if one[1] not in context.modified}
         target = self.policy.target_tokens
         first = first_tiers(sizes, context.references, target, target if self.policy.first_l0 == "referenced" else 0)
         found = {path: (rank, tier) for rank, (path, tier) in enumerate(first.items())}
         return found | {one[1]: (rank, Tier.ACTIVE) for rank, one in new if one[1] not in found}
-
-    def _newcomers_tier(self, context: StructuredContext, path: str) -> Tier:
-        """The tier of a new symbol block: active if its file was selected until now or if the client calls it modified,
-        else L3."""
-        is_deselected = FILE + path in self.items and path not in context.removed
-        return Tier.ACTIVE if is_deselected or path in context.modified else Tier.L3
 
     def _rows(
         self,
@@ -363,11 +360,9 @@ class ContextTracker(Classic):
         whose count has reached the entry of L3 is left out."""
         if self.policy.graduation == "count":
             return shown
-        return [one for one in shown if one[0] in modified or not self._leaves(one)]
-
-    def _leaves(self, one: _Shown) -> bool:
-        item = self.items.get(one[0])
-        return item is not None and item.tier is Tier.ACTIVE and item.n >= ENTRY_N[Tier.L3] and item.digest == one[4]
+        least = ENTRY_N[Tier.L3]
+        due = {key: item.digest for key, item in self.items.items() if item.tier is Tier.ACTIVE and item.n >= least}
+        return [one for one in shown if one[0] in modified or due.get(one[0]) != one[4]]
 
 
 def _block(key: str, path: str, text: str) -> str:

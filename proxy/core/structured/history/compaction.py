@@ -13,9 +13,9 @@ answer.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import accumulate, islice, starmap, takewhile
+from itertools import accumulate, islice, takewhile
 from typing import Annotated
 
 import orjson
@@ -79,17 +79,12 @@ class CompactionAttempts:
     def allow(self, history_tokens: int, *, is_full: bool = False) -> bool:
         """Whether a compaction of a conversation of this length may be tried. ``is_full``: the model's window is nearly
         full, so that an earlier decision about the price does not count."""
-        if self.failures >= MOST_FAILURES or not _has_grown(self.tried_tokens, history_tokens):
-            return False
-        return is_full or _has_grown(self.declined_tokens, history_tokens)
+        before = self.tried_tokens if is_full else max(self.tried_tokens, self.declined_tokens)
+        return self.failures < MOST_FAILURES and 100 * history_tokens >= (100 + _GROWTH_PERCENT) * before
 
     def failed(self, history_tokens: int) -> "CompactionAttempts":
         """The attempts after a failure: the call failed, or its answer could not be used."""
         return replace(self, tried_tokens=history_tokens, failures=self.failures + 1)
-
-
-def _has_grown(before: int, now: int) -> bool:
-    return 100 * now >= (100 + _GROWTH_PERCENT) * before
 
 
 WINDOW_SHARE = 0.85
@@ -246,22 +241,15 @@ def _shown(turns: Sequence[Turn]) -> str:
 def _said(turn: Turn) -> str:
     """A message's text and the names of the tools that it calls."""
     try:
-        return "\n".join([*starmap(_shown_part, parts_of(turn.members)), *_called(turn.members)])
+        said = [
+            _clipped(text or "") if kind == "text" else f"[{kind}]" if 0 < len(kind) < MOST_CHARS else ""
+            for kind, text in parts_of(turn.members)
+        ]
+        called = [members_of(call["function"]) for call in call_members(turn.members) if "function" in call]
+        names = [name for call in called if (name := string_of(call.get("name", b""))) is not None]
+        return "\n".join([*said, *(f"[calls {_clipped(name)}]" for name in names)])
     except Unreadable:
         return ""
-
-
-def _shown_part(kind: str, text: str | None) -> str:
-    if kind == "text":
-        return _clipped(text or "")
-    return f"[{kind}]" if 0 < len(kind) < MOST_CHARS else ""
-
-
-def _called(members: Members) -> Iterator[str]:
-    for call in call_members(members):
-        name = string_of(members_of(call["function"]).get("name", b"")) if "function" in call else None
-        if name is not None:
-            yield f"[calls {_clipped(name)}]"
 
 
 def _clipped(text: str) -> str:
@@ -297,13 +285,11 @@ def read_finding(answer: str, count: int) -> CompactionFinding | None:
     return CompactionFinding(found.boundary, found.confidence, found.summary.strip()) if is_known else None
 
 
-def _first_object(text: str) -> Mapping[str, object] | None:
+def _first_object(text: str) -> object:
     """The first complete object; None if none of the first opening braces begins one."""
     for brace in islice(_BRACE.finditer(text), _MOST_STARTS):
         with suppress(ValueError, RecursionError):
-            found, _ = _DECODER.raw_decode(text, brace.start())
-            assert isinstance(found, dict)
-            return found
+            return _DECODER.raw_decode(text, brace.start())[0]
     return None
 
 
