@@ -9,7 +9,7 @@ from proxy.core.request.message import Message
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.request.transcript import Transcript
-from proxy.core.window.fitting import FittedMessages, Terms, fitted_messages
+from proxy.core.window.fitting import FittedMessages, Steps, Terms, fitted_messages
 from proxy.core.window.profile import Capability, CapabilityProfile, WindowParts
 
 Body = dict[str, Any]
@@ -78,3 +78,8 @@ def unpaired(messages: Sequence[Body]) -> set[str]:
         for own in (*answered, *([message["tool_call_id"]] if "tool_call_id" in message else [])):
             (open_calls.discard if own in open_calls else odd.add)(own)
     return open_calls | odd
+
+
+def kept(cut: int, steps: Steps) -> list[int]:
+    """The indices of the messages that are sent."""
+    return [index for index, gone_from in enumerate(steps.gone_from) if gone_from > cut]

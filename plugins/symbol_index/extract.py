@@ -88,8 +88,8 @@ class Place:
     wrapper: str = ""
 
 
+# The place inside of a definition that is not shown.
 _INSIDE = Place("-", is_hidden=True)
-"""The place inside of a definition that is not shown."""
 
 Define = Callable[[Node, Source, Place], Iterator[Symbol]]
 Ask = Callable[[Node, Source], Iterator[Import]]

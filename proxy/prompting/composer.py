@@ -105,8 +105,8 @@ def _with_profile(terms: PromptTerms, profile: CapabilityProfile | None) -> Prom
 _MOST_BYTES = 32 << 20
 MOST_CHARS = 1 << 20
 """The greatest length of all texts of a composition together. The bounds of templates hold for each text alone."""
+# With more prompts than this, a new composition is made beside the event loop.
 _MANY = 50
-"""With more prompts than this, a new composition is made beside the event loop."""
 
 
 def _weight(composition: Composition) -> int:
@@ -130,13 +130,13 @@ def _plain(one: Prompt | Struct | Mapping[str, object]) -> dict[str, object]:
 _log = logging.getLogger("stratiform")
 
 _MOST_TOLD = 1_000
+# The bytes of each of the first two messages that identify a conversation without a name.
 _OPENING_BYTES = 4_096
-"""The bytes of each of the first two messages that identify a conversation without a name."""
+# The reasons that are worth a warning. A condition that does not hold is not.
 _MISTAKES: Mapping[str, str] = {
     "bad_condition": "one of its conditions cannot be evaluated",
     "render_error": "its template cannot be rendered in this context",
 }
-"""The reasons that are worth a warning. A condition that does not hold is not."""
 
 
 class Composer:

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.window.fitting import Room, Steps, advance, cut_of, kept, steps_of
+from proxy.core.window.fitting import Room, Steps, advance, cut_of, steps_of
 from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts, head, tail
 from tests.talk import assistant, calling, result, system, user
-from tests.windows import Body, fit, parts_in, sent, text_of, tokens_of, transcript_of, unpaired
+from tests.windows import Body, fit, kept, parts_in, sent, text_of, tokens_of, transcript_of, unpaired
 
 SIZES = st.integers(0, 60)
 TEXT = st.text(alphabet='ab \n"\\é語', max_size=900)
@@ -145,7 +145,7 @@ def test_from_an_equal_cut_a_larger_budget_keeps_a_superset(
     legal = sorted({steps.legal[cut] for cut in range(moment.droppable + 1)})
     cut = data.draw(st.sampled_from(legal))
     small, large = (advance(cut, steps, moment, Room(tokens)) for tokens in (budget, budget + more))
-    assert set(kept(small, steps, len(talk))) <= set(kept(large, steps, len(talk)))
+    assert set(kept(small, steps)) <= set(kept(large, steps))
     assert small >= cut
     assert steps.legal[small] == small
 

@@ -41,10 +41,10 @@ def same(one: Json, other: Json) -> bool:
 MOST_PATTERN_CHARS = 500
 MOST_PROGRAM_SIZE = 2_000
 """The most steps that a pattern may become."""
+# The most steps of the program times bytes of the text: 10 ms of processor time for a text that is made to be slow.
 _MOST_STEPS = 1_000_000
-"""The most steps of the program times bytes of the text: 10 ms of processor time for a text that is made to be slow."""
+# The memory of a pattern. The library keeps the 128 patterns that were used last.
 _MEMORY_BYTES = 256 << 10
-"""The memory of a pattern. The library keeps the 128 patterns that were used last."""
 
 
 def _options() -> "re2.Options":

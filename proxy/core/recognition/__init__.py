@@ -167,15 +167,13 @@ MOST_PIECES = 2_000
 
 
 class Bound(StrEnum):
-    """The bounds that a recogniser can reach. All of them count work, never time, so that the same request always gets
-    the same layout."""
+    """The bounds that a recogniser can reach: the text has more characters than it searches, consists of more pieces
+    than a plan can hold, or has something more often than it checks. All of them count work, never time, so that the
+    same request always gets the same layout."""
 
     LENGTH = "length"
-    """The text has more characters than a recogniser searches."""
     PIECES = "pieces"
-    """The text consists of more pieces than a plan can hold."""
     MATCHES = "matches"
-    """Something occurs in the text more often than a recogniser checks."""
 
 
 class TooMuch(Exception):
@@ -205,17 +203,13 @@ def recognise_text(recognisers: Iterable[Recogniser], role: str, text: str) -> R
             continue
         is_bounded = found is not None and len(found.cuts) <= MOST_PIECES and len(text) <= MOST_CHARS
         if found is not None and is_bounded and covers(found.cuts, len(text)):
-            cuts = _printable(found.cuts)
+            cuts = found.cuts
+            # Keys can be logged, stored and shown: a path may hold half of a surrogate pair.
+            if any(printable(cut.key) != cut.key for cut in cuts):
+                cuts = tuple(structs.replace(cut, key=printable(cut.key)) for cut in cuts)
             cuts = joined(cuts) if found.form in (MessageKind.CONTEXT, MessageKind.CANDIDATE) else cuts
             return found if cuts is found.cuts else replace(found, cuts=cuts)
     return None
-
-
-def _printable(cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:
-    """The cuts with keys that can be logged, stored and shown: a path may hold half of a surrogate pair."""
-    if all(printable(cut.key) == cut.key for cut in cuts):
-        return cuts
-    return tuple(structs.replace(cut, key=printable(cut.key)) for cut in cuts)
 
 
 def joined(cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:

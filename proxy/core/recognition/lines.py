@@ -166,8 +166,8 @@ def can_follow(before: str, texts: Iterable[str]) -> bool:
 # The greatest number of such rounds. Ranges that are still unmatched then differ as a whole.
 _MOST_ROUNDS = 4
 
+# A pair, and the chain of the pairs in front of it.
 _Chain = tuple[tuple[int, int], "_Chain | None"]
-"""A pair, and the chain of the pairs in front of it."""
 
 Difference = tuple[int, int, int, int]
 """A range of lines of the earlier version (start and end), and the range in its place in the later version."""

@@ -27,14 +27,12 @@ from proxy.core.wire.json_body import printable, utf8
 
 
 class AssemblyKind(StrEnum):
-    """The way in which messages are made from a context."""
+    """The way in which messages are made from a context: in tiers, each of which ends at a marker; in an order from
+    which the planner starts; or in a fixed order, without markers."""
 
     TIERED = "tiered"
-    """In tiers, each of which ends at a marker."""
     ECONOMIC = "economic"
-    """In an order from which the planner starts."""
     FLAT = "flat"
-    """In a fixed order, without markers."""
 
 
 class Kind(StrEnum):
@@ -54,16 +52,14 @@ class Kind(StrEnum):
 
 
 class Skip(StrEnum):
-    """The reason why an item is not shown."""
+    """The reason why an item is not shown: a selected file whose content is not text; a file that should be shown by
+    its symbols, but the index has none for it; a fetched page without content; an image in a request without a user
+    message."""
 
     UNREADABLE = "unreadable"
-    """A selected file whose content is not text."""
     NO_SYMBOLS = "no-symbols"
-    """A file that should be shown by its symbols, but the index has no symbols for it."""
     EMPTY_PAGE = "empty-page"
-    """A fetched page without content."""
     NO_PROMPT = "no-prompt"
-    """An image in a request without a user message."""
 
 
 Skipped = Counter[Skip]

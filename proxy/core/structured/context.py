@@ -171,8 +171,8 @@ class SymbolIndexer(Protocol):
 
 
 MOST_ALIASES = 64
+# Deeper directories get no alias, so that the work is linear in the number of paths.
 _MOST_DEPTH = 16
-"""Deeper directories get no alias, so that the work is linear in the number of paths."""
 _FEWEST_PATHS = 4
 _FEWEST_CHARS_SAVED = 80
 _LOOKS_ALIASED = re.compile(r"@\d+/")
@@ -233,8 +233,8 @@ def _saved_chars(paths: set[str], aliases: Mapping[str, str], closed: set[str]) 
 CHUNKS = 4
 """Measured on coding sessions that follow a git history, as a share of the cost of full texts: four chunks 0.43 (quiet)
 and 0.62 (busy), one message 0.48 and 0.60, tiers by age 0.52 and 0.61, eight chunks 0.42 and 0.62."""
+# No chunk is longer than this at first, because recognisers look through 500,000 characters.
 _MOST_CHARS = 250_000
-"""No chunk is longer than this at first, because recognisers look through 500,000 characters."""
 
 
 @dataclass(frozen=True, slots=True)

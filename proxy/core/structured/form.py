@@ -172,8 +172,8 @@ class StructuredForm:
 
 
 _NULL = b"null"
+# More commas than all fields together may have. Each comma may become an object of a hundred bytes.
 _MOST_COMMAS = 250_000
-"""More commas than all fields together may have. Each comma may become an object of a hundred bytes."""
 _DECODER = msgspec.json.Decoder(FormJson)
 _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"broken": get_args(TierName), "assembly": get_args(AssemblyName), "status": tuple(Status)}

@@ -21,8 +21,8 @@ from proxy.core.structured.blocks import block_digest, file_block
 from proxy.core.structured.context import StructuredContext
 from proxy.core.value import dataclass, field
 
+# The tiers of the first placement. An item reaches L0 by unchanged responses, unless L0 has a target of its own.
 _FIRST = (Tier.L1, Tier.L2, Tier.L3)
-"""The tiers of the first placement. An item reaches L0 by unchanged responses, unless L0 has a target of its own."""
 
 References = Mapping[str, frozenset[str]]
 
@@ -140,20 +140,20 @@ class Placement:
         }
 
 
+# The memory of a tracked item without its key, measured with ``tracemalloc``: the item and its numbers, its digest,
+# and what is kept about its text.
 _ITEM_BYTES = 320
-"""The memory of a tracked item without its key, measured with ``tracemalloc``: the item and its numbers, its digest,
-and what is kept about its text."""
+# Larger than every number that the tracker gives out, so that an item that enters a tier with this request stands last
+# in it.
 _NEW = 1 << 60
-"""Larger than every number that the tracker gives out, so that an item that enters a tier with this request stands last
-in it."""
 
 Blocks = dict[str, tuple[str | int, bytes]]
 """By the key of an item: a value that tells whether its text is the same as before, and the digest of its block."""
 
+# An item that is sent: its key, its path, the value that tells whether its text is the same, and the text.
 _Listed = tuple[str, str, str | int, str]
-"""An item that is sent: its key, its path, the value that tells whether its text is the same, and the text."""
+# The same with the digest of its block.
 _Shown = tuple[str, str, str | int, str, bytes]
-"""The same with the digest of its block."""
 
 
 class ContextTracker(Classic):

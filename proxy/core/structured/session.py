@@ -130,8 +130,8 @@ VERSION: Final = 1
 MOST_BYTES: Final = 1 << 20
 """A larger blob is neither written nor read."""
 
+# The panels of the form, and the frozen parts of a conversation.
 _MOST_PANELS = 10_000
-"""The panels of the form, and the frozen parts of a conversation."""
 _Panels = Annotated[list[PanelMemory], Meta(max_length=_MOST_PANELS)]
 _Prompts = Annotated[list[tuple[Count, Digest, Time]], Meta(max_length=MOST_PROMPTS)]
 _Entries = Annotated[list[Entry], Meta(max_length=_MOST_PANELS)]
@@ -195,12 +195,12 @@ def _read(part: Part, blob: bytes) -> LiveState:
 
 UPLOAD_BYTES = 256 << 20
 """The memory of one process, if the configuration does not set it."""
+# An entry's key, its digest, and its places in the tables.
 _TEXT_ENTRY_BYTES = 600
-"""An entry's key, its digest, and its places in the tables."""
 
+# A scope, the kind of the content, and its digest. The kind is needed because a file may have the same text as a
+# review's JSON.
 _Name = tuple[str, type[str] | type[Review], str]
-"""A scope, the kind of the content, and its digest. The kind is needed because a file may have the same text as a
-review's JSON."""
 
 
 class Uploads:
@@ -349,8 +349,8 @@ def _stored_review(text: str, digest: str) -> FormReview | None:
 
 
 _ENTRY_BYTES = 2_000
+# The size of a path's slot in a table, without the path.
 _SLOT_BYTES = 150
-"""The size of a path's slot in a table, without the path."""
 
 
 @dataclass(slots=True)

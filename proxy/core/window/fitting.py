@@ -19,6 +19,7 @@ a summary in front of the conversation.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import reduce
 from itertools import accumulate
 
 from msgspec import Raw, structs
@@ -188,10 +189,7 @@ def advance(cut: int, steps: Steps, moment: Moment, room: Room) -> int:
 def cut_of(steps: Steps, room: Room) -> int:
     """The cut of the newest request, found by going through all requests. The time is linear, because the cut only
     moves forward."""
-    cut = 0
-    for moment in steps.moments:
-        cut = advance(cut, steps, moment, room)
-    return cut
+    return reduce(lambda cut, moment: advance(cut, steps, moment, room), steps.moments, 0)
 
 
 def _fits(cut: int, steps: Steps, moment: Moment, room: Room) -> bool:
@@ -207,11 +205,6 @@ def _low(steps: Steps, moment: Moment, last: int, room: Room) -> Room:
     held = min(room.tokens, moment.tokens - steps.tokens_before[last])
     messages = None if room.messages is None else room.messages // 2
     return Room(held + (room.tokens - held) * 3 // 4, messages)
-
-
-def kept(cut: int, steps: Steps, count: int) -> Sequence[int]:
-    """The indices of the messages that are sent, out of ``count`` messages."""
-    return [index for index in range(count) if steps.gone_from[index] > cut]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +224,8 @@ class Fitted:
     counted_tokens: int = 0
 
 
+# The parts in the newest user message, in their order.
 _IN_MESSAGE = (PartName.PREFIX, PartName.SELECTION, PartName.SUFFIX, PartName.INSTRUCTION)
-"""The parts in the newest user message, in their order."""
 _MOST_CORRECTIONS = 8
 _CHATS = (Capability.CHAT, Capability.CHAT_OPS)
 
@@ -299,8 +292,8 @@ def fitted_messages(transcript: Transcript, parts: WindowParts, terms: Terms) ->
     return replace(found, messages=None, edits={}, excess_tokens=excess) if excess > 0 else found
 
 
+# A message as it is sent, and its tokens. They are 0 if the proxy rewrote the message and it is not counted again.
 _Sent = tuple[bytes, int]
-"""A message as it is sent, and its tokens. They are 0 if the proxy rewrote the message and it is not counted again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +335,7 @@ class _Fitting:
             talk = zip(self._talk, self._talk_tokens, strict=True)
             steps = steps_of([structs.replace(message, tokens=tokens) for message, tokens in talk])
             found = self._reduced(steps)
-            places = kept(found.cut, steps, len(self._talk))
+            places = [index for index, gone_from in enumerate(steps.gone_from) if gone_from > found.cut]
         payload, room = self._payload, found.kept.get(PartName.FILES, 0)
         shown = 0 if payload is None else payload.fitting(payload.least_tokens + room)
         conversation = sum(self._talk_tokens[place] for place in places)
@@ -366,9 +359,8 @@ class _Fitting:
     def _words_tokens(self, name: PartName) -> int:
         """The tokens of the words around a part, which are left out together with it."""
         count, texts = self._terms.count, self._terms.texts
-        if name is PartName.SUMMARY:
-            return count(texts.above[name]) + count(texts.summary_ok) + 1 + 2 * MESSAGE_OVERHEAD_TOKENS
-        return count(texts.above[name]) + 1
+        around = count(texts.summary_ok) + 2 * MESSAGE_OVERHEAD_TOKENS if name is PartName.SUMMARY else 0
+        return count(texts.above[name]) + 1 + around
 
     def _framing_tokens(self) -> int:
         """The tokens that are always sent besides the parts: the active file, and a message for the parts if there is
@@ -393,7 +385,10 @@ class _Fitting:
         budget = terms.prompt_tokens
         beside = sum(sizes.get(name, 0) for name in (PartName.SUFFIX, PartName.PREFIX))
         base = self._base_tokens() - beside
-        cut = self._cut(steps, Room(budget - base, terms.profile.tail_messages))
+        # A conversation that fits stays whole. For any other conversation, the requests so far decide.
+        room = Room(budget - base, terms.profile.tail_messages)
+        is_whole = not steps.moments or _fits(0, steps, steps.moments[-1], room)
+        cut = 0 if is_whole else cut_of(steps, replace(room, tokens=coarse(room.tokens, budget)))
         tokens = steps.moments[-1].tokens - steps.tokens_before[cut] if steps.moments else 0
         overflow = base + beside + tokens - budget
         if cut == len(steps.tokens_before) - 1 and terms.profile.capability in _CHATS:
@@ -402,13 +397,6 @@ class _Fitting:
         kept_sizes, left = beside_conversation(sizes, caps, overflow)
         may_shorten_system = terms.profile.may_shorten_system
         return _Reduced(cut, *behind_conversation(kept_sizes, caps, left, may_shorten_system=may_shorten_system))
-
-    def _cut(self, steps: Steps, room: Room) -> int:
-        """The number of steps that are left out. A conversation that fits stays whole. For any other conversation, the
-        requests so far decide."""
-        if not steps.moments or _fits(0, steps, steps.moments[-1], room):
-            return 0
-        return cut_of(steps, replace(room, tokens=coarse(room.tokens, self._terms.prompt_tokens)))
 
     def _counted(self, found: _Reduced, conversation: int) -> dict[str, int]:
         newest = sum(self._talk_tokens[max(0, self._newest) :])
@@ -468,6 +456,7 @@ class _Fitting:
 
 
 _TEXTS = {"prompt": PartName.PREFIX, "suffix": PartName.SUFFIX}
+# Members that the model never reads as a prompt.
 _NO_PROMPT = frozenset(
     {
         "best_of", "echo", "frequency_penalty", "ignore_eos", "logit_bias", "logprobs", "max_tokens", "metadata",
@@ -475,7 +464,6 @@ _NO_PROMPT = frozenset(
         "stop_token_ids", "store", "stream", "stream_options", "temperature", "top_k", "top_p", "user",
     }
 )  # fmt: skip
-"""Members that the model never reads as a prompt."""
 
 
 def fitted_completion(

@@ -42,14 +42,13 @@ class Capability(StrEnum):
 
 
 class OverBudget(StrEnum):
-    """The treatment of a request that the upstream refuses as too large."""
+    """The treatment of a request that the upstream refuses as too large: the client gets an empty, valid completion;
+    the request is sent again with a smaller budget, and is an error if that does not help; or the client gets
+    ``context_length_exceeded``."""
 
     EMPTY = "empty"
-    """The client gets an empty, valid completion."""
     RETRY = "retry"
-    """The request is sent again with a smaller budget. If that does not help, it is an error."""
     ERROR = "error"
-    """The client gets ``context_length_exceeded``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,8 +96,8 @@ class TokenFactor:
                 self.version, self.is_guess, self._reports = version, is_guess, deque(reports, _MEMORY)
 
 
+# A text up to this length is not remembered, because it is counted about as fast as it is looked up.
 _SHORT_CHARS = 256
-"""A text up to this length is not remembered, because it is counted about as fast as it is looked up."""
 _TEXT, _WRITTEN, _TOOLS = b"t", b"w", b"o"
 
 

@@ -41,17 +41,14 @@ from proxy.errors import InvalidRequest
 
 
 class Sort(StrEnum):
-    """The kind of a message."""
+    """The kind of a message: one of the system; a user's, or an assistant's that calls no tool (``PLAIN``); an
+    assistant's that calls tools; the answer to one call; or a message of a form that is not known here."""
 
     SYSTEM = "system"
     PLAIN = "plain"
-    """A user's message, or an assistant's that calls no tool."""
     CALLS = "calls"
-    """An assistant's message that calls tools."""
     RESULT = "result"
-    """The answer to one call."""
     UNREAD = "unread"
-    """A message of a form that is not known here."""
 
 
 MADE = -1
@@ -78,12 +75,12 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 Group = list[Entry]
 
 _NOTHING = (b"null", b'""', b"[]", b"{}")
+# Members that do not count as content of their own beside the content and the calls.
 _FRAME = frozenset({"role", "name", "content", "tool_calls", "function_call", "tool_call_id", *MARK_KEYS})
-"""Members that do not count as content of their own beside the content and the calls."""
+# Members in which a model's answer may stand in place of the content.
 _SAID = ("refusal", "audio")
-"""Members in which a model's answer may stand in place of the content."""
+# The members of most messages.
 _PLAIN = ("role", "content")
-"""The members of most messages."""
 _SPEAKERS = frozenset({"user", "assistant"})
 
 
@@ -252,8 +249,8 @@ def _placeholders(asking: Entry, answered: set[str]) -> Group:
 
 
 _JOINED = frozenset({"role", "content", "tool_calls", *MARK_KEYS})
+# The separator between the texts of two messages, as JSON writes it.
 _TEXT_JOINT = rb"\n"
-"""The separator between the texts of two messages, as JSON writes it."""
 
 
 def merged(group: Group) -> tuple[Group, int]:
@@ -307,16 +304,13 @@ def _parts(content: bytes) -> bytes:
 
 
 class Status(StrEnum):
-    """The client's wish for a message."""
+    """The client's wish for a message: it is sent as it came (``ACTIVE``), or its short form in place of its content.
+    It is not sent if it is deleted, or if the client shows it elsewhere, for example in a panel (``DETACHED``)."""
 
     ACTIVE = "active"
-    """It is sent as it came."""
     SUMMARIZED = "summarized"
-    """Its short form is sent in place of its content."""
     DELETED = "deleted"
-    """It is not sent."""
     DETACHED = "detached"
-    """It is not sent: the client shows it elsewhere, for example in a panel."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,8 +171,8 @@ MOST_MESSAGES = 50
 MOST_CHARS = 1_000
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 _GAP = "\n[...]\n"
+# The tokens of an answer besides the summary.
 _FRAME_TOKENS = 200
-"""The tokens of an answer besides the summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,8 +260,8 @@ def _clipped(text: str) -> str:
 MOST_SUMMARY_CHARS = 8_000
 _MOST_ANSWER_CHARS = 64_000
 _BRACE = re.compile("{")
+# At most this many opening braces are tried. Each try reads the answer at most once.
 _MOST_STARTS = 16
-"""At most this many opening braces are tried. Each try reads the answer at most once."""
 
 
 class CompactionFinding(Struct, frozen=True):
@@ -301,8 +301,8 @@ _DECODER = json.JSONDecoder(parse_constant=_refused)
 
 
 _LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
+# Members by which a client says who may read its prompt, where, and on whose behalf. They apply to this call, too.
 _KEPT = ("provider", "inference_geo", "user", "safety_identifier", "guardrailConfig", "guardrails")
-"""Members by which a client says who may read its prompt, where, and on whose behalf. They apply to this call, too."""
 
 
 def call_body(sent: Members, model: str, question: CompactionQuestion, profile_name: str) -> bytes:

@@ -215,8 +215,8 @@ class CacheTerms:
         return self.write - self.read
 
 
+# The last second of the year 9999.
 _MOST_TIME_S: Final = 253_402_300_799
-"""The last second of the year 9999."""
 
 Digest = Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
 PanelId = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")]
@@ -226,8 +226,8 @@ Time = Annotated[float, Meta(ge=0, le=_MOST_TIME_S)]
 Usd = Annotated[float, Meta(ge=0, le=1e12)]
 
 
+# The hazard of a panel's kind counts as much as this many requests of the session.
 _PRIOR_WEIGHT = 2.0
-"""The hazard of a panel's kind counts as much as this many requests of the session."""
 LEAST_CHANGE = 0.001
 FRAME_BYTES = 300
 """The approximate size of a panel without its content: the call, its words, and the line in front of the content."""

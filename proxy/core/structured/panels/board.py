@@ -314,11 +314,11 @@ def _in_order(
     return kept
 
 
+# A conversation is expected to have this many more requests, plus as many again as it has had.
 _AHEAD = 20
-"""A conversation is expected to have this many more requests, plus as many again as it has had."""
+# At most this many sizes of the tail are compared, so that the time does not grow with the square of the number of
+# panels.
 _MOST_TRIES = 32
-"""At most this many sizes of the tail are compared, so that the time does not grow with the square of the number
-of panels."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,10 +33,10 @@ ISO_TIME = "{iso_time}"
 SYSTEM = "{system}"
 """Placeholders of the texts: for a time, and for the client's system prompt."""
 
+# The beginning of 2020, in UTC. A clock that shows an earlier time was never set.
 _FIRST_KNOWN_S = 1_577_836_800.0
-"""The beginning of 2020, in UTC. A clock that shows an earlier time was never set."""
+# The beginning of the year 10000, which cannot be written in this form.
 _LAST_KNOWN_S = 253_402_300_800.0
-"""The beginning of the year 10000, which cannot be written in this form."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from itertools import pairwise
 import pytest
 
 from proxy.core.request.message import Message
-from proxy.core.window.fitting import Moment, Room, Steps, advance, coarse, cut_of, kept, steps_of
+from proxy.core.window.fitting import Moment, Room, Steps, advance, coarse, cut_of, steps_of
 from tests.examples import for_every
 from tests.growth import assert_linear
-from tests.windows import said
+from tests.windows import kept, said
 
 
 def talk(turns: int, tokens: int = 10) -> list[Message]:
@@ -87,7 +87,7 @@ def rests(notation: str) -> list[str]:
     """What is kept after each step."""
     words = notation.split()
     steps = steps_of(spoken(notation))
-    return [" ".join(words[i] for i in kept(cut, steps, len(words))) for cut in range(len(steps.tokens_before))]
+    return [" ".join(words[i] for i in kept(cut, steps)) for cut in range(len(steps.tokens_before))]
 
 
 @for_every(
