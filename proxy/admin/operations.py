@@ -298,6 +298,16 @@ class Budgets(Resource[BudgetRecord, BudgetForm]):
 
     async def _view(self, record: BudgetRecord) -> View:
         unit = record.unit
+        if _has_one_counter(record):
+            state = await self._state_now(record)
+        else:
+            # The counters of the known keys, or of the users that these keys name. Models are not known here, so they
+            # have no counters.
+            keys = self._snapshot.keys_of(record.team)
+            named = {"key": {key.id for key in keys}, "user": {key.user for key in keys if key.user}}
+            subjects = sorted(one for one in named.get(record.scope, ()) if matches(record.subject, one))
+            counted = subjects[:_MOST_COUNTERS]
+            state = {"counters": [{"subject": one, **await self._state_now(record, one)} for one in counted]}
         return {
             "object": "budget",
             "id": record.id,
@@ -312,16 +322,8 @@ class Budgets(Resource[BudgetRecord, BudgetForm]):
             # The path of a webhook is often its password.
             "webhook": urlsplit(record.webhook).hostname if record.webhook else None,
             "declared": record.id in self._snapshot.declared,
-            **(await self._state_now(record) if _has_one_counter(record) else await self._counters(record)),
+            **state,
         }
-
-    async def _counters(self, budget: BudgetRecord) -> Mapping[str, Any]:
-        """The counters of the known keys, or of the users that these keys name. Models are not known here, so they have
-        no counters."""
-        keys = self._snapshot.keys_of(budget.team)
-        named = {"key": {key.id for key in keys}, "user": {key.user for key in keys if key.user}}
-        subjects = sorted(one for one in named.get(budget.scope, ()) if matches(budget.subject, one))[:_MOST_COUNTERS]
-        return {"counters": [{"subject": one, **await self._state_now(budget, one)} for one in subjects]}
 
     async def _state_now(self, budget: BudgetRecord, subject: str = "") -> Mapping[str, Any]:
         """The state of one counter of a budget, in the current window. ``subject`` selects one of several counters."""

@@ -1,7 +1,6 @@
 """Live sessions: their owners, their usage, their tiers, and how long their cache lives."""
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Protocol
 
@@ -16,7 +15,6 @@ from proxy.core.sessions.session_record import (
     SessionPage,
     SessionRecord,
     SessionRequest,
-    SessionSums,
 )
 from proxy.core.structured.blocks import Circumstances, hit_rate, shown
 from proxy.core.wire.json_body import Unreadable, dumps, elements, members_of, printable, read_or_mended
@@ -105,6 +103,14 @@ def _standing(page: SessionPage) -> View:
 def _view(record: SessionRecord, now: float) -> View:
     facts, total = record.facts, record.total()
     usage = total.usage
+    # The cost in the session's own mode is by the provider's figures, and in the other modes by the shadow cache. In
+    # mode mark, the cost of another order is not known.
+    modes = [
+        ("passthrough", total.client_read_tokens, total.client_usd),
+        ("mark", total.marked_read_tokens, total.marked_usd),
+        ("tier", total.planned_read_tokens, total.planned_usd),
+    ][: 2 if facts.mode == "mark" else 3]
+    own = "passthrough" if facts.mode == "observe" else facts.mode
     return {
         "object": "session",
         "id": record.id,
@@ -125,7 +131,15 @@ def _view(record: SessionRecord, now: float) -> View:
         "hit_ratio": hit_rate(None, usage),
         "cost_usd": round(total.cost_usd, 9),
         "saved_usd": round(total.saved_usd, 9),
-        "modes": list(_modes(facts.mode, total)),
+        "modes": [
+            {
+                "mode": mode,
+                "read_tokens": read,
+                "cost_usd": round(usd, 9),
+                "by": "provider" if mode == own else "shadow",
+            }
+            for mode, read, usd in modes
+        ],
         "tiers": {label: facts.tiers.get(label, 0) for label in _TIERS},
         "breakpoints": [
             {"tokens": tokens, "until": facts.read_at + life_s, "is_live": facts.read_at + life_s > now}
@@ -133,20 +147,6 @@ def _view(record: SessionRecord, now: float) -> View:
         ],
         "culprits": [{"culprit": name, "breaks": breaks, "usd": round(usd, 9)} for name, breaks, usd in facts.culprits],
     }
-
-
-def _modes(sent: str, total: SessionSums) -> Iterator[View]:
-    """The cost of the session in its own mode, by the provider's figures, and in the other modes, by the shadow cache.
-    In mode mark, the cost of another order is not known."""
-    found = [
-        ("passthrough", total.client_read_tokens, total.client_usd),
-        ("mark", total.marked_read_tokens, total.marked_usd),
-        ("tier", total.planned_read_tokens, total.planned_usd),
-    ]
-    own = "passthrough" if sent == "observe" else sent
-    for mode, read, usd in found[:2] if sent == "mark" else found:
-        by = "provider" if mode == own else "shadow"
-        yield {"mode": mode, "read_tokens": read, "cost_usd": round(usd, 9), "by": by}
 
 
 def _diagnosis(one: SessionRequest) -> View:

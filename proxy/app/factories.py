@@ -41,7 +41,6 @@ from proxy.settings import ConfigError, Environment, ModelEntry, Settings, neare
 from proxy.spend.estimates import PriceOf
 from proxy.storage.database import SERVING_WAIT_S
 from proxy.storage.port import Store
-from proxy.storage.spool import Spool
 from proxy.storage.sqlite import MemoryStore, SqliteStore
 from proxy.ui.gate import is_loopback
 
@@ -54,24 +53,19 @@ _store_log = logging.getLogger("stratiform.store")
 
 def refuse_earlier_store(settings: Settings) -> None:
     """Refuse to begin a new store beside the file of earlier versions, which all configurations of a user shared: what
-    was spent would be forgotten. Raises ConfigError."""
+    was spent would be forgotten. Of settlements that an earlier version could not write to a Redis, the place is only
+    logged, because they may be those of any Redis. Raises ConfigError."""
     before = replace(settings, state_folder=settings.state_folder.parent)
-    old, new = before.store_path, settings.store_path
+    old, new, spool = before.store_path, settings.store_path, before.spool_folder
+    if settings.store_url is not None and spool != settings.spool_folder and any(spool.glob("*.spool")):
+        _store_log.warning(
+            "%s holds settlements of an earlier version: stratiform.spool with this folder books them", spool
+        )
     if old is not None and new is not None and old != new and old.exists() and not new.exists():
         raise ConfigError([
             f"stratiform.store: {old} is the store of an earlier version, for all configurations: move it to {new} and "
-            f"{before.spool_folder} to {settings.spool_folder}, or name it (sqlite:{old})"
+            f"{spool} to {settings.spool_folder}, or name it (sqlite:{old})"
         ])  # fmt: skip
-
-
-def warn_of_spool(settings: Settings) -> None:
-    """Log the place of settlements that an earlier version could not write to a Redis. They are not taken over, because
-    all configurations put them into one folder, whatever their Redis was."""
-    before = replace(settings, state_folder=settings.state_folder.parent).spool_folder
-    if before != settings.spool_folder and any(before.glob("*.spool")):
-        _store_log.warning(
-            "%s holds settlements of an earlier version: stratiform.spool with this folder books them", before
-        )
 
 
 _FRONT_MATTER = re.compile(r"\A[ \t]*+---[ \t\r]*+\n.*?^[ \t]*+---[ \t\r]*+$\n?", re.DOTALL | re.MULTILINE)
@@ -301,16 +295,15 @@ async def open_store(settings: Settings, busy_timeout_s: float = SERVING_WAIT_S,
     """The store of the configuration. ``busy_timeout_s`` is how long to wait for a file that other processes write to.
     Raises ConfigError if the store cannot be used. A Redis is connected to by its first call. If requests are to be
     served, a file that is damaged or on a full disk counts as a store that is away."""
+    refuse_earlier_store(settings)
     if settings.store_url is not None:
         # The import takes a third of the start time, so only configurations with a Redis do it.
         from proxy.storage.redis import RedisStore
 
-        warn_of_spool(settings)
         return RedisStore(settings.store_url.get_secret_value(), ca_file=settings.store_ca)
     if (path := settings.store_path) is None:
         return MemoryStore()
     try:
-        refuse_earlier_store(settings)
         opened = await SqliteStore.open(path, busy_timeout_s, is_patient=is_serving)
         if is_serving:
             await opened.check()
@@ -356,14 +349,6 @@ def spans_of(settings: Settings) -> "Spans | None":
     headers = {name: value.get_secret_value() for name, value in given.headers.items()}
     has_sampler = Environment.of_process().get("OTEL_TRACES_SAMPLER") is not None
     return Spans(given.endpoint, headers, given.service, has_sampler=has_sampler)
-
-
-def spools_of(settings: Settings) -> tuple[Spool, Spool]:
-    """The spool for settlements while the store is away, and a second one in case the first cannot be written at the
-    end."""
-    ours = settings.stratiform
-    spool = Spool(settings.spool_folder, ours.spool_max_mib << 20, fsync=ours.spool_fsync)
-    return spool, Spool(settings.spool_fallback, fsync=ours.spool_fsync, is_shared=True)
 
 
 def _entries(settings: Settings, problems: list[str]) -> Iterator[ListedModel]:
@@ -420,6 +405,12 @@ def listed_model(entry: ModelEntry, path: str, settings: Settings, problems: lis
         problems.append(f"{path}.model_info.session_header: is sent on the http transport alone: use openai/NAME there")
     if info.cache_salt and info.cache_profile not in _SALTED:
         problems.append(f"{path}.model_info.cache_salt: needs cache_profile: {' or '.join(_SALTED)}")
+    # As in LiteLLM, the rates of ``litellm_params`` come before those of ``model_info``.
+    rpm, tpm = (
+        next((int(rate) for part in (given, info) if (rate := getattr(part, name)) is not None), None)
+        for name in ("rpm", "tpm")
+    )
+    is_limited = settings.routing.enforces_rates and not (rpm is None and tpm is None)
     # An entry's mode can lower the mode of the whole proxy, but never raise it.
     modes = [Mode.parse(name) for name in (settings.stratiform.mode, info.mode) if name]
     return ListedModel(
@@ -442,18 +433,8 @@ def listed_model(entry: ModelEntry, path: str, settings: Settings, problems: lis
         session_header=info.session_header or "",
         salts_cache=info.cache_salt is not None,
         groups=tuple(info.access_groups or ()),
-        rates=_rates(entry) if settings.routing.enforces_rates else None,
+        rates=RateLimit("", rpm, tpm) if is_limited else None,
     )
-
-
-def _rates(entry: ModelEntry) -> RateLimit | None:
-    """The rate limit of a deployment. As in LiteLLM, ``litellm_params`` come before ``model_info``."""
-    parts = (entry.litellm_params, entry.model_info)
-    rpm, tpm = (
-        next((int(given) for part in parts if (given := getattr(part, name)) is not None), None)
-        for name in ("rpm", "tpm")
-    )
-    return None if rpm is None and tpm is None else RateLimit("", rpm, tpm)
 
 
 def _params(entry: ModelEntry, settings: Settings) -> Mapping[str, object]:

@@ -33,6 +33,7 @@ from proxy.settings import Settings
 from proxy.spend import store_client
 from proxy.spend.store_client import Epochs, StoreClient, ask_time, report_departure
 from proxy.storage.port import Store
+from proxy.storage.spool import Spool
 from proxy.tasks import Aside, Tasks, cancel, repeat, spawn
 from proxy.telemetry.metrics import Metrics, SharedMetrics
 
@@ -85,8 +86,17 @@ class Foundation:
     def store_client(self, settings: Settings) -> StoreClient:
         """The client that settles into the store. A store in memory needs no spool, because it cannot be away. The
         directory is read every few seconds, so its failures show a worker without requests that the store is away."""
-        store, days = self.state.store, settings.stratiform.ledger.retention_days
-        spools = factories.spools_of(settings) if store.is_durable else ()
+        store, ours = self.state.store, settings.stratiform
+        days = ours.ledger.retention_days
+        # The second spool is for the case that the first one cannot be written at the end.
+        spools = (
+            ()
+            if not store.is_durable
+            else (
+                Spool(settings.spool_folder, ours.spool_max_mib << 20, fsync=ours.spool_fsync),
+                Spool(settings.spool_fallback, fsync=ours.spool_fsync, is_shared=True),
+            )
+        )
         keep_s = None if days is None else days * 86400.0
         client = StoreClient(store, self.state.clock, self.metrics, spools, keep_entries_s=keep_s)
         self.state.directory.on_failure = partial(client.doubt, "directory")

@@ -1,9 +1,9 @@
 """The ``stratiform`` command.
 
-A command is a module of this package with the command's name (``check-config``: ``check_config.py``; ``try``, which is
-a Python keyword: ``try_.py``) and one line in ``COMMANDS``. The module has ``configure(parser)``, which adds its
-arguments, and ``run(arguments)``, which does the work and returns the exit status. ``run`` may raise ConfigError. Only
-the module of the command that is run gets imported.
+A command is one line in ``COMMANDS``, and a module of this package with the command's name. ``_PLACES`` has the modules
+of other names, and the commands that share a module with others (as a ``Command``). A command has ``configure(parser)``,
+which adds its arguments, and ``run(arguments)``, which does the work and returns the exit status. ``run`` may raise
+ConfigError. Only the module of the command that is run gets imported.
 """
 
 import argparse
@@ -11,8 +11,7 @@ import gc
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from keyword import iskeyword
-from types import ModuleType
+from typing import Any
 
 from proxy import __version__
 from proxy.app.shadowed import refuse_shadowed
@@ -34,6 +33,16 @@ COMMANDS = {
     "top": "watch live sessions, or one of them in its layers",
     "demo": "show on sample sessions what the proxy saves",
 }
+_PLACES = {
+    "try": "try_",
+    "check-config": "check_config",
+    "explain": "replay:explain",
+    "teams": "accounts:teams",
+    "keys": "accounts:keys",
+    "budgets": "accounts:budgets",
+    "spend": "costs:spend",
+    "prices": "costs:prices",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     interrupted."""
     try:
         refuse_shadowed()
-        return _run(sys.argv[1:], _loaded_for_good) if arguments is None else _run(arguments, module_of)
+        return _run(sys.argv[1:], _loaded_for_good) if arguments is None else _run(arguments, command_of)
     except KeyboardInterrupt:
         return 130
     except ConfigError as error:
@@ -50,28 +59,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def module_of(name: str) -> ModuleType:
-    return import_module(f"{__name__}.{name.replace('-', '_')}{'_' * iskeyword(name)}")
+def command_of(name: str) -> Any:
+    """The module or the ``Command`` of this name."""
+    module, _, attribute = _PLACES.get(name, name).partition(":")
+    found = import_module(f"{__name__}.{module}")
+    return getattr(found, attribute) if attribute else found
 
 
-def _loaded_for_good(name: str) -> ModuleType:
-    """The module of the command that this process runs. The objects that modules make stay in memory, so garbage
+def _loaded_for_good(name: str) -> Any:
+    """The command that this process runs. The objects that its modules make stay in memory, so garbage
     collection is avoided here: it would take a tenth of the start time."""
     gc.disable()
-    found = module_of(name)
+    found = command_of(name)
     gc.freeze()
     gc.enable()
     return found
 
 
-def _run(words: Sequence[str], load: Callable[[str], ModuleType]) -> int:
+def _run(words: Sequence[str], load: Callable[[str], Any]) -> int:
     parser = argparse.ArgumentParser(
         prog="stratiform", description="A transparent proxy that lays prompts out so that provider prompt caches hit."
     )
     parser.add_argument("--version", action="version", version=f"stratiform {__version__}")
     choices = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     chosen = next((word for word in words if not word.startswith("-")), None)
-    command: ModuleType | None = None
+    command: Any = None
     for name, summary in COMMANDS.items():
         subparser = choices.add_parser(name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}.")
         if name == chosen:

@@ -33,7 +33,6 @@ from proxy.clock import SystemClock
 from proxy.core.model_patterns import matches, matches_any
 from proxy.core.money.prices import PriceMap
 from proxy.core.providers import PRICES, sources_of
-from proxy.core.window.profile import CapabilityProfile
 from proxy.deployments import ListedModel, ModelTable, deployment_of, provider_names
 from proxy.engine.headers import uses_operators_key
 from proxy.errors import UnknownModel
@@ -90,7 +89,22 @@ def window_of(settings: Settings) -> dict[str, object] | None:
         "profile": given.profile,
         **named,
         "allowed": list(given.allowed),
-        "profiles": {name: _profile(profile) for name, profile in settings.profiles.items()},
+        "profiles": {
+            name: {
+                "capability": profile.capability.value,
+                "window_tokens": profile.window_tokens,
+                "output_tokens": profile.output_tokens,
+                "margin_tokens": profile.margin_tokens,
+                "caps": {
+                    part: most for part in profile.caps.__slots__ if (most := getattr(profile.caps, part)) is not None
+                },
+                "tail_messages": profile.tail_messages,
+                "may_shorten_system": profile.may_shorten_system,
+                "template": profile.template or None,
+                "over_budget": profile.over_budget.value,
+            }
+            for name, profile in settings.profiles.items()
+        },
     }
 
 
@@ -149,21 +163,6 @@ def _level(level: PromptLevel) -> dict[str, object]:
         "allowed": None if allowed is None else {what: found for what, found in allowed if found},
     }
     return {name: value for name, value in said.items() if value is not None}
-
-
-def _profile(profile: CapabilityProfile) -> dict[str, object]:
-    caps = profile.caps
-    return {
-        "capability": profile.capability.value,
-        "window_tokens": profile.window_tokens,
-        "output_tokens": profile.output_tokens,
-        "margin_tokens": profile.margin_tokens,
-        "caps": {name: getattr(caps, name) for name in caps.__slots__ if getattr(caps, name) is not None},
-        "tail_messages": profile.tail_messages,
-        "may_shorten_system": profile.may_shorten_system,
-        "template": profile.template or None,
-        "over_budget": profile.over_budget.value,
-    }
 
 
 def _word(value: object) -> str:

@@ -13,12 +13,22 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from proxy.core.value import dataclass
 from proxy.replay.trace import TraceError
 
 # This is wide enough that no table is cut if the output is not a terminal.
 _FILE_COLUMNS = 200
 # Characters that a terminal would obey instead of showing them.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command that shares its module with others. ``configure`` adds its arguments, and ``run`` does the work and
+    returns the exit status."""
+
+    configure: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
 
 
 class Output(Console):

@@ -1,7 +1,7 @@
 """``stratiform replay``: recorded sessions through the planner in virtual time, and the cost under each policy.
 
 With ``--compare`` the cost also stands beside that of other policies, the bounds of what is possible, and the best
-feasible layout. The options of a replay and its progress bar also serve the other commands that replay.
+feasible layout. ``stratiform explain`` shows the layout of one recorded request, with a reason for every piece.
 """
 
 import argparse
@@ -32,10 +32,22 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from proxy.app.factories import load_context_texts
-from proxy.cli.output import Output, add_json, fail, number_within, plain_failures, print_result, write_file
+from proxy.cli.output import (
+    Command,
+    Output,
+    add_json,
+    fail,
+    number_within,
+    plain_failures,
+    plain_table,
+    print_result,
+    write_file,
+)
+from proxy.core.caches.cache import Bill
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import PROFILES, CacheProfile, optimistic, pessimistic
+from proxy.core.reasons import Reason
 from proxy.core.request.tokens import Encode, quick
 from proxy.core.shadow import cost_of
 from proxy.planning.context_assembler import ContextAssembler
@@ -58,6 +70,7 @@ from proxy.replay.comparison import (
     plot,
     shares,
 )
+from proxy.replay.explain import Explanation, explain_request
 from proxy.replay.runner import AS_SENT, OURS, SYSTEM_LAST, Result, Setting, Summary, counted_once, replay, summary
 from proxy.replay.trace import Step, Trace, TraceError, find_traces, read_trace, without_prompts
 
@@ -195,8 +208,7 @@ def _print(results: Sequence[Result], means: Summary) -> None:
             result.trace,
             str(result.requests),
             f"{result.plain:,.0f}",
-            *(_share(result, name) for name in others),
-            _share(result, OURS),
+            *(_refused(f"{result.share(name):.3f}", result.totals[name].refused) for name in (*others, OURS)),
             f"{result.ours.hit_rate:.1%}",
             _fidelity(len(result.violations)),
             _against(result.against_cheapest()),
@@ -214,10 +226,6 @@ def _print(results: Sequence[Result], means: Summary) -> None:
     for result in results:
         for text in [*result.violations[:_SHOWN_VIOLATIONS], *result.surprises[:_SHOWN_VIOLATIONS]]:
             output.print(f"{result.trace}: {text}", style="red", soft_wrap=True)
-
-
-def _share(result: Result, name: str) -> str:
-    return _refused(f"{result.share(name):.3f}", result.totals[name].refused)
 
 
 def _refused(share: str, count: int) -> str:
@@ -448,3 +456,65 @@ def progress(*columns: ProgressColumn) -> Iterator[Progress]:
         disable=not shown,
     ) as bar:
         yield bar
+
+
+_TIER_STYLES = {"L0": "green", "L1": "cyan", "L2": "blue", "L3": "magenta"}
+
+
+def _configure_explain(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("trace", type=Path, metavar="TRACE", help="a recorded session (.jsonl, .xz, .gz)")
+    parser.add_argument(
+        "--request", type=int, metavar="N", help="the number of the request, counted from 1 (default: the last one)"
+    )
+    add_options(parser)
+
+
+def _run_explain(arguments: argparse.Namespace) -> int:
+    """Replay up to the request and show the plan for it."""
+    with plain_failures():
+        trace = replayable(arguments.trace)
+        count = len(trace.steps)
+        number = count if arguments.request is None else arguments.request
+        if not 1 <= number <= count:
+            fail(f"{arguments.trace}: --request must be between 1 and {count}")
+        explanation = explain_request(trace, setting(arguments), number)
+        print_result(arguments, explanation, lambda: _print_explanation(explanation))
+    return 0
+
+
+def _print_explanation(explanation: Explanation) -> None:
+    output = Output()
+    output.print(f"{explanation.trace}, request {explanation.request} of {explanation.requests}")
+    headings = ("at", "segment", "tier", "what", "tokens", "marker", "read again", "why")
+    cells = (
+        (
+            str(row.position), row.segment, Text(row.tier, _TIER_STYLES.get(row.tier, "dim")), row.what,
+            f"{row.tokens:,}", row.marker or "", f"{row.read_again:.0%}", row.reason,
+        )
+        for row in explanation.rows
+    )  # fmt: skip
+    if explanation.rows:
+        output.print(plain_table(headings, ("at", "tokens", "read again"), cells))
+    if explanation.broke is not None:
+        broke = explanation.broke
+        where = f"{broke.culprit_kind} {broke.culprit}" + (f", line {broke.line}" if broke.line else "")
+        lost = f"{broke.lost:,} tokens more would be read, which costs as {broke.usd:,.0f} plain tokens"
+        waste = " (waste)" if broke.is_waste else ""
+        output.print(f"breaks the cache: {broke.kind}: {where}, behind {broke.before:,} tokens; {lost}{waste}")
+    output.print(f"plan: {explanation.reason} ({explanation.meaning})")
+    is_assembled = explanation.reason in (Reason.ASSEMBLED_TIERS, Reason.ASSEMBLED_FLAT)
+    sent = "rewritten" if explanation.rewritten else "as it was assembled" if is_assembled else "as it came"
+    output.print(f"sent: {sent}")
+    output.print(f"predicted bill: {_bill(explanation.predicted, explanation.predicted_cost)}")
+    output.print(f"bill of the client's own layout: {_bill(explanation.own, explanation.own_cost)}")
+
+
+def _bill(bill: Bill | None, cost: float | None) -> str:
+    if bill is None or cost is None:
+        return "not known"
+    share = f" ({cost / bill.total:.3f} of no caching)" if bill.total else ""
+    kinds = f"read {bill.read:,}, written {bill.write:,}, plain {bill.plain:,}"
+    return f"{kinds}: costs as {cost:,.0f} plain tokens{share}"
+
+
+explain = Command(_configure_explain, _run_explain)

@@ -17,8 +17,6 @@ from queue import Full, Queue
 from shutil import get_terminal_size
 from typing import Any, TextIO
 
-from rich.box import ASCII, ROUNDED
-from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
@@ -44,7 +42,6 @@ _MOST_WAITING = 50
 _BAR_CELLS = 24
 _MOST_CELLS = 120
 _PLURALS = {"history": "messages", "files": "files", "symbols": "symbols", "urls": "pages", "images": "images"}
-_PLAIN = {"█": "#", "·": "-", "…": "~"}
 _COLORS = {"L0": "blue", "L1": "cyan", "L2": "green", "L3": "yellow"}
 
 
@@ -203,8 +200,8 @@ class Hud:
 
 
 def drawn(report: Mapping[str, Any], width: int, encoding: str = "utf-8", *, has_colors: bool = True) -> str:
-    """A report as the text for a terminal that is ``width`` cells wide. Characters that its encoding lacks are replaced
-    by others of the same width."""
+    """A report as the text for a terminal that is ``width`` cells wide. ``?`` stands for characters that its encoding
+    lacks."""
     out = StringIO()
     console = Console(
         file=out,
@@ -214,7 +211,6 @@ def drawn(report: Mapping[str, Any], width: int, encoding: str = "utf-8", *, has
         highlight=False,
         markup=False,
     )
-    box = ROUNDED if _is_shown("█╭", encoding) else ASCII
     title = Text.assemble(("stratiform ", "bold"), visible(report["model"]), f" · {report['mode']}, {report['reason']}")
     lines: list[RenderableType] = [diagram(report["tiers"]), ""] if report["tiers"] else []
     request, session = report["request"], report["session"]
@@ -226,16 +222,8 @@ def drawn(report: Mapping[str, Any], width: int, encoding: str = "utf-8", *, has
         read, written = session["cache_read_tokens"], session["cache_write_tokens"]
         earned = f"cache ROI {100 * (read / written - 1):+.0f} %, " if written else ""
         lines.append(f"         {earned}empty tiers {report['empty_tiers']} (session {session['empty_tiers']})")
-    console.print(Panel(Group(*lines), title=title, title_align="left", border_style="dim", box=box))
-    text = out.getvalue()
-    return "".join(one if _is_shown(one, encoding) else _PLAIN.get(one, "?" * cell_len(one)) for one in text)
-
-
-def _is_shown(text: str, encoding: str) -> bool:
-    try:
-        return bool(text.encode(encoding))
-    except UnicodeEncodeError:
-        return False
+    console.print(Panel(Group(*lines), title=title, title_align="left", border_style="dim"))
+    return out.getvalue().encode(encoding, "replace").decode(encoding)
 
 
 def diagram(tiers: Sequence[Mapping[str, Any]]) -> Table:

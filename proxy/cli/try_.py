@@ -17,9 +17,9 @@ import aiohttp
 
 from proxy.app import factories
 from proxy.cli.admin_client import DEFAULT_CONFIG
+from proxy.cli.costs import price_of_model
 from proxy.cli.demo import demo_settings, running
 from proxy.cli.output import add_json, fail, plain_failures, print_result, visible
-from proxy.cli.prices import price_of_model
 from proxy.demo.chats import prompt
 from proxy.planning.tokenizers import local_encode
 from proxy.settings import Environment, Settings, load

@@ -332,15 +332,12 @@ def request_in(raw: Raw | bytes | None) -> bytes | None:
     for text, members in _layers(raw):
         if text[:1] == b"[" and _is_list_of_messages(text):
             return b'{"messages":' + text + b"}"
-        if bytes(members.get("messages", b""))[:1] == b"[" or _is_responses(members):
+        # A Responses request, and not one for embeddings.
+        is_asked = _ASKED.match(bytes(members.get("input", b""))) is not None
+        is_responses = is_asked and "model" in members and b"embed" not in bytes(members["model"])
+        if is_responses or bytes(members.get("messages", b""))[:1] == b"[":
             return text
     return None
-
-
-def _is_responses(members: Members) -> bool:
-    """Whether these are the members of a Responses request, and not of a request for embeddings."""
-    is_asked = _ASKED.match(bytes(members.get("input", b""))) is not None
-    return is_asked and "model" in members and b"embed" not in bytes(members["model"])
 
 
 def _is_list_of_messages(text: bytes) -> bool:

@@ -7,13 +7,15 @@ layouts are drawn at one scale. A row consists of the tokens that were read from
 full. These parts differ by colour and by hatch, so that they can be told apart in print and by everybody. A notch shows
 where sent content broke the cache; the most expensive breaks have a name. The picture shows no text of a prompt.
 
-``Pages`` asks the admin API and puts each page together.
+Figures and names stand at the beginning as people read them. ``Pages`` asks the admin API and puts each page together.
 """
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import cache, cached_property, partial
 from html import escape
 from pathlib import Path
@@ -27,13 +29,99 @@ from proxy.admin import AdminService
 from proxy.admin.spend import BILLED, grouped, with_ratio
 from proxy.core.value import dataclass, field
 from proxy.errors import NotFound, NotReady
-from proxy.ui import words
-from proxy.ui.words import cut, piece, short, usd
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 _HERE = Path(__file__).parent
+
+_MOST_CHARS = 64
+_TURN, _VOLATILE = "turn:", "volatile:"
+_PLACE = re.compile(r"^(?:[\w-]+:[\w-]+/)?(?:file|symbol|section):(?=.)")
+# A document by its last attribute, in the form of keys (``/source:a.md``) or of the prompt (`` source="a.md"``).
+_DOCUMENT = re.compile(r"^document:(?:.*[/ ])?[\w-]+[:=]\"?([^\"]+?)\"?(?::[0-9a-f]{12})?$")
+_DOCUMENTS = re.compile(r"^documents?:([0-9a-f]{4})[0-9a-f]{8}$")
+_VERBS = {
+    "changed": "changed",
+    "appeared": "appeared",
+    "disappeared": "disappeared",
+    "reordered": "moved",
+    "compacted": "was compacted",
+}
+
+
+def usd(amount: float | None) -> str:
+    """USD to the cent. An amount of less than a cent is shown with its first two digits."""
+    if amount is None:
+        return "unlimited"
+    sign, size = "−" if amount < 0 else "", abs(amount)
+    if 0 < size < 1e-4:
+        return f"{sign}<$0.0001"
+    return f"{sign}${size:.2g}" if 0 < size < 0.01 else f"{sign}${size:,.2f}"
+
+
+def short(count: float) -> str:
+    """A count of tokens in three digits."""
+    units = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+    return next((f"{count / size:.3g}{unit}" for size, unit in units if abs(count) >= size), f"{count:g}")
+
+
+def percent(share: float) -> str:
+    """A share of 1 as a percentage."""
+    return f"{share * 100:.1f}%"
+
+
+def cut(name: Any, most: int = _MOST_CHARS) -> str:
+    """A name that a client chose, without characters that no font shows, and cut to ``most`` characters."""
+    text = "".join(char if char.isprintable() else "·" for char in str(name or "")[: most + 1])
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def piece(key: Any) -> str:
+    """The client's own name of a piece. In a key, the place and the kind of the piece precede that name."""
+    name = cut(key, 200)
+    if name.startswith(_TURN):
+        return f"a turn of the {name[len(_TURN) :]}"
+    if _VOLATILE in name:
+        return "a line that changes"
+    if found := _DOCUMENT.match(name):
+        return found[1]
+    return f"documents ({found[1]})" if (found := _DOCUMENTS.match(name)) else _PLACE.sub("", name)
+
+
+def moment(at: float | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """A time in UTC."""
+    try:
+        return "" if at is None else datetime.fromtimestamp(at, UTC).strftime(form)
+    except (ValueError, OverflowError, OSError):
+        return "unknown"
+
+
+def times(count: int) -> str:
+    """A number of times, in words."""
+    return "once" if count == 1 else "twice" if count == 2 else f"{count} times"
+
+
+def sentence(session: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) -> str:
+    """The sentence above a session: its cost, its cost in the client's own layout, and the culprit."""
+    count, cost, saved = session["requests"], session["cost_usd"], session["saved_usd"]
+    instead = f" instead of {usd(cost + saved)}" if usd(cost + saved) != usd(cost) else ""
+    worst = [f"; {blamed(one)}" for one in culprits(requests)[:1] if one["usd"] > 0]
+    return f"{count:,} request{'' if count == 1 else 's'}, {usd(cost)}{instead}{''.join(worst)}."
+
+
+def blamed(one: Mapping[str, Any]) -> str:
+    """A clause about the cost of one culprit."""
+    name, kind, breaks, cost = one["culprit"], one["kind"], times(one["breaks"]), usd(one["usd"])
+    if not name:
+        return f"the cache broke {breaks} ({kind}) and that cost {cost}"
+    return f"{cut(piece(name))} {_VERBS.get(kind, 'broke the cache')} {breaks} and cost {cost}"
+
+
+def culprits(requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The culprits of breaks, the most expensive first."""
+    broken = ({**one["break"], "breaks": 1} for one in requests if one["break"] is not None)
+    return grouped(broken, ("culprit", "kind"), ("breaks", "lost_tokens", "usd"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +148,8 @@ class Templates:
         from proxy.replay.templates import templates_in
 
         environment = templates_in(_HERE / "templates")
-        for name in ("blamed", "cut", "moment", "percent", "piece", "short", "times", "usd"):
-            environment.filters[name] = getattr(words, name)
+        shown = (blamed, cut, moment, percent, piece, short, times, usd)
+        environment.filters |= {one.__name__: one for one in shown}
         return environment
 
     def part(self, page: Page, about: Mapping[str, Any] = MappingProxyType({})) -> str:
@@ -174,19 +262,19 @@ def halves(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def document(rows: Sequence[Row], sentence: str, style: str) -> str:
+def document(rows: Sequence[Row], title: str, style: str) -> str:
     """One self-contained file with both pictures."""
-    scale, sentence = Scale.of(rows), cut(sentence, 300)
+    scale, title = Scale.of(rows), cut(title, 300)
     top = 40.0
     body = [
         *_patterns(),
         element("rect", width="100%", height="100%", class_="back"),
-        element("text", sentence, x=16, y=26, class_="title"),
+        element("text", title, x=16, y=26, class_="title"),
         f'<g transform="translate(0 {top:.0f})">{_joined(_body(rows, "client_layout", scale))}</g>',
         f'<g transform="translate({_WIDTH:.0f} {top:.0f})">{_joined(_body(rows, "planned_layout", scale))}</g>',
         f'<g transform="translate(0 {top + scale.height:.0f})">{_joined(_legend())}</g>',
     ]
-    return picture(2 * _WIDTH, top + scale.height + _LEGEND_HEIGHT, sentence, style, body)
+    return picture(2 * _WIDTH, top + scale.height + _LEGEND_HEIGHT, title, style, body)
 
 
 def legend() -> str:
@@ -373,7 +461,7 @@ class Pages:
             "away": session["store_away"],
             "as_of": session["as_of"],
         }
-        return Page(f"Session {words.cut(name, 24)}", "session.html", data, nav="sessions")
+        return Page(f"Session {cut(name, 24)}", "session.html", data, nav="sessions")
 
     async def requests(self, name: str) -> Page:
         """The figures from which the picture of a session is drawn."""
@@ -386,9 +474,7 @@ class Pages:
         """The picture of a session as one file."""
         session = await self._get(f"sessions/{name}")
         requests = (await self._get(f"sessions/{name}/requests"))["data"]
-        return await asyncio.to_thread(
-            document, requests, words.sentence(session, requests), static("picture.css").decode()
-        )
+        return await asyncio.to_thread(document, requests, sentence(session, requests), static("picture.css").decode())
 
     async def teams(self, query: Query) -> Page:
         """Teams, and the form that makes one."""
@@ -422,8 +508,8 @@ class Pages:
 def _drawing(session: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     return {
         "requests": requests,
-        "sentence": words.sentence(session, requests),
-        "blamed": words.culprits(requests)[:_MOST_CULPRITS],
+        "sentence": sentence(session, requests),
+        "blamed": culprits(requests)[:_MOST_CULPRITS],
         "halves": tuple(map(Markup, halves(requests))),  # their texts are escaped
         "legend": Markup(legend()),
     }

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.replay.trace import read_trace
-from proxy.ui.pages import PARTS, PLOT, Scale, halves
-from proxy.ui.words import usd
+from proxy.ui.pages import PARTS, PLOT, Scale, halves, usd
 from tests.fidelity.recorded import trace_files
 from tests.pages import MASTER, WITH_MASTER, Browser, visited
 

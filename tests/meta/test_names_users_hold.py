@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 from proxy.admin import forms
 from proxy.admin.spend import GROUPS
-from proxy.cli import COMMANDS, module_of
+from proxy.cli import COMMANDS, command_of
 from proxy.core.modes import Mode
 from proxy.core.providers import PROFILES
 from proxy.core.reasons import Reason
@@ -74,7 +74,7 @@ def options(parser: argparse.ArgumentParser, command: str) -> Iterator[str]:
 def commands() -> Iterator[str]:
     for name in COMMANDS:
         parser = argparse.ArgumentParser()
-        module_of(name).configure(parser)
+        command_of(name).configure(parser)
         yield f"command {name}"
         yield from options(parser, name)
 

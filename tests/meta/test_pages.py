@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from proxy.app import factories
-from proxy.cli import COMMANDS, module_of
+from proxy.cli import COMMANDS, command_of
 from proxy.cli.check_config import check
 from proxy.core.reasons import Edit, Reason
 from proxy.core.shadow import Deviation
@@ -159,7 +159,7 @@ def test_every_command_of_a_page_exists(place: str, line: str) -> None:
     words = words[1 : next((at for at, word in enumerate(words) if word in ("|", ">", "&")), None)]
     assert words[0] in COMMANDS, place
     parser = argparse.ArgumentParser(prog=place)
-    module_of(words[0]).configure(parser)
+    command_of(words[0]).configure(parser)
     parser.parse_args(words[1:])
 
 

@@ -29,8 +29,8 @@ from rich.text import Text
 from proxy.admin.spend import ledger_entries
 from proxy.app import factories
 from proxy.cli.admin_client import Ask, run_with
+from proxy.cli.costs import price_of_model
 from proxy.cli.output import Output, add_json, fail, plain_table, print_result, visible
-from proxy.cli.prices import price_of_model
 from proxy.cli.prompts.variants import (
     HELP,
     Difference,

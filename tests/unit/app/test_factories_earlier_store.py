@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.app.factories import refuse_earlier_store, warn_of_spool
+from proxy.app.factories import refuse_earlier_store
 from proxy.settings import ConfigError, Environment, Settings, load
 
 TEXT = """
@@ -47,10 +47,10 @@ def test_settlements_that_wait_for_a_redis_are_named(tmp_path: Path, caplog: pyt
     section = "{store: 'redis://127.0.0.1:1/0'}"
     spool = tmp_path / "state/stratiform/spool"
     spool.mkdir(parents=True)
-    warn_of_spool(settings(tmp_path, section))
+    refuse_earlier_store(settings(tmp_path, section))
     assert not caplog.records
     (spool / "7.spool").touch()
-    warn_of_spool(settings(tmp_path, section.replace("}", f", spool: '{spool}'}}")))
+    refuse_earlier_store(settings(tmp_path, section.replace("}", f", spool: '{spool}'}}")))
     assert not caplog.records
-    warn_of_spool(settings(tmp_path, section))
+    refuse_earlier_store(settings(tmp_path, section))
     assert str(spool) in caplog.text

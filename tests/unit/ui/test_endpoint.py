@@ -10,7 +10,7 @@ import pytest
 
 from proxy.ports import StoreError
 from proxy.ui.gate import COOKIE
-from proxy.ui.words import usd
+from proxy.ui.pages import usd
 from tests.pages import CONFIG, MASTER, OPEN, WITH_MASTER, Browser, visited
 
 HOSTILE = "<script>alert(1)</script>\"'&{{ 7*7 }}"

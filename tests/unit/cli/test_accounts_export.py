@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.cli import main
-from proxy.cli.keys import read_export
+from proxy.cli.accounts import read_export
 from proxy.settings import ConfigError
 from tests.litellm_keys import key_row, litellms_hash
 

@@ -1,4 +1,5 @@
-"""``stratiform keys``: the proxy's own keys. A key is shown when it is made, and never again.
+"""``stratiform teams``, ``keys`` and ``budgets``: the groups that share keys, models and budgets; the proxy's own keys;
+and how much may be spent, by whom, in which window. A key is shown when it is made, and never again.
 
 ``keys import`` takes LiteLLM's keys and teams over. Its files are rows of the tables ``LiteLLM_VerificationToken`` and
 ``LiteLLM_TeamTable``, as CSV or JSON, or the answers of ``/key/list`` and ``/team/list``. There are three kinds of
@@ -24,14 +25,149 @@ from proxy.access import validation
 from proxy.access.authentication import CLIENT_KEYS_TEAM, DEFAULT_TEAM, declared_id, digest_of
 from proxy.access.validation import window_of
 from proxy.admin.litellm_forms import restricting
-from proxy.cli.admin_client import LIMITS, Ask, Option, Request, add_action, add_where, run_with, show
-from proxy.cli.admin_client import run as run_action
-from proxy.cli.output import print_result, visible
+from proxy.cli.admin_client import LIMITS, Ask, Option, Request, add_action, add_where, names, run, run_with, show
+from proxy.cli.output import Command, number_within, print_result, visible
 from proxy.core.value import dataclass, field
 from proxy.errors import Conflict, InvalidRequest, NotFound, ProxyError
 from proxy.settings import ConfigError
 
-_OPTIONS = (
+_TEAM_OPTIONS = (
+    *LIMITS,
+    Option(
+        "--client-keys",
+        "client_keys",
+        str,
+        "forward: clients may bring the key of the provider along; refuse: they may not",
+    ),
+    Option(
+        "--paths",
+        "paths",
+        names,
+        "paths of the whole account that the team may use, separated by commas; * stands for all",
+    ),
+)
+_TEAM_COLUMNS = {
+    "team": "name", "mode": "mode", "models": "models", "rpm": "requests_per_minute", "tpm": "tokens_per_minute",
+    "keys": "keys", "budgets": "budgets", "client keys": "client_keys", "paths": "paths", "in the file": "declared",
+}  # fmt: skip
+
+
+def _configure_teams(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    add_action(actions, "list", "list all teams", Request("GET", "teams", _TEAM_COLUMNS))
+    add_action(
+        actions,
+        "create",
+        "make a team",
+        Request("POST", "teams", _TEAM_COLUMNS, _TEAM_OPTIONS, fields=("name",)),
+    ).add_argument("name", help="the name of the team")
+    add_action(
+        actions,
+        "update",
+        "change the given fields",
+        Request("PATCH", "teams/{name}", _TEAM_COLUMNS, _TEAM_OPTIONS),
+    ).add_argument("name", help="the name of the team")
+    delete = add_action(
+        actions,
+        "delete",
+        "delete a team and its budgets; its spend stays in the ledger",
+        Request("DELETE", "teams/{name}", {"team": "name", "deleted": "deleted", "keys": "keys"}, query=("force",)),
+    )
+    delete.add_argument("name", help="the name of the team")
+    delete.add_argument("--force", action="store_const", const="true", help="delete its keys, too")
+
+
+_AMOUNTS = (
+    Option("--usd", "usd", float, "the hard limit in USD: requests that could pass it are refused"),
+    Option("--soft-usd", "soft_usd", float, "the soft limit in USD: a notice is sent when the spend passes it"),
+    Option("--tokens", "tokens", int, "the hard limit in tokens of prompts and answers"),
+    Option("--soft-tokens", "soft_tokens", int, "the soft limit in tokens of prompts and answers"),
+    Option("--timezone", "timezone", str, "the time zone in which days, weeks and months begin (default: UTC)"),
+    Option(
+        "--assumed-output-tokens",
+        "assumed_output_tokens",
+        int,
+        "the length of an answer that is assumed for requests without a limit",
+    ),
+    Option("--webhook", "webhook", str, "the URL to which notices are sent"),
+)
+_KINDS = (
+    Option("--name", "name", str, "its name within the team (default: made from scope, window and unit)"),
+    Option("--scope", "scope", str, "what it counts: team, key, user or model (default: team)"),
+    Option("--subject", "subject", str, "the id of the key, the user or the model; * gives each a counter of its own"),
+    Option("--window", "window", str, "total, hour, day, week, month or rolling:30d (default: total)"),
+)
+_CORRECTED = {
+    "budget": "id", "subject": "subject", "window": "window", "spent before": "spent_before", "spent": "spent",
+    "reserved": "reserved", "left": "left", "begins anew": "resets_at", "dry run": "dry_run",
+}  # fmt: skip
+_BUDGET_COLUMNS = {
+    "budget": "id", "scope": "scope", "subject": "subject", "window": "window", "zone": "timezone", "usd": "usd",
+    "soft usd": "soft_usd", "tokens": "tokens", "soft tokens": "soft_tokens", "spent": "spent", "reserved": "reserved",
+    "left": "left", "begins anew": "resets_at", "webhook": "webhook", "in the file": "declared",
+}  # fmt: skip
+
+
+def _configure_budgets(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    add_action(
+        actions,
+        "list",
+        "list all budgets, or those of a team",
+        Request("GET", "budgets", _BUDGET_COLUMNS, query=("team",), show=_show_counters),
+    ).add_argument("--team", help="only those of this team")
+    add_action(
+        actions,
+        "create",
+        "make a budget",
+        Request("POST", "budgets", _BUDGET_COLUMNS, (*_AMOUNTS, *_KINDS), fields=("team",)),
+    ).add_argument("--team", required=True, help="the team whose spend it limits")
+    add_action(
+        actions,
+        "update",
+        "change how much it allows",
+        Request("PATCH", "budgets/{id}", _BUDGET_COLUMNS, _AMOUNTS),
+    ).add_argument("id", help="TEAM/NAME")
+    add_action(
+        actions,
+        "delete",
+        "delete a budget",
+        Request("DELETE", "budgets/{id}", {"budget": "id", "deleted": "deleted"}),
+    ).add_argument("id", help="TEAM/NAME")
+    spent = add_action(
+        actions,
+        "set-spent",
+        "correct what counts as spent in the present window",
+        Request("POST", "budgets/{id}/set-spent", _CORRECTED, fields=("spent", "dry_run", "subject")),
+    )
+    spent.add_argument("id", help="TEAM/NAME")
+    spent.add_argument(
+        "spent",
+        type=number_within(float, 0),
+        metavar="amount",
+        help="the amount that was spent, in the unit of the budget (USD or tokens)",
+    )
+    spent.add_argument(
+        "--subject", help="the id of the key, the user or the model, where each has a counter of its own"
+    )
+    spent.add_argument("--dry-run", action="store_true", help="show the result, and change nothing")
+    add_action(
+        actions,
+        "accept-store",
+        "accept a store that was emptied or exchanged as it is now",
+        Request("POST", "store/accept", {"epoch": "epoch", "in the place of": "accepted"}),
+    )
+
+
+def _show_counters(arguments: argparse.Namespace, content: Any, columns: Mapping[str, str]) -> None:
+    """Print budgets. A budget that counts each key or user separately has a line for each of them, below its own."""
+    if not arguments.json:
+        rows = [[one, *({"id": one["id"], **each} for each in one.get("counters", ()))] for one in content["data"]]
+        content = {**content, "data": [row for of_one in rows for row in of_one]}
+    show(arguments, content, columns)
+
+
+_KEY_OPTIONS = (
     Option("--user", "user", str, "the user whose key it is"),
     *LIMITS,
     Option("--expires", "expires_at", str, "when it expires: 90d, 2027-01-31 or 2027-01-31T18:00:00Z"),
@@ -40,7 +176,7 @@ _OPTIONS = (
 _SHA256 = Option(
     "--sha256", "sha256", str, "the SHA-256 of an existing key, in hex: take it over instead of making one"
 )
-_COLUMNS = {
+_KEY_COLUMNS = {
     "key": "id", "team": "team", "user": "user", "status": "status", "models": "models", "mode": "mode",
     "rpm": "requests_per_minute", "tpm": "tokens_per_minute", "created": "created_at", "expires": "expires_at",
     "note": "note", "in the file": "declared",
@@ -79,31 +215,31 @@ class Imported:
     refused: Sequence[str] = ()
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def _configure_keys(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     add_action(
         actions,
         "list",
         "list all keys, or those of a team",
-        Request("GET", "keys", _COLUMNS, query=("team",)),
+        Request("GET", "keys", _KEY_COLUMNS, query=("team",)),
     ).add_argument("--team", help="only those of this team")
     add_action(
         actions,
         "create",
         "make a key, and show it once",
-        Request("POST", "keys", _COLUMNS, (*_OPTIONS, _SHA256), fields=("team",), show=_show_new),
+        Request("POST", "keys", _KEY_COLUMNS, (*_KEY_OPTIONS, _SHA256), fields=("team",), show=_show_new),
     ).add_argument("--team", help="the team that it belongs to (default: the team `default`)")
     add_action(
         actions,
         "update",
         "change the given fields",
-        Request("PATCH", "keys/{id}", _COLUMNS, _OPTIONS),
+        Request("PATCH", "keys/{id}", _KEY_COLUMNS, _KEY_OPTIONS),
     ).add_argument("id", help="the id of the key, as the list shows it")
     add_action(
         actions,
         "revoke",
         "refuse a key from now on; it stays in the list",
-        Request("POST", "keys/{id}/revoke", _COLUMNS),
+        Request("POST", "keys/{id}/revoke", _KEY_COLUMNS),
     ).add_argument("id", help="the id of the key, as the list shows it")
     add_action(
         actions,
@@ -122,8 +258,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_where(importing)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    return _import(arguments) if arguments.action == "import" else run_action(arguments)
+def _run_keys(arguments: argparse.Namespace) -> int:
+    return _import(arguments) if arguments.action == "import" else run(arguments)
 
 
 def _show_new(arguments: argparse.Namespace, content: Any, columns: Mapping[str, str]) -> None:
@@ -205,7 +341,10 @@ def read_export(files: Sequence[Path]) -> dict[str, list[Imported]]:
     of_teams = _merged((_text(row, "team_id"), row) for row in found if "token" not in row)
     # The name of a team is its alias, if the alias can be made a name and no other team has it. An alias must not put a
     # team under another team's limits.
-    names = {id_: _named(_text(row, "team_alias") or id_) for id_, row in of_teams.items()}
+    taken_for = {id_: _text(row, "team_alias") or id_ for id_, row in of_teams.items()}
+    names = {id_: _NOT_IN_NAMES.sub("-", text).strip("-_.")[:64] for id_, text in taken_for.items()}
+    reserved = ("", DEFAULT_TEAM, CLIENT_KEYS_TEAM)
+    names |= {id_: f"team-{digest_of(taken_for[id_])[:8]}" for id_, name in names.items() if name in reserved}
     while len(taken := Counter(names.values())) < len(names):
         names = {id_: name if taken[name] == 1 else f"{name[:40]}-{digest_of(id_)[:23]}" for id_, name in names.items()}
     # LiteLLM looks a key up by the same digest (proxy/utils.py hash_token).
@@ -259,12 +398,6 @@ def _within(value: object) -> Iterator[Row]:
             if "token" in one or "team_id" in one:
                 yield one
             yield from (row for name in ("keys", "teams", "data") for row in _within(one.get(name) or []))
-
-
-def _named(text: str) -> str:
-    """The text as the name of a team (``proxy.access.validation.name``)."""
-    name = _NOT_IN_NAMES.sub("-", text).strip("-_.")[:64]
-    return name if name not in ("", DEFAULT_TEAM, CLIENT_KEYS_TEAM) else f"team-{digest_of(text)[:8]}"
 
 
 def _imported(row: Row, label: str, team: str, body: dict[str, Any], refused: list[str]) -> Imported:
@@ -374,3 +507,8 @@ def _list(value: object) -> list[str]:
             return [text]
     # A value that is not a list allows no model, because no model has that name.
     return [str(one) for one in value] if isinstance(value, list) else [] if value is None else [str(value)]
+
+
+teams = Command(_configure_teams, run)
+budgets = Command(_configure_budgets, run)
+keys = Command(_configure_keys, _run_keys)

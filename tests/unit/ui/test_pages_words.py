@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.ui.words import culprits, cut, moment, percent, piece, sentence, short, times, usd
+from proxy.ui.pages import culprits, cut, moment, percent, piece, sentence, short, times, usd
 
 
 def test_amounts_are_told_to_the_cent_and_smaller_ones_in_two_digits() -> None:

@@ -1,7 +1,13 @@
-"""``stratiform prices``: the prices of a configuration's models, and the pinned prices that have changed."""
+"""``stratiform spend``: the spend, and the savings by caching, by team, key, user, model and day.
+
+``stratiform prices``: the prices of a configuration's models, and the pinned prices that have changed.
+"""
 
 import argparse
+import csv
+import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -9,13 +15,73 @@ from typing import Any
 import orjson
 import yaml
 
+from proxy.admin.spend import cell, ledger_entries
 from proxy.app import factories
-from proxy.cli.output import Output, add_json, plain_table, print_result
+from proxy.cli.admin_client import Ask, add_where, run_with, show
+from proxy.cli.output import Command, Output, add_json, fail, plain_table, print_result
 from proxy.core.money.prices import Price, PriceMap, forms, needed
 from proxy.deployments import ModelTable, bundled_price_file, deviation_of, price_for
 from proxy.errors import UnknownModel
 from proxy.ports import Deployment
 from proxy.settings import Settings, load
+
+_PARAMETERS = ("since", "until", "team", "key", "user", "model", "timezone")
+_SUMS = {
+    "requests": "requests", "read": "read_tokens", "written": "write_tokens", "uncached": "uncached_tokens",
+    "output": "output_tokens", "cost usd": "cost_usd", "saved usd": "saved_usd", "estimated": "estimated_requests",
+}  # fmt: skip
+
+
+def _configure_spend(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--by", help="the groups: team, key, user, model, day, separated by commas (default: team)")
+    parser.add_argument("--since", default="30d", help="the start: 30d, 12h, 2026-11-01 or unix seconds (default: 30d)")
+    parser.add_argument("--until", help="the end, written in the same way (default: now)")
+    for name in ("team", "key", "user", "model"):
+        parser.add_argument(f"--{name}", help=f"only what this {name} spent")
+    parser.add_argument("--timezone", help="the time zone in which days begin (default: UTC)")
+    parser.add_argument("--csv", action="store_true", help="print CSV")
+    parser.add_argument(
+        "--entries", action="store_true", help="print the entries of the ledger: one JSON object a line, or CSV"
+    )
+    add_where(parser)
+
+
+def _run_spend(arguments: argparse.Namespace) -> int:
+    query = {name: value for name in _PARAMETERS if (value := getattr(arguments, name)) is not None}
+    if arguments.csv and arguments.json:
+        fail("print either --csv or --json")
+    if arguments.entries and arguments.by is not None:
+        fail("--by is for the sums: --entries prints each entry")
+    if arguments.entries:
+        return run_with(arguments, partial(_export, query, as_csv=arguments.csv))
+    query["by"] = arguments.by or "team"
+    if arguments.csv:
+        query["format"] = "csv"
+
+    async def work(ask: Ask) -> None:
+        content = await ask("GET", "spend", query)
+        if arguments.csv:
+            sys.stdout.write(content)
+            return
+        by = content["by"]
+        if len(content["data"]) > 1 and by and not arguments.json:
+            # The sum of the rows is the last row.
+            content["data"].append({**content["total"], by[0]: "total"})
+        show(arguments, content, {**{group: group for group in by}, **_SUMS})
+
+    return run_with(arguments, work)
+
+
+async def _export(query: dict[str, str], ask: Ask, *, as_csv: bool) -> None:
+    writer = csv.writer(sys.stdout)
+    has_heading = False
+    async for entry in ledger_entries(ask, query):
+        if not as_csv:
+            sys.stdout.write(orjson.dumps(entry).decode() + "\n")
+            continue
+        writer.writerows([map(cell, entry.values())] if has_heading else [entry, map(cell, entry.values())])
+        has_heading = True
+
 
 _COLUMNS = ("name", "model", "input", "read", "write", "output", "from", "note")
 _NUMBERS = _COLUMNS[2:6]
@@ -24,7 +90,7 @@ _NO_PRICE = "no price: budgets in USD refuse it (see stratiform.prices)"
 RawMap = Mapping[str, Mapping[str, Any]]
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def _configure_prices(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     check = actions.add_parser("check", help="show each model's price in USD per million tokens, and what is not known")
     add_json(check)
@@ -39,7 +105,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def _run_prices(arguments: argparse.Namespace) -> int:
     """Run the action, and return the exit status: 1 if a model has no price, or a pinned price has changed. Raises
     ConfigError."""
     settings, path = load(arguments.config), bundled_price_file()
@@ -99,3 +165,7 @@ def _update(settings: Settings, known: RawMap) -> int:
     if changed:
         print(yaml.safe_dump({"stratiform": {"prices": changed}}, sort_keys=False), end="")
     return 1 if changed else 0
+
+
+spend = Command(_configure_spend, _run_spend)
+prices = Command(_configure_prices, _run_prices)
