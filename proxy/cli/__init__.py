@@ -1,9 +1,9 @@
 """The ``stratiform`` command.
 
 A command is one line in ``COMMANDS``, and a module of this package with the command's name. ``_PLACES`` has the modules
-of other names, and the commands that share a module with others (as a ``Command``). A command has ``configure(parser)``,
-which adds its arguments, and ``run(arguments)``, which does the work and returns the exit status. ``run`` may raise
-ConfigError. Only the module of the command that is run gets imported.
+of other names, and the commands that share a module with others (as a ``Command``). A command has
+``configure(parser)``, which adds its arguments, and ``run(arguments)``, which does the work and returns the exit
+status. ``run`` may raise ConfigError. Only the module of the command that is run gets imported.
 """
 
 import argparse

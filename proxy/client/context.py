@@ -251,7 +251,14 @@ class Context:
 
     def body(self, *, whole: bool = False) -> dict[str, Any]:
         """The value of ``stratiform``. Delivered contents are in it as digests, unless the body shall be ``whole``."""
-        files = [self._file(path, file, whole) for path, file in self._files.items()]
+        files = []
+        for path, file in self._files.items():
+            found: dict[str, Any] = {"path": path}
+            if file.digest and file.digest in self._delivered and not whole:
+                found["digest"] = file.digest
+            elif file.is_selected or file.text is not None:
+                found["content"] = file.text
+            files.append(found | ({"selected": True} if file.is_selected else {}))
         body: dict[str, Any] = {"files": files} | _said(
             symbols=[{"path": path, "block": block} for path, block in self._symbols.items()],
             urls=list(self._urls.values()),
@@ -308,16 +315,6 @@ class Context:
             raise ValueError("a message is named by its index from the beginning, which stays when others follow")
         self._metas[index] = {"index": index, **meta}
         self._has_history = True
-
-    def _file(self, path: str, file: _File, whole: bool) -> dict[str, Any]:
-        found: dict[str, Any] = {"path": path}
-        if file.digest and file.digest in self._delivered and not whole:
-            found["digest"] = file.digest
-        elif file.is_selected or file.text is not None:
-            found["content"] = file.text
-        if file.is_selected:
-            found["selected"] = True
-        return found
 
     def _remember(self, digest: str) -> None:
         self._delivered[digest] = None

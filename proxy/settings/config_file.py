@@ -39,8 +39,6 @@ from proxy.settings.schema import Budget, ConfigFile, Key, Stratiform
 from proxy.settings.unsupported import Unused, unused
 from proxy.settings.yaml_file import read_yaml
 
-_MAX_INCLUDES = 100
-_MOST_LOOKS = 20
 NO_SHARED_STORE = (
     "more than one worker needs a store that they share, or each would count budgets for itself: "
     "set stratiform.store to redis://HOST:PORT/DB"
@@ -241,8 +239,6 @@ def _read_with_includes(path: Path, places: Places | None = None) -> dict[str, A
         if location in seen:
             continue
         seen.add(location)
-        if len(seen) > _MAX_INCLUDES:
-            raise ConfigError([f"include: leads to more than {_MAX_INCLUDES} files (in {declared_in})"])
         included = _read(location, places, {key: len(mine) for key, mine in merged.items() if isinstance(mine, list)})
         waiting += [(further, location) for further in _includes(included, location)]
         for key, value in included.items():
@@ -297,13 +293,12 @@ def _expanded(raw: dict[str, Any], environment: Environment, problems: list[str]
 
 def _validated(raw: dict[str, Any], mistakes: Mistakes) -> ConfigFile:
     """The file without its mistakes. Pydantic finds some mistakes only after others are removed."""
-    for _ in range(_MOST_LOOKS):
+    while True:
         try:
             return ConfigFile.model_validate(raw)
         except ValidationError as error:
             mistakes.add(explain(error, ConfigFile))
             raw = without(raw, [problem["loc"] for problem in error.errors(include_url=False)], mistakes)
-    raise ConfigError(mistakes.lines)
 
 
 def _with_credentials(file: ConfigFile, problems: list[str]) -> Iterator[ModelEntry]:

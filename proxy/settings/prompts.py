@@ -203,22 +203,18 @@ def profiles_of(window: Window, environment: Environment, problems: list[str]) -
                 continue
             base = CapabilityProfile(name, Capability(capability))
         for level in levels:
-            base = _over(base, level)
+            given = {one: getattr(level, one) for one in level.model_fields_set - {"caps"}}
+            said = {one: value for one, value in given.items() if value is not None or one in _NULLABLE}
+            if "capability" in said:
+                said["capability"] = Capability(said["capability"])
+            caps = {one: getattr(level.caps, one) for one in level.caps.model_fields_set}
+            base = replace(base, **said, caps=replace(base.caps, **caps))
         found[name] = base
         if base.window_tokens is not None and base.window_tokens <= base.output_tokens + base.margin_tokens:
             problems.append(f"{path}: the output and the margin leave nothing of the window for a prompt")
     problems += _misspelt(stems, environment)
     problems += _unknown(window, found)
     return found
-
-
-def _over(base: CapabilityProfile, level: Profile) -> CapabilityProfile:
-    given = {name: getattr(level, name) for name in level.model_fields_set - {"caps"}}
-    said = {name: value for name, value in given.items() if value is not None or name in _NULLABLE}
-    if "capability" in said:
-        said["capability"] = Capability(said["capability"])
-    caps = {name: getattr(level.caps, name) for name in level.caps.model_fields_set}
-    return replace(base, **said, caps=replace(base.caps, **caps))
 
 
 def _of_environment(stem: str, environment: Environment, problems: list[str]) -> Iterator[Profile]:

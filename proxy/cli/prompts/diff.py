@@ -42,7 +42,6 @@ from proxy.cli.prompts.variants import (
     differences,
     opened,
     read_context,
-    signature,
 )
 from proxy.core.money.prices import Price
 from proxy.planning.tokenizers import local_encode
@@ -87,11 +86,35 @@ def estimated(
 ) -> dict[str, Any]:
     """The bill of the change for this traffic, as JSON values: a line for each model, team and key, the most expensive
     first, and the sums of all. ``change`` gives the difference for the requests of a model, team and key. ``price_of``
-    gives the price of a model's tokens."""
-    lines = [
-        _line(whose, of_one, change(whose), price_of(whose.model))
-        for whose, of_one in sorted(traffic.by_whose.items(), key=lambda pair: (-pair[1]["cost_usd"], pair[0]))
-    ]
+    gives the price of a model's tokens.
+
+    A line has the cost of the changed size of all requests, and the cost for one session that meets the change (both
+    None if the price is not known). It also has the one-time cost for the sessions that are open at a usual time, and
+    the most that it costs, if every session meets the change."""
+    lines = []
+    for whose, of_one in sorted(traffic.by_whose.items(), key=lambda pair: (-pair[1]["cost_usd"], pair[0])):
+        one, price = change(whose), price_of(whose.model)
+        system_tokens = one.new.sizes.system - one.old.sizes.system
+        user_tokens = one.new.sizes.user - one.old.sizes.user
+        requests_usd = session_usd = None
+        if price is not None:
+            short, long = of_one["write_5m_tokens"], of_one["write_1h_tokens"]
+            fresh = price.write_1h if long > short else price.write_5m if short else price.input
+            warm, requests = of_one["warm"], of_one["requests"]
+            of_system = warm * price.read + (requests - warm) * fresh
+            requests_usd = system_tokens * of_system + user_tokens * requests * fresh
+            found = of_one["read_tokens"] / warm if warm else 0.0
+            lost = 0.0 if one.kept_tokens is None else max(0.0, found - one.kept_tokens)
+            session_usd = lost * max(0.0, fresh - price.read)
+        open_sessions = of_one["open_s"] / (DAYS * 86400.0)
+        lines.append({
+            "model": whose.model, "team": whose.team, "key": whose.key_id,
+            "requests": of_one["requests"], "sessions": of_one["sessions"], "open_sessions": open_sessions,
+            "spent_usd": of_one["cost_usd"], "system_tokens": system_tokens, "user_tokens": user_tokens,
+            "requests_usd": requests_usd, "session_usd": session_usd,
+            "once_usd": (session_usd or 0.0) * open_sessions,
+            "once_usd_at_most": (session_usd or 0.0) * of_one["sessions"],
+        })  # fmt: skip
     return {
         **{name: sum(line[name] or 0.0 for line in lines) for name in _TOTALS},
         "requests_without_price": sum(line["requests"] for line in lines if line["requests_usd"] is None),
@@ -99,34 +122,6 @@ def estimated(
     }
 
 
-def _line(whose: Whose, of_one: Mapping[str, Any], change: Difference, price: Price | None) -> dict[str, Any]:
-    """The change for one model, team and key, in USD: the cost of the changed size of all requests, and the cost for
-    one session that meets the change (both None if the price is not known). It also has the one-time cost for the
-    sessions that are open at a usual time, and the most that it costs, if every session meets the change."""
-    system_tokens = change.new.sizes.system - change.old.sizes.system
-    user_tokens = change.new.sizes.user - change.old.sizes.user
-    requests_usd = session_usd = None
-    if price is not None:
-        short, long = of_one["write_5m_tokens"], of_one["write_1h_tokens"]
-        fresh = price.write_1h if long > short else price.write_5m if short else price.input
-        warm, requests = of_one["warm"], of_one["requests"]
-        of_system = warm * price.read + (requests - warm) * fresh
-        requests_usd = system_tokens * of_system + user_tokens * requests * fresh
-        found = of_one["read_tokens"] / warm if warm else 0.0
-        lost = 0.0 if change.kept_tokens is None else max(0.0, found - change.kept_tokens)
-        session_usd = lost * max(0.0, fresh - price.read)
-    open_sessions = of_one["open_s"] / (DAYS * 86400.0)
-    return {
-        "model": whose.model, "team": whose.team, "key": whose.key_id,
-        "requests": of_one["requests"], "sessions": of_one["sessions"], "open_sessions": open_sessions,
-        "spent_usd": of_one["cost_usd"], "system_tokens": system_tokens, "user_tokens": user_tokens,
-        "requests_usd": requests_usd, "session_usd": session_usd,
-        "once_usd": (session_usd or 0.0) * open_sessions,
-        "once_usd_at_most": (session_usd or 0.0) * of_one["sessions"],
-    }  # fmt: skip
-
-
-_SHOWN_LINES = 200
 _SHOWN_CASES = 5
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 _ESTIMATE = (
@@ -204,17 +199,14 @@ def _bill(
     settings = load(config)
     prices = factories.price_map(settings)
     price = partial(price_of_model, prices=prices, table=factories.model_table(settings, prices))
-    traffic, encode, known = Traffic(), local_encode(), dict[object, Difference]()
+    traffic, encode = Traffic(), cache(local_encode())
 
     async def read(ask: Ask) -> None:
         async for entry in ledger_entries(ask, {"since": f"{DAYS}d", "limit": _PAGE}):
             traffic.add(entry)
 
     def change(whose: Whose) -> Difference:
-        key = signature(whose, old.setup, new.setup)
-        if key not in known:
-            known[key] = difference(old, new, Variant((whose.model,), whose.team, whose.key_id), context, encode)
-        return known[key]
+        return difference(old, new, Variant((whose.model,), whose.team, whose.key_id), context, encode)
 
     run_with(Namespace(url=arguments.url, store=arguments.store, config=config), read)
     return {"is_estimate": True, "basis": _ESTIMATE, "days": DAYS, **estimated(traffic, change, price)}
@@ -242,11 +234,8 @@ def _print(changed: Sequence[Difference], same: int, bill: dict[str, Any] | None
         for when, problem in (("before", one.old.problem), ("after", one.new.problem)):
             if problem:
                 output.print(f"{when} the change: {problem}", style="red", soft_wrap=True)
-        lines = list(one.lines())
-        for line in lines[:_SHOWN_LINES]:
+        for line in one.lines():
             output.print(Text(visible(line), _COLOURS.get(line[:1], "")), soft_wrap=True)
-        if len(lines) > _SHOWN_LINES:
-            output.print(f"... and {len(lines) - _SHOWN_LINES} more lines", style="dim")
         output.print()
     count = sum(len(one.cases) for one in changed)
     output.print(f"kinds of requests that change: {count}; that do not: {same}", style="dim")

@@ -302,14 +302,6 @@ def _choices(prompts: Iterable[Prompt], setup: PromptSetup, plain: Variant) -> I
     yield from product(personas, profiles)
 
 
-def signature(whose: Whose, *setups: PromptSetup) -> tuple[object, ...]:
-    """A key for the rules of a request: requests with equal signatures get the same prompts."""
-    all_rules = _all_rules(setups)
-    team = whose.team if any(whose.team in rules.teams for rules in all_rules) else ""
-    key_id = whose.key_id if any(whose.key_id in rules.keys for rules in all_rules) else ""
-    return (*_said_of(whose.model, setups), team, key_id)
-
-
 def _all_rules(setups: Sequence[PromptSetup]) -> list[PromptRules | WindowRules]:
     return [rules for setup in setups for rules in (setup.rules.prompts, setup.rules.windows)]
 

@@ -99,14 +99,6 @@ def test_a_file_that_never_ends_is_not_read_to_its_end() -> None:
         read_yaml(Path("/dev/zero"))
 
 
-def test_a_long_list_of_includes_is_refused(tmp_path: Path) -> None:
-    for number in range(120):
-        write(tmp_path, "{}", f"{number}.yaml")
-    path = write(tmp_path, "include: [" + ", ".join(f"{number}.yaml" for number in range(120)) + "]")
-    with pytest.raises(ConfigError, match="include: leads to more than 100 files"):
-        load(path, environment=Environment({}))
-
-
 def test_of_very_many_problems_the_first_hundred_are_told(tmp_path: Path) -> None:
     keys = ", ".join(f"moed{number}: 1" for number in range(1_500))
     with pytest.raises(ConfigError) as caught:
