@@ -85,7 +85,8 @@ class SteadyClock:
         self._reported = _AGREES
         self._store_s: float | None = None
         self._waiting_s: float | None = None
-        self._ahead_of_store_s = 0.0
+        self.departure = _AGREES
+        """How far the wall clock of the last reading is from the time that was given for it."""
         wall_s, monotonic_s = self.readings.wall(), self.readings.monotonic()
         self._take(wall_s - monotonic_s, monotonic_s)
 
@@ -98,7 +99,6 @@ class SteadyClock:
         seen_s = own_s
         if self._store_s is not None and abs(own_s - self._store_s) > STEP_S:
             seen_s = self._store_s
-        self._ahead_of_store_s = own_s - seen_s
         if abs(seen_s - self._base_s) <= STEP_S:
             self._offset_s, self._waiting_s = seen_s, None
             # Corrections are measured from the offset of a while ago, so that small steps do not add up to a large one.
@@ -108,10 +108,13 @@ class SteadyClock:
             self._waiting_s, self._waiting_at = seen_s, monotonic_s
         elif monotonic_s - self._waiting_at >= SETTLED_S:
             self._take(seen_s, monotonic_s)
-        departure, before = self.departure, self._reported
-        if departure is not before and not departure.is_like(before):
-            self._reported = departure
-            self._on_departure(before, departure)
+        before, self.departure = self._reported, _AGREES
+        if self._waiting_s is not None or own_s != seen_s:
+            held_back_s = 0.0 if self._waiting_s is None else self._waiting_s - self._offset_s
+            self.departure = Departure(held_back_s, own_s - seen_s)
+        if self.departure is not before and not self.departure.is_like(before):
+            self._reported = self.departure
+            self._on_departure(before, self.departure)
         return monotonic_s + self._offset_s
 
     def told_by_store(self, store_s: float, monotonic_s: float) -> None:
@@ -119,13 +122,6 @@ class SteadyClock:
         is_first, self._store_s = self._store_s is None, store_s - monotonic_s
         if is_first and abs(self._offset_s - self._store_s) > STEP_S:
             self._take(self._store_s, monotonic_s)
-
-    @property
-    def departure(self) -> Departure:
-        """How far the wall clock of the last reading is from the time that was given for it."""
-        if self._waiting_s is None and not self._ahead_of_store_s:
-            return _AGREES
-        return Departure(0.0 if self._waiting_s is None else self._waiting_s - self._offset_s, self._ahead_of_store_s)
 
     def _take(self, offset_s: float, monotonic_s: float) -> None:
         self._offset_s = self._base_s = offset_s

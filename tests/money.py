@@ -29,6 +29,7 @@ from proxy.tasks import Aside
 from proxy.telemetry.metrics import Metrics
 from tests.doubles import ManualClock
 from tests.exchanges import make_exchange
+from tests.waiting import until_async
 
 NOW = 1_700_000_000.0
 MODEL = Deployment("m", "m", Transport.HTTP, NONE)
@@ -82,7 +83,7 @@ class Budgeting:
 
     reservations: BudgetReservations
     store_client: StoreClient
-    store: Store
+    store: Any
     metrics: Metrics
     clock: ManualClock
     rules: FixedRules = field(default_factory=FixedRules)
@@ -112,6 +113,10 @@ class Budgeting:
         cost_usd = cost(usage, PRICE).total_usd if usage is not None else 0.0
         exchange.settlement = Settlement(usage, cost_usd, saved_usd)
         await self.reservations.settle(exchange)
+
+    async def in_step(self) -> None:
+        """Wait until the store has everything that was put off."""
+        await until_async(lambda: self.store_client.is_in_step)
 
     def sample(self, name: str, **labels: str) -> float:
         """The value of a metric."""

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from itertools import chain
 from re import ASCII, compile
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -61,11 +60,14 @@ class LimitResolver:
         budgets = self._directory.snapshot.budgets_of(principal.team)
         found = (budget_rule(budget, principal, deployment.name, self._webhook) for budget in budgets)
         ids = (REQUESTS_ID, TOKENS_ID)
-        rates = (
-            _rules_of(one, f"key '{one.holder}'" if one.holder else f"team '{principal.team}'", one.holder, ids)
+        rates = [
+            rule
             for one in principal.rates
-        )
-        return [*chain.from_iterable(rates), *(rule for rule in found if rule is not None)]
+            for rule in _rules_of(
+                one, f"key '{one.holder}'" if one.holder else f"team '{principal.team}'", one.holder, ids
+            )
+        ]
+        return [*rates, *(rule for rule in found if rule is not None)]
 
 
 def budget_rule(budget: BudgetRecord, principal: Principal, model: str, webhook: str = "") -> Rule | None:

@@ -17,14 +17,12 @@ the set.
 """
 
 import asyncio
-import heapq
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import wraps
 from inspect import iscoroutinefunction
-from itertools import chain
 from operator import add, attrgetter
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
@@ -203,7 +201,7 @@ class RedisStore:
     ) -> Sequence[LedgerEntry]:
         teams = [team] if team is not None else await self._active_teams()
         pages = await asyncio.gather(*(self._page(name, since, until, after, limit) for name in teams))
-        return list(heapq.merge(*pages, key=attrgetter("at", "exchange_id")))[:limit]
+        return sorted((one for page in pages for one in page), key=attrgetter("at", "exchange_id"))[:limit]
 
     async def forget_entries(self, before: float) -> int:
         forgotten = 0
@@ -240,7 +238,7 @@ class RedisStore:
 
     async def put_facts(self, facts: Mapping[str, str], *, overwrite: bool) -> None:
         if overwrite and facts:  # all at once, so that nobody sees only some of them
-            await self._link.command("HSET", _FACTS, *chain.from_iterable(facts.items()))
+            await self._link.command("HSET", _FACTS, *(word for fact in facts.items() for word in fact))
         elif not overwrite:
             for name, value in facts.items():
                 await self._link.command("HSETNX", _FACTS, name, value)
@@ -248,11 +246,10 @@ class RedisStore:
     async def remember(self, team: str, records: Sequence[ObjectRecord], most: int, now: float) -> None:
         await self._register(team, now)
         for start in range(0, len(records), _PAGE):
-            rows: Iterable[tuple[Argument, ...]] = (
-                (record.name, record.server, record.forget_at, json.encode(record))
-                for record in records[start : start + _PAGE]
-            )
-            await self._run_objects("remember", team, now, most, *chain.from_iterable(rows))
+            words: list[Argument] = []
+            for record in records[start : start + _PAGE]:
+                words += [record.name, record.server, record.forget_at, json.encode(record)]
+            await self._run_objects("remember", team, now, most, *words)
 
     async def owned(self, team: str, names: Sequence[str], now: float) -> Sequence[ObjectRecord | None]:
         found: list[bytes | None] = []
@@ -334,15 +331,11 @@ class RedisStore:
         # Another worker may have entered the team meanwhile. Then the copy exists by now.
         if await self._link.command("HGET", accounts, _COPY) == current.encode():
             return current
-        await self._begin_epoch()
-        return NO_EPOCH
-
-    async def _begin_epoch(self) -> None:
-        """Begin a new epoch of the store, because the counters of a team were lost, perhaps with other keys."""
-        facts = await self.facts()
-        if facts.get(epoch.EPOCH):
+        # The counters of the team were lost, perhaps with other keys: a new epoch of the store begins.
+        if (facts := await self.facts()).get(epoch.EPOCH):
             await self.put_facts(epoch.to_replace(facts, secrets.token_hex(8)), overwrite=True)
             await self._link.command("DEL", _TEAMS_OF_EPOCH + facts[epoch.EPOCH])
+        return NO_EPOCH
 
     async def _active_teams(self) -> list[str]:
         return sorted(team.decode() for team in await self._link.command("SMEMBERS", _TEAMS))

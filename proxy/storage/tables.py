@@ -11,7 +11,6 @@ import math
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import starmap
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -245,7 +244,7 @@ def entries(
         "AND (:team IS NULL OR team = :team) ORDER BY at, exchange_id LIMIT :limit",
         {"since": since, "until": until, "after": after, "limit": limit, "team": team},
     )
-    return [replace(entry, estimated=bool(entry.estimated)) for entry in starmap(LedgerEntry, rows)]
+    return [replace(entry, estimated=bool(entry.estimated)) for entry in (LedgerEntry(*row) for row in rows)]
 
 
 def forget_entries(connection: sqlite3.Connection, before: float, most: int) -> int:

@@ -5,7 +5,6 @@ The meter is called at the start and at the end of an exchange. It never suspend
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import isfinite
 
 from proxy.core.caches.cache import Bill
 from proxy.core.modes import Mode
@@ -169,9 +168,10 @@ class Meter:
     ) -> tuple[Cost | None, float]:
         """The cost of an answer (None if the price is unknown), and the USD that its prompt would have cost without a
         cache. Both are counted, and so is the usage. ``has_use``: the call would also be made without a cache."""
-        usage, spent, uncached_usd = answer.usage, None, 0.0
+        usage, spent, uncached_usd, plan = answer.usage, None, 0.0, exchange.planned.plan
+        client = (plan.client if plan is not None else "") or UNRECOGNISED  # as a recogniser knows its texts
         if usage is not None:
-            self._metrics.tokens(deployment.name, usage, _client(exchange))
+            self._metrics.tokens(deployment.name, usage, client)
         if price is not None:
             spent = bill(price, exchange.requested.demand, usage, answer.reported, deployment.model)
             uncached_usd = uncached_cost(usage, price) if has_use and usage is not None else 0.0
@@ -179,7 +179,7 @@ class Meter:
             self._metrics.unpriced(deployment.name)
         else:
             model, team = deployment.name, _team(exchange)
-            self._metrics.cost(model, team, _client(exchange), by=spent.total_usd)
+            self._metrics.cost(model, team, client, by=spent.total_usd)
             self._metrics.input_cost(model, team, by=spent.input_usd)
             self._metrics.uncached_cost(model, team, by=uncached_usd)
         return spent, uncached_usd
@@ -253,9 +253,9 @@ def savings(exchange: Exchange, price: Price) -> dict[str, float]:
         spent = {"shadow": -input_cost(plan.predicted, price)}
         if usage is not None:
             spent["reported"] = -input_cost(usage, price)
-        return _finite(spent)
+        return spent
     if plan.mode is Mode.OBSERVE:
-        return _finite({"observed": saved_on_shadow(plan.own, plan.predicted, price)})
+        return {"observed": saved_on_shadow(plan.own, plan.predicted, price)}
     if not plan.rewritten and plan.predicted == plan.own:
         return {}
     saved = {}
@@ -263,7 +263,7 @@ def savings(exchange: Exchange, price: Price) -> dict[str, float]:
         saved["shadow"] = saved_on_shadow(plan.own, plan.predicted, price)
     if usage is not None:
         saved["reported"] = saved_as_reported(plan.own, usage, price)
-    return _finite(saved)
+    return saved
 
 
 def is_refresh(plan: Plan | None) -> bool:
@@ -314,16 +314,5 @@ def _model(exchange: Exchange) -> str:
     return exchange.deployment.name if exchange.deployment else NONE
 
 
-def _client(exchange: Exchange) -> str:
-    """The name of the recogniser that knows the client's texts."""
-    plan = exchange.planned.plan
-    return (plan.client if plan is not None else "") or UNRECOGNISED
-
-
 def _team(exchange: Exchange) -> str:
     return exchange.principal.team if exchange.principal else NONE
-
-
-def _finite(saved: dict[str, float]) -> dict[str, float]:
-    """The savings that are finite numbers."""
-    return {basis: usd for basis, usd in saved.items() if isfinite(usd)}

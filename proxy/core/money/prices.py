@@ -39,6 +39,8 @@ _FIELDS = frozenset(
 )  # fmt: skip
 """The fields that ``extras_of`` reads."""
 
+_MOST_USD = 1e9
+"""No token costs as much. With any number of tokens, a cost below this is a finite number."""
 SEARCH_USD = 0.025
 FILE_SEARCH_USD = 0.0025
 CODE_USD = 0.03
@@ -118,7 +120,7 @@ def extras_of(entry: Mapping[str, object]) -> Extras:
 def usd(entry: Mapping[str, object], key: str) -> float | None:
     """An amount in USD. None if the entry has no sensible amount."""
     value = entry.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MOST_USD:
         return None
     return float(value)
 
@@ -340,30 +342,21 @@ class PriceMap:
 
     def __init__(self, entries: Mapping[str, Entry], overrides: Mapping[str, Entry] | None = None) -> None:
         self._entries = entries
-        self._known: dict[tuple[str, ...], Price | None] = {}
+        # Clients may choose names, and each request asks: a bounded number of answers is remembered.
+        self.price = lru_cache(maxsize=_REMEMBERED)(self._find)
+        """The price of the first of these names that is known in any of its forms. None if no name is known."""
         self.override_all(overrides or {})
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def price(self, *names: str) -> Price | None:
-        """The price of the first of these names that is known in any of its forms. None if no name is known.
-
-        This is called once for each request, with names that clients may choose. Answers are remembered, up to a bound.
-        """
-        if names not in self._known:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[names] = self._find(names)
-        return self._known[names]
-
     def override_all(self, overrides: Mapping[str, Entry]) -> None:
         """From now on these entries are the overrides, in place of the earlier ones."""
         self._overrides = overrides
         self.given: Mapping[str, Price | None] = {name: price_of(entry) for name, entry in overrides.items()}
-        self._known.clear()
+        self.price.cache_clear()
 
-    def _find(self, names: tuple[str, ...]) -> Price | None:
+    def _find(self, *names: str) -> Price | None:
         exact = ((table, name) for name in names for table in (self._overrides, self._entries))
         alike = ((self._entries, form) for name in names for form in forms(name))
         found = (price_of(table[name]) for table, name in chain(exact, alike) if name in table)

@@ -380,17 +380,9 @@ async def test_nothing_is_raised_into_litellm_whatever_it_says(arguments: dict[s
 async def test_what_is_switched_off_or_no_chat_is_not_touched(tmp_path: Path) -> None:
     callback = Callback(MadeHost(tmp_path))
     assert await callback.before_attempt(call(long_messages()), SimpleNamespace(value="anthropic_messages")) is None
-    assert (
-        await callback.before_attempt(call(long_messages(), model_info={**MODEL_INFO, "stratiform": False}), CHAT)
-        is None
-    )
-    for info in ({"stratiform": "observe"}, {"mode": "passthrough"}):
-        assert (
-            await callback.before_attempt(
-                call(long_messages(), model_info={**MODEL_INFO, "id": str(info), **info}), CHAT
-            )
-            is None
-        )
+    for info in ({"stratiform": False}, {"stratiform": "observe"}, {"mode": "passthrough"}):
+        unplanned = call(long_messages(), model_info={**MODEL_INFO, "id": str(info), **info})
+        assert await callback.before_attempt(unplanned, CHAT) is None
     lowered = call(long_messages(), proxy_server_request={"headers": {"X-Stratiform-Mode": "observe"}})
     assert await callback.before_attempt(lowered, CHAT) is None
 

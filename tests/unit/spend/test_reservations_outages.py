@@ -40,19 +40,18 @@ from tests.waiting import until_async
 
 
 async def test_with_allow_traffic_goes_on_and_its_spend_is_written_later(tmp_path: Path) -> None:
-    store = Flaky()
-    async with budgeting(TOTAL, store=store, spool=tmp_path) as one:
+    async with budgeting(TOTAL, spool=tmp_path) as one:
         before, during = exchange(SIZE), exchange(SIZE)
         await one.reserve(before)
-        store.is_out = True
+        one.store.is_out = True
         await one.settle(before, Usage(50, 0))
         assert one.store_client.is_away
         assert one.sample("spool_pending") == 1
         await one.reserve(during)
         await one.settle(during, Usage(30, 0))
         assert (one.store_client.pending, one.sample("store_away"), one.sample("spool_pending")) == (2, 1, 2)
-        store.is_out = False
-        await until_async(lambda: one.store_client.is_in_step)
+        one.store.is_out = False
+        await one.in_step()
         assert await spent(one) == (80 * DOLLAR, 0)
         assert one.sample("spool_replayed_total") == 2
         assert len(await one.store.entries(0, NOW + 1)) == 2
@@ -95,7 +94,7 @@ async def test_what_is_sent_without_the_store_is_billed_even_if_this_process_die
         copytree(tmp_path / "dead", tmp_path / "left")
     store.is_out = False
     async with budgeting(TOTAL, store=store, spool=tmp_path / "left", clock=clock) as one:
-        await until_async(lambda: one.store_client.is_in_step)
+        await one.in_step()
         clock.set(NOW + 100)
         await store.expire(NOW + 100)
         assert await spent(one) == (30 * DOLLAR + MOST, 0)
@@ -116,7 +115,7 @@ async def test_what_still_runs_when_the_store_is_back_holds_its_reservation_and_
         await one.reserve(runs)
         clock.set(NOW + 1)  # longer than a lease
         store.is_out = False
-        await until_async(lambda: one.store_client.is_in_step)
+        await one.in_step()
         await store.expire(NOW + 1)
         assert await spent(one) == (0, MOST), "it is not billed as one of a worker that died"
         for step in range(1, 4):  # longer than a lease: it is renewed
@@ -147,15 +146,14 @@ async def test_with_deny_nothing_is_sent_that_cannot_be_written_down(tmp_path: P
         assert one.sample("store_errors_total", operation="spool") >= 1
         assert set(one.store_client.troubles) == {"store", "spool"}
         store.is_out = False
-        await until_async(lambda: one.store_client.is_in_step)
+        await one.in_step()
         assert one.store_client.troubles == {}
         assert len(await one.store.entries(0, NOW + 1)) == (policy == "allow")
 
 
 async def test_with_deny_rules_that_nobody_has_read_yet_may_hold_for_anybody(tmp_path: Path) -> None:
-    store = Flaky()
-    async with budgeting(store=store, spool=tmp_path, on_store_error="deny") as one:
-        store.is_out = True
+    async with budgeting(spool=tmp_path, on_store_error="deny") as one:
+        one.store.is_out = True
         one.rules.are_known = False
         with pytest.raises(BudgetUnavailable, match="cannot be checked"):
             await one.reserve(exchange(SIZE))
@@ -164,11 +162,10 @@ async def test_with_deny_rules_that_nobody_has_read_yet_may_hold_for_anybody(tmp
 
 
 async def test_with_deny_an_outage_refuses_whom_a_budget_holds_for(tmp_path: Path) -> None:
-    store = Flaky()
-    async with budgeting(TOTAL, store=store, spool=tmp_path, on_store_error="deny") as one:
+    async with budgeting(TOTAL, spool=tmp_path, on_store_error="deny") as one:
         before = exchange(SIZE)
         await one.reserve(before)
-        store.is_out = True
+        one.store.is_out = True
         for _ in range(2):
             with pytest.raises(BudgetUnavailable) as caught:
                 await one.reserve(exchange(SIZE))
@@ -177,8 +174,8 @@ async def test_with_deny_an_outage_refuses_whom_a_budget_holds_for(tmp_path: Pat
         await one.reserve(exchange(SIZE, who=Principal("s", "blue")))
         one.rules.held = [TOTAL]
         await one.settle(before, Usage(50, 0))
-        store.is_out = False
-        await until_async(lambda: one.store_client.is_in_step)
+        one.store.is_out = False
+        await one.in_step()
         assert await spent(one) == (50 * DOLLAR, 0), "what was reserved stayed reserved until it was settled"
         await one.reserve(exchange(SIZE))
 
@@ -191,7 +188,7 @@ async def test_a_store_that_is_out_at_the_start_is_found_later(tmp_path: Path) -
         await one.reserve(asked)
         await one.settle(asked, Usage(50, 0))
         store.is_out = False
-        await until_async(lambda: one.store_client.is_in_step)
+        await one.in_step()
         assert await spent(one) == (50 * DOLLAR, 0)
 
 
@@ -321,16 +318,15 @@ async def test_a_deferred_exchange_is_settled_in_the_budgets_of_all_models_that_
 
 
 async def test_an_exchange_that_is_deferred_while_the_store_is_away_is_billed_at_once(tmp_path: Path) -> None:
-    store = Flaky()
-    async with budgeting(TOTAL, store=store, spool=tmp_path, retry_s=0.01) as one:
+    async with budgeting(TOTAL, spool=tmp_path, retry_s=0.01) as one:
         asked = exchange(SIZE)
         await one.reserve(asked, limit=10)
-        store.is_out = True
+        one.store.is_out = True
         await one.reservations.defer(asked)
-        store.is_out = False
-        while not await store.entries(0, NOW + 1):
+        one.store.is_out = False
+        while not await one.store.entries(0, NOW + 1):
             await asyncio.sleep(0.005)
-        (entry,) = await store.entries(0, NOW + 1)
+        (entry,) = await one.store.entries(0, NOW + 1)
         assert (entry.ending, entry.estimated, entry.cost > 0) == ("deferred", True, True)
         assert await spent(one) == (entry.cost, 0)
 

@@ -21,7 +21,6 @@ from tests.money import (
     SIZE,
     TOTAL,
     Budgeting,
-    Flaky,
     admission_control,
     budgeting,
     exchange,
@@ -114,9 +113,8 @@ async def test_of_calls_at_once_no_more_go_to_a_deployment_than_its_limit() -> N
 
 
 async def test_while_the_store_is_away_a_deployment_has_no_limit() -> None:
-    store = Flaky()
-    async with budgeting(store=store) as one:
-        store.is_out = True
+    async with budgeting() as one:
+        one.store.is_out = True
         for _ in range(5):
             asked = await reserved(one, exchange(SIZE, at=MINUTE))
             await one.reservations.take_turn(asked, LIMITED)

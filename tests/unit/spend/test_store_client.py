@@ -26,21 +26,20 @@ ACCOUNT = "b:total:-:total"
 
 
 async def test_what_runs_is_renewed_and_what_ended_is_not() -> None:
-    store = Flaky()
-    async with budgeting(RULE, store=store, lease_s=0.03) as one:
+    async with budgeting(RULE, lease_s=0.03) as one:
         running, ended = exchange(SIZE), exchange(SIZE)
         await one.reserve(running)
         await one.reserve(ended)
         await one.settle(ended, Usage(1, 1))
         for step in range(1, 5):
             one.clock.set(NOW + 0.02 * step)
-            store.calls.clear()
-            await until_async(lambda: store.calls.count("renew") >= 2)
-        assert len(await store.entries(0, NOW + 100)) == 1, "nothing was billed for the one that runs"
+            one.store.calls.clear()
+            await until_async(lambda: one.store.calls.count("renew") >= 2)
+        assert len(await one.store.entries(0, NOW + 100)) == 1, "nothing was billed for the one that runs"
         await one.settle(running, Usage(1, 1))
-        store.calls.clear()
-        await until_async(lambda: store.calls.count("expire") >= 2)
-        assert "renew" not in store.calls
+        one.store.calls.clear()
+        await until_async(lambda: one.store.calls.count("expire") >= 2)
+        assert "renew" not in one.store.calls
 
 
 async def test_what_a_dead_worker_left_is_billed() -> None:
@@ -91,23 +90,22 @@ async def test_a_store_that_hangs_is_away_after_the_timeout_and_asked_no_more(tm
         await one.settle(second, Usage(1, 1))
         assert not {"reserve", "settle"} & set(store.calls)
         store.hangs = False
-        await until_async(lambda: one.store_client.is_in_step)
+        await one.in_step()
         assert len(await store.entries(0, NOW + 1)) == 2
 
 
 async def test_where_even_the_spool_fails_settlements_wait_in_memory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    store = Flaky()
-    async with budgeting(RULE, store=store, spool=tmp_path / "file") as one:
+    async with budgeting(RULE, spool=tmp_path / "file") as one:
         asked = exchange(SIZE)
         await one.reserve(asked)
-        store.is_out = True
+        one.store.is_out = True
         await one.settle(asked, Usage(1, 1))
         assert one.store_client.pending == 1
         assert one.sample("store_errors_total", operation="spool") == 1
-        store.is_out = False
-        await until_async(lambda: one.store_client.is_in_step)
-        assert len(await store.entries(0, NOW + 1)) == 1
+        one.store.is_out = False
+        await one.in_step()
+        assert len(await one.store.entries(0, NOW + 1)) == 1
 
 
 async def test_what_is_put_off_at_the_end_is_written_by_the_next_process(tmp_path: Path) -> None:
@@ -167,7 +165,7 @@ async def test_reservations_are_made_while_the_backlog_is_replayed_and_it_counts
         assert "settle" in store.calls or one.store_client.pending == 2, "new settlements are not put off"
         assert one.store_client.pending == 2
         store.let.set()
-        await until_async(lambda: one.store_client.is_in_step)
+        await one.in_step()
         balance = await store.balance("red", Charge(ACCOUNT, 0), NOW)
         assert (balance.spent, balance.reserved) == (2 * MOST + DOLLAR, 0)
 
@@ -186,7 +184,7 @@ async def test_a_call_that_fails_while_the_store_answers_fails_alone(tmp_path: P
         assert [entry.team for entry in await store.entries(0, NOW + 1)] == ["blue"]
         store.refused = set()
         store.let.set()
-        await until_async(lambda: one.store_client.is_in_step)
+        await one.in_step()
         assert len(await store.entries(0, NOW + 1)) == 2
         assert one.store_client.troubles == {}
 
@@ -230,21 +228,20 @@ async def test_a_trouble_is_over_with_the_next_answer() -> None:
 
 
 async def test_a_store_that_answers_no_ping_is_asked_nothing_twice(tmp_path: Path) -> None:
-    store = Flaky()
-    async with budgeting(RULE, store=store, spool=tmp_path, retry_s=3600.0) as one:
+    async with budgeting(RULE, spool=tmp_path, retry_s=3600.0) as one:
         held = [exchange(SIZE) for _ in range(4)]
         for each in held:
             await one.reserve(each)
-        store.is_out = True
-        store.calls.clear()
+        one.store.is_out = True
+        one.store.calls.clear()
         await asyncio.gather(*(one.settle(each, Usage(1, 1)) for each in held))
         # Those who fail at once share one ping.
-        assert sorted(store.calls) == ["ping"] + ["settle"] * 4
+        assert sorted(one.store.calls) == ["ping"] + ["settle"] * 4
         assert one.store_client.is_away
         assert one.store_client.pending == 4
         assert await one.store_client.balance("red", Charge(ACCOUNT, 0)) is None
         assert not await one.store_client.claim("red", "notice", 60.0)
-        assert len(store.calls) == 5
+        assert len(one.store.calls) == 5
 
 
 async def test_a_store_that_goes_away_between_requests_is_found_by_the_renewal_and_found_again(tmp_path: Path) -> None:
@@ -256,7 +253,7 @@ async def test_a_store_that_goes_away_between_requests_is_found_by_the_renewal_a
         assert one.store_client.troubles == {"store": "gone fishing"}
         assert one.sample("store_away") == 1
         store.is_out = False
-        await until_async(lambda: one.store_client.is_in_step)
+        await one.in_step()
         assert one.store_client.troubles == {}
         assert one.sample("store_away") == 0
 

@@ -314,26 +314,34 @@ WROTE = {"heard_s": math.inf}
 """The model has written without a pause."""
 
 
+LEFT = {"ending": ExchangeOutcome.HUNG_UP, "usage": None, "stream": True}
+
+
 def test_what_was_sent_is_billed_though_the_client_left_before_the_first_byte(settle):
-    done = settle(
-        exchange(ending=ExchangeOutcome.HUNG_UP, usage=None, stream=True, status=0, first_byte_s=None, call=CALL)
-    )
+    done = settle(exchange(**LEFT, status=0, first_byte_s=None, call=CALL))
     assert done.settlement.usage == Usage(1000, done.settlement.usage.output, estimated=True)
-    done = settle(exchange(ending=ExchangeOutcome.HUNG_UP, usage=None, stream=True, status=0, first_byte_s=None))
-    assert done.settlement.usage is None
+    assert settle(exchange(**LEFT, status=0, first_byte_s=None)).settlement.usage is None
 
 
-def test_what_came_is_billed_and_no_more_than_the_request_allows_unless_more_came(settle):
-    left = {"ending": ExchangeOutcome.HUNG_UP, "usage": None, "stream": True, "events": 3, "tokens": 400, **WROTE}
-    done = settle(exchange(**left))
-    assert done.settlement.usage is not None
-    assert done.settlement.usage.output == 400
-    done = settle(exchange(**left, demand=Demand(max_output_tokens=195, answers=2)))
-    assert done.settlement.usage is not None
-    assert done.settlement.usage.output == 390
-    done = settle(exchange(**left, demand=Demand(max_output_tokens=50, answers=2)))
-    assert done.settlement.usage is not None
-    assert done.settlement.usage.output == 400
+@pytest.mark.parametrize(
+    ("demand", "more", "output"),
+    [
+        (Demand(), {"events": 3, "tokens": 400}, 400),
+        (Demand(max_output_tokens=195, answers=2), {"events": 3, "tokens": 400}, 390),
+        # More came than the request allows.
+        (Demand(max_output_tokens=50, answers=2), {"events": 3, "tokens": 400}, 400),
+        # A silent model has thought.
+        (Demand(), {"tokens": 10, "silent_s": 3.0}, 10 + 900),
+        (Demand(max_output_tokens=800, answers=2), {"tokens": 10, "silent_s": 1.0}, 10 + 600),
+        (Demand(max_output_tokens=800, answers=2), {"tokens": 10, "silent_s": 3.0}, 1600),
+        # A call that goes on is billed to its limit; one that came whole is not.
+        (Demand(max_output_tokens=800), {"tokens": 10}, 10),
+        (Demand(max_output_tokens=800), {"tokens": 10, "runs_on": True, "is_open": True}, 800),
+        (Demand(max_output_tokens=800), {"tokens": 10, "runs_on": True}, 10),
+    ],
+)
+def test_the_answer_to_a_client_that_left_is_billed_by_what_came_and_what_was_thought(settle, demand, more, output):
+    assert settle(exchange(**LEFT, **WROTE, **more, demand=demand)).settlement.usage.output == output
 
 
 @pytest.mark.parametrize(
@@ -369,29 +377,12 @@ def test_a_cause_that_a_client_has_asked_for_itself_is_compared_with_nothing(set
     assert not value(metrics, "cache_break_causes_total", model="m", agreement="other")
 
 
-def test_a_silent_model_has_thought(settle):
-    left = {"ending": ExchangeOutcome.HUNG_UP, "usage": None, "stream": True, "tokens": 10, "heard_s": math.inf}
-    assert settle(exchange(**left, silent_s=3.0)).settlement.usage.output == 10 + 900
-    both = Demand(max_output_tokens=800, answers=2)
-    assert settle(exchange(**left, silent_s=1.0, demand=both)).settlement.usage.output == 10 + 600
-    assert settle(exchange(**left, silent_s=3.0, demand=both)).settlement.usage.output == 1600
-
-
-def test_a_call_that_goes_on_is_billed_to_its_limit(settle):
-    left = {"ending": ExchangeOutcome.HUNG_UP, "usage": None, "stream": True, "tokens": 10, **WROTE}
-    demand = Demand(max_output_tokens=800)
-    assert settle(exchange(**left, demand=demand)).settlement.usage.output == 10
-    assert settle(exchange(**left, demand=demand, runs_on=True, is_open=True)).settlement.usage.output == 800
-    assert settle(exchange(**left, demand=demand, runs_on=True)).settlement.usage.output == 10, "it came whole"
-
-
 def test_a_usage_that_came_in_mid_answer_is_no_more_than_its_beginning(settle):
-    left = {"ending": ExchangeOutcome.HUNG_UP, "stream": True, "is_open": True, "tokens": 300, **WROTE}
-    done = settle(exchange(**left, usage=Usage(1000, 1, read=900)))
+    left = {**LEFT, **WROTE, "is_open": True, "tokens": 300, "usage": Usage(1000, 1, read=900)}
+    done = settle(exchange(**left))
     assert done.settlement.usage == Usage(1000, 300, read=900, estimated=True)
 
 
 def test_the_prompt_is_billed_as_it_was_reserved(settle):
-    left = {"ending": ExchangeOutcome.HUNG_UP, "usage": None, "stream": True, **WROTE}
     held = Reservation("sx-1", "t", prompt_tokens=1300)
-    assert settle(exchange(**left, reservation=held)).settlement.usage == Usage(1300, 0, estimated=True)
+    assert settle(exchange(**LEFT, **WROTE, reservation=held)).settlement.usage == Usage(1300, 0, estimated=True)

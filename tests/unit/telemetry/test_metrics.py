@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import re
 from itertools import product
 
 import pytest
@@ -19,7 +18,6 @@ from proxy.core.response.outcome import CAUSES
 from proxy.core.response.usage import Usage
 from proxy.core.shadow import Deviation
 from proxy.telemetry.metrics import (
-    CONTENT_TYPE,
     ERROR_KINDS,
     OTHER,
     RETRIED_KINDS,
@@ -49,14 +47,6 @@ def value(metrics, name, **labels):
 @pytest.fixture
 def metrics():
     return Metrics()
-
-
-def test_an_exchange_is_in_flight_until_it_ends(metrics):
-    metrics.began()
-    metrics.began()
-    metrics.ended("m", "tier", 200, "http")
-    assert value(metrics, "in_flight") == 1
-    assert value(metrics, "requests_total", model="m", mode="tier", status="200", transport="http") == 1
 
 
 def test_tokens_by_kind_and_the_share_read(metrics):
@@ -203,20 +193,6 @@ def test_two_apps_do_not_share_metrics():
     first, second = Metrics(), Metrics()
     first.disconnected()
     assert value(second, "client_disconnects_total") == 0
-
-
-def test_the_text_is_prometheus_own_without_creation_times(metrics):
-    metrics.ended("m", "tier", 200, "http")
-    text = b"".join(metrics.pieces()).decode()
-    assert "_created" not in text
-    assert CONTENT_TYPE.startswith("text/plain; version=0.0.4")
-    assert re.search(r"^stratiform_requests_total\{.*\} 1\.0$", text, re.MULTILINE)
-
-
-def test_hostile_label_values_are_escaped(metrics):
-    name = 'a"} 1\n# HELP x\\'
-    metrics.ended(name, "tier", 200, "http")
-    assert value(metrics, "requests_total", model=name, mode="tier", status="200", transport="http") == 1
 
 
 def test_no_label_tells_clients_apart(metrics):
