@@ -318,7 +318,7 @@ class BudgetReservations:
         self._estimates.learn(exchange)
         entry = settled_entry(exchange)
         final = _final(reservation, reservation.bookings, exchange, entry.cost)
-        if (balances := await self.store_client.settle(Settle(entry, final))) is not None:
+        if balances := await self.store_client.settle(Settle(entry, final)):
             await self.alerts.tell(reservation, balances)
         await self._release_further(reservation)
         return final

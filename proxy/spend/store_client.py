@@ -92,7 +92,7 @@ class StoreClient:
         self._catching_up = CatchingUp(store, clock, metrics, spools, self._call_s, times.lease_s)
         self._running = self._catching_up.running
         self._tasks: Tasks = set()
-        self._question: asyncio.Task[bool] | None = None
+        self._question: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self._renewal = asyncio.Event()
         self._closing = asyncio.Event()
@@ -123,7 +123,7 @@ class StoreClient:
         """Take over the calls that dead workers have left, and start the background loops."""
         await self._catching_up.adopt()
         if self.pending:
-            await self._come_back()
+            await self._look("ping", self._call_s)
             self._news.set()
         spawn(self._recover(), self._tasks)
         await self._look_after_leases()
@@ -137,7 +137,7 @@ class StoreClient:
         self._renewal.set()
         await drain(self._tasks)
         if self.pending:
-            await self._come_back()
+            await self._look("ping", self._call_s)
             await self._catch_up()
         for close in (self._store.aclose, self._catching_up.aclose):
             try:
@@ -158,12 +158,12 @@ class StoreClient:
 
         try:
             answer = await self._ask("reserve", call)
-        except StoreError:
-            return None
         except asyncio.CancelledError:
             # The caller was cancelled, so the reservation is given back in the background.
             spawn(self.release(ask.exchange_id, ask.team), self._tasks)
             raise
+        if answer is None:
+            return None
         if isinstance(answer, Granted):
             self._running[ask.exchange_id] = (ask.team, ask.charges)
         elif calls > 1:
@@ -187,78 +187,65 @@ class StoreClient:
         _, reserved = self._running.pop(end.exchange_id, ("", ()))
         if not self.is_durable:
             return await self._store.settle(end, self._clock.now())
-        try:
-            return await self._ask("settle", lambda: self._store.settle(end, self._clock.now()))
-        except StoreError:
+        balances = await self._ask("settle", lambda: self._store.settle(end, self._clock.now()))
+        if balances is None:
             await self._put_off(end, reserved)
-            return None
+        return balances
 
     async def defer(self, ask: Reserve) -> bool:
         """Keep a reservation until its ``expires_at`` without renewing it. If there is no reservation, it is made.
         Returns whether the store answered."""
         self._running.pop(ask.exchange_id, None)
 
-        async def call() -> None:
+        async def call() -> bool:
             await self._store.reserve(ask, self._clock.now())
             await self._store.renew(ask.team, [ask.exchange_id], ask.expires_at)
+            return True
 
-        try:
-            await self._ask("reserve", call)
-        except StoreError:
-            return False
-        return True
+        return bool(await self._ask("reserve", call))
 
     async def release(self, exchange_id: str, team: str) -> None:
         """Give a reservation back, now or later."""
         self._running.pop(exchange_id, None)
-        call = Release(exchange_id, team)
-        try:
-            await self._ask("release", lambda: self._store.carry_out(team, [call], self._clock.now()))
-        except StoreError:
-            await self._put_off(call)
+        ask = Release(exchange_id, team)
+
+        async def call() -> bool:
+            await self._store.carry_out(team, [ask], self._clock.now())
+            return True
+
+        if not await self._ask("release", call):
+            await self._put_off(ask)
 
     async def balance(self, team: str, charge: Charge) -> Balance | None:
         """The counter of a charge; None if the store gave no answer."""
-        try:
-            return await self._ask("balances", lambda: self._store.balance(team, charge, self._clock.now()))
-        except StoreError:
-            return None
+        return await self._ask("balances", lambda: self._store.balance(team, charge, self._clock.now()))
 
     async def claim(self, team: str, name: str, keep_s: float) -> bool:
         """Whether this call is the first to claim a name. False if the store gave no answer."""
-        try:
-            return await self._ask("claim", lambda: self._store.claim(team, name, keep_s, self._clock.now()))
-        except StoreError:
-            return False
+        return bool(await self._ask("claim", lambda: self._store.claim(team, name, keep_s, self._clock.now())))
 
-    async def _ask(self, operation: str, call: Callable[[], Awaitable[_T]]) -> _T:
-        """The store's answer. A call that fails is repeated once. Raises StoreError if the store is away, or if the
-        call fails twice."""
-        if self.is_away:
-            raise StoreError("the store is away")
-        try:
-            async with within(self._call_s):
-                answer = await call()
-        except (StoreError, TimeoutError) as error:
-            await self.doubt(operation)
+    async def _ask(self, operation: str, call: Callable[[], Awaitable[_T]]) -> _T | None:
+        """The store's answer; None if it is away. A call that fails while the store answers is repeated once. If it
+        fails again, the result is also None."""
+        for is_last in (False, True):
             if self.is_away:
-                raise StoreError(_text(error)) from error
-            answer = await self._ask_again(operation, call)
-        if self._trouble and not self.is_away and not self.pending:
-            self._trouble = ""
-        return answer
-
-    async def _ask_again(self, operation: str, call: Callable[[], Awaitable[_T]]) -> _T:
-        """The answer to a call that failed although the store answers."""
-        try:
-            async with within(self._call_s):
-                return await call()
-        except (StoreError, TimeoutError) as error:
-            self._metrics.store_failed(operation)
-            if self._trouble != _text(error):  # one log line for each reason, not for each call
-                _log.error("%s fails although the store answers: %s", operation, _text(error))
-            self._trouble = _text(error)
-            raise StoreError(self._trouble) from error
+                break
+            try:
+                async with within(self._call_s):
+                    answer = await call()
+            except (StoreError, TimeoutError) as error:
+                if not is_last:
+                    await self.doubt(operation)
+                    continue
+                self._metrics.store_failed(operation)
+                if self._trouble != _text(error):  # one log line for each reason, not for each call
+                    _log.error("%s fails although the store answers: %s", operation, _text(error))
+                self._trouble = _text(error)
+            else:
+                if self._trouble and not self.is_away and not self.pending:
+                    self._trouble = ""
+                return answer
+        return None
 
     async def _put_off(self, call: PutOff, reserved: Sequence[Charge] = ()) -> None:
         await self._catching_up.put_off(call, reserved)
@@ -270,12 +257,11 @@ class StoreClient:
         if self.is_away:
             return
         if self._question is None or self._question.done():
-            self._question = spawn(self._answers(operation, self._ping_s), self._tasks)
+            self._question = spawn(self._look(operation, self._ping_s), self._tasks)
         await asyncio.shield(self._question)
 
-    async def _answers(self, operation: str, limit_s: float) -> bool:
-        """Whether the store answers a ping. If it does not, the store is away. ``operation`` is the name of the call
-        that failed before."""
+    async def _look(self, operation: str, limit_s: float) -> None:
+        """Find out by a ping whether the store is away. ``operation`` is the name of the call that failed before."""
         try:
             async with within(limit_s):
                 await self._store.ping()
@@ -289,12 +275,8 @@ class StoreClient:
                     "the store is away (%s: %s); settlements are spooled until it answers", operation, self._trouble
                 )
                 self._news.set()
-            return False
-        return True
-
-    async def _come_back(self) -> None:
-        """Ask a store that may be away whether it answers."""
-        if await self._answers("ping", self._call_s) and self.is_away:
+            return
+        if self.is_away:
             self.is_away = False
             self._trouble = ""
             self._metrics.store_is_away(False)
@@ -359,7 +341,7 @@ class StoreClient:
                 return
             was_away = self.is_away
             if was_away:
-                await self._come_back()
+                await self._look("ping", self._call_s)
             is_vain = not await self._catch_up() and not was_away
             # A store that answers may still refuse calls: the pause grows, so that they are not read again and again.
             pause_s = min(2 * pause_s, _MOST_PAUSES * self._times.retry_s) if is_vain else self._times.retry_s

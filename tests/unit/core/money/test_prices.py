@@ -52,12 +52,6 @@ def test_an_entry_with_every_rate():
     assert price_of(SONNET) == Price(3e-06, 1.5e-05, 3e-07, 3.75e-06, 6e-06)
 
 
-def test_multipliers():
-    price = price_of(SONNET)
-    assert price is not None
-    assert price.read / price.input == pytest.approx(0.1)
-
-
 def test_openai_sells_twelve_hours_as_its_longer_life():
     price = price_of(
         {
