@@ -44,8 +44,6 @@ from proxy.storage.spool import Spool
 from proxy.tasks import Tasks, drain, pause, spawn, within
 from proxy.telemetry.metrics import Metrics
 
-LEASE_S = 60.0
-"""How long a reservation lasts without being renewed."""
 # A store that does not answer counts as away after the time-out. The ping that confirms it takes this share of the
 # time.
 _PING_SHARE = 0.25
@@ -62,7 +60,7 @@ class StoreTimes:
     """Three times: how long a reservation lasts without being renewed, how long a call may take, and how long to wait
     before a store that failed is asked again."""
 
-    lease_s: float = LEASE_S
+    lease_s: float = 60.0
     timeout_s: float = 2.0
     retry_s: float = 0.5
 

@@ -145,25 +145,18 @@ class SharedMetrics:
         yield from MultiProcessCollector(None, path=str(self._folder)).collect()  # type: ignore[no-untyped-call]
         # CPU time, memory and files of all workers together, and the start time of the first worker.
         found: dict[str, Metric] = {}
-        for pid in self._process_ids():
-            for family in ProcessCollector(registry=None, pid=lambda pid=pid: pid).collect():  # type: ignore[misc]
-                known = found.setdefault(family.name, family)
-                if known is not family:
-                    _add(known, family)
-        yield from found.values()
-
-    def _process_ids(self) -> Iterator[int]:
         for file in sorted(self._folder.glob("*.pid")):
             with suppress(FileNotFoundError, ValueError):  # the worker may have died, or not have written the id yet
-                yield int(file.read_text(encoding="ascii"))
-
-
-def _add(known: Metric, other: Metric) -> None:
-    merge = min if known.name == "process_start_time_seconds" else add
-    known.samples = [
-        Sample(ours.name, ours.labels, merge(ours.value, theirs.value))
-        for ours, theirs in zip(known.samples, other.samples, strict=True)
-    ]
+                pid = int(file.read_text(encoding="ascii"))
+                for family in ProcessCollector(registry=None, pid=lambda pid=pid: pid).collect():  # type: ignore[misc]
+                    known = found.setdefault(family.name, family)
+                    if known is not family:
+                        merge = min if known.name == "process_start_time_seconds" else add
+                        known.samples = [
+                            Sample(ours.name, ours.labels, merge(ours.value, theirs.value))
+                            for ours, theirs in zip(known.samples, family.samples, strict=True)
+                        ]
+        yield from found.values()
 
 
 _AT_ONCE: Final = 50

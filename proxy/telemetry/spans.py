@@ -86,11 +86,11 @@ class Spans:
             context=self._traces.extract({"traceparent": trace}, Context()) if trace else Context(),
             kind=SpanKind.CLIENT,
             attributes=_attributes(exchange, operation, values),
-            start_time=_nanos(began_s),
+            start_time=int(began_s * 1e9),
         )
         if exchange.ending is not ExchangeOutcome.COMPLETED:
             span.set_status(StatusCode.ERROR)
-        span.end(_nanos(began_s + exchange.total_s))
+        span.end(int((began_s + exchange.total_s) * 1e9))
 
     async def aclose(self) -> None:
         """Send the spans that wait. If the collector is away, they are given up: the thread ends with the process."""
@@ -133,7 +133,3 @@ def _attributes(exchange: Exchange, operation: str, values: Mapping[str, Value])
     if exchange.ending is not ExchangeOutcome.COMPLETED:
         found["error.type"] = str(values.get("error") or exchange.ending or "_OTHER")
     return found
-
-
-def _nanos(seconds: float) -> int:
-    return int(seconds * 1e9)
