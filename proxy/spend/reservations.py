@@ -168,7 +168,8 @@ class BudgetReservations:
         deployment that has its own limits, in the minute in which the call goes out. As in LiteLLM, the call goes out
         if fewer tokens than the limit were used, and its own tokens are counted when it has ended. Raises RateLimited,
         BudgetExceeded, BudgetUnavailable, InvalidRequest, Forbidden."""
-        held, rules = exchange.reservation, deployment_rules(deployment)
+        held = exchange.reservation
+        rules = deployment_rules(deployment) if deployment.rates is not None else ()
         if not isinstance(held, BudgetReservation):
             return
         held.passes_limits = self._estimates.habits(deployment).passes_limits

@@ -173,7 +173,7 @@ class SqliteStore:
         await self._do(_probe)
 
     async def _do(self, work: Work[T], how: _How = "write") -> T:
-        if how == "write":
+        if self._damage and how == "write":
             self._refuse_damaged()
         run: Callable[[Work[T]], Awaitable[T]] = getattr(self._database, how)
         try:

@@ -143,20 +143,19 @@ class SharedMetrics:
     def collect(self) -> Iterable[Metric]:
         """The metrics of all workers, added up."""
         yield from MultiProcessCollector(None, path=str(self._folder)).collect()  # type: ignore[no-untyped-call]
-        # CPU time, memory and files of all workers together, and the start time of the first worker.
-        found: dict[str, Metric] = {}
+        processes: dict[str, list[Metric]] = {}
         for file in sorted(self._folder.glob("*.pid")):
             with suppress(FileNotFoundError, ValueError):  # the worker may have died, or not have written the id yet
                 pid = int(file.read_text(encoding="ascii"))
                 for family in ProcessCollector(registry=None, pid=lambda pid=pid: pid).collect():  # type: ignore[misc]
-                    known = found.setdefault(family.name, family)
-                    if known is not family:
-                        merge = min if known.name == "process_start_time_seconds" else add
-                        known.samples = [
-                            Sample(ours.name, ours.labels, merge(ours.value, theirs.value))
-                            for ours, theirs in zip(known.samples, family.samples, strict=True)
-                        ]
-        yield from found.values()
+                    processes.setdefault(family.name, []).append(family)
+        # CPU time, memory and files of all workers together, and the start time of the first worker.
+        for name, (first, *others) in processes.items():
+            merge = min if name == "process_start_time_seconds" else add
+            for other in others:
+                pairs = zip(first.samples, other.samples, strict=True)
+                first.samples = [Sample(ours.name, ours.labels, merge(ours.value, its.value)) for ours, its in pairs]
+            yield first
 
 
 _AT_ONCE: Final = 50

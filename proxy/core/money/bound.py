@@ -256,20 +256,20 @@ class _Unfolding:
         if name in within or len(within) > _MOST_DEPTH:
             raise _Endless
         if name not in self._known:
-            self._known[name] = max([self._one(one, name, within) for one in self._named.get(name, ())], default=0)
+            sizes = [0]
+            for one in self._named.get(name, ()):
+                try:
+                    own = 0 if isinstance(one, str) else len(orjson.dumps(one))
+                except orjson.JSONEncodeError as error:  # too deep, or halves of surrogate pairs
+                    raise _Endless from error
+                self._work += own
+                if self._work > _MOST_WORK:
+                    raise _Endless
+                sizes.append(own + self.added(one, (*within, name)))
+            self._known[name] = max(sizes)
             if self._known[name] > _MOST_UNFOLDED:
                 raise _Endless
         return self._known[name]
-
-    def _one(self, value: object, name: str, within: tuple[str, ...]) -> int:
-        try:
-            size = len(orjson.dumps(value)) if not isinstance(value, str) else 0
-        except orjson.JSONEncodeError as error:  # too deep, or halves of surrogate pairs
-            raise _Endless from error
-        self._work += size
-        if self._work > _MOST_WORK:
-            raise _Endless
-        return size + self.added(value, (*within, name))
 
 
 def _members(value: object) -> Iterator[tuple[str, object]]:
