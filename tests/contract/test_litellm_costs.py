@@ -1,18 +1,24 @@
 """What an exchange costs: the same as litellm says, to a billionth, for every model of its map; deviations are listed
-(``proxy.deployments``). Usages are made up in litellm's own form, so that both read the same counts.
-"""
+(``proxy.deployments``). Usages are made up in litellm's own form, so that both read the same counts. And a budget
+begins anew when litellm's does."""
 
 import json
 import random
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from proxy.access.validation import window_of
 from proxy.core.money.prices import cost
 from proxy.core.response.usage import usage_of
 from proxy.deployments import bundled_price_file, deviation_of, load_price_map
+from proxy.spend.bookings import window_at
 from tests.contract.litellm_calls import LITELLM
 
 pytestmark = LITELLM
@@ -92,3 +98,14 @@ def test_deviations_are_few_and_ours_is_the_dearer() -> None:
         assert read is not None
         assert price is not None
         assert cost(read, price).total_usd >= theirs(litellm, name, entry, plain) * (1 - 1e-9), name
+
+
+CALENDAR = ["1h", "hourly", "1d", "24h", "daily", "7d", "1w", "weekly", "30d", "monthly", "1mo"]
+
+
+@given(st.sampled_from(CALENDAR), st.datetimes(datetime(2020, 1, 1), datetime(2040, 1, 1)))
+def test_a_calendar_window_ends_when_litellms_does(duration: str, at: datetime) -> None:
+    litellm = import_module("litellm.litellm_core_utils.duration_parser")
+    now = at.replace(tzinfo=UTC)
+    window = window_at(window_of(duration), "UTC", now.timestamp())
+    assert window.resets_at == litellm.get_next_standardized_reset_time(duration, now).timestamp()

@@ -42,6 +42,7 @@ def test_a_feature_that_is_switched_off_is_on_again_behind_the_replay() -> None:
     assert measure(Job("demo-clock", "anthropic")).sent == before != off
 
 
+@pytest.mark.slow
 def test_switching_a_feature_off_does_not_import_litellm_which_would_fetch_its_price_map() -> None:
     words = "import sys, tests.patching; tests.patching.import_all(); sys.exit('litellm' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", words], check=False).returncode == 0

@@ -96,6 +96,12 @@ def python_files() -> list[Path]:
     return sorted(TESTS.rglob("*.py"))
 
 
+def test_marks_of_a_whole_file_stand_above_its_tests() -> None:
+    """Else they mark tests above them, too, where nobody sees it: slow ones leave the short run."""
+    below = re.compile(r"^(?:@|(?:async )?def |class ).*^pytestmark = ", re.MULTILINE | re.DOTALL)
+    assert [str(path) for path in python_files() if below.search(path.read_text("utf-8"))] == []
+
+
 def test_every_unit_test_stands_at_the_path_of_its_subject() -> None:
     names: dict[Path, set[str]] = {}
     for subject in subjects():

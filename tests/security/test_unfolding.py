@@ -202,7 +202,7 @@ def test_a_stream_of_many_small_events_is_looked_at_in_turns_with_others(
         return feed(fold, chunk)
 
     monkeypatch.setattr(StreamFold, "feed", noting)
-    said = unit * (600_000 // len(unit)) + b'\n\ndata: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n'
+    said = unit * (200_000 // len(unit)) + b'\n\ndata: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n'
     world.providers["alpha"].script = lambda seen: Answer(200, (said,), [("content-type", "text/event-stream")])
     asked = {"model": "cheap", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 16, "stream": True}
     reply = world.call("POST", CHAT, asked)

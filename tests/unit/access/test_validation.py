@@ -1,17 +1,11 @@
 """What may be said about teams, keys and budgets."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
-from importlib import import_module
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from proxy.access import validation
 from proxy.access.validation import window_of
-from proxy.spend.bookings import window_at
-from tests.contract.litellm_calls import LITELLM
 from tests.examples import for_every
 
 
@@ -90,18 +84,6 @@ def test_a_budget_has_one_unit_and_warns_first(amounts: tuple[int | None, ...]) 
 def test_what_clients_name_is_cut_and_kept_on_one_line() -> None:
     assert validation.one_line("a\r\nb\u2028c\x1b[31m") == "abc[31m"
     assert len(validation.one_line("x" * 1000)) == validation.MAX_TEXT_CHARS
-
-
-pytestmark = LITELLM
-CALENDAR = ["1h", "hourly", "1d", "24h", "daily", "7d", "1w", "weekly", "30d", "monthly", "1mo"]
-
-
-@given(st.sampled_from(CALENDAR), st.datetimes(datetime(2020, 1, 1), datetime(2040, 1, 1)))
-def test_a_calendar_window_ends_when_litellms_does(duration: str, at: datetime) -> None:
-    litellm = import_module("litellm.litellm_core_utils.duration_parser")
-    now = at.replace(tzinfo=UTC)
-    window = window_at(window_of(duration), "UTC", now.timestamp())
-    assert window.resets_at == litellm.get_next_standardized_reset_time(duration, now).timestamp()
 
 
 @pytest.mark.parametrize(("duration", "window"), [("", "total"), (None, "total"), ("2w", 14), ("2mo", 62), ("45d", 45)])

@@ -105,7 +105,7 @@ def test_two_messages_of_the_same_files_are_told_as_messages(tmp_path: Path) -> 
 AIDER = [path for path in TRACES if "aider" in path.name]
 
 
-@pytest.mark.parametrize("path", sampled(AIDER, 4, 1), ids=[path.name.removesuffix(".jsonl.xz") for path in AIDER])
+@pytest.mark.parametrize("path", sampled(AIDER, 6, 2), ids=[path.name.removesuffix(".jsonl.xz") for path in AIDER])
 def test_names_change_nothing_of_what_is_found_in_recorded_sessions(path: Path) -> None:
     plain, named = report_of(path, names=False), report_of(path)
     assert lost(named) == lost(plain)

@@ -367,19 +367,17 @@ def test_known_messages_are_not_read_beside_the_event_loop_again() -> None:
     assert read(MANY, [*MANY, "and one more"]) == (1, 1)
 
 
-pytestmark = pytest.mark.slow
-
 BY_MESSAGES = CapabilityProfile("chat", Capability.CHAT, tail_messages=60)
 
 
-@pytest.mark.parametrize("cache", [ANTHROPIC, OPENAI], ids=lambda cache: cache.name)
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("profile", "is_loop"),
-    [(BY_TOKENS, False), (BY_TOKENS, True), (BY_MESSAGES, False)],
+    ("profile", "is_loop", "cache"),
+    [(BY_TOKENS, False, ANTHROPIC), (BY_TOKENS, True, OPENAI), (BY_MESSAGES, False, ANTHROPIC)],
     ids=["conversation", "tool-loop", "60-messages"],
 )
 def test_a_full_window_keeps_nine_tenths_of_the_hit_rate_and_the_session_is_known(
-    cache: CacheProfile, profile: CapabilityProfile, is_loop: bool
+    profile: CapabilityProfile, is_loop: bool, cache: CacheProfile
 ) -> None:
     replay = Replay(cache, profile)
     replay.run(is_loop=is_loop)
