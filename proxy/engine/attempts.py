@@ -3,11 +3,9 @@
 A circuit breaker for each deployment says whether it may be called now. Times are from the process's own clock.
 
 When deployments share the work, a session's requests go to the deployment that served the earlier ones, because a
-provider's cache does not move. The key of a session is the same on every worker. It is what the client says about its
-session, or else the beginning of the first user message: the instructions and contexts before that message may change,
-and the end of the conversation always changes. Weighted rendezvous hashing orders equal deployments for a session. Each
-deployment gets a number from the digest of the session's key and its own id, and the highest number comes first. Adding
-or removing a deployment moves only the sessions that it gains or loses.
+provider's cache does not move. Weighted rendezvous hashing orders equal deployments for a session. Each deployment gets
+a number from the digest of the session's key and its own id, and the highest number comes first. Adding or removing a
+deployment moves only the sessions that it gains or loses.
 
 One exchange has one reservation and one settlement, however many attempts it takes. A failure decides whether another
 attempt follows, where, and after which wait. An attempt is followed by another only while nothing of any answer has
@@ -15,10 +13,9 @@ reached the client.
 
 Two edits of a chat request can make an upstream refuse a request that it would otherwise accept: the layout, and
 ``stream_options``, which asks for usage in streams and which strict servers do not know. On other paths, it is the
-question for the cause of a cache miss. At most one more call is made before the client
-gets an answer, so the second call is the client's own request, without any edit that may be to blame. The edit that was
-to blame decides what is remembered: a layout is barred for the session, and a question is not sent to the deployment
-for a while.
+question for the cause of a cache miss. At most one more call is made before the client gets an answer, so the second
+call is the client's own request, without any edit that may be to blame. The edit that was to blame decides what is
+remembered: a layout is barred for the session, and a question is not sent to the deployment for a while.
 
 ``Inquiries`` asks providers why prompts were not read from their caches, on the paths where providers answer this
 question. It also diagnoses those requests itself (``stratiform.ask_provider_for_cause``). The provider's reply to a
@@ -31,7 +28,6 @@ import random
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import Flag, auto
@@ -42,7 +38,6 @@ import orjson
 
 from proxy.core.diagnosis.diagnose import Continued, Conversations, Exchanged
 from proxy.core.diagnosis.record import is_continuation, wire_record
-from proxy.core.digest import digest
 from proxy.core.lru import LastUsed
 from proxy.core.money.prices import Price
 from proxy.core.providers import PROFILES, fitted
@@ -64,7 +59,7 @@ from proxy.core.resilience import (
 from proxy.core.response.outcome import QUESTIONS
 from proxy.core.response.refusal import NO_WORDS, Refusal
 from proxy.core.value import replace
-from proxy.core.wire.json_body import MOST_ELEMENTS, TooMany, Unreadable, members_of, value, with_options
+from proxy.core.wire.json_body import MOST_ELEMENTS, TooMany, with_options
 from proxy.engine.exchange import Exchange, Inquiry
 from proxy.engine.headers import get
 from proxy.errors import (
@@ -76,7 +71,7 @@ from proxy.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from proxy.ports import Deployment, Headers, Plan, Principal, Transport
+from proxy.ports import Deployment, Headers, Plan, Transport
 from proxy.tasks import Aside, suppress_and_log, work_in
 
 # Clients choose the names that match a wildcard, so the number of remembered names is bounded.
@@ -167,35 +162,6 @@ class Breakers:
         if self._on_change is not None and state is not self._announced.get(deployment.id, BreakerState.CLOSED):
             self._announced[deployment.id] = state
             self._on_change(deployment.id, state.value)
-
-
-# Only so many bytes of the first user message count. Later bytes may change, for example files in the chat.
-_LEAD_BYTES = 256
-
-
-def session_key(principal: Principal, head: RequestFields | None) -> bytes:
-    """The key of a request's session within its scope."""
-    scope = principal.scope.encode()
-    if principal.session_hint:
-        return digest(scope, b"hint", principal.session_hint.encode("utf-8", "surrogateescape"))
-    members = head.members if head is not None else None
-    if head is None or members is None:
-        return digest(scope)
-    given = members.get("prompt_cache_key")
-    if given is not None:
-        return digest(scope, b"cache-key", bytes(given))
-    return digest(scope, b"lead", _lead(head.parsed))
-
-
-def _lead(parsed: ParsedBody | None) -> bytes:
-    """The beginning of the first user message, as far as the messages can be read."""
-    with suppress(Unreadable):
-        for raw in parsed.raws() if parsed is not None and "messages" in parsed.members else ():
-            message = members_of(raw)
-            with suppress(KeyError, Unreadable):
-                if value(message["role"]) == "user":
-                    return bytes(message["content"])[:_LEAD_BYTES]
-    return b""
 
 
 def ordered(deployments: Sequence[Deployment], key: bytes) -> list[Deployment]:

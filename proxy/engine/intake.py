@@ -3,6 +3,10 @@
 What a key may ask for is checked against everything that its request can reach (``proxy.core.access``). With a key that
 has a list of models, a request that is not understood is refused. With a key under a budget or a rate limit, a request
 that cannot be priced is refused. All other requests pass unchanged.
+
+The key of a request's session is the same on every worker. It is what the client says about its session, or else the
+beginning of the first user message: the instructions and contexts before that message may change, and the end of the
+conversation always changes.
 """
 
 from collections.abc import Callable
@@ -14,13 +18,15 @@ from proxy.access.validation import one_line
 from proxy.clock import request_time
 from proxy.core.access import ModelPlace, Reach, reach_of, speaks_of_models
 from proxy.core.account.objects import Path
+from proxy.core.digest import digest
 from proxy.core.model_patterns import allows, allows_all, is_ordinary
 from proxy.core.request.demand import demand_of, wants_of
-from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.request.parsed_body import ParsedBody, RequestFields
 from proxy.core.resilience import RETRY_COUNT, USER_AGENT, RetryPolicy, beside_client
 from proxy.core.value import dataclass, replace
+from proxy.core.wire.json_body import Unreadable, members_of, value
 from proxy.deployments import ModelTable
-from proxy.engine.attempts import ONE_TRY, Attempts, Breakers, Levels, session_key
+from proxy.engine.attempts import ONE_TRY, Attempts, Breakers, Levels
 from proxy.engine.bodies import Raw, Upload, check_addressed, has_body, refuse_compressed
 from proxy.engine.custody import Custody, pinned, refers
 from proxy.engine.exchange import Exchange, Requested
@@ -171,6 +177,35 @@ def _not_allowed(name: str) -> Forbidden:
 
 def _shown(name: str) -> str:
     return name.encode("utf-8", "replace").decode()[:_SHOWN_CHARS]
+
+
+# Only so many bytes of the first user message count. Later bytes may change, for example files in the chat.
+_LEAD_BYTES = 256
+
+
+def session_key(principal: Principal, head: RequestFields | None) -> bytes:
+    """The key of a request's session within its scope."""
+    scope = principal.scope.encode()
+    if principal.session_hint:
+        return digest(scope, b"hint", principal.session_hint.encode("utf-8", "surrogateescape"))
+    members = head.members if head is not None else None
+    if head is None or members is None:
+        return digest(scope)
+    given = members.get("prompt_cache_key")
+    if given is not None:
+        return digest(scope, b"cache-key", bytes(given))
+    return digest(scope, b"lead", _lead(head.parsed))
+
+
+def _lead(parsed: ParsedBody | None) -> bytes:
+    """The beginning of the first user message, as far as the messages can be read."""
+    with suppress(Unreadable):
+        for raw in parsed.raws() if parsed is not None and "messages" in parsed.members else ():
+            message = members_of(raw)
+            with suppress(KeyError, Unreadable):
+                if value(message["role"]) == "user":
+                    return bytes(message["content"])[:_LEAD_BYTES]
+    return b""
 
 
 WindowOf = Callable[[Deployment], int | None]
