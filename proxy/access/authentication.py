@@ -188,8 +188,6 @@ class Directory:
 
 _ALPHABET = string.ascii_letters + string.digits
 _KEY_CHARS = 43
-_ID_ALPHABET = string.ascii_lowercase + string.digits
-_ID_CHARS = 12
 
 
 def new_key() -> str:
@@ -198,8 +196,8 @@ def new_key() -> str:
 
 
 def new_id() -> str:
-    """A public id: ``key-`` and 12 random characters."""
-    return "key-" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_CHARS))
+    """A public id: ``key-`` and 12 random hexadecimal digits, as in an id that is computed (``declared_id``)."""
+    return "key-" + secrets.token_hex(6)
 
 
 def digest_of(key: str) -> str:

@@ -89,7 +89,6 @@ class HalfClosed:
         self._probe = probe
         self._look_s = _FIRST_LOOK_S
         self._probe_in_s = 0.0
-        self._next: asyncio.TimerHandle | None = None
         line = transport.get_extra_info("socket")
         line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _KEEPALIVE:
@@ -97,14 +96,7 @@ class HalfClosed:
                 line.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         self._look()
 
-    def stop(self) -> None:
-        """Stop watching."""
-        if self._next is not None:
-            self._next.cancel()
-            self._next = None
-
     def _look(self) -> None:
-        self._next = None
         if self._transport.is_closing():
             return
         if self._transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
@@ -113,7 +105,7 @@ class HalfClosed:
         if self._probe_in_s <= 0 and (sent := self._probe()):
             self._transport.write(sent)
             self._look_s, self._probe_in_s = _FIRST_LOOK_S, _PROBE_S
-        self._next = self._loop.call_later(self._look_s, self._look)
+        self._loop.call_later(self._look_s, self._look)
         self._probe_in_s -= self._look_s
         self._look_s = min(_LONGEST_LOOK_S, 2 * self._look_s)
 
@@ -183,8 +175,6 @@ if HttpToolsProtocol is not None:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._drop_deadline()
-            if self._half_closed is not None:
-                self._half_closed.stop()
             self.resume_writing()
             self._disconnect()
             super().connection_lost(exc)
