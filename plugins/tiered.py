@@ -62,21 +62,17 @@ def _files(text: str) -> Recognition | None:
     if len(found) != 1:
         return None
     ((at, header, name, claim),) = found
-    known = listing(text, at + len(header))
-    if known is None:
+    files, is_clear = listing(text, at + len(header)) or ((), False)
+    if not files:
         return None
-    if not known.is_clear:
-        cuts: tuple[Cut, ...] = (Cut("files", PieceKind.FILE, 0, len(text)),)
-    else:
+    cuts = [Cut("files", PieceKind.FILE, 0, len(text))]
+    if is_clear:
         # The blank line in front of a file belongs to it, so that a file is the same in any place.
-        starts = [at + len(header.rstrip("\n")), *(file.end for file in known.files[:-1])]
-        ends = [*(file.end for file in known.files[:-1]), len(text)]
-        pieces = zip(known.files, starts, ends, strict=True)
-        cuts = (
-            Cut("opening", PieceKind.OPENING, 0, starts[0]),
-            *(Cut(f"file:{file.path}", PieceKind.FILE, start, end) for file, start, end in pieces),
-        )
-    return Recognition(name, MessageKind.CONTEXT, cuts, claim, _OK)
+        borders = [at + len(header.rstrip("\n")), *(file.end for file in files[:-1]), len(text)]
+        pieces = zip(files, borders, borders[1:], strict=False)
+        cuts = [Cut("opening", PieceKind.OPENING, 0, borders[0])]
+        cuts += [Cut(f"file:{file.path}", PieceKind.FILE, start, end) for file, start, end in pieces]
+    return Recognition(name, MessageKind.CONTEXT, tuple(cuts), claim, _OK)
 
 
 def _header_at(text: str, header: str) -> int:

@@ -301,8 +301,9 @@ def _list_around(lines: Sequence[str], first: int, last: int) -> Range:
         first, before = before, _next_item(lines, before - 1, -1)
     while behind >= 0 and last - first <= MAX_LINES:
         last, behind = behind, _next_item(lines, behind, 1) + 1 or -1
-    if first < last and first > 0 and _is_indented(lines[first]) and _is_parent(lines[first - 1]):
-        first -= 1
+    if first < last and first > 0 and _is_indented(lines[first]):
+        above = lines[first - 1]
+        first -= _is_fragment(above) or (_is_named(above) and not _SENTENCE.search(above))
     return first, last
 
 
@@ -481,10 +482,6 @@ def _is_item(line: str) -> bool:
 def _is_named(line: str) -> bool:
     """Whether a line names its own subject ("Open tickets: 5")."""
     return ": " in line.strip()
-
-
-def _is_parent(line: str) -> bool:
-    return _is_fragment(line) or (_is_named(line) and not _SENTENCE.search(line))
 
 
 def _is_fragment(line: str) -> bool:

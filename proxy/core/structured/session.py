@@ -22,7 +22,7 @@ from enum import StrEnum
 from hashlib import sha256
 from itertools import filterfalse
 from sys import getsizeof
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta, msgpack
@@ -78,12 +78,12 @@ def merged(one: LiveState, two: LiveState) -> LiveState:
     at the same time, the later one may not know of a panel's change in the other. Such a panel keeps its newer stamp
     and place. The costs and the compaction are the newer ones.
     """
-    later, earlier = _newer_first(one, two, _moment, _shown)
-    panels = {id_: _newer(id_, later, earlier) for id_ in later.board.panels}
-    costs, _ = _newer_first(
+    later = _newest(one, two, _moment, _shown)
+    panels = {id_: _newer(id_, later, two if later is one else one) for id_ in later.board.panels}
+    costs = _newest(
         one, two, lambda each: (bool(each.board.costs.entries), each.charged_s), lambda each: repr(each.board.costs)
     )
-    compacted, _ = _newer_first(
+    compacted = _newest(
         one, two, lambda each: (each.compaction is not None, each.compacted_s), lambda each: repr(each.compaction)
     )
     return LiveState(
@@ -102,21 +102,13 @@ def _newer(id_: str, later: LiveState, earlier: LiveState) -> PanelMemory:
     return max(known, key=lambda one: (one[0].changed_s, one[1], repr(one[0])))[0]
 
 
-_Order = tuple[bool, float]
+def _newest(one: LiveState, two: LiveState, *orders: Callable[[LiveState], Any]) -> LiveState:
+    """The newer state by the first order that tells the two apart. If both are of the same moment, it may be either, as
+    long as every process takes the same one: the last order is by a text."""
+    return next((max(one, two, key=order) for order in orders if order(one) != order(two)), one)
 
 
-def _newer_first(
-    one: LiveState, two: LiveState, order: Callable[[LiveState], _Order], text: Callable[[LiveState], str]
-) -> tuple[LiveState, LiveState]:
-    """The two states, the newer one first. If both are of the same moment, either may be first, as long as every
-    process takes the same one."""
-    first, second = order(one), order(two)
-    if first == second:
-        return (one, two) if text(one) >= text(two) else (two, one)
-    return (one, two) if first > second else (two, one)
-
-
-def _moment(state: LiveState) -> _Order:
+def _moment(state: LiveState) -> tuple[bool, float]:
     return state.board.is_begun, state.board.last_s
 
 

@@ -331,7 +331,9 @@ class _Fitting:
     def result(self) -> FittedMessages:
         places: Sequence[int] = range(len(self._talk))
         found = _Reduced(0, self._sizes, 0)
-        if not self._fits():
+        # Nothing need be left out of most requests, and this check is quick.
+        tokens, most = self._base_tokens() + sum(self._talk_tokens), self._terms.profile.tail_messages
+        if tokens >= self._terms.prompt_tokens or (most is not None and self._newest > most):
             talk = zip(self._talk, self._talk_tokens, strict=True)
             steps = steps_of([structs.replace(message, tokens=tokens) for message, tokens in talk])
             found = self._reduced(steps)
@@ -371,12 +373,6 @@ class _Fitting:
 
     def _base_tokens(self) -> int:
         return sum(self._terms.besides.values()) + self._framing_tokens() + sum(self._sizes.values())
-
-    def _fits(self) -> bool:
-        """Whether nothing need be left out. This is true for most requests, and the check is quick."""
-        tokens = self._base_tokens() + sum(self._talk_tokens)
-        most = self._terms.profile.tail_messages
-        return tokens < self._terms.prompt_tokens and (most is None or self._newest <= most)
 
     def _reduced(self, steps: Steps) -> _Reduced:
         """Shorten first the suffix and the prefix, then the conversation, then the rest. If the conversation is trimmed

@@ -242,19 +242,14 @@ def _said(turn: Turn) -> str:
     """A message's text and the names of the tools that it calls."""
     try:
         said = [
-            _clipped(text or "") if kind == "text" else f"[{kind}]" if 0 < len(kind) < MOST_CHARS else ""
+            text or "" if kind == "text" else f"[{kind}]" if 0 < len(kind) < MOST_CHARS else ""
             for kind, text in parts_of(turn.members)
         ]
         called = [members_of(call["function"]) for call in call_members(turn.members) if "function" in call]
         names = [name for call in called if (name := string_of(call.get("name", b""))) is not None]
-        return "\n".join([*said, *(f"[calls {_clipped(name)}]" for name in names)])
+        return "\n".join([*said, *(f"[calls {name}]" for name in names)])
     except Unreadable:
         return ""
-
-
-def _clipped(text: str) -> str:
-    """The beginning and the end of a text, each as long as can be shown."""
-    return text if len(text) <= 2 * MOST_CHARS else text[:MOST_CHARS] + text[-MOST_CHARS:]
 
 
 MOST_SUMMARY_CHARS = 8_000
