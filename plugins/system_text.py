@@ -13,15 +13,13 @@ from itertools import islice, pairwise
 from proxy.core.digest import digest
 from proxy.core.recognition import (
     MOST_PIECES,
-    REFERENCE_HEADERS,
-    WORKING_HEADER,
     Bound,
     Cut,
     MessageKind,
     PieceKind,
     Recognition,
     TooMuch,
-    listing,
+    files_at_end,
 )
 from proxy.core.recognition.lines import break_before, lines_before, one_break_before
 from proxy.hookspecs import hookimpl
@@ -201,16 +199,12 @@ def _movable(text: str, documents: list[Span]) -> list[Span]:
 
 
 def _files_at_end(text: str) -> list[Span]:
-    """The files under the one header in it that end the system prompt of a tiered assembly. Raises TooMuch."""
-    found = [(at, header) for header in (WORKING_HEADER, *REFERENCE_HEADERS.values()) if (at := text.find(header)) >= 0]
-    if len(found) != 1:
-        return []
-    ((at, header),) = found
-    is_alone = (at == 0 or text[at - 1] == "\n") and text.find(header, at + 1) < 0
-    files, is_clear = (listing(text, at + len(header)) if is_alone else None) or ((), False)
-    if is_clear and len(files) > _MOST_DOCUMENTS:
+    """The files under their header that end the system prompt of a tiered assembly. Raises TooMuch."""
+    known = files_at_end(text)
+    files = known.files if known is not None else ()
+    if len(files) > _MOST_DOCUMENTS:
         raise TooMuch(Bound.PIECES)
-    return [(one.start, one.end, f"tiered:system/file:{one.path}", PieceKind.FILE) for one in files if is_clear]
+    return [(file.start, file.end, f"tiered:system/file:{file.path}", PieceKind.FILE) for file in files]
 
 
 def _closing_line(text: str, end: int) -> re.Match[str] | None:

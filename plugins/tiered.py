@@ -62,12 +62,13 @@ def _files(text: str) -> Recognition | None:
     if len(found) != 1:
         return None
     ((at, header, name, claim),) = found
-    files, is_clear = listing(text, at + len(header)) or ((), False)
-    if not files:
+    known = listing(text, at + len(header))
+    if known is None:
         return None
     cuts = [Cut("files", PieceKind.FILE, 0, len(text))]
-    if is_clear:
+    if known.is_clear:
         # The blank line in front of a file belongs to it, so that a file is the same in any place.
+        files = known.files
         borders = [at + len(header.rstrip("\n")), *(file.end for file in files[:-1]), len(text)]
         pieces = zip(files, borders, borders[1:], strict=False)
         cuts = [Cut("opening", PieceKind.OPENING, 0, borders[0])]

@@ -10,7 +10,7 @@ from typing import Protocol
 import pluggy
 
 from proxy.core.recognition import MOST_CHARS, MOST_PIECES, Bound, Recogniser, Recognition, TooMuch
-from proxy.core.structured.context import SymbolIndexer
+from proxy.core.structured import SymbolIndexer
 from proxy.hookspecs import PROJECT, Hooks
 
 DEFAULT_PLUGINS = ("plugins.aider", "plugins.tiered", "plugins.fenced", "plugins.system_text", "plugins.symbol_index")

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import Plan as Plan
 from proxy.core.planner.plan import PlanResult as PlanResult
-from proxy.core.prompts.prompt import Inset
+from proxy.core.prompts import Inset
 from proxy.core.providers import CacheProfile
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.usage import Usage

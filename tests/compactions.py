@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from proxy.app.factories import load_compaction_texts
-from proxy.core.structured.context import Conversation, Turn
+from proxy.core.structured import Conversation, Turn
 from proxy.core.structured.history import RuledHistory, ruled
 from proxy.core.structured.history.compaction import (
     Compaction,

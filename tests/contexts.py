@@ -11,6 +11,7 @@ from proxy.app.factories import load_assembly_texts
 from proxy.core.layout.tiers import HISTORY, Tier, Tracked
 from proxy.core.providers import Dialect
 from proxy.core.request.tokens import TokenCounter
+from proxy.core.structured import ContextFile, Conversation, StructuredContext
 from proxy.core.structured.assembly import MOST_MARKS, front_of, tiered_assembly, untiered_assembly
 from proxy.core.structured.blocks import (
     Assembly,
@@ -22,7 +23,6 @@ from proxy.core.structured.blocks import (
     inventory_of,
     shown,
 )
-from proxy.core.structured.context import ContextFile, Conversation, StructuredContext
 from proxy.core.structured.panels.inlay import NO_INLAY, Inlay
 from proxy.core.structured.placement import FILE, SYMBOL, ContextTracker, Placement, TierItems
 from tests.talk import Body, assistant, system, user

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proxy.core.structured.context import Conversation
+from proxy.core.structured import Conversation
 from proxy.core.structured.history import PLACEHOLDER, MessageMeta, Status
 from tests.talk import Body, calling, result, said, text_part
 

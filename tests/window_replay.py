@@ -11,7 +11,7 @@ from proxy.core.providers import CacheProfile
 from proxy.core.request.reader import Route
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
-from proxy.core.window.profile import Capability, CapabilityProfile
+from proxy.core.window import Capability, CapabilityProfile
 from proxy.engine.ports import ComposedRequest
 from proxy.planning.tokenizers import ModelFacts
 from proxy.planning.windows import ContextWindows

@@ -9,8 +9,8 @@ from proxy.core.request.message import Message
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.request.transcript import Transcript
+from proxy.core.window import Capability, CapabilityProfile, WindowParts
 from proxy.core.window.fitting import FittedMessages, Steps, Terms, fitted_messages
-from proxy.core.window.profile import Capability, CapabilityProfile, WindowParts
 
 Body = dict[str, Any]
 

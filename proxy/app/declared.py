@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator, Mapping
 from proxy.access.authentication import DEFAULT_TEAM, Declared, Directory, Identity, declared_id, digest_of
 from proxy.access.validation import nanos
 from proxy.core.model_patterns import matches
-from proxy.core.prompts.prompt import Allowed, NamesOf, PromptLayer, PromptRules, PromptTerms, layered, only_itself
-from proxy.core.window.profile import WindowRules
+from proxy.core.prompts import Allowed, NamesOf, PromptLayer, PromptRules, PromptTerms, layered, only_itself
+from proxy.core.window import WindowRules
 from proxy.prompting.composer import Rules
 from proxy.settings import Budget, Key, PromptLevel, Settings, Team, key_digest
 from proxy.settings.messages import join, nearest, shown

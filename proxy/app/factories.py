@@ -29,7 +29,7 @@ from proxy.core.structured.assembly import AssemblyTexts, ContextTexts
 from proxy.core.structured.history import DetachTerms
 from proxy.core.structured.history.compaction import CompactionTerms, CompactionTexts
 from proxy.core.structured.panels.inlay import PanelTexts
-from proxy.core.window.profile import PartName, WindowTexts
+from proxy.core.window import PartName, WindowTexts
 from proxy.deployments import ListedModel, ModelTable, forms, load_price_map, price_for, provider_names, provider_of
 from proxy.engine import Limits, RequestRules
 from proxy.errors import UnknownModel

@@ -11,7 +11,7 @@ from proxy.core.modes import Mode
 from proxy.core.reasons import Edit, Reason
 from proxy.core.request.message import may_be_signed
 from proxy.core.request.parsed_body import ParsedBody, RequestFields, head_of, inset_body, untouched
-from proxy.core.structured.context import SECTION, WINDOW, Section, section_of, split
+from proxy.core.structured import SECTION, WINDOW, Section, section_of, split
 from proxy.core.structured.session import AssembledChat
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Unreadable

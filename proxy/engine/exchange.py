@@ -23,8 +23,8 @@ from proxy.core.response.refusal import ContextRefusalOutcome
 from proxy.core.response.usage import Usage
 from proxy.core.structured.session import AssembledChat
 from proxy.core.value import dataclass, field
+from proxy.core.window import CapabilityProfile
 from proxy.core.window.fitting import Fitted
-from proxy.core.window.profile import CapabilityProfile
 from proxy.ports import Call, Deployment, Plan, PlanResult, Principal, Reservation
 
 

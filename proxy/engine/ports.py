@@ -4,13 +4,13 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
-from proxy.core.prompts.prompt import Inset
+from proxy.core.prompts import Inset
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
 from proxy.core.value import dataclass
+from proxy.core.window import CapabilityProfile, WindowParts
 from proxy.core.window.fitting import Fitted
-from proxy.core.window.profile import CapabilityProfile, WindowParts
 from proxy.deployments import ModelTable
 from proxy.engine.attempts import Inquiries
 from proxy.engine.exchange import Exchange, Settlement

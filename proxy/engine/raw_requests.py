@@ -18,7 +18,7 @@ from proxy.core.access import Reach, unambiguous
 from proxy.core.account.objects import is_body_path, takes_prompt
 from proxy.core.request.demand import asks_for_text
 from proxy.core.request.parsed_body import RequestFields, parse_body
-from proxy.core.structured.context import SECTION, section_of
+from proxy.core.structured import SECTION, section_of
 from proxy.core.value import dataclass
 from proxy.engine.attempts import MOST_ASKED_BYTES, Attempts, OurEdit
 from proxy.engine.bodies import (

@@ -33,7 +33,7 @@ from proxy.core.response.refusal import (
 from proxy.core.response.stream import MAX_BODY_BYTES, BodyFold, Fold, StreamFold
 from proxy.core.response.usage import usage_of
 from proxy.core.value import dataclass, field, replace
-from proxy.core.window.profile import OverBudget
+from proxy.core.window import OverBudget
 from proxy.engine.attempts import Attempts, OurEdit, Outgoing, failure_answered, failure_of, refusal_of
 from proxy.engine.bodies import Raw
 from proxy.engine.conclusion import Conclusion, own_headers, shown

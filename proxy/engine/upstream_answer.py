@@ -43,7 +43,7 @@ from proxy.core.response.panel_answer import (
 )
 from proxy.core.response.refusal import NO_WORDS, Refusal, refusal_in
 from proxy.core.response.stream import BodyFold, Fold, StreamFold
-from proxy.core.structured.context import SECTION
+from proxy.core.structured import SECTION
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Unreadable, text_value
 from proxy.engine.attempts import Attempts, failure_answered, failure_of

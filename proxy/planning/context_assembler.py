@@ -28,16 +28,7 @@ from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.tokens import Encode, TokenCounter
 from proxy.core.response.panel_answer import PANEL_TOOL
 from proxy.core.response.usage import Usage
-from proxy.core.structured.assembly import (
-    MOST_MARKS,
-    ContextTexts,
-    front_of,
-    in_tiers,
-    tiered_assembly,
-    untiered_assembly,
-)
-from proxy.core.structured.blocks import Assembly, AssemblyKind, Measure, inventory_of
-from proxy.core.structured.context import (
+from proxy.core.structured import (
     SECTION,
     Conversation,
     StructuredContext,
@@ -48,6 +39,15 @@ from proxy.core.structured.context import (
     marks_beside_messages,
     system_text,
 )
+from proxy.core.structured.assembly import (
+    MOST_MARKS,
+    ContextTexts,
+    front_of,
+    in_tiers,
+    tiered_assembly,
+    untiered_assembly,
+)
+from proxy.core.structured.blocks import Assembly, AssemblyKind, Measure, inventory_of
 from proxy.core.structured.form import StructuredForm, read_form
 from proxy.core.structured.panels.inlay import Inlay, Wants, fitted, moving, names_tool, panel_answer
 from proxy.core.structured.placement import Blocks, Placement

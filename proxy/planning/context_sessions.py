@@ -39,7 +39,7 @@ from proxy.core.money.prices import Price
 from proxy.core.providers import CacheProfile
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.response.usage import Usage
-from proxy.core.structured.context import Turn
+from proxy.core.structured import Turn
 from proxy.core.structured.form import StructuredForm
 from proxy.core.structured.history import DetachTerms
 from proxy.core.structured.history.compaction import (

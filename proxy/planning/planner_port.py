@@ -38,8 +38,8 @@ from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.reader import Route
 from proxy.core.response.usage import Usage
+from proxy.core.structured import SymbolMap
 from proxy.core.structured.blocks import Circumstances, Measure, shown
-from proxy.core.structured.context import SymbolMap
 from proxy.core.structured.panels.board import Board
 from proxy.core.structured.session import AssembledChat, Dialogue, filled
 from proxy.core.wire.json_body import MOST_ELEMENTS, TooMany, Unreadable

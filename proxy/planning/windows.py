@@ -16,7 +16,7 @@ from types import MappingProxyType
 from msgspec import Raw
 
 from proxy.core.digest import digest
-from proxy.core.prompts.prompt import Inset
+from proxy.core.prompts import Inset
 from proxy.core.request.demand import demand_of
 from proxy.core.request.element import Element
 from proxy.core.request.message import PartKind
@@ -26,8 +26,8 @@ from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Enc
 from proxy.core.request.transcript import Transcript
 from proxy.core.response.usage import Usage
 from proxy.core.value import dataclass, replace
+from proxy.core.window import Budget, CapabilityProfile, Count, WindowParts, WindowTexts, budget_of
 from proxy.core.window.fitting import Fitted, FittedMessages, Terms, fitted_completion, fitted_messages
-from proxy.core.window.profile import Budget, CapabilityProfile, Count, WindowParts, WindowTexts, budget_of
 from proxy.core.window.token_factor import MOST, ExactTokens, TokenFactor
 from proxy.core.wire.json_body import Unreadable, splice, utf8
 from proxy.engine.ports import ComposedRequest

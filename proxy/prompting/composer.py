@@ -18,8 +18,7 @@ from msgspec import Struct, structs
 from proxy.core.digest import digest
 from proxy.core.lru import Bounded, LastUsed
 from proxy.core.model_patterns import matches_any
-from proxy.core.prompts.assembler import PERSONA_PREFIX, assemble, checked_persona, read_wish
-from proxy.core.prompts.prompt import (
+from proxy.core.prompts import (
     ClientWish,
     Composition,
     Inset,
@@ -31,10 +30,11 @@ from proxy.core.prompts.prompt import (
     client_terms,
     merged,
 )
+from proxy.core.prompts.assembler import PERSONA_PREFIX, assemble, checked_persona, read_wish
 from proxy.core.prompts.steadiness import VOLATILE_SHARE, Seen, Steadiness
 from proxy.core.request.parsed_body import ParsedBody, check_spelling, takes_inset, with_system
 from proxy.core.value import dataclass, replace
-from proxy.core.window.profile import CapabilityProfile, WindowRules, read_parts
+from proxy.core.window import CapabilityProfile, WindowRules, read_parts
 from proxy.core.wire.json_body import Unreadable
 from proxy.core.wire.refusals import unknown_name
 from proxy.engine.ports import ComposedRequest, ComposeRequest

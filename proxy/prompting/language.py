@@ -13,7 +13,7 @@ from jinja2 import StrictUndefined, nodes, pass_context
 from jinja2.runtime import Context, LoopContext, Macro, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from proxy.core.prompts.prompt import RenderError
+from proxy.core.prompts import RenderError
 from proxy.core.value import dataclass
 
 MOST_STEPS = 50_000

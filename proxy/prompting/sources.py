@@ -27,8 +27,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert
 
 import proxy
 from proxy.core.digest import digest
-from proxy.core.prompts.conditions import checked
-from proxy.core.prompts.prompt import (
+from proxy.core.prompts import (
     ID_PATTERN,
     ID_RULE,
     MOST_PRIORITY,
@@ -41,6 +40,7 @@ from proxy.core.prompts.prompt import (
     Variable,
     is_json,
 )
+from proxy.core.prompts.conditions import checked
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.refusals import refused
 from proxy.prompting.templates import Templates

@@ -18,7 +18,7 @@ from jinja2.filters import do_float, do_int
 from jinja2.meta import find_undeclared_variables
 from jinja2.runtime import Context, Undefined
 
-from proxy.core.prompts.prompt import ROOTS, Json, Prompt, PromptContext, RenderError
+from proxy.core.prompts import ROOTS, Json, Prompt, PromptContext, RenderError
 from proxy.core.value import dataclass
 from proxy.prompting.language import (
     MOST_CHARS,

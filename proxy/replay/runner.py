@@ -24,7 +24,7 @@ from proxy.core.modes import Mode
 from proxy.core.planner.keep_alive import RefreshPlan
 from proxy.core.planner.plan import Plan, PlannerOptions
 from proxy.core.planner.planner import TierPlanner
-from proxy.core.prompts.prompt import Inset
+from proxy.core.prompts import Inset
 from proxy.core.providers import CacheProfile, Dialect
 from proxy.core.providers.profile import EMBEDDED
 from proxy.core.reasons import Reason
@@ -36,9 +36,9 @@ from proxy.core.request.reader import Route
 from proxy.core.request.tokens import Encode, TokenCounter, quick
 from proxy.core.response.usage import Usage
 from proxy.core.shadow import cost_of
+from proxy.core.structured import marked, section_of, unmarked
 from proxy.core.structured.assembly import in_tiers
 from proxy.core.structured.blocks import Assembly, AssemblyKind, file_block
-from proxy.core.structured.context import marked, section_of, unmarked
 from proxy.core.structured.panels.inlay import NAME, PANEL
 from proxy.core.structured.session import AssembledChat
 from proxy.core.value import dataclass, field, replace

@@ -21,7 +21,7 @@ from typing import IO, cast
 from msgspec import Raw
 
 from proxy.core.request.parsed_body import parse_body
-from proxy.core.structured.context import SECTION, section_of, split
+from proxy.core.structured import SECTION, section_of, split
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Unreadable, parse_members, same_shape, splice, value
 from proxy.errors import InvalidRequest

@@ -21,7 +21,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from proxy.access.authentication import digest_of
 from proxy.access.validation import window_of
 from proxy.core.value import dataclass, field, replace
-from proxy.core.window.profile import BUILT_IN, CapabilityProfile
+from proxy.core.window import BUILT_IN, CapabilityProfile
 from proxy.settings.litellm_schema import LiteLLMSettings, Loose, ModelEntry, Routing, http_url, routing_of
 from proxy.settings.messages import (
     ConfigError,

@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, ValidationError
 
 from proxy.access import validation
-from proxy.core.prompts.prompt import ROOTS, OnFailure, exceeded_bound, is_json
-from proxy.core.window.profile import BUILT_IN, Capability, CapabilityProfile, OverBudget
+from proxy.core.prompts import ROOTS, OnFailure, exceeded_bound, is_json
+from proxy.core.window import BUILT_IN, Capability, CapabilityProfile, OverBudget
 from proxy.settings.litellm_schema import Name, Strict
 from proxy.settings.messages import Environment, explain, nearest
 

@@ -12,8 +12,8 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
+from proxy.core.prompts import Condition, Json, Position, Prompt, PromptContext, PromptTerms, Variable, merged
 from proxy.core.prompts.assembler import assemble
-from proxy.core.prompts.prompt import Condition, Json, Position, Prompt, PromptContext, PromptTerms, Variable, merged
 from proxy.prompting.composer import Composer, Rules
 from proxy.prompting.sources import Snapshot
 from proxy.tasks import Aside

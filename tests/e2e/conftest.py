@@ -15,7 +15,7 @@ from proxy.clock import SystemClock
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.structured.context import SymbolIndexer
+from proxy.core.structured import SymbolIndexer
 from proxy.engine import Engine, Limits, Ports, RequestRules
 from proxy.engine.ports import Admission
 from proxy.planning.context_assembler import ContextAssembler

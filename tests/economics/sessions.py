@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from proxy.core.modes import Mode
-from proxy.core.prompts.prompt import Inset
+from proxy.core.prompts import Inset
 from proxy.core.providers import PROFILES, CacheProfile
 from proxy.core.request.tokens import Encode
 from proxy.demo.chats import samples

@@ -5,10 +5,10 @@ import orjson
 import pytest
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.prompts.prompt import Inset
+from proxy.core.prompts import Inset
 from proxy.core.request.parsed_body import with_inset
+from proxy.core.structured import Page, Review, StructuredContext
 from proxy.core.structured.blocks import Circumstances, Measure
-from proxy.core.structured.context import Page, Review, StructuredContext
 from proxy.core.structured.placement import Placement, TierItems
 from tests.contexts import a_file, breakdown, conversation_of, flat_assembly, items_of, placed, sent, tiered
 from tests.talk import Body, assistant, system, user

@@ -11,7 +11,7 @@ from proxy.core.reasons import Edit
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.window.profile import (
+from proxy.core.window import (
     BUILT_IN,
     Budget,
     Capability,

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.core.prompts.prompt import Inset
+from proxy.core.prompts import Inset
 from proxy.core.providers import PROFILES
 from proxy.core.reasons import Edit, Reason
 from proxy.core.request.parsed_body import parse_body, with_system
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.window.profile import Capability, CapabilityProfile
+from proxy.core.window import Capability, CapabilityProfile
 from proxy.demo.tool_agent import tool_agent
 from proxy.engine.ports import ComposedRequest
 from proxy.errors import ContextTooLong

@@ -7,9 +7,7 @@ from random import Random
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from proxy.core.prompts.assembler import assemble
-from proxy.core.prompts.conditions import OPERATORS, checked, holds
-from proxy.core.prompts.prompt import (
+from proxy.core.prompts import (
     ROOTS,
     Composition,
     Condition,
@@ -24,6 +22,8 @@ from proxy.core.prompts.prompt import (
     merged,
     value_at,
 )
+from proxy.core.prompts.assembler import assemble
+from proxy.core.prompts.conditions import OPERATORS, checked, holds
 
 leaves: st.SearchStrategy[Json] = (
     st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-3, 3) | st.sampled_from(("", "a", "ab", "(", "a+"))

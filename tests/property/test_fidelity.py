@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.core.modes import Mode
-from proxy.core.prompts.prompt import Inset
+from proxy.core.prompts import Inset
 from proxy.core.providers import PROFILES
 from proxy.core.providers.profile import EMBEDDED
 from proxy.core.reasons import Reason

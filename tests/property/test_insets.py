@@ -9,7 +9,7 @@ import pytest
 
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import PlannerOptions
-from proxy.core.prompts.prompt import Inset
+from proxy.core.prompts import Inset
 from proxy.core.providers import PROFILES
 from proxy.core.reasons import Reason
 from proxy.demo.tool_agent import tool_agent

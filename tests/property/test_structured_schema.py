@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.prompts.assembler import read_wish
-from proxy.core.structured.context import split
+from proxy.core.structured import split
 from proxy.core.structured.form import read_form
-from proxy.core.window.profile import read_parts
+from proxy.core.window import read_parts
 from proxy.errors import InvalidRequest
 from tests.structured_forms import PROMPTS, WINDOWS, forms
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from proxy.core.layout.tiers import CACHED, Change, ClassicPolicy, Tier, Tracked
 from proxy.core.request.tokens import TokenCounter
-from proxy.core.structured.context import ContextFile, StructuredContext
+from proxy.core.structured import ContextFile, StructuredContext
 from proxy.core.structured.placement import FILE, SYMBOL, ContextTracker, Placement
 from tests.examples import examples
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from proxy.core.providers import OPENAI
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import quick
-from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps, PartName, WindowParts
+from proxy.core.window import Capability, CapabilityProfile, PartCaps, PartName, WindowParts
 from proxy.engine.ports import ComposedRequest
 from proxy.planning.tokenizers import ModelFacts, local_encode
 from proxy.planning.windows import ContextWindows

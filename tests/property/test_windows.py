@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.request.tokens import bytes_over_four
+from proxy.core.window import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts, head, tail
 from proxy.core.window.fitting import Room, Steps, advance, cut_of, steps_of
-from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts, head, tail
 from tests.talk import assistant, calling, result, system, user
 from tests.windows import Body, fit, kept, parts_in, sent, text_of, tokens_of, transcript_of, unpaired
 

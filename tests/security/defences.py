@@ -22,7 +22,7 @@ from proxy.cli.serve import settings_of
 from proxy.core.account.objects import Act, Operation
 from proxy.core.money.bound import InputBound
 from proxy.core.request.demand import PLAIN
-from proxy.core.structured.context import Section
+from proxy.core.structured import Section
 from proxy.core.wire.json_body import utf8
 from proxy.engine.intake import Further
 from tests import patching
@@ -207,7 +207,7 @@ DEFENCES = (
             ["test_structured_context.py"]),
     Defence("conversations that outgrow their share", "proxy.planning.context_sessions:ContextSessions.begun",
             lambda old: lambda self, scope, name: self.session(scope, name), ["test_structured_context.py"]),
-    Defence("long texts beside the event loop", "proxy.core.structured.context:StructuredContext.chars",
+    Defence("long texts beside the event loop", "proxy.core.structured:StructuredContext.chars",
             lambda old: property(lambda self: 0), ["test_structured_context.py"]),
     Defence("what a short request unfolds to", "proxy.planning.context_assembler:ContextAssembler._check_size", nothing,
             ["test_unfolding.py"]),

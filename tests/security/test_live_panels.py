@@ -170,7 +170,7 @@ def test_no_long_text_of_a_conversation_is_looked_at_on_the_event_loop(
     live: World, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages, section = LIVE[name]
-    places = ("proxy.core.structured.context:digest", "proxy.planning.context_sessions:digest")
+    places = ("proxy.core.structured:digest", "proxy.planning.context_sessions:digest")
     seen = watched(monkeypatch, *places, least=len(LONG))
     body = chat(messages=messages, stratiform={"session": name, **section})
     assert live.call("POST", CHAT, body, key="team-a").status == 200

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.prompts.prompt import ROOTS, Json, Position, Prompt, RenderError
+from proxy.core.prompts import ROOTS, Json, Position, Prompt, RenderError
 from proxy.prompting.language import MOST_CHARS, PromptEnvironment
 from proxy.prompting.templates import Templates
 from tests.examples import for_every, sampled

@@ -20,7 +20,7 @@ from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.reader import Route
 from proxy.core.request.tokens import Encode, quick
 from proxy.core.response.stream import LongEvent, StreamFold
-from proxy.core.structured.context import ContextFile
+from proxy.core.structured import ContextFile
 from proxy.core.structured.form import text_digest
 from proxy.errors import PayloadTooLarge
 from proxy.planning.context_assembler import ContextAssembler

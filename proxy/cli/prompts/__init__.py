@@ -35,9 +35,7 @@ from proxy.cli.prompts.variants import (
     terms_of,
 )
 from proxy.core.model_patterns import matches
-from proxy.core.prompts.assembler import chosen, in_order
-from proxy.core.prompts.conditions import contradiction, holds
-from proxy.core.prompts.prompt import (
+from proxy.core.prompts import (
     ROOTS,
     Composition,
     Condition,
@@ -51,6 +49,8 @@ from proxy.core.prompts.prompt import (
     resolved,
     value_at,
 )
+from proxy.core.prompts.assembler import chosen, in_order
+from proxy.core.prompts.conditions import contradiction, holds
 from proxy.core.prompts.steadiness import Volatile, volatile_in, volatile_name, volatile_values
 from proxy.core.value import dataclass
 from proxy.errors import ProxyError

@@ -26,8 +26,7 @@ from proxy.app import declared, factories
 from proxy.cli.admin_client import DEFAULT_CONFIG, config_or_default
 from proxy.cli.output import add_json, fail
 from proxy.core.model_patterns import fitting, matches, matches_any
-from proxy.core.prompts.assembler import PERSONA_PREFIX, assemble, chosen
-from proxy.core.prompts.prompt import (
+from proxy.core.prompts import (
     FLAGS,
     ROOTS,
     Allowed,
@@ -40,9 +39,10 @@ from proxy.core.prompts.prompt import (
     PromptTerms,
     merged,
 )
+from proxy.core.prompts.assembler import PERSONA_PREFIX, assemble, chosen
 from proxy.core.request.tokens import Encode
 from proxy.core.value import dataclass, field, replace
-from proxy.core.window.profile import WindowRules
+from proxy.core.window import WindowRules
 from proxy.errors import ProxyError
 from proxy.plugins import build_plugin_manager
 from proxy.prompting.composer import Rules, Whose

@@ -28,7 +28,7 @@ from proxy.core.layout.layout import (
 from proxy.core.layout.orders import RequestElements, behind_prefix, by_tiers, valid_prefix, whole_groups
 from proxy.core.layout.render import are_ordered, off_notices
 from proxy.core.modes import Mode
-from proxy.core.prompts.prompt import Inset
+from proxy.core.prompts import Inset
 from proxy.core.prompts.steadiness import AppliedTexts
 from proxy.core.providers import CacheProfile, Dialect, Family
 from proxy.core.providers.profile import RoutingKey

@@ -1,6 +1,6 @@
 """Chooses and orders the prompts of the registry for a request, and puts together the texts that are added to it.
 
-The second half reads the section ``stratiform.prompts`` of a request. ``proxy.core.prompts.prompt`` decides whether a
+The second half reads the section ``stratiform.prompts`` of a request. ``proxy.core.prompts`` decides whether a
 client may ask for it. Every mistake is an InvalidRequest (400) that says which field to change. A field that is null
 counts as left out. The texts of a client are literal: they are sent unchanged, and are never templates.
 """
@@ -15,8 +15,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from proxy.core.digest import digest
 from proxy.core.model_patterns import matches_any
-from proxy.core.prompts.conditions import checked, compiled, holds
-from proxy.core.prompts.prompt import (
+from proxy.core.prompts import (
     AFTER_USER,
     BEFORE_USER,
     FLAGS,
@@ -42,6 +41,7 @@ from proxy.core.prompts.prompt import (
     merged,
     resolved,
 )
+from proxy.core.prompts.conditions import checked, compiled, holds
 from proxy.core.value import replace
 from proxy.core.wire.json_body import utf8
 from proxy.core.wire.refusals import check_fields, check_ids, decoded, invalid, names_within, unknown_field

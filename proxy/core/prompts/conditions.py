@@ -15,7 +15,7 @@ from typing import TypeGuard
 
 import re2
 
-from proxy.core.prompts.prompt import ROOTS, Condition, ConditionError, Json, PromptContext, value_at
+from proxy.core.prompts import ROOTS, Condition, ConditionError, Json, PromptContext, value_at
 
 
 def is_number(value: Json) -> TypeGuard[int | float]:

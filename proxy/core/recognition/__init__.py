@@ -268,16 +268,24 @@ class FileSpan:
     fence: str = _FENCE
 
 
-def listing(text: str, start: int) -> tuple[tuple[FileSpan, ...], bool] | None:
-    """The files from ``start`` on; None if the rest of the text does not consist of files only. True beside them: the
-    end of each file is certain, and no path occurs twice. Raises TooMuch."""
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files from some position of a text to its end. ``is_clear``: the end of each file is certain, and no path
+    occurs twice."""
+
+    files: tuple[FileSpan, ...]
+    is_clear: bool
+
+
+def listing(text: str, start: int) -> Listing | None:
+    """The files from ``start`` on; None if the rest of the text does not consist of files only. Raises TooMuch."""
     files = tuple(_files(text, start))
     if not files or text[files[-1].end :].strip():
         return None
     # No line of a content may look like the closing fence. A longer fence was chosen so that none does.
     short = [file for file in files if len(file.fence) == len(_FENCE)]
     has_clear_ends = all(text.count("\n" + _FENCE, file.start, file.end) == 2 for file in short)
-    return files, has_clear_ends and len({file.path for file in files}) == len(files)
+    return Listing(files, has_clear_ends and len({file.path for file in files}) == len(files))
 
 
 def _files(text: str, position: int) -> Iterator[FileSpan]:
@@ -299,3 +307,15 @@ def _files(text: str, position: int) -> Iterator[FileSpan]:
         if not text.startswith("\n\n", end):
             return
         position = end + 2
+
+
+def files_at_end(text: str) -> Listing | None:
+    """The files that end a system text, under the one header in it. Raises TooMuch."""
+    found = [(at, header) for header in (WORKING_HEADER, *REFERENCE_HEADERS.values()) if (at := text.find(header)) >= 0]
+    if len(found) != 1:
+        return None
+    ((at, header),) = found
+    if (at > 0 and text[at - 1] != "\n") or text.find(header, at + 1) >= 0:
+        return None
+    known = listing(text, at + len(header))
+    return known if known is not None and known.is_clear else None

@@ -18,7 +18,7 @@ import msgspec
 import orjson
 from msgspec import Raw
 
-from proxy.core.prompts.prompt import Inset
+from proxy.core.prompts import Inset
 from proxy.core.request.demand import MEMBERS
 from proxy.core.request.message import SYSTEM_ROLES, Message, answered_calls, message_json, text_part
 from proxy.core.request.transcript import Transcript

@@ -18,7 +18,7 @@ from operator import is_
 from msgspec import Raw
 
 from proxy.core.lru import Bounded
-from proxy.core.prompts.prompt import Inset
+from proxy.core.prompts import Inset
 from proxy.core.providers import CacheProfile
 from proxy.core.recognition import Recogniser
 from proxy.core.request.element import ToolReader

@@ -26,8 +26,7 @@ from itertools import pairwise
 
 from proxy.core.layout.tiers import Tier
 from proxy.core.providers import Dialect
-from proxy.core.structured.blocks import Assembly, Block, Item, Kind, Section, Skip, Skipped, file_block
-from proxy.core.structured.context import (
+from proxy.core.structured import (
     ContextFile,
     Conversation,
     Page,
@@ -37,6 +36,7 @@ from proxy.core.structured.context import (
     message,
     pair,
 )
+from proxy.core.structured.blocks import Assembly, Block, Item, Kind, Section, Skip, Skipped, file_block
 from proxy.core.structured.history.compaction import CompactionTexts
 from proxy.core.structured.panels.inlay import NO_INLAY, Inlay, PanelTexts
 from proxy.core.structured.placement import FILE, SYMBOL, Placement, TierItems

@@ -30,7 +30,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.context import SECTION, ContextFile, Page, Review, StructuredContext
+from proxy.core.structured import SECTION, ContextFile, Page, Review, StructuredContext
 from proxy.core.structured.history import DetachTerms, MessageMeta, Status
 from proxy.core.structured.panels import FROZEN_PREFIX, OWN_KIND, Panel
 from proxy.core.structured.panels.inlay import FOOTER

@@ -17,8 +17,8 @@ from itertools import accumulate, takewhile
 
 from proxy.core.layout.tiers import ENTRY_N, HISTORY, Change, Classic, ClassicPolicy, Tier, Tracked, groups_of
 from proxy.core.request.tokens import TokenCounter
+from proxy.core.structured import StructuredContext
 from proxy.core.structured.blocks import block_digest, file_block
-from proxy.core.structured.context import StructuredContext
 from proxy.core.value import dataclass, field
 
 # The tiers of the first placement. An item reaches L0 by unchanged responses, unless L0 has a target of its own.

@@ -33,8 +33,8 @@ from proxy.core.reasons import Edit
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.panel_answer import PanelAnswers
 from proxy.core.response.usage import Usage, summed
+from proxy.core.structured import SECTION, ContextFile, Conversation, MapChunks, Review, StructuredContext, Turn
 from proxy.core.structured.blocks import Assembly, AssemblyKind
-from proxy.core.structured.context import SECTION, ContextFile, Conversation, MapChunks, Review, StructuredContext, Turn
 from proxy.core.structured.form import FormReview, StructuredForm, detach_terms, read_form
 from proxy.core.structured.history import DetachTerms, RuledHistory, frozen, ruled
 from proxy.core.structured.history.compaction import Compaction, CompactionAttempts, CompactionTexts, compacted

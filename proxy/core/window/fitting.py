@@ -29,7 +29,7 @@ from proxy.core.request.message import Message, message_json
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS
 from proxy.core.request.transcript import Transcript
 from proxy.core.value import dataclass, field, replace
-from proxy.core.window.profile import (
+from proxy.core.window import (
     Capability,
     CapabilityProfile,
     Count,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from proxy.core.prompts import Condition, Position, Prompt, PromptFailure, PromptTerms, Variable, merged
 from proxy.core.prompts.assembler import assemble
-from proxy.core.prompts.prompt import Condition, Position, Prompt, PromptFailure, PromptTerms, Variable, merged
 from proxy.prompting.templates import Templates
 from tests.examples import for_every
 from tests.prompt_vectors import Vector, read_vectors

@@ -10,8 +10,8 @@ import pytest
 from proxy.access.authentication import Directory
 from proxy.app import declared, factories
 from proxy.app.composition import ConfigSource, LazyRegistry, Reload
-from proxy.core.prompts.prompt import Allowed, OnFailure, PromptLayer, PromptRules, PromptTerms
-from proxy.core.window.profile import BUILT_IN, WindowRules
+from proxy.core.prompts import Allowed, OnFailure, PromptLayer, PromptRules, PromptTerms
+from proxy.core.window import BUILT_IN, WindowRules
 from proxy.deployments import ModelTable
 from proxy.plugins import build_plugin_manager
 from proxy.prompting.composer import Composer, Rules

@@ -13,7 +13,7 @@ from proxy.app.factories import load_assembly_texts, load_compaction_texts, load
 from proxy.core.layout.tiers import Tier
 from proxy.core.recognition import REFERENCE_HEADERS, WORKING_HEADER, FileClaim
 from proxy.core.structured.assembly import AssemblyTexts
-from proxy.core.window.profile import PartName
+from proxy.core.window import PartName
 from proxy.prompting.sources import SHIPPED
 from tests import assemblies
 from tests.contexts import fenced

@@ -14,11 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from proxy.client import Context, review_digest, text_digest
 from proxy.client.context import MOST_DELIVERED, Minimum
 from proxy.core.prompts.assembler import read_wish
-from proxy.core.structured import form
-from proxy.core.structured.context import split
+from proxy.core.structured import form, split
 from proxy.core.structured.form import DetachJson, StructuredForm, read_form, review_json
 from proxy.core.structured.session import Uploads
-from proxy.core.window.profile import read_parts
+from proxy.core.window import read_parts
 from proxy.errors import MissingContent
 
 CLIENT = Path(__file__).parents[3] / "proxy" / "client"

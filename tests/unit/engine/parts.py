@@ -8,8 +8,8 @@ import orjson
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.resilience import RetryPolicy
 from proxy.core.response.usage import Usage
+from proxy.core.window import CapabilityProfile
 from proxy.core.window.fitting import Fitted
-from proxy.core.window.profile import CapabilityProfile
 from proxy.engine import Breakers, Engine, Limits, Ports, RequestRules
 from proxy.engine.attempts import ONE_TRY, Inquiries
 from proxy.engine.exchange import Exchange

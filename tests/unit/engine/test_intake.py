@@ -10,7 +10,7 @@ import pytest
 
 from proxy.core.modes import Mode
 from proxy.core.request.parsed_body import ParsedBody, parse_body
-from proxy.core.window.profile import Capability, CapabilityProfile
+from proxy.core.window import Capability, CapabilityProfile
 from proxy.engine import Limits
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome
 from proxy.engine.intake import fitting as fitting_levels

@@ -13,7 +13,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from proxy.core.request.demand import Demand
 from proxy.core.response.refusal import ContextRefusalOutcome
 from proxy.core.response.stream import StreamFold
-from proxy.core.window.profile import Capability, CapabilityProfile, OverBudget
+from proxy.core.window import Capability, CapabilityProfile, OverBudget
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.relay import empty_completion
 from proxy.errors import ContextTooLong, UpstreamRejected

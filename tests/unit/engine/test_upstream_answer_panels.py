@@ -12,8 +12,8 @@ from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.resilience import BreakerPolicy, RetryPolicy
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
+from proxy.core.structured import Conversation, StructuredContext
 from proxy.core.structured.blocks import Assembly, AssemblyKind
-from proxy.core.structured.context import Conversation, StructuredContext
 from proxy.core.structured.session import AssembledChat, Dialogue
 from proxy.engine import Breakers
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement

@@ -15,8 +15,8 @@ from proxy.core.reasons import Edit, Reason
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.response.usage import Usage
+from proxy.core.structured import MapChunks
 from proxy.core.structured.blocks import Assembly, AssemblyKind, Circumstances, Measure, shown
-from proxy.core.structured.context import MapChunks
 from proxy.core.structured.session import AssembledChat
 from proxy.errors import MissingContent
 from proxy.planning.context_assembler import Arrangement, ContextAssembler

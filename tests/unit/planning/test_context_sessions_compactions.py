@@ -8,7 +8,7 @@ from proxy.app.factories import load_context_texts
 from proxy.core.layout.tiers import Tracked
 from proxy.core.providers import NONE
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.structured.context import StructuredContext
+from proxy.core.structured import StructuredContext
 from proxy.core.structured.history.compaction import CompactionRules
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.context_sessions import Compactions, CompactionWork

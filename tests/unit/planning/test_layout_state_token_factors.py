@@ -12,8 +12,8 @@ from proxy.core.providers import OPENAI
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
+from proxy.core.window import Capability, CapabilityProfile
 from proxy.core.window.fitting import Fitted
-from proxy.core.window.profile import Capability, CapabilityProfile
 from proxy.core.window.token_factor import MOST
 from proxy.engine.ports import ComposedRequest
 from proxy.planning.layout_state import SharedLayoutStore, TokenFactors

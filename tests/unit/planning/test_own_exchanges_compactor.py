@@ -20,8 +20,8 @@ from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
+from proxy.core.structured import StructuredContext
 from proxy.core.structured.blocks import Assembly, AssemblyKind
-from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.history import RuledHistory, ruled
 from proxy.core.structured.history.compaction import CompactionRules, CompactionTerms, compacted
 from proxy.core.structured.session import AssembledChat, Dialogue

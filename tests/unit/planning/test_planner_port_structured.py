@@ -13,7 +13,7 @@ from proxy.core.modes import Mode
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.structured.context import ContextFile, SymbolMap
+from proxy.core.structured import ContextFile, SymbolMap
 from proxy.core.structured.session import AssembledChat
 from proxy.core.wire.json_body import MOST_ELEMENTS
 from proxy.errors import InvalidRequest

@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 import orjson
 import pytest
 
-from proxy.core.prompts.prompt import Inset
+from proxy.core.prompts import Inset
 from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.core.reasons import Edit
 from proxy.core.recognition import Recogniser
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import Encode, bytes_over_four, quick
 from proxy.core.response.usage import Usage
+from proxy.core.window import Capability, CapabilityProfile, WindowParts
 from proxy.core.window.fitting import Fitted
-from proxy.core.window.profile import Capability, CapabilityProfile, WindowParts
 from proxy.engine.ports import ComposedRequest
 from proxy.errors import ContextTooLong, InvalidRequest
 from proxy.planning.tokenizers import ModelFacts, local_encode

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.core.prompts.prompt import (
+from proxy.core.prompts import (
     Allowed,
     ClientWish,
     Composition,
@@ -26,7 +26,7 @@ from proxy.core.prompts.prompt import (
     PromptTerms,
 )
 from proxy.core.request.parsed_body import parse_body
-from proxy.core.window.profile import BUILT_IN, Capability, CapabilityProfile, WindowRules
+from proxy.core.window import BUILT_IN, Capability, CapabilityProfile, WindowRules
 from proxy.engine.ports import ComposedRequest, ComposeRequest
 from proxy.errors import Forbidden, InvalidRequest, PromptInvalid
 from proxy.ports import Principal

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core.prompts.prompt import Condition, Position, Prompt, Variable
+from proxy.core.prompts import Condition, Position, Prompt, Variable
 from proxy.prompting.sources import (
     MOST_BYTES,
     SHIPPED,

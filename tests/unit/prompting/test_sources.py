@@ -12,7 +12,7 @@ from typing import Any
 import pluggy
 import pytest
 
-from proxy.core.prompts.prompt import ROOTS, Condition, Position, Prompt, RenderError, Variable
+from proxy.core.prompts import ROOTS, Condition, Position, Prompt, RenderError, Variable
 from proxy.hookspecs import PROJECT, Hooks, hookimpl
 from proxy.prompting.sources import (
     MOST_BYTES,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core.prompts.prompt import ROOTS, Json, Position, Prompt, RenderError, Variable
+from proxy.core.prompts import ROOTS, Json, Position, Prompt, RenderError, Variable
 from proxy.prompting.templates import FILTERS, TESTS, Templates, Uses, compiled
 from tests.examples import for_every
 

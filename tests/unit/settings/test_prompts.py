@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.prompts.prompt import MOST_LEVELS, MOST_VALUES
-from proxy.core.window.profile import BUILT_IN, Capability, CapabilityProfile, OverBudget, PartCaps
+from proxy.core.prompts import MOST_LEVELS, MOST_VALUES
+from proxy.core.window import BUILT_IN, Capability, CapabilityProfile, OverBudget, PartCaps
 from proxy.settings import ConfigError, Environment, Settings, load
 from proxy.settings.prompts import Prompts
 

@@ -16,7 +16,7 @@ from proxy.core.request.demand import Demand
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.refusal import ContextRefusalOutcome
 from proxy.core.response.usage import Usage
-from proxy.core.window.profile import Capability, CapabilityProfile
+from proxy.core.window import Capability, CapabilityProfile
 from proxy.engine.exchange import ExchangeOutcome, Settlement
 from proxy.ports import Call, Deployment, Principal, Reservation, Transport
 from proxy.telemetry.meter import Meter, error_kind, savings

@@ -33,7 +33,7 @@ from msgspec import Raw
 
 from proxy.core.reasons import Edit
 from proxy.core.request.message import MARK_KEYS, THINKING_TYPES
-from proxy.core.structured.context import Conversation, Turn, parts_of, string_of
+from proxy.core.structured import Conversation, Turn, parts_of, string_of
 from proxy.core.structured.panels import FROZEN_PREFIX, HISTORY_KIND, Panel
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of, text_json

@@ -24,7 +24,7 @@ from msgspec import Meta, Struct, ValidationError, convert
 from proxy.core.digest import digest
 from proxy.core.reasons import Edit
 from proxy.core.request.message import RESULT_ROLES
-from proxy.core.structured.context import Turn, pair, parts_of, string_of
+from proxy.core.structured import Turn, pair, parts_of, string_of
 from proxy.core.structured.history import MADE, RuledHistory, call_members, cuts
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Members, Unreadable, join_members, members_of, printable

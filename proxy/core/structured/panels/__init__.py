@@ -30,7 +30,7 @@ from msgspec.structs import replace
 
 from proxy.core.digest import DIGEST_BYTES, digest
 from proxy.core.request.message import MARK_KEYS
-from proxy.core.structured.context import Conversation, Turn
+from proxy.core.structured import Conversation, Turn
 from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Members, Unreadable, elements, members_of, utf8
 

@@ -22,8 +22,8 @@ from msgspec import Raw
 from proxy.core.digest import digest
 from proxy.core.layout.tiers import Tier
 from proxy.core.response.panel_answer import PANEL_TOOL
+from proxy.core.structured import Turn, message, pair
 from proxy.core.structured.blocks import Assembly, Block, Item, Kind, Section
-from proxy.core.structured.context import Turn, message, pair
 from proxy.core.structured.panels import CONVERSATION, FRONT, Panel, Place, leaving_rate, outside
 from proxy.core.structured.panels.board import Board
 from proxy.core.value import dataclass, field, replace

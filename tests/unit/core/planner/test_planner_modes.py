@@ -7,7 +7,7 @@ import pytest
 
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import PlannerOptions
-from proxy.core.prompts.prompt import Inset
+from proxy.core.prompts import Inset
 from proxy.core.reasons import Reason
 from tests.edited_talks import SYSTEM, editing
 from tests.talk import (

@@ -9,7 +9,7 @@ import pytest
 from proxy.core.modes import Mode
 from proxy.core.planner.candidates import IncomingChat
 from proxy.core.planner.plan import PlannerOptions
-from proxy.core.prompts.prompt import Inset
+from proxy.core.prompts import Inset
 from proxy.core.reasons import Reason
 from tests.fidelity.chats import File
 from tests.signed_thinking import SignedForm, signed

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import Plan, PlannerOptions
-from proxy.core.prompts.prompt import Inset
+from proxy.core.prompts import Inset
 from proxy.core.prompts.steadiness import Again
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, CacheProfile
 from proxy.core.reasons import Reason

@@ -5,9 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.prompts.assembler import assemble, chosen
-from proxy.core.prompts.conditions import holds
-from proxy.core.prompts.prompt import (
+from proxy.core.prompts import (
     MOST_LEVELS,
     Composition,
     Condition,
@@ -22,6 +20,8 @@ from proxy.core.prompts.prompt import (
     exceeded_bound,
     merged,
 )
+from proxy.core.prompts.assembler import assemble, chosen
+from proxy.core.prompts.conditions import holds
 from tests.growth import assert_linear
 
 ALL = PromptTerms(use=("*",))

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.core.prompts import ClientWish, Condition, Position, Prompt
 from proxy.core.prompts.assembler import (
     MOST_CONDITIONS,
     MOST_EXTRAS,
@@ -15,7 +16,6 @@ from proxy.core.prompts.assembler import (
     checked_persona,
     read_wish,
 )
-from proxy.core.prompts.prompt import ClientWish, Condition, Position, Prompt
 from proxy.errors import InvalidRequest
 from tests.examples import for_every
 

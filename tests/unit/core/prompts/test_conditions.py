@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.core.prompts import Condition, ConditionError, Json, merged
 from proxy.core.prompts.conditions import (
     MOST_PATTERN_CHARS,
     OPERATORS,
@@ -16,7 +17,6 @@ from proxy.core.prompts.conditions import (
     holds,
     same,
 )
-from proxy.core.prompts.prompt import Condition, ConditionError, Json, merged
 from tests.examples import for_every
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.prompts.prompt import (
+from proxy.core.prompts import (
     MOST_LEVELS,
     MOST_VALUES,
     ROOTS,

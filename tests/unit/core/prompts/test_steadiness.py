@@ -2,8 +2,8 @@
 
 import pytest
 
+from proxy.core.prompts import Composition, Json, Position, Prompt, PromptTerms, merged
 from proxy.core.prompts.assembler import assemble
-from proxy.core.prompts.prompt import Composition, Json, Position, Prompt, PromptTerms, merged
 from proxy.core.prompts.steadiness import Seen, Steadiness, volatile_in, volatile_name, volatile_values
 from tests.examples import for_every
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.prompts.prompt import (
+from proxy.core.prompts import (
     Allowed,
     ClientWish,
     OnFailure,

@@ -11,8 +11,8 @@ from proxy.app.factories import load_context_texts
 from proxy.core.layout.tiers import Tier
 from proxy.core.reasons import Edit
 from proxy.core.request.parsed_body import parse_body
+from proxy.core.structured import Conversation, Turn
 from proxy.core.structured.blocks import Assembly, Block
-from proxy.core.structured.context import Conversation, Turn
 from proxy.core.structured.form import StructuredForm, read_form
 from proxy.core.structured.history import DetachTerms, RuledHistory, ruled
 from proxy.core.structured.panels import CacheTerms

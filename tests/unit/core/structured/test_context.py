@@ -1,6 +1,6 @@
 """A selected file is shown by its text, every other one by its symbols, and none by both."""
 
-from proxy.core.structured.context import ContextFile, StructuredContext
+from proxy.core.structured import ContextFile, StructuredContext
 
 
 def a_file(path: str, text: str | None = "x = 1\n", *, is_selected: bool = False) -> ContextFile:

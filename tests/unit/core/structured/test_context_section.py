@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.core.structured.context import Section, section_of, split
+from proxy.core.structured import Section, section_of, split
 from proxy.errors import InvalidRequest
 from tests.examples import for_every
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.context import CHUNKS, MOST_ALIASES, MapChunks, legend_for, shorten
+from proxy.core.structured import CHUNKS, MOST_ALIASES, MapChunks, legend_for, shorten
 from tests.growth import assert_linear
 
 _SIZES = st.dictionaries(st.text("abc/", min_size=1, max_size=6), st.integers(1, 5_000), min_size=1, max_size=40)

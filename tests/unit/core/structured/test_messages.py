@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.providers import Dialect
-from proxy.core.structured.context import Conversation, Turn, marked, marks_beside_messages, message, pair, unmarked
+from proxy.core.structured import Conversation, Turn, marked, marks_beside_messages, message, pair, unmarked
 from proxy.core.wire.json_body import Unreadable, parse_members
 from tests.contexts import conversation_of
 from tests.examples import for_every

@@ -1,8 +1,8 @@
 """What becomes of the messages of a request with its parts, within a budget."""
 
 from proxy.core.reasons import Edit
+from proxy.core.window import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts
 from proxy.core.window.fitting import Terms, fitted_messages
-from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts
 from tests.growth import assert_linear
 from tests.talk import as_parts, assistant, calling, result, system, user
 from tests.windows import CHAT, TEXTS, Body, fit, sent, text_of, transcript_of, unpaired

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.request.tokens import bytes_over_four
+from proxy.core.window import Capability, CapabilityProfile, Count
 from proxy.core.window.fitting import FittedMessages, fitted_completion
-from proxy.core.window.profile import Capability, CapabilityProfile, Count
 from proxy.core.wire.json_body import parse_members
 from proxy.errors import InvalidRequest
 

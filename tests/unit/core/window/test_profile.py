@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from proxy.core.window.profile import BUILT_IN, Budget, Capability, CapabilityProfile, WindowRules, budget_of
+from proxy.core.window import BUILT_IN, Budget, Capability, CapabilityProfile, WindowRules, budget_of
 from proxy.errors import Forbidden, InvalidRequest
 from tests.examples import for_every
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from proxy.core.window.profile import MOST_FILES, VirtualFile, WindowParts, read_parts
+from proxy.core.window import MOST_FILES, VirtualFile, WindowParts, read_parts
 from proxy.errors import InvalidRequest
 
 

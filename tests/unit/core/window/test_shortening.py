@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.window.profile import (
+from proxy.core.window import (
     PIECE_CHARS,
     PartCaps,
     PartName,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.window.profile import Payload, VirtualFile, own_text, shortened_messages, with_text
+from proxy.core.window import Payload, VirtualFile, own_text, shortened_messages, with_text
 from tests.growth import assert_linear
 from tests.talk import said, text_part
 

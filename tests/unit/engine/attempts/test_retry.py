@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.resilience import ORDINARY, BreakerPolicy, RetryPolicy
-from proxy.core.window.profile import Capability, CapabilityProfile, OverBudget
+from proxy.core.window import Capability, CapabilityProfile, OverBudget
 from proxy.engine import Breakers
 from proxy.engine.attempts import Attempts, failure_answered, failure_of, ordered, retry_after_s
 from proxy.engine.exchange import Exchange, ExchangeOutcome

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plugins.symbol_index.indexer import TreeSitterIndexer
-from proxy.core.structured.context import SymbolIndexer
+from proxy.core.structured import SymbolIndexer
 from proxy.plugins import build_plugin_manager, symbol_indexer
 from tests.examples import sampled
 from tests.growth import assert_linear

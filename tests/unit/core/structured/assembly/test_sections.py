@@ -3,6 +3,7 @@
 import orjson
 import pytest
 
+from proxy.core.structured import Conversation, Page, Review, StructuredContext, Turn
 from proxy.core.structured.assembly import (
     active_blocks,
     file_items,
@@ -21,7 +22,6 @@ from proxy.core.structured.assembly import (
     without_last_answer,
 )
 from proxy.core.structured.blocks import Block, Item, Kind, Section, Skip, Skipped
-from proxy.core.structured.context import Conversation, Page, Review, StructuredContext, Turn
 from tests.contexts import MAP, TEXTS, a_file, conversation_of, exchanges, fenced, talk_of
 from tests.talk import Body, calling, result, system, text_part, user
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from proxy.core.layout.tiers import Tier
 from proxy.core.providers import Dialect
 from proxy.core.request.tokens import TokenCounter
+from proxy.core.structured import Conversation, Page, Review, StructuredContext
 from proxy.core.structured.blocks import Assembly, Circumstances, Kind, Measure
-from proxy.core.structured.context import Conversation, Page, Review, StructuredContext
 from proxy.core.structured.placement import Placement, TierItems
 from tests.contexts import (
     TEXTS,

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.layout.tiers import Tier
+from proxy.core.structured import ContextFile, Conversation, Page, Review, StructuredContext
 from proxy.core.structured.assembly import front_of, in_tiers, untiered_assembly
 from proxy.core.structured.blocks import Assembly, Kind, Skip
-from proxy.core.structured.context import ContextFile, Conversation, Page, Review, StructuredContext
 from proxy.core.structured.panels.inlay import NO_INLAY
 from proxy.core.structured.placement import Placement, TierItems
 from tests.contexts import TEXTS, a_file, conversation_of, flat_assembly, items_of, sent, talk_of, texts_in

@@ -16,8 +16,8 @@ from proxy.core.layout.tiers import Change, Tier
 from proxy.core.providers import Dialect
 from proxy.core.request.tokens import IMAGE_TOKENS, TokenCounter
 from proxy.core.response.usage import Usage
+from proxy.core.structured import Page, Review, StructuredContext
 from proxy.core.structured.blocks import Assembly, Circumstances, Kind, Measure, Skip, hit_rate
-from proxy.core.structured.context import Page, Review, StructuredContext
 from proxy.core.structured.placement import Placement, TierItems
 from tests.contexts import (
     a_file,

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.context import ContextFile, Page, Review
+from proxy.core.structured import ContextFile, Page, Review
 from proxy.core.structured.form import FormJson, FormReview, StructuredForm, detach_terms, read_form, text_digest
 from proxy.core.structured.history import DetachTerms, MessageMeta, Status
 from proxy.core.structured.panels import OWN_KIND, Panel

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.reasons import Edit
-from proxy.core.structured.context import Conversation
+from proxy.core.structured import Conversation
 from proxy.core.structured.history import MessageMeta, RuledHistory, Status, ruled
 from proxy.core.structured.history.compaction import (
     MOST_FAILURES,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.context import Conversation, Turn
+from proxy.core.structured import Conversation, Turn
 from proxy.core.structured.history.compaction import (
     MOST_CHARS,
     MOST_MESSAGES,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.reasons import Edit
-from proxy.core.structured.context import Conversation, Turn
+from proxy.core.structured import Conversation, Turn
 from proxy.core.structured.history import DetachTerms, RuledHistory, chunk_text, frozen, ruled
 from proxy.core.structured.panels import HISTORY_KIND, Panel
 from proxy.core.wire.json_body import Unreadable

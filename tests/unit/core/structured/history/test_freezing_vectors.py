@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from proxy.core.reasons import Edit
-from proxy.core.structured.context import Conversation
+from proxy.core.structured import Conversation
 from proxy.core.structured.history import DetachTerms, frozen, ruled
 from tests.examples import for_every
 from tests.turn_notation import Vector, message, tokens_of, vectors_in, words, written

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.reasons import Edit
-from proxy.core.structured.context import Conversation, Turn
+from proxy.core.structured import Conversation, Turn
 from proxy.core.structured.history import MADE, DetachTerms, MessageMeta, RuledHistory, Status, entry_of, ruled
 from proxy.errors import InvalidRequest
 from tests.talk import Body, assistant, calling, result, said, system, user

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from proxy.core.reasons import Edit
-from proxy.core.structured.context import Conversation
+from proxy.core.structured import Conversation
 from proxy.core.structured.history import DetachTerms, MessageMeta, Status, frozen, ruled
 from proxy.core.wire.json_body import MOST_ELEMENTS
 from tests.examples import sampled

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.context import Conversation
+from proxy.core.structured import Conversation
 from proxy.core.structured.history import Entry, Sort, cuts, entry_of, grouped, is_known
 from tests.contexts import conversation_of
 from tests.examples import for_every

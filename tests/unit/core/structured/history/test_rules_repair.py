@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.core.structured.context import Conversation
+from proxy.core.structured import Conversation
 from proxy.core.structured.history import MADE, PLACEHOLDER, Entry, entry_of, merged, repaired
 
 CALLS = b'{"role":"assistant","content":"see","tool_calls":[{"id":"\\u0061\\ud83d"},{"id":"b"}],"x":1.0}'

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proxy.core.reasons import Edit
-from proxy.core.structured.context import Conversation
+from proxy.core.structured import Conversation
 from proxy.core.structured.history import ruled
 from proxy.errors import InvalidRequest
 from tests.examples import for_every

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from proxy.core.structured.context import Conversation
+from proxy.core.structured import Conversation
 from proxy.core.structured.panels import CacheTerms, Panel, PanelMemory, Place, Progress
 from proxy.core.structured.panels.board import MOST_PROMPTS, Board, PanelCosts, refreshed
 from proxy.core.structured.session import LiveState, merged

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.layout.tiers import Tier
+from proxy.core.structured import Conversation
 from proxy.core.structured.assembly import without_last_answer
 from proxy.core.structured.blocks import Assembly, Kind
-from proxy.core.structured.context import Conversation
 from proxy.core.structured.panels import Panel, Progress
 from proxy.core.structured.panels.board import Board, refreshed
 from proxy.core.structured.panels.inlay import Inlay, inlay_of

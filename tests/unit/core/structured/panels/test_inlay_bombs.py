@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.context import Conversation
+from proxy.core.structured import Conversation
 from proxy.core.structured.panels import Panel, Progress
 from proxy.core.structured.panels.board import Board, refreshed
 from proxy.core.structured.panels.inlay import Inlay, inlay_of

@@ -4,8 +4,8 @@ import json
 
 from proxy.app.factories import load_panel_texts
 from proxy.core.layout.tiers import Tier
+from proxy.core.structured import Conversation
 from proxy.core.structured.blocks import Assembly, Block
-from proxy.core.structured.context import Conversation
 from proxy.core.structured.panels import Panel, Progress
 from proxy.core.structured.panels.board import Board, refreshed
 from proxy.core.structured.panels.inlay import inlay_of, moving

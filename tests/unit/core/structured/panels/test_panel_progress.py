@@ -1,6 +1,6 @@
 """Where the conversation stands, and where something may be put without parting a call from its results."""
 
-from proxy.core.structured.context import Turn
+from proxy.core.structured import Turn
 from proxy.core.structured.panels import Progress, message_digest
 from tests.contexts import conversation_of
 from tests.examples import for_every

@@ -9,8 +9,8 @@ import pytest
 
 from proxy.core.layout.tiers import Change, ClassicPolicy, Tier, Tracked
 from proxy.core.request.tokens import TokenCounter
+from proxy.core.structured import ContextFile, StructuredContext
 from proxy.core.structured.blocks import file_block
-from proxy.core.structured.context import ContextFile, StructuredContext
 from proxy.core.structured.placement import ContextTracker, Placement, TierItems
 from tests.growth import assert_linear
 

@@ -2,7 +2,7 @@
 
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.response.usage import Usage
-from proxy.core.structured.context import MapChunks, Review
+from proxy.core.structured import MapChunks, Review
 from proxy.core.structured.placement import ContextTracker
 from proxy.core.structured.session import ContextSession
 

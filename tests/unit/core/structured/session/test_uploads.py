@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from proxy.client import review_digest
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.context import ContextFile, Page, Review, StructuredContext
+from proxy.core.structured import ContextFile, Page, Review, StructuredContext
 from proxy.core.structured.form import FormReview, StructuredForm, read_form, text_digest
 from proxy.core.structured.session import (
     MOST_TEXT_BYTES,
