@@ -4,15 +4,7 @@ from dataclasses import fields
 from typing import Any
 
 from proxy.core.response.outcome import Outcome
-from proxy.engine.exchange import (
-    AnswerRecord,
-    Arrival,
-    Exchange,
-    ObjectUse,
-    Planned,
-    Requested,
-    Settlement,
-)
+from proxy.engine.exchange import AnswerRecord, Arrival, Exchange, ObjectUse, Planned, Requested, Settlement
 
 
 def make_exchange(method: str = "POST", path: str = "/chat/completions", now: float = 0.0, **given: Any) -> Exchange:

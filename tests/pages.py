@@ -79,10 +79,7 @@ class Browser:
         self.asked += 1
         messages = [{"role": "system", "content": f"{words} rules " * 1500}]
         for number in range(turn):
-            messages += [
-                {"role": "user", "content": f"{talk} asks {number}"},
-                {"role": "assistant", "content": "Yes."},
-            ]
+            messages += [{"role": "user", "content": f"{talk} asks {number}"}, {"role": "assistant", "content": "Yes."}]
         messages.append({"role": "user", "content": f"{talk} asks {turn}"})
         body = {"model": "m", "messages": messages, "max_tokens": 20, **more}
         headers = {"authorization": f"Bearer {MASTER}"}

@@ -181,11 +181,7 @@ def _embeddings(body: dict[str, Any]) -> dict[str, Any]:
 
 _HELLO = {"role": "assistant", "content": "hello"}
 _TOOL_CALL = {"id": "call_1", "type": "function", "function": {"name": "read", "arguments": '{"path": "a.py"}'}}
-_ANSWERS = {
-    "/v1/messages": _anthropic_answer,
-    "/v1/chat/completions": _openai_answer,
-    "/v1/embeddings": _embeddings,
-}
+_ANSWERS = {"/v1/messages": _anthropic_answer, "/v1/chat/completions": _openai_answer, "/v1/embeddings": _embeddings}
 
 
 async def _whole(send: Send, status: int, body: Any, headers: dict[str, str]) -> None:

@@ -138,11 +138,7 @@ async def test_a_parameter_that_claude_has_not_is_refused_with_its_name() -> Non
     async with serving() as (fake, upstream):
         answer = await upstream.open(call(CLAUDE, fake.base, {**HELLO, "logit_bias": {"1": 2}}))
         error = json.loads(await read(answer))["error"]
-        assert (answer.status, error["type"], error["code"]) == (
-            400,
-            "invalid_request_error",
-            "unsupported_parameter",
-        )
+        assert (answer.status, error["type"], error["code"]) == (400, "invalid_request_error", "unsupported_parameter")
         assert "logit_bias" in error["message"]
         dropping = call(CLAUDE, fake.base, {**HELLO, "logit_bias": {"1": 2}}, params={"drop_params": True})
         assert (await upstream.open(dropping)).status == 200

@@ -3,16 +3,7 @@
 import asyncio
 from dataclasses import replace
 
-from proxy.storage.port import (
-    REMEMBERED_S,
-    Balance,
-    Charge,
-    Granted,
-    Refused,
-    Release,
-    Settle,
-    Store,
-)
+from proxy.storage.port import REMEMBERED_S, Balance, Charge, Granted, Refused, Release, Settle, Store
 from tests.contract.store_calls import LEASE_S, T, ask, balance, end, entry, ledger, on_each_store
 
 

@@ -15,17 +15,7 @@ from proxy.ports import Plan, PlanRequest
 from proxy.upstream.embedded import EmbeddedUpstream
 from tests.doubles import OpenDoor, PassthroughPlanner, RewritingPlanner
 from tests.e2e.conftest import Proxy, Start
-from tests.e2e.provider import (
-    DONE,
-    WAIT_S,
-    Scripted,
-    chunk,
-    completion,
-    embedded_app,
-    new_embedded,
-    replies,
-    streams,
-)
+from tests.e2e.provider import DONE, WAIT_S, Scripted, chunk, completion, embedded_app, new_embedded, replies, streams
 from tests.waiting import until
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]

@@ -47,13 +47,7 @@ observe, no upstream finds a request too large, nobody is told of a budget, and 
 
 def variables(model=".*", team=".*", basis="reported"):
     """Grafana's substitutions: its own, and the dashboard's variables."""
-    return {
-        "$__rate_interval": "30s",
-        "$__range": "10m",
-        "$model": model,
-        "$team": team,
-        "$basis": basis,
-    }
+    return {"$__rate_interval": "30s", "$__range": "10m", "$model": model, "$team": team, "$basis": basis}
 
 
 def substituted(query, values):

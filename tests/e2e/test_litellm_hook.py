@@ -280,10 +280,7 @@ def test_two_workers_share_what_they_know_and_serve_on_without_their_store(place
     with caching_provider() as provider, redis_server(tmp_path / "redis", *BRISK) as redis:
         models = [listed("plain", provider.url, stratiform=False), listed("inside", provider.url)]
         config = {"model_list": models, "stratiform": {"store": redis.url, "spool": str(tmp_path / "spool")}}
-        with (
-            gateway(place, config, 2, PROMETHEUS_MULTIPROC_DIR=str(samples)) as server,
-            client_of(server) as client,
-        ):
+        with gateway(place, config, 2, PROMETHEUS_MULTIPROC_DIR=str(samples)) as server, client_of(server) as client:
             bodies = session(MOVING)
             for number, body in enumerate(bodies):
                 asked(client, "plain", body, stream=number % 2 == 1)

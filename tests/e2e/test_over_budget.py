@@ -64,9 +64,7 @@ OVER_HTTP: list[Any] = [
     pytest.param(Transport.HTTP, replies(OPENAI, 400), id="http"),
     pytest.param(Transport.HTTP, streams(event(LLAMA)), id="http, in a stream"),
 ]
-OVER_LITELLM: list[Any] = [
-    pytest.param(Transport.LITELLM, replies(ANTHROPIC, 400), id="litellm"),
-]
+OVER_LITELLM: list[Any] = [pytest.param(Transport.LITELLM, replies(ANTHROPIC, 400), id="litellm")]
 
 
 @dataclass

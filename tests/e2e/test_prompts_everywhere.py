@@ -94,10 +94,7 @@ def test_azures_client_and_azures_deployments_have_the_operators_texts(tmp_path:
         ) as client:
             client.chat.completions.create(model="whatever", messages=asked)
         (seen,) = there.provider.seen
-        assert (seen.path, seen.query) == (
-            "/openai/deployments/gpt-own/chat/completions",
-            "api-version=2024-06-01",
-        )
+        assert (seen.path, seen.query) == ("/openai/deployments/gpt-own/chat/completions", "api-version=2024-06-01")
         assert faults(asked, seen.json, "observe") == []
         assert len(seen.json["messages"]) < 122
 

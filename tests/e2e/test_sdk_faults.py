@@ -168,12 +168,7 @@ def ai_table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
     with faulty_provider() as provider, proxy_before(provider, rows, folder) as proxy:
         placed = [(row, *place) for row in rows for place in places(provider, proxy, row)]
         asked = [
-            {
-                "url": url,
-                "model": model,
-                "stream": row.is_stream,
-                "timeout_ms": int(timeout_s(row) * 1000),
-            }
+            {"url": url, "model": model, "stream": row.is_stream, "timeout_ms": int(timeout_s(row) * 1000)}
             for row, _, url, model in placed
         ]
         done = subprocess.run(

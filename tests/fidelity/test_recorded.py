@@ -23,9 +23,7 @@ Body = dict[str, Any]
 each_trace = pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.removesuffix(".jsonl.xz"))
 # Every sixth session in the fast run, every session in the long one.
 each_of_some = pytest.mark.parametrize(
-    "path",
-    sampled(TRACES, 6),
-    ids=[path.name.removesuffix(".jsonl.xz") for path in TRACES],
+    "path", sampled(TRACES, 6), ids=[path.name.removesuffix(".jsonl.xz") for path in TRACES]
 )
 each_aider = pytest.mark.parametrize("path", sampled(AIDER, 3), ids=lambda path: path.name.removesuffix(".jsonl.xz"))
 pytestmark = pytest.mark.skipif(not TRACES, reason="no recorded sessions beside the repository")

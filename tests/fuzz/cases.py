@@ -7,14 +7,7 @@ from tests.fuzz.values import MODELS, chat, deep, mutated, near_miss, value, wri
 
 RawHeaders = list[tuple[bytes, bytes]]
 
-KEYS = (
-    *(b"Bearer sk-blue",) * 10,
-    *(b"Bearer sk-red",) * 6,
-    b"bearer  sk-red",
-    b"Bearer sk-nobody",
-    b"",
-    b"\xff\xfe",
-)
+KEYS = (*(b"Bearer sk-blue",) * 10, *(b"Bearer sk-red",) * 6, b"bearer  sk-red", b"Bearer sk-nobody", b"", b"\xff\xfe")
 NAMES = (
     b"x-stratiform-mode", b"x-stratiform-time", b"x-session-id", b"x-session-affinity", b"thread-id",
     b"content-encoding", b"accept-encoding", b"content-length", b"transfer-encoding", b"connection", b"te",

@@ -256,10 +256,7 @@ def test_a_header_chooses_what_is_allowed_and_nothing_else(guarded: World, name:
 
 def test_texts_of_a_client_are_never_templates(guarded: World) -> None:
     trick = "{{ 7 * 7 }}{% for a in range(9) %}x{% endfor %}{{ mission.goal }}"
-    section = {
-        "context": {"mission": {"goal": trick}},
-        "extra": [{"id": "mine", "position": "system", "text": trick}],
-    }
+    section = {"context": {"mission": {"goal": trick}}, "extra": [{"id": "mine", "position": "system", "text": trick}]}
     assert guarded.call("POST", CHAT, chat("dear", stratiform={"prompts": section}), key="team-b").status == 200
     sent = guarded.sent()[-1].json["messages"][0]["content"]
     assert trick in sent
