@@ -195,4 +195,4 @@ def hold(folder: Path, seed: int, policy: str, prompts: str, count: int) -> None
 @pytest.mark.parametrize("policy", ["economic", "classic"])
 @pytest.mark.parametrize("prompts", ["", PROMPTS], ids=["alone", "prompts"])
 def test_what_is_edited_in_front_of_signed_thinking_is_told(tmp_path: Path, policy: str, prompts: str) -> None:
-    hold(tmp_path, 1, policy, prompts, max(12, examples(60)))
+    hold(tmp_path, 1, policy, prompts, max(12, examples(40)))

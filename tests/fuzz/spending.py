@@ -116,7 +116,6 @@ class Spent:
     dearest_usd: float
     calls: int
     statuses: tuple[int, ...]
-    hows: tuple[str, ...]
     late_usd: float
 
     @property
@@ -159,9 +158,7 @@ def spend(worlds: Worlds, provider: CountingProvider, seed: int, calls: int) -> 
         provider.ended()
     bills = list(provider.bills)
     dearest = max((bill.usd for bill in bills), default=0.0)
-    return Spent(
-        provider.usd, dearest, len(bills), tuple(statuses), tuple(bill.how for bill in bills), provider.late_usd
-    )
+    return Spent(provider.usd, dearest, len(bills), tuple(statuses), provider.late_usd)
 
 
 def _is_known(world: World, key: str) -> bool:

@@ -110,6 +110,6 @@ def test_workers_that_share_a_redis_spend_one_budget(tmp_path: Path, transport: 
         redis_server(tmp_path, *BRISK) as store,
         spending_worlds(store.url, transport, workers=2) as (worlds, provider),
     ):
-        for seed in range(examples(3)):
+        for seed in range(examples(2)):
             found = spend(worlds, provider, seed, calls=40)
             assert found.billed_usd <= BUDGET_USD + found.allowed_usd, (found, provider.bills)
