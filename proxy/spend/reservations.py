@@ -94,7 +94,7 @@ class BudgetReservations:
             exchange.arrival.id,
             exchange.admitted.team,
             is_limited=bool(rules),
-            is_hard=_is_hard(rules),
+            is_hard=bool(rules) and _is_hard(rules),
             deployments=(deployment, *others),
         )
         # From here on, the end of the exchange gives the reservation back, even if this call does not return.

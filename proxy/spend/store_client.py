@@ -182,7 +182,7 @@ class StoreClient:
     async def settle(self, end: Settle) -> Sequence[Balance] | None:
         """Settle an exchange. Returns the balances of its charges; None if the store gave no answer and the settlement
         was put off."""
-        _, reserved = self._running.pop(end.exchange_id, ("", ()))
+        _, reserved = self._running.pop(end.entry.exchange_id, ("", ()))
         if not self.is_durable:
             return await self._store.settle(end, self._clock.now())
         balances = await self._ask("settle", lambda: self._store.settle(end, self._clock.now()))
@@ -366,7 +366,6 @@ _EMPTIED = (
     "budgets with `stratiform budgets set-spent`, then accept the store with `stratiform budgets accept-store`; "
     "on_store_error says whether budgets refuse requests until then"
 )
-_MOST_BYTES = 256
 
 
 async def ask_time(clock: SteadyClock, store: Store) -> None:
@@ -427,7 +426,7 @@ class Epochs:
     async def recall(self) -> None:
         """Read the epoch that an earlier process knew."""
         found = await asyncio.to_thread(read_small, self._file)
-        self._known = found[:_MOST_BYTES].decode("utf-8", "ignore").strip()
+        self._known = found.decode("utf-8", "ignore").strip()
 
     async def start(self) -> None:
         """Recall the known epoch, and ask the store."""

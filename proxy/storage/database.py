@@ -245,7 +245,7 @@ def _checked(path: Path, tables: Sequence[str], is_ended: Callable[[], bool]) ->
 
 _MODE = 0o600
 _OTHERS = 0o077
-_MOST_SMALL_BYTES = 4096
+_MOST_SMALL_BYTES = 256
 
 
 def make_private(path: Path) -> None:

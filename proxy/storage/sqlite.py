@@ -19,13 +19,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from proxy.storage import tables
 from proxy.storage.database import SERVING_WAIT_S, STORE, DamagedFile, Database, MemoryDatabase, Work, damage_of
-from proxy.storage.port import (
-    Balance,
-    ObjectRecord,
-    Place,
-    R,
-    Settle,
-)
+from proxy.storage.port import ObjectRecord, Place, R
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -213,8 +207,6 @@ def _probe(connection: sqlite3.Connection) -> None:
 
 
 _MOST_ENTRIES = 100_000
-# The bound is checked each time this many entries were written.
-_ENTRIES_AT_ONCE = 1000
 
 
 class MemoryStore(SqliteStore):
@@ -225,11 +217,8 @@ class MemoryStore(SqliteStore):
 
     def __init__(self) -> None:
         super().__init__(MemoryDatabase())
-        self._unbounded = 0
 
-    async def settle(self, end: Settle, now: float) -> Sequence[Balance]:
-        self._unbounded += 1
-        if self._unbounded >= _ENTRIES_AT_ONCE:
-            self._unbounded = 0
-            await self._do(lambda connection: tables.keep_entries(connection, _MOST_ENTRIES))
-        return await super().settle(end, now)
+    async def expire(self, now: float) -> int:
+        """Bill expired reservations. Of the ledger, the newest entries stay."""
+        await self._do(lambda connection: tables.keep_entries(connection, _MOST_ENTRIES))
+        return await super().expire(now)

@@ -85,9 +85,6 @@ class Extras:
         return any(unit is not None for unit in units) or max(self.audio_out, self.image_out) > 0
 
 
-NO_EXTRAS = Extras()
-
-
 def extras_of(entry: Mapping[str, object]) -> Extras:
     """The prices in an entry of the map, without the prices of text."""
     searches = entry.get(_SEARCH)
@@ -170,7 +167,7 @@ class Price:
     tiers: tuple[tuple[int, "Price"], ...] = ()
     max_output_tokens: int | None = None
     services: tuple[tuple[str, "Price"], ...] = field(default=(), compare=False, repr=False)
-    extras: Extras = field(default=NO_EXTRAS, compare=False, repr=False)
+    extras: Extras = field(default=Extras(), compare=False, repr=False)
 
     @classmethod
     def relative(cls, read: float, write: float, write_long: float) -> "Price":

@@ -12,7 +12,7 @@ import pytest
 from proxy.ports import StoreError
 from proxy.storage.database import STORE, DamagedFile, Database
 from proxy.storage.port import Charge, Granted, LedgerEntry, Reserve, Settle, TeamRecord
-from proxy.storage.sqlite import SqliteStore
+from proxy.storage.sqlite import MemoryStore, SqliteStore
 from tests.damage import damage_table, fill, overwrite, settle, small_disk
 from tests.examples import chosen
 
@@ -64,6 +64,15 @@ async def test_a_file_forgets_its_layout_state_in_pieces(tmp_path: Path) -> None
         left.append(sum(blob is not None for blob in found))
     assert left == [301, 1]
     await store.aclose()
+
+
+async def test_a_ledger_in_memory_keeps_its_newest_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.storage.sqlite._MOST_ENTRIES", 3)
+    store = MemoryStore()
+    for number in range(5):
+        await store.settle(Settle(LedgerEntry(f"n{number}", float(number), "red"), ()), 0.0)
+    await store.expire(0.0)
+    assert [entry.exchange_id for entry in await store.entries(0.0, 10.0)] == ["n2", "n3", "n4"]
 
 
 def ask(name: str) -> Reserve:
