@@ -23,8 +23,7 @@ from proxy.spend.estimates import Estimates, PromptBounds
 from proxy.spend.reservations import BudgetReservations
 from proxy.spend.store_client import StoreClient, StoreTimes
 from proxy.storage.port import Charge, KeyRecord, Store, TeamRecord
-from proxy.storage.spool import Spool
-from proxy.storage.sqlite import MemoryStore
+from proxy.storage.sqlite import MemoryStore, Spool
 from proxy.tasks import Aside
 from proxy.telemetry.metrics import Metrics
 from tests.doubles import ManualClock

@@ -33,7 +33,7 @@ from proxy.settings import Settings
 from proxy.spend import store_client
 from proxy.spend.store_client import Epochs, StoreClient, ask_time, report_departure
 from proxy.storage.port import Store
-from proxy.storage.spool import Spool
+from proxy.storage.sqlite import Spool
 from proxy.tasks import Aside, Tasks, cancel, repeat, spawn
 from proxy.telemetry.metrics import Metrics, SharedMetrics
 

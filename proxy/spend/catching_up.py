@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from proxy.core.money.charges import NANOS_PER_USD
 from proxy.ports import Clock, StoreError
 from proxy.storage.port import Balance, Charge, Granted, PutOff, Refused, Release, Reserve, Settle, Store
-from proxy.storage.spool import Spool
+from proxy.storage.sqlite import Spool
 from proxy.tasks import within
 from proxy.telemetry.metrics import Metrics
 

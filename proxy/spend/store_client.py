@@ -40,7 +40,7 @@ from proxy.ports import Clock, Fault, StoreError
 from proxy.spend.catching_up import CatchingUp
 from proxy.storage.database import read_small, replace_small
 from proxy.storage.port import Balance, Charge, Granted, PutOff, Refused, Release, Reserve, Settle, Store
-from proxy.storage.spool import Spool
+from proxy.storage.sqlite import Spool
 from proxy.tasks import Tasks, drain, pause, spawn, within
 from proxy.telemetry.metrics import Metrics
 

@@ -12,8 +12,7 @@ import pytest
 from proxy.ports import StoreError
 from proxy.spend.catching_up import Backlog, CatchingUp, lines_of_lost
 from proxy.storage.port import Balance, Charge, Granted, LedgerEntry, PutOff, Refused, Release, Reserve, Settle
-from proxy.storage.spool import PAGE, Spool
-from proxy.storage.sqlite import MemoryStore
+from proxy.storage.sqlite import PAGE, MemoryStore, Spool
 from proxy.telemetry.metrics import Metrics
 from tests.doubles import ManualClock
 from tests.growth import assert_linear

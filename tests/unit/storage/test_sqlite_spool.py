@@ -13,7 +13,7 @@ import pytest
 
 from proxy.ports import StoreError
 from proxy.storage.port import Charge, LedgerEntry, PutOff, Release, Reserve, Settle
-from proxy.storage.spool import PAGE, Spool
+from proxy.storage.sqlite import PAGE, Spool
 from tests.damage import overwrite, settle
 
 
@@ -71,7 +71,7 @@ async def test_what_is_left_at_the_end_is_taken_over_by_the_next(tmp_path: Path)
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from proxy.storage.spool import Spool
+from proxy.storage.sqlite import Spool
 from proxy.storage.port import Release
 
 async def main():
