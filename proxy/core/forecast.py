@@ -128,12 +128,12 @@ def piece_forecast(
             later[key] = max(least, later_hazard(ages[key], tokens, rates.get(key) if is_stored else None))
         else:
             hazards[key] = later[key] = change_hazard(item.kind, item.claim, ages[key], rates.get(key))
-    for item in (item for item in recognised.documents() if item.kind is PieceKind.FILE):
+    for item in (item for item in recognised.documents if item.kind is PieceKind.FILE):
         # In the system prompt most clients show files that stay. A file that does not stay is known by its rate of
         # change.
         rate = rates.get(item.key)
         hazards[item.key] = later[item.key] = change_hazard(item.kind, FileClaim.READ_ONLY, ages[item.key], rate)
-    odds, documents = session.cohort.documents, recognised.retrieved()
+    odds, documents = session.cohort.documents, recognised.retrieved
     shown = _shown(session, recognised, [document.digest for document in documents])
     for document, one in zip(documents, shown, strict=True):
         hazards[document.key], later[document.key] = odds.hazard(one), odds.hazard(one.later())
@@ -336,7 +336,7 @@ def _turns(
     session: Session, observation: RequestObservation, recognised: RecognisedRequest, *, hoists_system: bool
 ) -> Mapping[int, float]:
     """P(the next request repeats the conversation up to a message), by the message's index."""
-    indices = recognised.own_turns()
+    indices = recognised.own_turns
     cohort, broke = session.cohort, observation.broke
     # If no result was ever cleared, the places of the results do not matter.
     has_cleared = any(one.results > 0 for one in (*cohort.breaks, broke) if one is not None)
@@ -345,7 +345,7 @@ def _turns(
     if recognised.moving:
         # Some messages may be removed from between the conversation's own messages.
         reached, hazard, own, turns = 1.0, 0.0, turns, {}
-        for index in recognised.turns():
+        for index in recognised.turns:
             reached, hazard = own.get(index, reached), hazard + recognised.moving.get(index, 0.0)
             turns[index] = reached * math.exp(-hazard)
     if notices := recognised.transcript.notices if hoists_system else ():
@@ -395,7 +395,7 @@ def _results(recognised: RecognisedRequest, turns: Sequence[int]) -> list[int]:
 def _rendered_last(recognised: RecognisedRequest) -> frozenset[int]:
     if not recognised.groups:
         return frozenset()
-    last_turn = max((i for i in recognised.turns() if i < recognised.last_user), default=-1)
+    last_turn = max((i for i in recognised.turns if i < recognised.last_user), default=-1)
     return frozenset(g.message for g in recognised.groups if g.message > last_turn and last_turn >= 0)
 
 

@@ -139,7 +139,7 @@ class ShotReader:
             for session, scope in zip(sessions, scopes, strict=True)
         ]
         views = [recognise_request(each, one.is_movable) for each, one in zip(transcripts, sessions, strict=True)]
-        present = [{item.digest for item in view.items()} for view in views]
+        present = [{item.digest for item in view.items} for view in views]
         shots = []
         for index, (step, request, view) in enumerate(zip(steps, requests, views, strict=True)):
             following = [present[j] for j in range(index + 1, len(steps)) if cohorts[j] == cohorts[index]]

@@ -121,7 +121,7 @@ def request_elements(
     if recognised.groups:
         acks = {group.ack for group in recognised.groups}
         natural = tuple(forms.wholes.get(i, single[i]) for i in range(preamble, len(single)) if i not in acks)
-        turns = tuple(single[i] for i in recognised.turns() if i < recognised.last_user)
+        turns = tuple(single[i] for i in recognised.turns if i < recognised.last_user)
     notices: tuple[Element, ...] = ()
     if hoists_system and recognised.transcript.notices:
         notices = tuple(message_element(recognised.messages[i], i, NOTICE) for i in recognised.transcript.notices)

@@ -527,7 +527,7 @@ class PlanAnalysis:
     def tier_tokens(self) -> Mapping[str, int]:
         """The tokens of the context pieces, by the tier that the tracker gives each piece."""
         result: dict[str, int] = {}
-        for item in self.recognised.items():
+        for item in self.recognised.items:
             tier = self.session.tracker.tier(item.key).label
             result[tier] = result.get(tier, 0) + self.elements.sizes.get(item.key, 0)
         return result

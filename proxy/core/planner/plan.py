@@ -180,7 +180,7 @@ class InFlight:
             return PlanResult(deviation=deviation)
         commit_preamble(session, analysis.recognised, pieces.documents)
         sizes, tracker, moves = analysis.elements.sizes, session.tracker, list[Change]()
-        items = [Tracked(item.key, item.digest, sizes.get(item.key, 0)) for item in analysis.recognised.items()]
+        items = [Tracked(item.key, item.digest, sizes.get(item.key, 0)) for item in analysis.recognised.items]
         if not is_sibling and (items or tracker.items):
             moves = tracker.update(items)
         return PlanResult(moves, deviation)
@@ -320,7 +320,7 @@ def inventory_of(in_flight: InFlight) -> Inventory:
         head[-1] = structs.replace(head[-1], tokens=head[-1].tokens - sum(documents.values()))
     sections = [ListedSection(Tier.L0, "system", 0, tuple(head))]
     pieces: dict[tuple[Tier, str], list[ListedItem]] = {}
-    for piece in recognised.items():
+    for piece in recognised.items:
         place = (tracker.tier(piece.key), "symbols" if piece.kind is PieceKind.SYMBOL else "files")
         pieces.setdefault(place, []).append(ListedItem(piece.key, sizes.get(piece.key, 0), tracker.n(piece.key)))
     sections += [ListedSection(*place, 0, tuple(items)) for place, items in sorted(pieces.items())]

@@ -39,7 +39,7 @@ from proxy.core.request.message import (
     piece_digest,
     text_digest,
 )
-from proxy.core.value import dataclass, field, replace
+from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Unreadable, elements, members_of, text_value
 
 # The greatest length of an assistant message that acknowledges context in words that no recogniser knows.
@@ -304,7 +304,6 @@ class SystemText:
     documents: tuple[ContextPiece, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class RecognisedRequest:
     """The request's messages with their meaning.
 
@@ -312,51 +311,38 @@ class RecognisedRequest:
     there is no user message, ``last_user`` is ``len(messages)`` and nothing is movable. ``moving`` are messages that
     the proxy has put between those of the conversation, and that may stand elsewhere in the next request
     (``Route.moving``). The first ``still`` messages never change their places, nor does anything between them.
+
+    ``items`` are all movable pieces that keep a key over time: files, maps, documents. ``documents`` are retrieved
+    documents, and files of the system prompt, that may stand elsewhere, in the client's order; ``retrieved`` are the
+    former alone. ``turns`` are the indices of the conversation's messages, without the head and the context, and
+    ``own_turns`` those of them that the proxy has not put there. ``turn_digests`` are the identities of these.
     """
 
-    transcript: Transcript
-    last_user: int
-    groups: tuple[ContextMessage, ...]
-    system: tuple[SystemText, ...]
-    moving: Mapping[int, float] = field(default_factory=dict)
-    still: int = 0
+    __slots__ = (
+        "documents", "groups", "items", "last_user", "messages", "moving", "own_turns", "preamble", "retrieved",
+        "still", "system", "transcript", "turn_digests", "turns",
+    )  # fmt: skip
 
-    @property
-    def messages(self) -> tuple[Message, ...]:
-        """All messages, in the client's order."""
-        return self.transcript.messages
-
-    @property
-    def preamble(self) -> int:
-        """How many leading messages are system messages."""
-        return self.transcript.preamble
-
-    def turn_digests(self) -> tuple[bytes, ...]:
-        """The identities of the conversation's own messages."""
-        return tuple([self.transcript.turns[i] for i in self.own_turns()])
-
-    def items(self) -> list[ContextPiece]:
-        """All movable pieces that keep a key over time: files, maps, documents."""
-        return [item for group in self.groups for item in group.items] + self.documents()
-
-    def documents(self) -> list[ContextPiece]:
-        """Retrieved documents, and files of the system prompt, that may stand elsewhere, in the client's order."""
-        return [item for text in self.system for item in text.documents]
-
-    def retrieved(self) -> list[ContextPiece]:
-        return [item for item in self.documents() if item.kind is PieceKind.DOCUMENT]
-
-    def turns(self) -> Sequence[int]:
-        """Indices of the conversation's messages, without the head and the context."""
-        if not self.groups:
-            return range(self.preamble, len(self.messages))
-        taken = {i for g in self.groups for i in (g.message, g.ack)}
-        return [i for i in range(self.preamble, len(self.messages)) if i not in taken]
-
-    def own_turns(self) -> Sequence[int]:
-        """Indices of the conversation's messages without those that the proxy has put between them."""
-        turns = self.turns()
-        return turns if not self.moving else [i for i in turns if i not in self.moving]
+    def __init__(
+        self,
+        transcript: Transcript,
+        last_user: int,
+        groups: tuple[ContextMessage, ...],
+        system: tuple[SystemText, ...],
+        moving: Mapping[int, float],
+        still: int,
+    ) -> None:
+        self.transcript, self.messages, self.preamble = transcript, transcript.messages, transcript.preamble
+        self.last_user, self.groups, self.system = last_user, groups, system
+        self.moving, self.still = moving, still
+        self.documents = [item for text in system for item in text.documents]
+        self.retrieved = [item for item in self.documents if item.kind is PieceKind.DOCUMENT]
+        self.items = [*(item for group in groups for item in group.items), *self.documents]
+        taken = {i for group in groups for i in (group.message, group.ack)}
+        turns: Sequence[int] = range(self.preamble, len(self.messages))
+        self.turns = [i for i in turns if i not in taken] if taken else turns
+        self.own_turns = [i for i in self.turns if i not in moving] if moving else self.turns
+        self.turn_digests = tuple([transcript.turns[i] for i in self.own_turns])
 
 
 def recognise_request(

@@ -49,7 +49,7 @@ def read_request(session: Session, recognised: RecognisedRequest, tools: bytes, 
     digest; it is empty if there are none."""
     preamble = (tools, *(m.digest for m in recognised.messages[: recognised.preamble]))
     fixed = (tools, *(fixed_digest(m) for m in recognised.messages[: recognised.preamble]))
-    turns = recognised.turn_digests()
+    turns = recognised.turn_digests
     notices = {recognised.transcript.turns[i] for i in recognised.transcript.notices}
     is_later = session.requests > 0
     is_retry = is_later and turns == session.turns
@@ -59,7 +59,7 @@ def read_request(session: Session, recognised: RecognisedRequest, tools: bytes, 
         # The places where the head has another text: its fixed part has changed, and not only in a few lines.
         texts = {1 + place for place in replaced_texts(session.lines, recognised.messages[: recognised.preamble])}
         replaced = changed_places(session.fixed, fixed) & frozenset({0, *texts})
-    known = [(item, _record(session, item.key)) for item in recognised.items()]
+    known = [(item, _record(session, item.key)) for item in recognised.items]
     files = [pair for pair in known if pair[0].kind is PieceKind.FILE]
     # A client that writes files in another way tells the model so: a part of its instructions changes.
     is_rewrapped = is_other and not replaced and _are_all_changed(files)
@@ -95,7 +95,7 @@ def read_request(session: Session, recognised: RecognisedRequest, tools: bytes, 
 def commit_preamble(session: Session, recognised: RecognisedRequest, documents: Sequence[DocumentSign]) -> None:
     """The exchange counts: learn which lines of the system messages changed since the previous request, and are
     therefore volatile. ``documents`` are the signs that the request shows about its documents."""
-    retrieved = [document.digest for document in recognised.retrieved()]
+    retrieved = [document.digest for document in recognised.retrieved]
     if retrieved or session.documents:
         session.documents = followed(session.documents, retrieved, documents, session.cohort.documents)
     head, shared = recognised.messages[: recognised.preamble], session.shared_head
@@ -161,5 +161,5 @@ def _break(before: tuple[bytes, ...], after: tuple[bytes, ...], recognised: Reco
             break
         common += 1
     # Cleared tool results keep their places.
-    lost = [recognised.messages[i].role for i in recognised.own_turns()[common : len(before)]]
+    lost = [recognised.messages[i].role for i in recognised.own_turns[common : len(before)]]
     return HistoryDivergence(len(before) - common, lost.count("tool") if lost[:1] == ["tool"] else 0)

@@ -393,7 +393,7 @@ def followed(
 def read_words(recognised: RecognisedRequest) -> list[tuple[float, float]]:
     """For each document: its share of the last question's words, minus the average share of the documents, and the same
     for the question before."""
-    retrieved = recognised.retrieved()
+    retrieved = recognised.retrieved
     if not retrieved:
         return []
     most = _DOCUMENTS_CHARS // len(retrieved)

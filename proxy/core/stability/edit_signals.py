@@ -177,7 +177,7 @@ def shown(message: Message) -> str:
 
 def _answer(recognised: RecognisedRequest) -> str:
     """The text of the assistant's message directly in front of the prompt. Empty if another message stands there."""
-    before = [i for i in recognised.turns() if i < recognised.last_user][-1:]
+    before = [i for i in recognised.turns if i < recognised.last_user][-1:]
     if not before or recognised.messages[before[0]].role != "assistant":
         return ""
     return text_of(recognised.messages[before[0]])

@@ -126,7 +126,7 @@ def test_a_file_that_just_changed_weighs_less_than_one_that_did_not() -> None:
     past.expect(SYSTEM, *shown(A, B), user("one"))
     expected = past.expect(SYSTEM, user("one"), assistant("1"), *shown(File("src/a.py", "a = 2\n"), B), user("two"))
     recognised = view_of(*shown(A, B), user("x"))
-    first, second = recognised.items()
+    first, second = recognised.items
     assert weight_of(expected, first, 100) < weight_of(expected, second, 100)
     assert weight_of(expected, second, 100) < weight_of(expected, second, 400) < 2 * weight_of(expected, second, 100)
 
@@ -187,7 +187,7 @@ def test_documents_that_rank_where_others_stayed_are_expected_to_stay() -> None:
         turns.append(user(f"q{number}"))
         found = past.expect(system(text), *turns, preamble=True)
         turns.append(assistant(f"a{number}"))
-    kept, gone = (found.pieces.hazards[document.key] for document in view_of(system(text), user("q")).documents())
+    kept, gone = (found.pieces.hazards[document.key] for document in view_of(system(text), user("q")).documents)
     assert kept < 0.6 * gone
 
 
@@ -213,7 +213,7 @@ def test_where_every_prefix_is_stored_a_file_that_was_edited_often_stands_later(
             often = File("src/a.py", f"a = {min(number, 6)}\n")
             seldom = File("src/b.py", f"b = {number > 5}\n")
             expected = past.expect(SYSTEM, *shown(often, seldom), user(str(number)))
-        first, second = view_of(*shown(A, B), user("x")).items()
+        first, second = view_of(*shown(A, B), user("x")).items
         return weight_of(expected, first, 100), weight_of(expected, second, 100)
 
     often, seldom = weights(OPENAI)
@@ -225,7 +225,7 @@ def test_where_every_prefix_is_stored_a_file_that_was_edited_often_stands_later(
 def test_where_every_prefix_is_stored_a_large_file_stands_earlier() -> None:
     recognised = view_of(*shown(A), user("x"))
     stored, marked = (Past(profile).expect(SYSTEM, *shown(A), user("one")) for profile in (OPENAI, ANTHROPIC))
-    item = recognised.items()[0]
+    item = recognised.items[0]
     assert weight_of(stored, item, 400) / weight_of(stored, item, 100) > weight_of(marked, item, 400) / weight_of(
         marked, item, 100
     )

@@ -16,7 +16,7 @@ FENCED = "Here are the files:\n\nsrc/a.py\n```\na = 1\n```\n"
 
 
 def keys(recognised: RecognisedRequest) -> list[str]:
-    return [item.key for item in recognised.items()]
+    return [item.key for item in recognised.items]
 
 
 class TestGroups:
@@ -30,11 +30,11 @@ class TestGroups:
         assert (group.name, group.message, group.ack, group.claim) == ("aider:files", 1, 2, FileClaim.EDITABLE)
         assert keys(recognised) == ["aider:files/file:a.py", "aider:files/file:src/b.py"]
         assert group.opening + "".join(i.text for i in group.items) == shown(A, B)[0]["content"]
-        assert (recognised.preamble, recognised.last_user, recognised.turns()) == (1, 3, [3])
+        assert (recognised.preamble, recognised.last_user, recognised.turns) == (1, 3, [3])
 
     def test_a_digest_belongs_to_the_bytes_of_one_piece(self) -> None:
         one, two = view_of(*shown(A, B), user("x")), view_of(*shown(File("a.py", "other\n"), B), user("y"))
-        before, after = ({i.key: i.digest for i in v.items()} for v in (one, two))
+        before, after = ({i.key: i.digest for i in v.items} for v in (one, two))
         assert [before[k] == after[k] for k in before] == [False, True]
 
     @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ class TestSystem:
         assert [d.kind for d in last.system[0].documents] == [PieceKind.DOCUMENT] * 2
         assert last.system[0].fixed == "Answer from these:\nBe brief.\n"
         assert first.system == ()
-        assert [i.text for i in last.items()] == [
+        assert [i.text for i in last.items] == [
             '<document id="1">\none\n</document>\n',
             '<document id="2">\ntwo\n</document>\n',
         ]
@@ -213,10 +213,10 @@ def test_documents_can_stand_elsewhere_whether_or_not_a_candidate_can() -> None:
 def test_messages_that_the_proxy_has_put_in_are_turns_but_not_the_conversations_own() -> None:
     talk = (system("s"), user("a"), assistant("b"), user("shown"), user("go"))
     plain, told = view_of(*talk), view_of(*talk, moving={3: 0.5})
-    assert list(told.turns()) == list(plain.turns()) == [1, 2, 3, 4]
-    assert list(told.own_turns()) == [1, 2, 4]
-    assert told.turn_digests() == view_of(*talk[:3], talk[4]).turn_digests()
-    assert plain.turn_digests() == view_of(*talk).turn_digests()
+    assert list(told.turns) == list(plain.turns) == [1, 2, 3, 4]
+    assert list(told.own_turns) == [1, 2, 4]
+    assert told.turn_digests == view_of(*talk[:3], talk[4]).turn_digests
+    assert plain.turn_digests == view_of(*talk).turn_digests
 
 
 LINES = [f"line {number} of a file that is long enough\n" for number in range(400)]

@@ -76,7 +76,7 @@ RULES = "\n\n# *SEARCH/REPLACE block* Rules:\n\nName the file: src/parser.py\n"
 
 def signs(*messages: Body, age: int = 2) -> Mapping[str, EditSignals]:
     recognised = view_of(system("You are kind."), *messages)
-    items = {item.key: item for item in recognised.items()}
+    items = {item.key: item for item in recognised.items}
     found = read_signs(recognised, items, dict.fromkeys(items, age), FileWords())
     return {key.rpartition("/")[2]: sign for key, sign in found.items()}
 
