@@ -42,7 +42,6 @@ from proxy.upstream.embedded import PromptReader
 
 LOOK_AHEAD = 5
 """How many of a cohort's next requests count."""
-_FADING = 0.85
 _MOST_THRESHOLDS = 4
 # Greater than any number of tokens: life decides, and size decides only between pieces of equal life.
 _LIFE_WEIGHT = 1e9
@@ -55,9 +54,8 @@ Orders = Sequence[Sequence[bytes]]
 class Shot:
     """One request of the session. ``cohort`` numbers requests that begin alike. ``materials`` is the content as it came
     and, if the system prompt can be made stable, with its volatile lines moved. ``lives`` tells, by a piece's digest,
-    how many of the cohort's next requests in a row hold the piece. ``returns`` tells how many of them hold it at all;
-    nearer ones count more. ``ahead`` are the next requests that come in time to read what this one stores, by their
-    index, each with its rank in its own cohort."""
+    how many of the cohort's next requests in a row hold the piece. ``ahead`` are the next requests that come in time
+    to read what this one stores, by their index, each with its rank in its own cohort."""
 
     index: int
     at: float
@@ -68,16 +66,11 @@ class Shot:
     cohort: int
     materials: tuple[RequestElements, ...]
     lives: Mapping[bytes, int]
-    returns: Mapping[bytes, float]
     ahead: Mapping[int, int]
 
     def by_life(self, item: ContextPiece) -> float:
         """The weight of a piece by how long it stays as it is."""
         return self.lives.get(item.digest, 0) * _LIFE_WEIGHT + len(item.text)
-
-    def by_presence(self, item: ContextPiece) -> float:
-        """The weight of a piece by how often later requests hold it."""
-        return self.returns.get(item.digest, 0.0) * _LIFE_WEIGHT + len(item.text)
 
     def orders(self, before: Orders) -> Iterator[tuple[Element, ...]]:
         """Every order that is worth trying, behind any of the earlier orders or anew."""
@@ -88,7 +81,6 @@ class Shot:
             thresholds = _spread(sorted({self.lives.get(item.digest, 0) for item in material.items.values()}))
             for kept in (material.fixed, *self._prefixes(material, before)):
                 yield behind_prefix(material, kept, self.by_life)
-                yield behind_prefix(material, kept, self.by_presence)
                 yield from (self._in_front(material, kept, threshold) for threshold in thresholds)
 
     def _prefixes(self, material: RequestElements, before: Orders) -> Iterator[tuple[Element, ...]]:
@@ -155,7 +147,6 @@ class ShotReader:
                     cohort=cohorts[index],
                     materials=self._materials(request, view),
                     lives={one: _run(one, following) for one in present[index]},
-                    returns={one: _presence(one, following) for one in present[index]},
                     ahead=dict(self._ahead(index, steps, cohorts)),
                 )
             )
@@ -199,10 +190,6 @@ def _run(one: bytes, following: Sequence[set[bytes]]) -> int:
     return next((count for count, present in enumerate(following) if one not in present), len(following))
 
 
-def _presence(one: bytes, following: Sequence[set[bytes]]) -> float:
-    return sum(_FADING**distance for distance, present in enumerate(following) if one in present)
-
-
 DEFAULT_WIDTH = 16
 HORIZONS = (
     (1.0, 0.0, 0.0, 0.0, 0.0),
@@ -219,15 +206,14 @@ _REMEMBERED = 3
 @dataclass(slots=True)
 class _Node:
     """A way to send the requests so far. ``orders`` are the latest orders that were sent, by cohort, the newest first.
-    ``promised`` are the tokens that later requests could read, by index."""
+    ``promised`` are the tokens that later requests could read, by index. ``sent`` has the layout of each request, with
+    its markers and its cost."""
 
     cost: float
     cache: Cache
     orders: Mapping[int, tuple[Layout, ...]]
     promised: Mapping[int, int]
-    sent: Layout | None = None
-    marks: Mapping[int, Life] | None = None
-    before: "_Node | None" = None
+    sent: tuple[tuple[Layout, Mapping[int, Life], float], ...] = ()
 
 
 def find_layouts(
@@ -245,15 +231,8 @@ def find_layouts(
         shots = ShotReader(profile, encode, recognisers).read(steps)
     except (Unreadable, UpstreamRejected):
         return None
-    node: _Node | None = _Search(profile, shots).run(width)
-    found: list[tuple[bytes, float]] = []
-    for shot in reversed(shots):
-        assert node is not None
-        assert node.sent is not None
-        assert node.before is not None
-        found.append((_body(shot, node.sent, node.marks or {}, profile), node.cost - node.before.cost))
-        node = node.before
-    return found[::-1]
+    best = zip(shots, _Search(profile, shots).run(width).sent, strict=True)
+    return [(_body(shot, layout, marks, profile), cost) for shot, (layout, marks, cost) in best]
 
 
 class _Search:
@@ -273,9 +252,8 @@ class _Search:
         for shot in self._shots:
             beam = self._best(shot, self._sent(shot, beam), width)
             for node in beam:
-                assert node.sent is not None
-                node.cache = self._twin(node)
-                node.cache.store(node.sent.prompt(dict(node.marks or {})), shot.at, shot.at)
+                node.cache, (layout, marks, _) = self._twin(node), node.sent[-1]
+                node.cache.store(layout.prompt(dict(marks)), shot.at, shot.at)
         return min(beam, key=lambda node: node.cost)
 
     def _twin(self, node: _Node) -> Cache:
@@ -337,7 +315,8 @@ class _Search:
             if profile.family is not Family.MARKER:
                 stored = range(len(layout.ends))
             promised = self._promised(shot, before.promised, layout, readers, stored)
-            yield _Node(before.cost + cost_of(profile, bill), before.cache, orders, promised, layout, marks, before)
+            cost = cost_of(profile, bill)
+            yield _Node(before.cost + cost, before.cache, orders, promised, (*before.sent, (layout, marks, cost)))
 
     def _promised(
         self, shot: Shot, before: Mapping[int, int], layout: Layout, readers: Sequence[int], stored: Iterable[int]

@@ -141,19 +141,6 @@ class ContextRefusalOutcome(StrEnum):
     """The upstream's answer was passed on."""
 
 
-@dataclass(frozen=True, slots=True)
-class RefusalForm:
-    """The beginning of a provider's message, and the source where it was seen."""
-
-    provider: str
-    opening: re.Pattern[str]
-    source: str
-
-
-# Lists of such messages that other projects have collected.
-_OVERFLOW_LIST = "https://github.com/earendil-works/pi/blob/main/packages/ai/src/utils/overflow.ts"
-_LITELLM_LIST = "https://github.com/BerriAI/litellm/blob/main/litellm/litellm_core_utils/exception_mapping_utils.py"
-
 _STATUSES = frozenset({400, 413, 422, 500})
 """The status 500 is used by llama.cpp (https://github.com/ggml-org/llama.cpp/pull/15780)."""
 _NAMES: Mapping[str, str] = {
@@ -188,167 +175,78 @@ _PREFIXES = tuple(
     )
 )
 
-FORMS = (
-    RefusalForm(
-        "OpenAI, Azure, DeepSeek, vLLM, OpenRouter, Perplexity, llama-cpp-python",
-        re.compile(r"(?i)(?:This|The) (?:model|endpoint)(?:'s|’s)? maximum context (?:length|limit) (?:is|of) \d"),
-        "https://github.com/evalstate/fast-agent/issues/621, https://github.com/vllm-project/vllm/issues/20409",
-    ),
-    RefusalForm(
-        "OpenAI (Responses)",
-        re.compile(r"(?i)Your input exceeds the context window of this model"),
-        _OVERFLOW_LIST,
-    ),
-    RefusalForm(
-        "OpenAI",
-        re.compile(r"(?i)Input tokens exceed the configured limit of \d"),
-        _LITELLM_LIST,
-    ),
-    RefusalForm(
-        "vLLM",
-        re.compile(
-            r"(?i)'?max_(?:completion_)?tokens'?(?: or '?max_(?:completion_)?tokens'?)? is too large: \d{1,12}\. "
-            r"This model's maximum context length is \d"
-        ),
-        "https://github.com/vllm-project/vllm/issues/33418",
-    ),
-    RefusalForm(
-        "vLLM",
-        re.compile(
-            r"(?i)The (?:decoder |encoder )?prompt \((?:total )?length \d{1,12}\) is "
-            r"(?:longer than the maximum model length|too long to fit into the model)"
-        ),
-        "https://github.com/vllm-project/vllm/issues/12165",
-    ),
-    RefusalForm(
-        "Groq, Cerebras",
-        re.compile(r"(?i)Please reduce the length of the messages or completion"),
-        "https://github.com/OpenHands/OpenHands/issues/1902, https://github.com/cline/cline/issues/5140",
-    ),
-    RefusalForm(
-        "Anthropic, Vertex AI, Bedrock",
-        re.compile(r"(?i)prompt is too long(?:: \d{1,12} tokens > \d|$)"),
-        "https://github.com/earendil-works/pi/issues/102, https://github.com/aaif-goose/goose/pull/7504",
-    ),
-    RefusalForm(
-        "Anthropic",
-        re.compile(r"(?i)input length and `max_tokens` exceed context limit: \d"),
-        "https://github.com/strands-agents/sdk-python/pull/1078",
-    ),
-    RefusalForm(
-        "Gemini, Vertex AI",
-        re.compile(
-            r"(?i)(?:Unable to submit request because )?the input token count (?:\(\d{1,12}\) |is \d{1,12} but )"
-            r"(?:exceeds the maximum number of tokens allowed|model only supports up to \d)"
-        ),
-        "https://github.com/google-gemini/gemini-cli/issues/6678",
-    ),
-    RefusalForm(
-        "Bedrock",
-        re.compile(r"(?i)Input is too long for (?:the )?requested model"),
-        "https://github.com/aws-samples/bedrock-chat/issues/95",
-    ),
-    RefusalForm(
-        "Bedrock (Titan, Mistral)",
-        re.compile(r"(?i)Too many input tokens\. Max input tokens: \d"),
-        _LITELLM_LIST,
-    ),
-    RefusalForm(
-        "Mistral",
-        re.compile(r"(?i)Prompt contains \d{1,12} tokens(?: and \d{1,12} draft tokens)?, too large for model with \d"),
-        "https://docs.mistral.ai/resources/known-limitations",
-    ),
-    RefusalForm(
-        "llama.cpp",
-        re.compile(
-            r"(?i)(?:the )?request (?:\(\d{1,12} tokens\) )?exceeds the available context size"
-            r"|Context size has been exceeded"
-        ),
-        "https://github.com/ggml-org/llama.cpp/pull/15780, https://github.com/ggml-org/llama.cpp/issues/19774",
-    ),
-    RefusalForm(
-        "llama-cpp-python",
-        re.compile(r"(?i)Requested tokens (?:\(\d{1,12}\) )?exceed context window of \d"),
-        "https://github.com/abetlen/llama-cpp-python/issues/416",
-    ),
-    RefusalForm(
-        "SGLang, Together AI",
-        re.compile(r"(?i)The input \(\d{1,12} tokens\) is longer than the model's context length"),
-        "https://github.com/QwenLM/Qwen3/issues/1321",
-    ),
-    RefusalForm(
-        "SGLang",
-        re.compile(r"(?i)Input length \(\d{1,12} tokens\) exceeds the maximum allowed length"),
-        "https://github.com/sgl-project/sglang/issues/4048",
-    ),
-    RefusalForm(
-        "SGLang, LiteLLM",
-        re.compile(r"(?i)Requested token count exceeds the model's maximum context length"),
-        _LITELLM_LIST,
-    ),
-    RefusalForm(
-        "Text Generation Inference, Together AI, SageMaker",
-        re.compile(
-            r"(?i)Input validation error: `inputs` (?:tokens \+ `max_new_tokens` must be <= \d|must have less than \d)"
-        ),
-        "https://github.com/huggingface/text-generation-inference/issues/628",
-    ),
-    RefusalForm(
-        "xAI",
-        re.compile(r"(?i)This model's maximum prompt length is \d"),
-        "https://github.com/cline/cline/issues/3120",
-    ),
-    RefusalForm(
-        "Cohere",
-        re.compile(
-            r"(?i)too many tokens: total number of tokens (?:in the prompt|\(prompt and prediction\)) "
-            r"(?:cannot |)exceed"
-        ),
-        "https://docs.cohere.com/reference/errors, https://github.com/cohere-ai/sandbox-topically/issues/4",
-    ),
-    RefusalForm(
-        "Fireworks, Ollama",
-        re.compile(r"(?i)The prompt is too long: \d{1,12}, model maximum context length: \d"),
-        "reports of users that quote it; no document of the providers has it",
-    ),
-    RefusalForm(
-        "Ollama",
-        re.compile(
-            r"(?i)prompt too long; exceeded (?:max )?context length|the input length exceeds the context length"
-        ),
-        "https://github.com/dyad-sh/dyad/issues/3498",
-    ),
-    RefusalForm(
-        "LM Studio",
-        re.compile(r"(?i)The number of tokens to keep from the initial prompt is greater than the context length"),
-        _OVERFLOW_LIST,
-    ),
-    RefusalForm(
-        "DashScope (Qwen)",
-        re.compile(r"(?i)Range of input length should be \["),
-        "https://github.com/QwenLM/qwen-code/issues/98",
-    ),
-    RefusalForm(
-        "Moonshot (Kimi)",
-        re.compile(r"(?i)Your request exceeded model token limit"),
-        _OVERFLOW_LIST,
-    ),
-    RefusalForm(
-        "MiniMax",
-        re.compile(r"(?i)context window exceeds limit"),
-        "https://github.com/MiniMax-AI/MiniMax-M2/issues/119",
-    ),
-    RefusalForm(
-        "GitHub Copilot",
-        re.compile(r"(?i)prompt token count of \d{1,12} exceeds the limit of \d"),
-        "https://github.com/microsoft/vscode/issues/289219",
-    ),
-    RefusalForm(
-        "litellm",
-        re.compile(r"(?i)(?:litellm\.)?ContextWindowExceededError: "),
-        "https://docs.litellm.ai/docs/exception_mapping",
-    ),
+FORMS = tuple(
+    re.compile(text, re.IGNORECASE)
+    for text in (
+        # OpenAI, Azure, DeepSeek, vLLM, OpenRouter, Perplexity, llama-cpp-python:
+        # https://github.com/evalstate/fast-agent/issues/621 https://github.com/vllm-project/vllm/issues/20409
+        r"(?:This|The) (?:model|endpoint)(?:'s|’s)? maximum context (?:length|limit) (?:is|of) \d",
+        # OpenAI (Responses): https://github.com/earendil-works/pi/blob/main/packages/ai/src/utils/overflow.ts
+        r"Your input exceeds the context window of this model",
+        # OpenAI: https://github.com/BerriAI/litellm/blob/main/litellm/litellm_core_utils/exception_mapping_utils.py
+        r"Input tokens exceed the configured limit of \d",
+        # vLLM: https://github.com/vllm-project/vllm/issues/33418
+        r"'?max_(?:completion_)?tokens'?(?: or '?max_(?:completion_)?tokens'?)? is too large: \d{1,12}\. "
+        r"This model's maximum context length is \d",
+        # vLLM: https://github.com/vllm-project/vllm/issues/12165
+        r"The (?:decoder |encoder )?prompt \((?:total )?length \d{1,12}\) is "
+        r"(?:longer than the maximum model length|too long to fit into the model)",
+        # Groq, Cerebras: https://github.com/OpenHands/OpenHands/issues/1902 https://github.com/cline/cline/issues/5140
+        r"Please reduce the length of the messages or completion",
+        # Anthropic, Vertex AI, Bedrock:
+        # https://github.com/earendil-works/pi/issues/102 https://github.com/aaif-goose/goose/pull/7504
+        r"prompt is too long(?:: \d{1,12} tokens > \d|$)",
+        # Anthropic: https://github.com/strands-agents/sdk-python/pull/1078
+        r"input length and `max_tokens` exceed context limit: \d",
+        # Gemini, Vertex AI: https://github.com/google-gemini/gemini-cli/issues/6678
+        r"(?:Unable to submit request because )?the input token count (?:\(\d{1,12}\) |is \d{1,12} but )"
+        r"(?:exceeds the maximum number of tokens allowed|model only supports up to \d)",
+        # Bedrock: https://github.com/aws-samples/bedrock-chat/issues/95
+        r"Input is too long for (?:the )?requested model",
+        # Bedrock (Titan, Mistral):
+        # https://github.com/BerriAI/litellm/blob/main/litellm/litellm_core_utils/exception_mapping_utils.py
+        r"Too many input tokens\. Max input tokens: \d",
+        # Mistral: https://docs.mistral.ai/resources/known-limitations
+        r"Prompt contains \d{1,12} tokens(?: and \d{1,12} draft tokens)?, too large for model with \d",
+        # llama.cpp: https://github.com/ggml-org/llama.cpp/pull/15780 https://github.com/ggml-org/llama.cpp/issues/19774
+        r"(?:the )?request (?:\(\d{1,12} tokens\) )?exceeds the available context size"
+        r"|Context size has been exceeded",
+        # llama-cpp-python: https://github.com/abetlen/llama-cpp-python/issues/416
+        r"Requested tokens (?:\(\d{1,12}\) )?exceed context window of \d",
+        # SGLang, Together AI: https://github.com/QwenLM/Qwen3/issues/1321
+        r"The input \(\d{1,12} tokens\) is longer than the model's context length",
+        # SGLang: https://github.com/sgl-project/sglang/issues/4048
+        r"Input length \(\d{1,12} tokens\) exceeds the maximum allowed length",
+        # SGLang, LiteLLM:
+        # https://github.com/BerriAI/litellm/blob/main/litellm/litellm_core_utils/exception_mapping_utils.py
+        r"Requested token count exceeds the model's maximum context length",
+        # Text Generation Inference, Together AI, SageMaker:
+        # https://github.com/huggingface/text-generation-inference/issues/628
+        r"Input validation error: `inputs` (?:tokens \+ `max_new_tokens` must be <= \d|must have less than \d)",
+        # xAI: https://github.com/cline/cline/issues/3120
+        r"This model's maximum prompt length is \d",
+        # Cohere: https://docs.cohere.com/reference/errors https://github.com/cohere-ai/sandbox-topically/issues/4
+        r"too many tokens: total number of tokens (?:in the prompt|\(prompt and prediction\)) "
+        r"(?:cannot |)exceed",
+        # Fireworks, Ollama: reports of users that quote it; no document of the providers has it
+        r"The prompt is too long: \d{1,12}, model maximum context length: \d",
+        # Ollama: https://github.com/dyad-sh/dyad/issues/3498
+        r"prompt too long; exceeded (?:max )?context length|the input length exceeds the context length",
+        # LM Studio: https://github.com/earendil-works/pi/blob/main/packages/ai/src/utils/overflow.ts
+        r"The number of tokens to keep from the initial prompt is greater than the context length",
+        # DashScope (Qwen): https://github.com/QwenLM/qwen-code/issues/98
+        r"Range of input length should be \[",
+        # Moonshot (Kimi): https://github.com/earendil-works/pi/blob/main/packages/ai/src/utils/overflow.ts
+        r"Your request exceeded model token limit",
+        # MiniMax: https://github.com/MiniMax-AI/MiniMax-M2/issues/119
+        r"context window exceeds limit",
+        # GitHub Copilot: https://github.com/microsoft/vscode/issues/289219
+        r"prompt token count of \d{1,12} exceeds the limit of \d",
+        # litellm: https://docs.litellm.ai/docs/exception_mapping
+        r"(?:litellm\.)?ContextWindowExceededError: ",
+    )
 )
+"""The beginnings of providers' messages, each with the provider, and the source where it was seen."""
 
 
 # The forms in which the messages above name the tokens of the prompt alone. A server that says "at least" has stopped
@@ -386,4 +284,4 @@ def _opens(message: str) -> bool:
     text = bare = message[:_CONTEXT_CHARS].strip()
     for prefix in _PREFIXES:
         bare = prefix.sub("", bare)
-    return any(form.opening.match(one) for one in (text, bare) for form in FORMS)
+    return any(form.match(one) for one in (text, bare) for form in FORMS)
