@@ -70,10 +70,6 @@ class History:
             states.append(MappingProxyType(files))
         return states
 
-    def changed(self) -> list[str]:
-        """The paths that any commit changes, each once, in the order of the first change."""
-        return list(dict.fromkeys(path for commit in self.commits for path in commit.changes))
-
 
 def neighbours(files: Mapping[str, str]) -> dict[str, set[str]]:
     """For each path: the files that it imports, and the files that import it. A file that is not a Python module has
@@ -305,7 +301,7 @@ def session_files(history: History, most_chars: int = _MOST_CHARS) -> list[str]:
     for state in states:
         for path, text in state.items():
             sizes[path] = max(sizes.get(path, 0), len(text))
-    changed = [path for path in history.changed() if path in sizes]
+    changed = list(dict.fromkeys(path for one in history.commits for path in one.changes if path in sizes))
     near = neighbours(states[-1])
     others = sorted({other for path in changed for other in near.get(path, ())} - set(changed))
     found: list[str] = []

@@ -89,21 +89,20 @@ Task = tuple[int, str, Sequence[Round], str]
 def tool_agent() -> Sample:
     """Two tasks, 25 requests."""
 
-    def request(at: float, messages: Sequence[Message]) -> Request:
-        body = chat([system(_INSTRUCTIONS), *messages], stream=True, tools=tools(), tool_choice="auto")
-        return Request(at, body)
-
-    def pause_s(number: int) -> float:
-        return 6 + number % 4 * 5
-
-    requests = _requests(BEGIN + 30, _tasks(), request, pause_s, rest_s=190)
+    requests = _requests(
+        BEGIN + 30,
+        _tasks(),
+        lambda at, messages: chat([system(_INSTRUCTIONS), *messages], stream=True, tools=tools(), tool_choice="auto"),
+        lambda number: 6 + number % 4 * 5,
+        rest_s=190,
+    )
     return Sample("agent", "tool-calling agent", tuple(requests))
 
 
 def _requests(
     at: float,
     tasks: Iterable[Task],
-    request: Callable[[float, Sequence[Message]], Request],
+    body: Callable[[float, Sequence[Message]], dict[str, Any]],
     pause_s: Callable[[int], float],
     rest_s: float,
 ) -> Iterator[Request]:
@@ -113,10 +112,10 @@ def _requests(
     for first, prompt, rounds, answer in tasks:
         messages.append(user(prompt))
         for number, step in enumerate(rounds, first):
-            yield request(at, messages)
+            yield Request(at, body(at, messages))
             messages += exchange(number, step)
             at += pause_s(number)
-        yield request(at, messages)
+        yield Request(at, body(at, messages))
         messages.append(assistant(answer))
         at += rest_s
 
@@ -252,15 +251,15 @@ _QUESTIONS = (
 def clock_agent() -> Sample:
     """Three questions, 21 requests."""
 
-    def request(at: float, messages: Sequence[Message]) -> Request:
-        return Request(at, chat([system(instructions(at)), *messages], stream=False, tools=tools(6)))
-
-    def pause_s(number: int) -> float:
-        return 9 + number % 10 * 4
-
     answer = "Done. The records are as you asked; nothing else was changed."
     tasks = ((10 * turn, question, _rounds(turn), answer) for turn, question in enumerate(_QUESTIONS))
-    requests = _requests(BEGIN + 47, tasks, request, pause_s, rest_s=75)
+    requests = _requests(
+        BEGIN + 47,
+        tasks,
+        lambda at, messages: chat([system(instructions(at)), *messages], stream=False, tools=tools(6)),
+        lambda number: 9 + number % 10 * 4,
+        rest_s=75,
+    )
     return Sample("clock", "agent told the time", tuple(requests))
 
 

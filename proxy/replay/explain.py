@@ -156,7 +156,11 @@ class _Description:
             cuts = [position for position in ends if start <= position < last]
             spans = zip([start, *(c + 1 for c in cuts)], [*cuts, last], strict=True)
             for number, (first, end) in enumerate(spans, 1):
-                what, reason = self._piece(element, number, len(cuts) + 1)
+                what, reason = self._told(element)
+                if element.ack >= 0 and number > 1:
+                    what, reason = "assistant: the acknowledgement", "stays with what it acknowledges"
+                elif cuts and element.ack < 0:
+                    what += f" (part {number} of {len(cuts) + 1})"
                 # An element without parts has no position, and no tokens.
                 tokens = layout.ends[end] - (layout.ends[first - 1] if first else 0) if first <= end else 0
                 is_marked = bool(ends) and end <= ends[-1]
@@ -181,13 +185,6 @@ class _Description:
         else:
             how, price = ("written", self._profile.write) if is_marked else ("plain", 1.0)
         return f"{how}, costs as {tokens * price:,.0f} plain tokens"
-
-    def _piece(self, element: Element, number: int, count: int) -> tuple[str, str]:
-        """The words of a row. An element with markers inside it has several rows."""
-        what, why = self._told(element)
-        if element.ack >= 0 and number > 1:
-            return "assistant: the acknowledgement", "stays with what it acknowledges"
-        return (f"{what} (part {number} of {count})" if count > 1 and element.ack < 0 else what), why
 
     def _tier(self, element: Element) -> str:
         """The tier of an element. For a message of several pieces, it is the tier of the least stable piece."""

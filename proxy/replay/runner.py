@@ -71,19 +71,15 @@ def as_sent(body: bytes, dialect: Dialect) -> bytes:
     return splice(body, members, changes)
 
 
-def client(body: bytes, dialect: Dialect) -> bytes:
-    """The client's request with its own markers, as it came."""
-    return body
-
-
 def system_and_last(body: bytes, dialect: Dialect) -> bytes:
     """Markers on the system prompt and on the last message. Gateways inject these by default
     (litellm's ``cache_control_injection_points``; providers' own automatic caching marks the last block)."""
 
-    def places(roles: Sequence[object]) -> set[int]:
-        return {next((i for i, role in enumerate(roles) if role in _SYSTEM), -1), len(roles) - 1} - {-1}
-
-    return _marked_at(body, dialect, places)
+    return _marked_at(
+        body,
+        dialect,
+        lambda roles: {next((i for i, role in enumerate(roles) if role in _SYSTEM), -1), len(roles) - 1} - {-1},
+    )
 
 
 def tools_system_and_last_two(body: bytes, dialect: Dialect) -> bytes:
@@ -115,7 +111,9 @@ def _marked_at(body: bytes, dialect: Dialect, places: Callable[[Sequence[object]
     return splice(plain, members, {"messages": _array(messages)})
 
 
-BASELINES: Mapping[str, Baseline] = MappingProxyType({AS_SENT: as_sent, CLIENT: client, SYSTEM_LAST: system_and_last})
+BASELINES: Mapping[str, Baseline] = MappingProxyType(
+    {AS_SENT: as_sent, CLIENT: lambda body, dialect: body, SYSTEM_LAST: system_and_last}
+)
 
 COMPARED: Mapping[str, Baseline] = MappingProxyType({**BASELINES, TOOLS_SYSTEM_LAST_TWO: tools_system_and_last_two})
 """The policies of ``stratiform replay --compare``."""

@@ -13,7 +13,7 @@ import io
 import lzma
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, cast
@@ -174,20 +174,14 @@ def _value(raw: Raw | None, name: str) -> object:
 def without_prompts(trace: Trace) -> tuple[Trace, int]:
     """The session without the members by which requests ask for prompts and a context window, and the number of
     requests that had such members. Requests that cannot be read stay as they are."""
-    steps = [_without(step) for step in trace.steps]
-    changed = sum(new is not old for new, old in zip(steps, trace.steps, strict=True))
-    return (replace(trace, steps=steps), changed) if changed else (trace, 0)
-
-
-def _without(step: Step) -> Step:
-    if SECTION.encode() not in step.body:
-        return step
-    try:
-        sent = parse_body(step.body)
-        raw = section_of(sent.members)
-        section = split(raw) if raw is not None else None
-    except (InvalidRequest, Unreadable):
-        return step
-    if section is None or not section.is_split:
-        return step
-    return replace(step, body=splice(sent.body, sent.members, {SECTION: section.rest}, sent.span))
+    steps, changed = list(trace.steps), 0
+    for index, step in enumerate(steps):
+        if SECTION.encode() not in step.body:
+            continue
+        with suppress(InvalidRequest, Unreadable):
+            sent = parse_body(step.body)
+            raw = section_of(sent.members)
+            if raw is not None and (section := split(raw)).is_split:
+                body = splice(sent.body, sent.members, {SECTION: section.rest}, sent.span)
+                steps[index], changed = replace(step, body=body), changed + 1
+    return replace(trace, steps=steps), changed

@@ -81,24 +81,21 @@ async def _error(answer: Answer, redaction: Redaction) -> WholeAnswer:
         found = await ReadAhead(answer, _MOST_BYTES).read()
     finally:
         await answer.aclose()
-    headers = [(name, redaction.text(value)) for name, value in answer.headers if name not in _LEFT_OUT]
-    return WholeAnswer(answer.status, headers, _shown(answer, found, redaction))
-
-
-def _shown(answer: Answer, body: bytes, redaction: Redaction) -> bytes:
     coding = (get(answer.headers, "content-encoding") or "").strip().lower() if is_coded(answer.headers) else ""
-    plain = _unpacked(body, coding if body else "") if len(body) <= _MOST_BYTES else None
-    short = excerpt(plain) if plain is not None else None
-    if short is not None:
-        return redaction.body(short)
-    return error_body(
-        UpstreamRejected(
-            f"the upstream answered {answer.status}, with an error that cannot be read here",
-            status=answer.status,
-            error_type="server_error" if answer.status >= 500 else "invalid_request_error",
-            code="upstream_error",
+    plain = _unpacked(found, coding if found else "") if len(found) <= _MOST_BYTES else None
+    if plain is not None and (short := excerpt(plain)) is not None:
+        shown = redaction.body(short)
+    else:
+        shown = error_body(
+            UpstreamRejected(
+                f"the upstream answered {answer.status}, with an error that cannot be read here",
+                status=answer.status,
+                error_type="server_error" if answer.status >= 500 else "invalid_request_error",
+                code="upstream_error",
+            )
         )
-    )
+    headers = [(name, redaction.text(value)) for name, value in answer.headers if name not in _LEFT_OUT]
+    return WholeAnswer(answer.status, headers, shown)
 
 
 class _RedactedStream:

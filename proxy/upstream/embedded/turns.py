@@ -205,7 +205,7 @@ class TurnReader:
         self.profile = profile
         self._reads_control = profile.dialect.key == CACHE_CONTROL
         self._turns: LastUsed[bytes, Turn] = LastUsed(remembered)
-        self._tools: LastUsed[bytes, tuple[Block, ...]] = LastUsed(remembered // 100)
+        self._tools: LastUsed[bytes, tuple[tuple[Block, ...], tuple[str, ...]]] = LastUsed(remembered // 100)
 
     def turn(self, raw: bytes, at: str) -> Turn:
         """The message whose JSON is ``raw``. ``at`` is its path for error messages."""
@@ -216,17 +216,18 @@ class TurnReader:
             self._turns.put(key, turn)
         return turn
 
-    def tools(self, raw: bytes) -> tuple[Block, ...]:
-        """The tool definitions whose JSON array is ``raw``."""
+    def tools(self, raw: bytes) -> tuple[tuple[Block, ...], tuple[str, ...]]:
+        """The tool definitions whose JSON array is ``raw``, and the names of functions among them."""
         key = sha256(raw).digest()
-        blocks = self._tools.find(key)
-        if blocks is None:
+        if (found := self._tools.find(key)) is None:
             tools = parsed_value(raw, "tools")
-            if not isinstance(tools, list):
+            if not isinstance(tools, list | None):
                 raise refuse("Invalid type for 'tools': expected an array.", "tools", "invalid_type")
-            blocks = tuple(self._tool(tool, f"tools[{i}]") for i, tool in enumerate(tools))
-            self._tools.put(key, blocks)
-        return blocks
+            blocks = tuple(self._tool(tool, f"tools[{i}]") for i, tool in enumerate(tools or ()))
+            functions = [tool["function"] for tool in tools or () if isinstance(tool.get("function"), Mapping)]
+            found = blocks, tuple(printable(str(function.get("name"))) for function in functions)
+            self._tools.put(key, found)
+        return found
 
     def read(self, message: object, at: str) -> Turn:
         """The turn of a parsed message."""
@@ -402,8 +403,7 @@ def read_chat(body: bytes, reader: TurnReader) -> ChatRequest:
     turns = _turns(members, reader)
     _check_tool_turns(turns)
     _check_numbers(settings)
-    raw_tools = members.get("tools")
-    tools, names = _tools(bytes(raw_tools), reader) if raw_tools is not None else ((), ())
+    tools, names = reader.tools(bytes(members.get("tools", b"null")))
     options = settings.get("stream_options")
     stream = settings.get("stream") is True
     if options is not None and not stream:
@@ -488,11 +488,3 @@ def _check_numbers(settings: Mapping[str, Any]) -> None:
             raise refuse(f"Invalid '{name}': expected an integer of at least 1.", name, "integer_below_min_value")
     if (settings.get("n") or 1) > _MAX_CHOICES:
         raise refuse(f"Invalid 'n': expected at most {_MAX_CHOICES}.", "n", "integer_above_max_value")
-
-
-def _tools(raw: bytes, reader: TurnReader) -> tuple[tuple[Block, ...], tuple[str, ...]]:
-    if raw == b"null":
-        return (), ()
-    blocks = reader.tools(raw)
-    functions = [tool.get("function") for tool in parsed_value(raw, "tools")]
-    return blocks, tuple(printable(str(f.get("name"))) for f in functions if isinstance(f, Mapping))

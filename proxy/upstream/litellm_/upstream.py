@@ -232,8 +232,10 @@ class LitellmUpstream:
                         "This model is not served with keys of the provider's own, only with keys of this proxy.",
                         code="client_key_not_accepted",
                     )
-                if key and not call.forwards_key and not (route.takes_key and _needs_key(litellm, deployment.model)):
-                    key = None
+                if key and not call.forwards_key:
+                    # The client's key serves where litellm does not find the provider's credentials in the environment.
+                    known = litellm.validate_environment(model=deployment.model)["keys_in_environment"]
+                    key = key if route.takes_key and not known else None
                 arguments = call_arguments(deployment, body, route, fields=fields, headers=call.headers, api_key=key)
                 ask = litellm.acompletion if fields is CHAT_FIELDS else litellm.aembedding
                 response = await ask(**arguments)
@@ -262,11 +264,6 @@ async def _opened(stream: Any, errors: ErrorMap) -> Answer:
         if not is_open:
             await stream.aclose()
     return WholeAnswer(200, (_SSE, *_provider_headers(stream)), b"")
-
-
-def _needs_key(litellm: Any, model: str) -> bool:
-    """Whether litellm does not find the provider's credentials in the environment, as its users are used to."""
-    return not litellm.validate_environment(model=model)["keys_in_environment"]
 
 
 async def _read(call: Call) -> dict[str, Any]:

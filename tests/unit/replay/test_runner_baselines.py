@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from proxy.core.providers import Dialect
-from proxy.replay.runner import BASELINES, as_sent, client, system_and_last
+from proxy.replay.runner import BASELINES, CLIENT, as_sent, system_and_last
 from tests.unit.replay.sessions import MARK, body, say
 
 ANTHROPIC, OPENAI = Dialect.CACHE_CONTROL, Dialect.BREAKPOINT
@@ -40,7 +40,7 @@ def test_as_sent_takes_markers_off_wherever_they_may_stand_and_nothing_else() ->
         tools=[{"type": "function", "function": {"name": "f", "parameters": schema}}],
     )  # fmt: skip
     assert orjson.loads(as_sent(marked, ANTHROPIC)) == orjson.loads(plain)
-    assert client(marked, ANTHROPIC) is marked
+    assert BASELINES[CLIENT](marked, ANTHROPIC) is marked
 
 
 def test_system_and_last_marks_the_first_system_message_and_the_last_message() -> None:
