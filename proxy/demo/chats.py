@@ -13,8 +13,16 @@ from hashlib import sha256
 
 from proxy.core.value import dataclass
 from proxy.demo.sample import BEGIN, Message, Request, Sample, assistant, chat, system, user
-from proxy.demo.source import TEST_LOOKUP, TEST_NAME, SourceFile, file_of_tests, function, source_file
-from proxy.demo.tool_agent import clock_agent, tool_agent
+from proxy.demo.tool_agent import (
+    TEST_LOOKUP,
+    TEST_NAME,
+    SourceFile,
+    clock_agent,
+    file_of_tests,
+    function,
+    source_file,
+    tool_agent,
+)
 
 # The fences around files in an editor chat of this kind. The first pair is used that begins no line of any file.
 _FENCES = (

@@ -17,8 +17,7 @@ from proxy.core.money.prices import Price
 from proxy.core.structured.panels import Panel
 from proxy.core.value import dataclass
 from proxy.demo.sample import BEGIN, Message, Sending, Tally, Wanted, assistant, chat, system, user
-from proxy.demo.source import NOUNS, SOURCE, function, source_file
-from proxy.demo.tool_agent import exchange, read, tested
+from proxy.demo.tool_agent import NOUNS, SOURCE, exchange, function, read, source_file, tested
 from proxy.replay.runner import OURS, Setting
 
 _FOLDERS = ("shop", "shop/web", "shop/reports", "shop/storage", "tests", "tests/web", "docs", "tools")

@@ -12,8 +12,20 @@ from random import Random
 from proxy.demo.chats import document, prompt, shown
 from proxy.demo.panels import Form, Pace, sendings, turns
 from proxy.demo.sample import BEGIN, Message, Request, Sample, assistant, chat, system, user
-from proxy.demo.source import NOUNS, SOURCE, SourceFile, function, source_file
-from proxy.demo.tool_agent import edited, exchange, read, repository, searched, tested, tools
+from proxy.demo.tool_agent import (
+    NOUNS,
+    SOURCE,
+    SourceFile,
+    edited,
+    exchange,
+    function,
+    read,
+    repository,
+    searched,
+    source_file,
+    tested,
+    tools,
+)
 
 _QUESTIONS = (
     "Why is the {field} of a {noun} rounded here?", "Please check the {field} when a {noun} is saved.",

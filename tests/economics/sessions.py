@@ -9,7 +9,7 @@ from proxy.core.prompts import Inset
 from proxy.core.providers import PROFILES, CacheProfile
 from proxy.core.request.tokens import Encode
 from proxy.demo.chats import samples
-from proxy.demo.source import NOUNS
+from proxy.demo.tool_agent import NOUNS
 from proxy.replay.comparison import kind_of, own_order, prefix_share
 from proxy.replay.trace import Trace, read_trace, trace_name
 from proxy.upstream.embedded import PromptReader
