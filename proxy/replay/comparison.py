@@ -205,18 +205,12 @@ def node_cost(times: Sequence[float], rates: Rates) -> float:
     for now in times:
         following: dict[float, float] = {}
         for expiry, cost in states.items():
-            _least(following, expiry, cost + 1.0)
-            if now < expiry:
-                _least(following, max(expiry, now + longest), cost + rates.read)
-            for write, life_s in rates.lives:
-                _least(following, max(expiry, now + life_s), cost + write)
+            reads = [(max(expiry, now + longest), rates.read)] if now < expiry else []
+            writes = [(max(expiry, now + life_s), write) for write, life_s in rates.lives]
+            for until, price in ((expiry, 1.0), *reads, *writes):
+                following[until] = min(cost + price, following.get(until, float("inf")))
         states = _undominated(following)
     return min(states.values())
-
-
-def _least(states: dict[float, float], expiry: float, cost: float) -> None:
-    if cost < states.get(expiry, float("inf")):
-        states[expiry] = cost
 
 
 def _undominated(states: dict[float, float]) -> dict[float, float]:

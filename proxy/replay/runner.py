@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 
 from proxy.core.caches import make_cache
-from proxy.core.caches.cache import Bill, BillSum, Parts, Prompt
+from proxy.core.caches.cache import Bill, BillSum, Prompt
 from proxy.core.digest import digest
 from proxy.core.layout.render import render_tools
 from proxy.core.layout.tiers import Tier
@@ -187,11 +187,6 @@ class Total(BillSum):
     refresh_bills: BillSum = field(default_factory=BillSum)
     waste: Waste = field(default_factory=Waste, compare=False)
 
-    def refreshed(self, bill: Parts) -> None:
-        """Count a request that only kept a prefix alive."""
-        self.refreshes += 1
-        self.refresh_bills.add(bill)
-
     @property
     def hit_rate(self) -> float:
         """Share of prompt tokens that were read from the cache."""
@@ -281,7 +276,8 @@ class Account:
         self._cache.store(prompt, at, at)
         self.total.waste.add(prompt, cached)
         bill = replace(cached, plain=cached.plain + TAIL_TOKENS)
-        (self.total.refreshed if is_refresh else self.total.add)(bill)
+        self.total.refreshes += is_refresh
+        (self.total.refresh_bills if is_refresh else self.total).add(bill)
         return bill
 
 

@@ -184,4 +184,4 @@ def without_prompts(trace: Trace) -> tuple[Trace, int]:
             if raw is not None and (section := split(raw)).is_split:
                 body = splice(sent.body, sent.members, {SECTION: section.rest}, sent.span)
                 steps[index], changed = replace(step, body=body), changed + 1
-    return replace(trace, steps=steps), changed
+    return (replace(trace, steps=steps), changed) if changed else (trace, 0)

@@ -19,7 +19,7 @@ from proxy.core.providers import PROFILES
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.reader import Route
 from proxy.core.request.tokens import Encode, quick
-from proxy.core.response.stream import LongEvent, StreamFold
+from proxy.core.response.stream import StreamFold
 from proxy.core.structured import ContextFile
 from proxy.core.structured.form import text_digest
 from proxy.errors import PayloadTooLarge
@@ -209,19 +209,3 @@ def test_a_stream_of_many_small_events_is_looked_at_in_turns_with_others(
     assert (reply.status, reply.body) == (200, said)
     assert sum(sizes) == len(said)
     assert max(sizes) <= 16 << 10
-
-
-@pytest.mark.parametrize("unit", [b": x\n", b"data: x\n", b":\r", b"data: {\r\n"])
-def test_lines_of_a_long_event_are_not_taken_one_by_one(unit: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[int] = []
-    take = LongEvent._take
-
-    def noting(event: LongEvent, piece: bytes, *, is_whole: bool) -> None:
-        taken.append(len(piece))
-        take(event, piece, is_whole=is_whole)
-
-    monkeypatch.setattr(LongEvent, "_take", noting)
-    event = LongEvent()
-    for _ in range(10):
-        event.feed(unit * 1_000)
-    assert len(taken) <= 20

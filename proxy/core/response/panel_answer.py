@@ -312,7 +312,10 @@ class PanelStream:
     def _event(self, event: bytes) -> bytes:
         self.is_over = self.is_over or event_data(event).startswith(b"[DONE]")
         payload = _payload_of(event) if self._held or _CALLS.search(event) else None
-        calls = list(_calls_in(payload)) if payload is not None else []
+        calls: list[tuple[object, object]] = []
+        for choice in payload["choices"] if payload is not None else ():
+            pieces = object_in(choice, "delta").get("tool_calls")
+            calls += [(choice.get("index", 0), piece) for piece in (pieces if isinstance(pieces, list) else ())]
         if not self._held and not any(is_ours(call) for _, call in calls):
             self._calling |= {repr(index) for index, _ in calls}
             return self._passed(event)
@@ -342,13 +345,6 @@ def _payload_of(event: bytes) -> dict[str, Any] | None:
         return None
     is_piece = isinstance(payload, dict) and not payload.get("error") and isinstance(payload.get("choices"), list)
     return payload if is_piece else None
-
-
-def _calls_in(payload: Mapping[str, Any]) -> Iterable[tuple[object, Any]]:
-    """The pieces of calls in an event, each with the index of its choice."""
-    for choice in payload["choices"]:
-        pieces = object_in(choice, "delta").get("tool_calls")
-        yield from ((choice.get("index", 0), piece) for piece in (pieces if isinstance(pieces, list) else ()))
 
 
 def _completion(payloads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -6,8 +6,8 @@ content. An answer may be an image, an hour of sound or a million numbers, and i
 it. The text is fed piece by piece as it passes. The outline is JSON of the same form: long strings are empty, long
 lists of numbers have one number, and values that are nested too deeply, or are too large for one member, are null. A
 text inside a string is never read as a member, whatever it quotes. ``MOST_BYTES`` bounds the memory, and also the work
-that is done token by token. The rest is skipped by patterns. ``LongEvent`` reads the data of a server-sent event in the
-same way.
+that is done token by token. The rest is skipped by patterns. The data of a long server-sent event is read in the same
+way; it is one line, as every provider sends it.
 
 ``BodyFold`` is for answers that are no streams: bytes that are not read, and a JSON body, which is read when it has
 ended. A body that is too long to be kept is passed on as it comes, and only its outline is read.
@@ -189,47 +189,6 @@ class Outline:
         self._skip_to = level
 
 
-_LINE_END = re.compile(rb"[\r\n]")
-# All lines but the last one, which may go on. An event may have a line in every second byte.
-_LINES = re.compile(rb"[\r\n]data:([^\r\n]*+)(?=[\r\n])")
-_DATA = b"data:"
-_HEAD_BYTES = len(BOM + _DATA)
-
-
-class LongEvent:
-    """Takes the bytes of one event in parts of any size."""
-
-    def __init__(self) -> None:
-        self.outline = Outline()
-        """The outline of the data."""
-        self._head: bytes | None = b""  # the beginning of a line, until it is long enough to show its field
-        self._is_data = False
-
-    def feed(self, part: bytes) -> None:
-        """Take a part of the event."""
-        if (found := _LINE_END.search(part)) is None:
-            self._take(part, is_whole=False)
-            return
-        self._take(part[: found.start()], is_whole=True)
-        last = max(part.rfind(b"\r"), part.rfind(b"\n"))
-        self.outline.feed(b"".join(_LINES.findall(part, found.start(), last + 1)))
-        self._head, self._is_data = b"", False
-        self._take(part[last + 1 :], is_whole=False)
-
-    def _take(self, piece: bytes, *, is_whole: bool) -> None:
-        """Take a piece of a line, or the rest of the line."""
-        if self._head is not None:
-            piece, self._head = self._head + piece, None
-            if len(piece) < _HEAD_BYTES and not is_whole:
-                self._head = piece
-                return
-            field = piece.removeprefix(BOM)
-            self._is_data = field.startswith(_DATA)
-            piece = field.removeprefix(_DATA)
-        if self._is_data:
-            self.outline.feed(piece)
-
-
 MAX_BODY_BYTES = 1 << 20
 """If a JSON body is longer than this, only its outline is kept."""
 _BYTES_PER_TOKEN = 4
@@ -337,7 +296,7 @@ class StreamFold:
     def __init__(self, *, drop_usage: bool = False) -> None:
         self._drop = drop_usage
         self._cutter = EventCutter()
-        self._long: LongEvent | None = None
+        self._long: Outline | None = None
         self._facts = AnswerFacts()
         self._error: Mapping[str, object] | None = None
         self._is_done = False
@@ -407,12 +366,13 @@ class StreamFold:
         if kind is Part.EVENT:
             part = self._event(part)
         elif kind is not Part.BLANK:
+            data = part
             if self._long is None:
-                self._long, self.saw_content = LongEvent(), True
+                self._long, self.saw_content, data = Outline(), True, part.partition(b"data:")[2]
                 self.events += 1
-            self._long.feed(part)
+            self._long.feed(data)
             if kind is Part.LAST_PIECE:
-                self._learn(payload_of(self._long.outline.text()))
+                self._learn(payload_of(self._long.text()))
                 self._long = None
         if self._end:
             self._end.append(part)

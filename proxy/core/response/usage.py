@@ -191,10 +191,10 @@ def _read(report: Mapping[str, object]) -> Counts | None:
     for known, own in ((_GEMINI_KEYS, _gemini), (_BEDROCK_KEYS, _bedrock), (_LLAMACPP_KEYS, _llamacpp)):
         if not keys.isdisjoint(known):
             return own(report)
-    if not keys.isdisjoint(_CHAT_KEYS):
+    if not keys.isdisjoint(_CHAT_KEYS) or ("total_tokens" in report and keys.isdisjoint(_MESSAGES_KEYS)):
         return _inclusive(report, "prompt_tokens", "completion_tokens")
     if keys.isdisjoint(_MESSAGES_KEYS):
-        return _inclusive(report, "prompt_tokens", "completion_tokens") if "total_tokens" in report else None
+        return None
     is_messages = not keys.isdisjoint(_EXCLUSIVE_KEYS) and "input_tokens_details" not in report
     return _messages(report) if is_messages else _inclusive(report, "input_tokens", "output_tokens")
 
@@ -257,18 +257,14 @@ def _message_counts(report: Mapping[str, object]) -> Counts:
 
 def _bedrock(report: Mapping[str, object]) -> Counts:
     """The shape of Converse, and of the InvokeModel variants, whose names end with ``Count``."""
-    lives = {"5m": 0, "1h": 0}
-    for entry in items_of(report.get("cacheDetails")):
-        life = entry.get("ttl")
-        if isinstance(life, str) and life in lives:
-            lives[life] += _count(entry, "inputTokens")
+    details = items_of(report.get("cacheDetails"))
     return Counts(
         base=_count(report, "inputTokens", "inputTokenCount"),
         output=_count(report, "outputTokens", "outputTokenCount"),
         read=_count(report, "cacheReadInputTokens", "cacheReadInputTokenCount"),
         write=_count(report, "cacheWriteInputTokens", "cacheWriteInputTokenCount"),
-        write_5m=lives["5m"],
-        write_1h=lives["1h"],
+        write_5m=sum([_count(one, "inputTokens") for one in details if one.get("ttl") == "5m"]),
+        write_1h=sum([_count(one, "inputTokens") for one in details if one.get("ttl") == "1h"]),
         exclusive=True,
         writes_told="cacheWriteInputTokens" in report or "cacheWriteInputTokenCount" in report,
     )
