@@ -98,24 +98,20 @@ class Contexts:
         """Whether this message and the next one are a context message, or a part of one."""
         if said.role != "user" or said.text is None or following is None:
             return False
-        return self._take_opening(at, said, said.text, following) or self._take_part(at, said, said.text, following)
-
-    def _take_opening(self, at: int, said: Said, text: str, following: Said) -> bool:
         found = [one for one in self.known if one.ack.same(following) and (one.message.same(said) or one.ends(said))]
-        for context in found[:1]:
-            pieces = context.pieces if context.message.same(said) else (text.removeprefix(context.opening),)
+        if found:
+            context = found[0]
+            pieces = context.pieces if context.message.same(said) else (said.text.removeprefix(context.opening),)
             self._openings[context.kind] += 1
             self._pieces.update((context.header, piece) for piece in pieces)
-        # If it may be the opening of several messages, it counts for each of them.
-        self._last_opening.update({(one.header, piece): at for one in found for piece in one.pieces})
-        return bool(found)
-
-    def _take_part(self, at: int, said: Said, text: str, following: Said) -> bool:
-        header = next((words for words in CLAIM_HEADERS.values() if text.startswith(words)), None)
+            # If it may be the opening of several messages, it counts for each of them.
+            self._last_opening.update({(one.header, piece): at for one in found for piece in one.pieces})
+            return True
+        header = next((words for words in CLAIM_HEADERS.values() if said.text.startswith(words)), None)
         is_acknowledged = following.role == "assistant" and following.text == PART_ACKNOWLEDGEMENT
         if header is None or said.rest != "{}" or not is_acknowledged:
             return False
-        piece = text.removeprefix(header)
+        piece = said.text.removeprefix(header)
         if not any(context.header == header and piece in context.pieces for context in self.known):
             return False
         self._pieces[header, piece] += 1

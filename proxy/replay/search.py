@@ -42,7 +42,6 @@ from proxy.upstream.embedded import PromptReader
 
 LOOK_AHEAD = 5
 """How many of a cohort's next requests count."""
-_MOST_THRESHOLDS = 4
 # Greater than any number of tokens: life decides, and size decides only between pieces of equal life.
 _LIFE_WEIGHT = 1e9
 
@@ -78,7 +77,8 @@ class Shot:
         for number, material in enumerate(self.materials):
             if not (material.is_movable or number):
                 continue
-            thresholds = _spread(sorted({self.lives.get(item.digest, 0) for item in material.items.values()}))
+            lives = [self.lives.get(item.digest, 0) for item in material.items.values()]
+            thresholds = {min(lives, default=0), max(lives, default=0)}
             for kept in (material.fixed, *self._prefixes(material, before)):
                 yield behind_prefix(material, kept, self.by_life)
                 yield from (self._in_front(material, kept, threshold) for threshold in thresholds)
@@ -178,12 +178,6 @@ class ShotReader:
                     break
                 used = steps[j].at
                 yield j, rank
-
-
-def _spread(lives: Sequence[int]) -> list[int]:
-    """A limited number of thresholds, with the extremes among them."""
-    last, most = len(lives) - 1, _MOST_THRESHOLDS - 1
-    return list(lives) if last <= most else [lives[i * last // most] for i in range(most + 1)]
 
 
 def _run(one: bytes, following: Sequence[set[bytes]]) -> int:

@@ -102,13 +102,6 @@ class BlockMaker:
         return sum(self._counter.count(digest(utf8(part)), part) for part in parts)
 
 
-def object_at(value: object, at: str) -> Json:
-    """A part of a request that must be an object. Raises UpstreamRejected if it is none."""
-    if not isinstance(value, dict):
-        raise refuse(f"Invalid type for '{at}': expected an object.", at, "invalid_type")
-    return value
-
-
 def dumps(value: object, option: int = 0) -> bytes:
     """The JSON of a parsed value. Raises UpstreamRejected if it is nested more deeply than any provider accepts."""
     with suppress(orjson.JSONEncodeError):
@@ -137,15 +130,19 @@ CACHE_CONTROL = "cache_control"
 BREAKPOINT = "prompt_cache_breakpoint"
 
 
-def forbid(owner: Json, at: str, profile: CacheProfile, *, breakpoint_allowed: bool = False) -> None:
-    """Refuse a marker field that the provider does not know on this object."""
+def object_at(value: object, at: str, profile: CacheProfile, *, breakpoint_allowed: bool = False) -> Json:
+    """A part of a request, which must be an object without a marker field that the provider does not know on it. Raises
+    UpstreamRejected."""
+    if not isinstance(value, dict):
+        raise refuse(f"Invalid type for '{at}': expected an object.", at, "invalid_type")
     reads = profile.dialect.key
     if reads == CACHE_CONTROL or not (reads == BREAKPOINT or profile.refuses_unknown):
-        return
+        return value
     for field in (CACHE_CONTROL, BREAKPOINT):
-        if field in owner and not (field == reads and breakpoint_allowed):
+        if field in value and not (field == reads and breakpoint_allowed):
             name = f"{at}.{field}" if at else field
             raise refuse(f"Unknown parameter: '{name}'.", name, "unknown_parameter")
+    return value
 
 
 def cache_control(owner: Json, at: str, text: str | None = None) -> Life | None:
@@ -231,11 +228,10 @@ class TurnReader:
 
     def read(self, message: object, at: str) -> Turn:
         """The turn of a parsed message."""
-        message = object_at(message, at)
+        message = object_at(message, at, self.profile)
         role = message.get("role")
         if not isinstance(role, str) or role not in _ROLES:
             raise refuse(f"Invalid value for '{at}.role'.", f"{at}.role", "invalid_value")
-        forbid(message, at, self.profile)
         if role in ("tool", "function"):
             return self._result(message, at)
         if role == "assistant":
@@ -277,11 +273,10 @@ class TurnReader:
         return tuple(self._part(part, label, f"{at}.content[{i}]", i == 0) for i, part in enumerate(content))
 
     def _part(self, part: object, label: tuple[bytes, bytes], at: str, is_first: bool) -> Block:
-        part = object_at(part, at)
+        part = object_at(part, at, self.profile, breakpoint_allowed=label[0] != b"assistant")
         kind = part.get("type")
         if not isinstance(kind, str):
             raise refuse(f"Missing required parameter: '{at}.type'.", f"{at}.type", "missing_required_parameter")
-        forbid(part, at, self.profile, breakpoint_allowed=label[0] != b"assistant")
         extra = MESSAGE_OVERHEAD_TOKENS if is_first else 0
         if kind in _THINKING_TYPES:
             return self._thinking(part, at)
@@ -307,16 +302,15 @@ class TurnReader:
         return named_life(control, at, self.profile)
 
     def _thinking(self, block: object, at: str) -> Block:
-        block = object_at(block, at)
-        forbid(block, at, self.profile)
+        block = object_at(block, at, self.profile)
         if self._reads_control and CACHE_CONTROL in block:
             raise refuse(f"{at}.thinking.cache_control: Extra inputs are not permitted", f"{at}.cache_control")
         return self._maker.make(BlockKind.THINKING, (b"assistant",), dumps(_unmarked(block)).decode())
 
     def _call(self, call: object, at: str) -> Block:
-        if not isinstance(call, dict) or not isinstance(call.get("function"), Mapping):
+        call = object_at(call, at, self.profile)
+        if not isinstance(call.get("function"), Mapping):
             raise refuse(f"Missing required parameter: '{at}.function'.", at, "missing_required_parameter")
-        forbid(call, at, self.profile)
         mark = cache_control(call, at) if self._reads_control and self.profile.message_mark else None
         return self._maker.make(BlockKind.CALL, (b"assistant",), dumps(_unmarked(call)).decode(), mark=mark)
 
@@ -353,13 +347,12 @@ class TurnReader:
         return cache_control(message, at) or inside
 
     def _tool(self, tool: object, at: str) -> Block:
-        tool = object_at(tool, at)
+        tool = object_at(tool, at, self.profile)
         function = tool.get("function")
-        forbid(tool, at, self.profile)
         reads_marks = self._reads_control and self.profile.tool_mark
         mark = cache_control(tool, at) if reads_marks else None
         if isinstance(function, Mapping):
-            forbid(function, f"{at}.function", self.profile)
+            object_at(function, f"{at}.function", self.profile)
             if reads_marks:
                 mark = mark or cache_control(function, f"{at}.function")
             tool = {**tool, "function": _unmarked(function)}
@@ -397,7 +390,7 @@ def read_chat(body: bytes, reader: TurnReader) -> ChatRequest:
     members = read_object(body)
     settings = {name: parsed_value(bytes(raw), name) for name, raw in members.items() if name not in _LARGE}
     model = check_model(settings)
-    forbid(settings, "", reader.profile)
+    object_at(settings, "", reader.profile)
     if "stratiform" in settings:
         raise refuse("Unknown parameter: 'stratiform'.", "stratiform", "unknown_parameter")
     turns = _turns(members, reader)
