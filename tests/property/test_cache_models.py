@@ -9,7 +9,7 @@ from proxy.core.caches import make_cache
 from proxy.core.caches.cache import Life, Prompt
 from proxy.core.providers import PROFILES, CacheProfile, Dialect, Family, optimistic, pessimistic
 from proxy.core.response.usage import usage_of
-from proxy.upstream.embedded.completion import usage_fields
+from proxy.upstream.embedded.provider import usage_fields
 from tests.cache_prompts import prompt
 from tests.examples import examples
 

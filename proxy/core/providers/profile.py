@@ -69,7 +69,7 @@ class MarkPlace(StrEnum):
 
 
 class UsageForm(StrEnum):
-    """The fields in which a provider reports reads and writes (see ``proxy.upstream.embedded.completion``)."""
+    """The fields in which a provider reports reads and writes (see ``proxy.upstream.embedded.provider``)."""
 
     ANTHROPIC = "anthropic"
     OPENAI = "openai"

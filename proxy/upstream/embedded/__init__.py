@@ -4,8 +4,8 @@ The cache profile of a deployment chooses the provider that it imitates (``proxy
 (markers as litellm accepts them in OpenAI format), OpenAI up to GPT-5.5 and other automatic caches, OpenAI GPT-5.6 and
 newer (``prompt_cache_breakpoint``), DeepSeek (units), vLLM (blocks), or a provider without a cache. Nothing here asks
 for a provider's name. A request is checked as that provider would check it, cut into blocks (``turns``), laid out in
-the provider's order and billed (``provider``, ``proxy.core.caches``), and answered with a deterministic text and the
-provider's own usage fields (``completion``). Cache entries appear at the first byte of the answer, or after its last
+the provider's order, billed, and answered with a deterministic text and the provider's own usage fields
+(``provider``, ``proxy.core.caches``). Cache entries appear at the first byte of the answer, or after its last
 byte if the provider keeps only whole exchanges. They are dated by ``Call.now``, so that a replay in virtual time has
 the recorded pauses.
 

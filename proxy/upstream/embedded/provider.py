@@ -1,5 +1,10 @@
 """One provider: its cache, its rules, and its answers. Pure; the caller gives the time.
 
+An answer is deterministic and plausible: a text of the requested length, a value of the requested schema, or calls of
+the requested tools. Its usage has the provider's own fields. Anthropic's have the form in which litellm 1.109 passes
+them on (``llms/anthropic/chat/transformation.py``, ``calculate_usage``): the prompt tokens include the cached tokens.
+DashScope's: https://www.alibabacloud.com/help/en/model-studio/context-cache.
+
 ``lay_out`` turns a request into the prompt that the provider's cache sees: the positions of its blocks, with the seeds
 between the sections, and the values by which the provider separates caches. The order is tools, then system, then
 messages. The profile (``CacheProfile.breaking``) says which request members stand before which section: a change of
@@ -9,8 +14,10 @@ bills them and answers.
 
 import base64
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import count
+from operator import getitem
 from typing import Any
 
 import orjson
@@ -18,11 +25,11 @@ import orjson
 from proxy.core.caches import make_cache, validate
 from proxy.core.caches.cache import Bill, Life, Prompt
 from proxy.core.digest import chain, digest
-from proxy.core.providers import DEFAULTS, NONE, CacheProfile
+from proxy.core.providers import DEFAULTS, NONE, CacheProfile, Family, UsageForm
 from proxy.core.request.tokens import Encode
+from proxy.core.response.event_format import DONE, event_of
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import utf8
-from proxy.upstream.embedded.completion import CHAT, TEXT, answer_of, complete, told, usage_fields, write
 from proxy.upstream.embedded.turns import (
     KNOWN_TURNS,
     SYSTEM_ROLES,
@@ -34,15 +41,277 @@ from proxy.upstream.embedded.turns import (
     Turn,
     TurnReader,
     cache_control,
-    check_model,
     dumps,
+    joined,
     named_life,
-    parsed_value,
     read_chat,
-    read_object,
+    read_small,
     refuse,
     wants_usage,
 )
+
+# Schemas may refer to themselves. OpenAI allows 5000 properties ("Structured outputs").
+_MAX_VALUES = 5000
+_NO_SCHEMA = (AttributeError, IndexError, KeyError, RecursionError, StopIteration, TypeError, ValueError)
+
+
+def _example(schema: Mapping[str, Any], root: Mapping[str, Any], left: Iterator[int]) -> Any:
+    """A minimal value of ``schema``, made of required properties, first choices and lower bounds; local references are
+    followed. Raises many kinds of errors if it is no schema, or asks for more values than are ``left``."""
+    next(left)
+    if "$ref" in schema:
+        # The reference is local: ``#/$defs/name``.
+        names = filter(None, schema["$ref"].removeprefix("#").split("/"))
+        return _example(reduce(getitem, names, root), root, left)
+    if "const" in schema:
+        return schema["const"]
+    if "enum" in schema:
+        return schema["enum"][0]
+    if choices := schema.get("anyOf") or schema.get("oneOf"):
+        # Choosing null ends a schema that refers to itself.
+        null = next((choice for choice in choices if choice.get("type") == "null"), None)
+        return _example(null or choices[0], root, left)
+    kind = schema.get("type", "object")
+    match ("null" if "null" in kind else kind[0]) if isinstance(kind, list) else kind:
+        case "object":
+            properties = schema.get("properties", {})
+            return {name: _example(properties.get(name, {}), root, left) for name in schema.get("required", properties)}
+        case "array":
+            return [_example(schema.get("items", {}), root, left) for _ in range(schema.get("minItems", 0))]
+        case "string":
+            return "text".ljust(min(schema.get("minLength", 0), _MAX_VALUES), "x")[: schema.get("maxLength")]
+        case "integer" | "number":
+            return schema.get("minimum", 0)
+        case "boolean":
+            return False
+        case _:
+            return None
+
+
+DEFAULT_OUTPUT_TOKENS = 60
+
+_SENTENCES = (
+    "I read the files that you sent and the change is small.",
+    "The function keeps its signature, so the callers stay as they are.",
+    "The test that failed compares the header with the wrong case.",
+    "I moved the check in front of the loop, where it costs nothing.",
+    "There is one more place that builds the same path, and it now uses the helper.",
+    "The option is read once and passed on from there.",
+    "Nothing else in the module depends on the old order.",
+    "An empty value is now refused with a message that names the field.",
+    "The documentation says the same, so I left that paragraph alone.",
+    "Run the suite once more before you merge, as the fixture has changed.",
+    "If you want, I can split this into two commits.",
+    "The next step would be to remove the deprecated alias.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One answer: text in pieces as they are streamed, or tool calls in the form of a message."""
+
+    pieces: tuple[str, ...]
+    calls: tuple[Json, ...]
+    finish_reason: str
+    tokens: int
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return "".join(self.pieces)
+
+    def message(self) -> dict[str, Any]:
+        """The answer as an OpenAI message, as the client will send it back."""
+        if not self.calls:
+            return {"role": "assistant", "content": self.text}
+        return {"role": "assistant", "content": None, "tool_calls": [*self.calls]}
+
+
+def told(bill: Bill, profile: CacheProfile) -> str:
+    """A sentence about what the cache did for a prompt. It is the beginning of an answer that a person reads."""
+    if bill.read or bill.write:
+        did = (
+            f"{bill.read:,} of {bill.total:,} prompt tokens were read from the cache, and {bill.write:,} were written."
+        )
+    elif bill.total < profile.min_tokens and profile.family is not Family.NONE:
+        least = f"which begins at {profile.min_tokens:,}"
+        did = f"{bill.total:,} prompt tokens are too few for this provider's cache, {least}."
+    else:
+        did = f"none of the {bill.total:,} prompt tokens were read from the cache."
+    return f"(This is the offline model: {did})"
+
+
+def complete(request: ChatRequest, seed: bytes, output_tokens: int, encode: Encode, opening: str = "") -> Completion:
+    """The answer to a request. Equal seeds give equal answers. A text begins with the ``opening``."""
+    limit = request.settings.get("max_completion_tokens") or request.settings.get("max_tokens")
+    names = _called_tools(request)
+    if names:
+        calls = tuple(
+            {"id": f"call_{seed.hex()[:20]}{i:04}", "type": "function", "function": {"name": name, "arguments": "{}"}}
+            for i, name in enumerate(names)
+        )
+        tokens = sum(encode(name) + encode("{}") for name in names)
+        return Completion(pieces=(), calls=calls, finish_reason="tool_calls", tokens=tokens)
+    structured = _structured(request.settings.get("response_format"))
+    if structured is not None:
+        return _limited([structured[i : i + 16] for i in range(0, len(structured), 16)], limit, encode)
+    return write(seed, output_tokens, limit, encode, opening)
+
+
+def write(seed: bytes, output_tokens: int, limit: int | None, encode: Encode, opening: str = "") -> Completion:
+    """Plain text of about ``output_tokens``, of at most ``limit``."""
+    pieces = [f"{word} " for word in opening.split()]
+    tokens = 0
+    for word in _words(seed):
+        tokens += encode(word)
+        if pieces and tokens > output_tokens:
+            break
+        pieces.append(word)
+    return _limited(pieces, limit, encode)
+
+
+def _limited(pieces: Sequence[str], limit: int | None, encode: Encode) -> Completion:
+    kept: list[str] = []
+    tokens = 0
+    for piece in pieces:
+        cost = encode(piece)
+        if limit is not None and kept and tokens + cost > limit:
+            return Completion(tuple(kept), (), "length", tokens)
+        kept.append(piece)
+        tokens += cost
+    return Completion(tuple(kept), (), "stop", tokens)
+
+
+def _words(seed: bytes) -> Iterator[str]:
+    for i in count():
+        sentence = _SENTENCES[(seed[i % len(seed)] + i) % len(_SENTENCES)]
+        for j, word in enumerate(sentence.split(" ")):
+            yield word if i == j == 0 else " " + word
+
+
+def _called_tools(request: ChatRequest) -> tuple[str, ...]:
+    """The tools that this answer calls. A request that ends in tool results is answered by text."""
+    choice = request.settings.get("tool_choice")
+    last = request.turns[-1]
+    if not request.tool_names or choice == "none" or last.answers is not None:
+        return ()
+    if isinstance(choice, Mapping):
+        function = choice.get("function")
+        name = function.get("name") if isinstance(function, Mapping) else None
+        return (name,) if isinstance(name, str) else request.tool_names[:1]
+    wanted = last.asks or (1 if choice == "required" else 0)
+    if request.settings.get("parallel_tool_calls") is False:
+        wanted = min(wanted, 1)
+    return (request.tool_names * 2)[:wanted]
+
+
+def _structured(response_format: object) -> str | None:
+    """JSON text if the request asks for JSON, otherwise None."""
+    if not isinstance(response_format, Mapping):
+        return None
+    match response_format.get("type"):
+        case "json_object":
+            return '{"answer": "done"}'
+        case "json_schema":
+            wrapper = response_format.get("json_schema")
+            schema = wrapper.get("schema") if isinstance(wrapper, Mapping) else None
+            known = schema if isinstance(schema, Mapping) else {}
+            try:
+                return dumps(_example(known, known, iter(range(_MAX_VALUES)))).decode()
+            except _NO_SCHEMA as error:
+                raise refuse("Invalid schema for response_format.", "response_format", "invalid_json_schema") from error
+        case _:
+            return None
+
+
+CHAT = "chat.completion"
+_CHUNK = "chat.completion.chunk"
+TEXT = "text_completion"
+
+
+def usage_fields(bill: Bill, output_tokens: int, profile: CacheProfile) -> dict[str, Any]:
+    """The ``usage`` object of an answer."""
+    read_and_written = {"cached_tokens": bill.read, "cache_write_tokens": bill.write}
+    lives = {"ephemeral_5m_input_tokens": bill.write_5m, "ephemeral_1h_input_tokens": bill.write_1h}
+    cached: Mapping[UsageForm, Json] = {
+        UsageForm.ANTHROPIC: {
+            "prompt_tokens_details": {
+                "cached_tokens": bill.read,
+                "cache_creation_tokens": bill.write,
+                "cache_creation_token_details": lives,
+            },
+            "cache_read_input_tokens": bill.read,
+            "cache_creation_input_tokens": bill.write,
+            "cache_creation": lives,
+        },
+        UsageForm.OPENAI: {"prompt_tokens_details": {"cached_tokens": bill.read, "audio_tokens": 0}},
+        UsageForm.OPENAI_WRITES: {"prompt_tokens_details": read_and_written},
+        UsageForm.KIMI: {"cached_tokens": bill.read, "prompt_tokens_details": read_and_written},
+        UsageForm.DASHSCOPE: {
+            "prompt_tokens_details": {
+                "cached_tokens": bill.read,
+                "cache_creation_input_tokens": bill.write,
+                "cache_creation": {"ephemeral_5m_input_tokens": bill.write},
+                "cache_type": "ephemeral",
+            }
+        },
+        UsageForm.DEEPSEEK: {
+            "prompt_cache_hit_tokens": bill.read,
+            "prompt_cache_miss_tokens": bill.total - bill.read,
+        },
+        UsageForm.NONE: {},
+    }
+    return {
+        "prompt_tokens": bill.total,
+        "completion_tokens": output_tokens,
+        "total_tokens": bill.total + output_tokens,
+        **cached[profile.usage],
+    }
+
+
+def answer_of(
+    named: Json, choices: Sequence[Completion], usage: Json, *, is_stream: bool, include_usage: bool
+) -> list[bytes]:
+    """An answer as one object. A stream has one event for each piece of a choice instead, and ``[DONE]`` at the end. If
+    the usage was asked for, it has its own event. ``named`` are the members that every object of the answer has; they
+    say whether it is a chat."""
+    is_chat = named["object"] == CHAT
+    if not is_stream:
+        whole = (({"message": {**c.message(), "refusal": None}} if is_chat else {"text": c.text}) for c in choices)
+        rows = [_row(i, said, c.finish_reason) for i, (said, c) in enumerate(zip(whole, choices, strict=True))]
+        return [orjson.dumps({**named, "choices": rows, "usage": usage})]
+    head = {**named, "object": _CHUNK} if is_chat else named
+    rows = [row for i, choice in enumerate(choices) for row in _pieces(i, choice, is_chat=is_chat)]
+    chunks = [{**head, "choices": [row], "usage": None} for row in rows]
+    if include_usage:
+        chunks.append({**head, "choices": [], "usage": usage})
+    elif is_chat:
+        for chunk in chunks:
+            del chunk["usage"]
+    return [*(event_of(orjson.dumps(chunk)) for chunk in chunks), DONE]
+
+
+def _row(index: int, said: Json, finish_reason: str | None) -> Json:
+    return {"index": index, **said, "logprobs": None, "finish_reason": finish_reason}
+
+
+def _pieces(index: int, choice: Completion, *, is_chat: bool) -> Iterator[Json]:
+    """The rows of a choice in the order in which they are streamed."""
+    for said in _deltas(choice) if is_chat else choice.pieces:
+        yield _row(index, {"delta" if is_chat else "text": said}, None)
+    yield _row(index, {"delta": {}} if is_chat else {"text": ""}, choice.finish_reason)
+
+
+def _deltas(choice: Completion) -> Iterator[dict[str, Any]]:
+    """The deltas in the order in which OpenAI streams them: first the role, then the text in pieces, or for each call
+    first its name and then its arguments."""
+    yield {"role": "assistant", "content": None if choice.calls else ""}
+    for piece in choice.pieces:
+        yield {"content": piece}
+    for index, call in enumerate(choice.calls):
+        yield {"tool_calls": [{"index": index, **call, "function": {**call["function"], "arguments": ""}}]}
+        yield {"tool_calls": [{"index": index, "function": {"arguments": call["function"]["arguments"]}}]}
+
 
 _START = digest(b"prompt")
 _RUN_KINDS = frozenset({BlockKind.CALL, BlockKind.RESULT})
@@ -269,8 +538,8 @@ class Provider:
 
     def completions(self, body: bytes, account: str, now: float, output_tokens: int) -> ProviderReply:
         """``POST /completions``, the legacy text endpoint."""
-        request = parsed(body)
-        text = _joined(request.get("prompt"), "prompt")
+        request = read_small(body)
+        text = joined(request.get("prompt"), "prompt")
         limit = request.get("max_tokens")
         if limit is not None and not isinstance(limit, int):
             raise refuse("Invalid type for 'max_tokens': expected an integer.", "max_tokens", "invalid_type")
@@ -284,10 +553,10 @@ class Provider:
 
     def embeddings(self, body: bytes) -> ProviderReply:
         """``POST /embeddings``: small vectors. Equal texts have equal vectors."""
-        request = parsed(body)
+        request = read_small(body)
         given = request.get("input")
         is_batch = isinstance(given, list) and any(isinstance(item, str | list) for item in given)
-        texts = [_joined(item, "input") for item in (given if is_batch and isinstance(given, list) else [given])]
+        texts = [joined(item, "input") for item in (given if is_batch and isinstance(given, list) else [given])]
         dimensions = request.get("dimensions") or _DIMENSIONS
         if not isinstance(dimensions, int) or not 0 < dimensions <= 4096:
             raise refuse("Invalid 'dimensions'.", "dimensions", "invalid_value")
@@ -305,23 +574,6 @@ class Provider:
     def _named(self, prefix: str, account: str, now: float, model: str, kind: str) -> Json:
         name = digest(account.encode(), self._profile.name.encode(), b"%d" % next(self._ids)).hex()
         return {"id": f"{prefix}-{name}", "object": kind, "created": int(now), "model": model}
-
-
-def parsed(body: bytes) -> dict[str, Any]:
-    """A small JSON object, parsed completely."""
-    read_object(body)
-    request: dict[str, Any] = parsed_value(body, "body")
-    check_model(request)
-    return request
-
-
-def _joined(given: object, name: str) -> str:
-    """One text from a text, a list of texts, or a list of token numbers."""
-    if isinstance(given, str):
-        return given
-    if isinstance(given, list) and given:
-        return " ".join(_joined(item, name) if isinstance(item, str | list) else str(item) for item in given)
-    raise refuse(f"Invalid type for '{name}': expected a string or an array.", name, "invalid_type")
 
 
 def _vector(text: str, dimensions: int) -> list[float]:

@@ -435,6 +435,23 @@ def read_object(body: bytes) -> Mapping[str, Raw]:
         raise refuse("We could not parse the JSON body of your request.") from error
 
 
+def read_small(body: bytes) -> dict[str, Any]:
+    """A small JSON object, parsed completely."""
+    read_object(body)
+    request: dict[str, Any] = parsed_value(body, "body")
+    check_model(request)
+    return request
+
+
+def joined(given: object, name: str) -> str:
+    """One text from a text, a list of texts, or a list of token numbers."""
+    if isinstance(given, str):
+        return given
+    if isinstance(given, list) and given:
+        return " ".join(joined(item, name) if isinstance(item, str | list) else str(item) for item in given)
+    raise refuse(f"Invalid type for '{name}': expected a string or an array.", name, "invalid_type")
+
+
 def _turns(members: Mapping[str, Raw], reader: TurnReader) -> tuple[Turn, ...]:
     if "messages" not in members:
         raise refuse("Missing required parameter: 'messages'.", "messages", "missing_required_parameter")

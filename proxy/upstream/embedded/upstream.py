@@ -31,8 +31,7 @@ from proxy.core.response.event_format import DONE
 from proxy.core.value import dataclass
 from proxy.errors import UpstreamError, UpstreamRejected, UpstreamUnavailable, error_body
 from proxy.ports import Call, Deployment, Headers
-from proxy.upstream.embedded.completion import DEFAULT_OUTPUT_TOKENS
-from proxy.upstream.embedded.provider import Provider, ProviderReply
+from proxy.upstream.embedded.provider import DEFAULT_OUTPUT_TOKENS, Provider, ProviderReply
 from proxy.upstream.embedded.turns import KNOWN_TURNS, refuse
 
 FAULT_HEADER = "x-embedded-fault"

@@ -5,7 +5,7 @@ import pytest
 from proxy.core.caches.cache import Bill
 from proxy.core.providers import ANTHROPIC, NONE, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
-from proxy.upstream.embedded.completion import told, write
+from proxy.upstream.embedded.provider import told, write
 
 
 @pytest.mark.parametrize(
