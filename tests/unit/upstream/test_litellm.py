@@ -395,7 +395,7 @@ async def test_concurrent_first_calls_import_once(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.slow
 def test_the_transport_can_be_loaded_without_litellm() -> None:
     code = (
-        "import sys, proxy.upstream.litellm_ as t; t.LitellmUpstream(); "
+        "import sys; from proxy.upstream.litellm_.upstream import LitellmUpstream; LitellmUpstream(); "
         "print(sorted({'litellm', 'openai', 'httpx'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
