@@ -90,12 +90,6 @@ class Bag:
     segments: Mapping[Segment, int]
     is_inside: bool = False
 
-    @property
-    def rest(self) -> int:
-        """Tokens that belong to no segment (framing). Negative if the segments count more than the provider's
-        total."""
-        return self.total - sum(self.segments.values())
-
     def partial(self, whole: Container[Segment]) -> int:
         """The most tokens at the beginning of one segment that is not read as a whole."""
         if not self.is_inside:
@@ -259,7 +253,9 @@ def free_limit(bags: Sequence[Bag], profile: CacheProfile, *, with_long: bool = 
     """Input cost in tokens at the plain price. ``bags`` are in the order of time."""
     if profile.family is Family.NONE:
         return float(sum(bag.total for bag in bags))
-    rest = sum(bag.rest * (profile.read if bag.rest > 0 else 1.0) for bag in bags)
+    # The framing's tokens belong to no segment. They are negative if the segments count more than the provider's total.
+    left = [bag.total - sum(bag.segments.values()) for bag in bags]
+    rest = sum(tokens * (profile.read if tokens > 0 else 1.0) for tokens in left)
     by_predecessors = sum(
         sum(bag.segments.values()) - (1 - profile.read) * shared for bag, shared in most_in_common(bags)
     )

@@ -166,7 +166,9 @@ class _Description:
                 is_marked = bool(ends) and end <= ends[-1]
                 panel = self._contexts.panels.get(element.message) if self._contexts is not None else None
                 if panel is not None:
-                    reason = f"{panel}: {self._price(end, tokens, is_marked=is_marked)}"
+                    written = ("written", self._profile.write) if is_marked else ("plain", 1.0)
+                    how, price = ("read", self._profile.read) if end <= self._hit else written
+                    reason = f"{panel}: {how}, costs as {tokens * price:,.0f} plain tokens"
                 yield Row(
                     position=first,
                     segment=next((str(at) for at, mark in enumerate(ends, 1) if end <= mark), UNMARKED),
@@ -177,14 +179,6 @@ class _Description:
                     read_again=self._survival[end] if first <= end else 0.0,
                     reason=reason,
                 )
-
-    def _price(self, end: int, tokens: int, *, is_marked: bool) -> str:
-        """The cost of tokens whose last position is ``end``. ``is_marked``: there is a marker at it or behind it."""
-        if end <= self._hit:
-            how, price = "read", self._profile.read
-        else:
-            how, price = ("written", self._profile.write) if is_marked else ("plain", 1.0)
-        return f"{how}, costs as {tokens * price:,.0f} plain tokens"
 
     def _tier(self, element: Element) -> str:
         """The tier of an element. For a message of several pieces, it is the tier of the least stable piece."""

@@ -146,7 +146,10 @@ class ShotReader:
                     slots=slots_of(request.members, self._profile),
                     cohort=cohorts[index],
                     materials=self._materials(request, view),
-                    lives={one: _run(one, following) for one in present[index]},
+                    lives={
+                        one: next((count for count, held in enumerate(following) if one not in held), len(following))
+                        for one in present[index]
+                    },
                     ahead=dict(self._ahead(index, steps, cohorts)),
                 )
             )
@@ -178,10 +181,6 @@ class ShotReader:
                     break
                 used = steps[j].at
                 yield j, rank
-
-
-def _run(one: bytes, following: Sequence[set[bytes]]) -> int:
-    return next((count for count, present in enumerate(following) if one not in present), len(following))
 
 
 DEFAULT_WIDTH = 16

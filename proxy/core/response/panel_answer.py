@@ -179,8 +179,14 @@ def read_answer(
         return None
     message, finish = choices[0]["message"], choices[0].get("finish_reason")
     said = dict(message)
-    for choice in choices:
-        _take_out(choice, is_calling=repr(choice.get("index", 0)) in calling)
+    for choice in filter(_ours_in, choices):
+        own = choice["message"]
+        own["tool_calls"] = [call for call in own["tool_calls"] if not is_ours(call)]
+        if own["tool_calls"]:
+            continue
+        del own["tool_calls"]
+        if choice.get("finish_reason") in _CALLING and repr(choice.get("index", 0)) not in calling:
+            choice["finish_reason"] = "stop"
     is_alone = len(listed) == 1 and "tool_calls" not in message and finish in _CALLING
     follows = may_follow and is_alone and 0 < len(calls) <= MOST_CALLS
     earlier, words = (before.payload, dict(before.words)) if before is not None else ({}, {})
@@ -206,17 +212,6 @@ def _message_of(payload: Mapping[str, Any]) -> Object:
 def _ours_in(choice: Any) -> Sequence[Any]:
     calls = choice["message"].get("tool_calls")
     return [call for call in calls if is_ours(call)] if isinstance(calls, list) else []
-
-
-def _take_out(choice: Any, *, is_calling: bool) -> None:
-    """Take the calls of the proxy's tool out of a choice."""
-    if not _ours_in(choice):
-        return
-    message, finish = choice["message"], choice.get("finish_reason")
-    message["tool_calls"] = [call for call in message["tool_calls"] if not is_ours(call)]
-    if not message["tool_calls"]:
-        del message["tool_calls"]
-        choice["finish_reason"] = "stop" if finish in _CALLING and not is_calling else finish
 
 
 class PanelBody:

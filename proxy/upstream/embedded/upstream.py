@@ -123,8 +123,12 @@ class EmbeddedAnswer:
             if self.breaks:
                 raise UpstreamUnavailable("the connection to the upstream broke in mid-answer")
             raise StopAsyncIteration
-        if not self._given_up.is_set():
-            await self._pause(self.pace_s if self._produced else self.first_byte_s)
+        seconds = self.pace_s if self._produced else self.first_byte_s
+        if seconds <= 0:
+            await asyncio.sleep(0)  # let other tasks run, as any socket would
+        else:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._given_up.wait(), seconds)
         if self._given_up.is_set():
             raise UpstreamUnavailable("the call was given up")
         if self._produced == 0:
@@ -136,13 +140,6 @@ class EmbeddedAnswer:
         """Stop producing. A reader that waits is woken."""
         self._given_up.set()
         self._end(is_cancelled=self._produced < len(self.body) or self.breaks)
-
-    async def _pause(self, seconds: float) -> None:
-        if seconds <= 0:
-            await asyncio.sleep(0)  # let other tasks run, as any socket would
-            return
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._given_up.wait(), seconds)
 
     def _end(self, *, is_cancelled: bool) -> None:
         if not self._is_over:
@@ -206,7 +203,15 @@ class EmbeddedUpstream:
             )
         ledger.requests += 1
         shapes = self._struck_by(call, body)
-        reply = self._reply(call, body)
+        provider = self._provider_of(call.deployment.profile)
+        output_tokens = int(_number(call.deployment, "output_tokens", DEFAULT_OUTPUT_TOKENS))
+        match call.path:
+            case "/chat/completions":
+                reply = provider.chat(body, _account(call), call.now, output_tokens)
+            case "/completions":
+                reply = provider.completions(body, _account(call), call.now, output_tokens)
+            case _:
+                reply = provider.embeddings(body)
         headers_s = shapes[FaultKind.SLOW_HEADERS].seconds if FaultKind.SLOW_HEADERS in shapes else 0.0
         try:
             await asyncio.sleep(headers_s)
@@ -214,17 +219,6 @@ class EmbeddedUpstream:
             ledger.cancelled += 1
             raise
         return self._answer(call, reply, shapes, headers_s, ledger)
-
-    def _reply(self, call: Call, body: bytes) -> ProviderReply:
-        provider = self._provider_of(call.deployment.profile)
-        output_tokens = int(_number(call.deployment, "output_tokens", DEFAULT_OUTPUT_TOKENS))
-        match call.path:
-            case "/chat/completions":
-                return provider.chat(body, _account(call), call.now, output_tokens)
-            case "/completions":
-                return provider.completions(body, _account(call), call.now, output_tokens)
-            case _:
-                return provider.embeddings(body)
 
     def _answer(
         self, call: Call, reply: ProviderReply, shapes: Mapping[FaultKind, Fault], headers_s: float, ledger: Ledger
