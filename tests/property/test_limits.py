@@ -1,7 +1,6 @@
 """The bounds are what they claim: equal to exhaustive search where it is possible, and never above any way to send."""
 
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import replace
 from itertools import combinations, product
 from random import Random
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.caches import Cache, make_cache, validate
+from proxy.core.caches import make_cache, validate
 from proxy.core.caches.cache import Bill, Life, Prompt
 from proxy.core.digest import chain, digest
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, OPENAI, CacheProfile
@@ -53,21 +52,21 @@ def sessions(draw: st.DrawFn, requests: int, blocks: int) -> Timed:
     return found
 
 
-def cheapest(session: Timed, lives: Sequence[Life], cache: Cache | None = None) -> float:
-    """Every choice of markers for every request."""
+def cheapest(session: Timed, lives: Sequence[Life], sent: Timed = ()) -> float:
+    """Every choice of markers for every request, behind those that were sent."""
     if not session:
         return 0.0
-    cache = make_cache(PROFILE) if cache is None else cache
     (at, prompt), rest = session[0], session[1:]
     best = float("inf")
     for choice in product([None, *lives], repeat=len(prompt.ends)):
         marked = replace(prompt, marks={i: life for i, life in enumerate(choice) if life is not None})
         if validate(marked, PROFILE) is not None:
             continue
-        after = deepcopy(cache)
-        bill = after.bill(marked, at)
-        after.store(marked, at, at)
-        best = min(best, cost(bill, PROFILE) + cheapest(rest, lives, after))
+        cache, both = make_cache(PROFILE), (*sent, (at, marked))
+        for then, one in both:
+            bill = cache.bill(one, then)
+            cache.store(one, then, then)
+        best = min(best, cost(bill, PROFILE) + cheapest(rest, lives, both))
     return best
 
 
