@@ -219,10 +219,14 @@ def _undominated(states: dict[float, float]) -> dict[float, float]:
 
 def fixed_limit(prompts: Sequence[Timed], profile: CacheProfile, *, with_long: bool = False) -> float:
     """Input cost in tokens at the plain price. ``prompts`` are in the order of time; their markers are ignored."""
-    if profile.family is not Family.MARKER:
-        return _as_sent(prompts, profile)
-    rates = Rates.of(profile, with_long=with_long)
     cost = 0.0
+    if profile.family is not Family.MARKER:
+        cache = make_cache(profile)
+        for at, prompt in prompts:
+            cost += cost_of(profile, cache.bill(prompt, at))
+            cache.store(prompt, at, at)
+        return cost
+    rates = Rates.of(profile, with_long=with_long)
     tokens: dict[tuple[bytes, bytes], int] = {}
     uses: dict[tuple[bytes, bytes], list[float]] = {}
     for at, prompt in prompts:
@@ -239,14 +243,6 @@ def fixed_limit(prompts: Sequence[Timed], profile: CacheProfile, *, with_long: b
             uses.setdefault(node, []).append(at)
             before = end
     return cost + sum(tokens[node] * node_cost(times, rates) for node, times in uses.items())
-
-
-def _as_sent(prompts: Sequence[Timed], profile: CacheProfile) -> float:
-    cache, cost = make_cache(profile), 0.0
-    for at, prompt in prompts:
-        cost += cost_of(profile, cache.bill(prompt, at))
-        cache.store(prompt, at, at)
-    return cost
 
 
 def free_limit(bags: Sequence[Bag], profile: CacheProfile, *, with_long: bool = False) -> float:

@@ -45,9 +45,6 @@ LOOK_AHEAD = 5
 # Greater than any number of tokens: life decides, and size decides only between pieces of equal life.
 _LIFE_WEIGHT = 1e9
 
-Orders = Sequence[Sequence[bytes]]
-"""Earlier orders, by the digests of their elements."""
-
 
 @dataclass(frozen=True, slots=True)
 class Shot:
@@ -71,8 +68,9 @@ class Shot:
         """The weight of a piece by how long it stays as it is."""
         return self.lives.get(item.digest, 0) * _LIFE_WEIGHT + len(item.text)
 
-    def orders(self, before: Orders) -> Iterator[tuple[Element, ...]]:
-        """Every order that is worth trying, behind any of the earlier orders or anew."""
+    def orders(self, before: Sequence[Sequence[bytes]]) -> Iterator[tuple[Element, ...]]:
+        """Every order that is worth trying, behind any of the earlier orders or anew. Earlier orders are given by the
+        digests of their elements."""
         yield self.materials[0].natural
         for number, material in enumerate(self.materials):
             if not (material.is_movable or number):
@@ -83,7 +81,7 @@ class Shot:
                 yield behind_prefix(material, kept, self.by_life)
                 yield from (self._in_front(material, kept, threshold) for threshold in thresholds)
 
-    def _prefixes(self, material: RequestElements, before: Orders) -> Iterator[tuple[Element, ...]]:
+    def _prefixes(self, material: RequestElements, before: Sequence[Sequence[bytes]]) -> Iterator[tuple[Element, ...]]:
         """The part of each earlier order that is still valid, as a whole, and cut in front of the pieces that change
         soon."""
         for order in before:

@@ -22,7 +22,8 @@ from proxy.core.request.demand import demand_of
 from proxy.core.request.parsed_body import head_of, untouched
 from proxy.core.request.reader import BodyCache, Route
 from proxy.core.request.tokens import Encode, quick
-from proxy.core.wire.json_body import PIECE_BYTES, Unreadable, mended, parse_members, value_spans
+from proxy.core.wire.json_body import Unreadable, mended, parse_members, value_spans
+from proxy.core.wire.scan import PIECE_BYTES
 from proxy.errors import InvalidRequest
 from proxy.planning.planner_port import Planning
 from proxy.planning.tokenizers import local_encode

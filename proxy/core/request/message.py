@@ -17,7 +17,6 @@ from proxy.core.recognition import Cut, MessageKind, PieceKind, Recogniser, Reco
 from proxy.core.recognition.lines import closes_fences
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter
 from proxy.core.wire.json_body import (
-    PIECE_BYTES,
     Members,
     Unreadable,
     elements,
@@ -29,6 +28,7 @@ from proxy.core.wire.json_body import (
     utf8,
     value,
 )
+from proxy.core.wire.scan import PIECE_BYTES
 
 SYSTEM_ROLES = frozenset({"system", "developer"})
 RESULT_ROLES = frozenset({"tool", "function"})

@@ -35,9 +35,9 @@ from proxy.core.structured.history import DetachTerms, MessageMeta, Status
 from proxy.core.structured.panels import FROZEN_PREFIX, OWN_KIND, Panel
 from proxy.core.structured.panels.inlay import FOOTER
 from proxy.core.value import dataclass, field, replace
-from proxy.core.wire.json_body import PIECE_BYTES, Unreadable, text_value
+from proxy.core.wire.json_body import Unreadable, text_value
 from proxy.core.wire.refusals import check_fields, check_ids, decoded, invalid, names_within
-from proxy.core.wire.scan import has_more_commas
+from proxy.core.wire.scan import PIECE_BYTES, has_more_commas
 from proxy.errors import InvalidRequest
 
 MOST_FILES = 5_000
