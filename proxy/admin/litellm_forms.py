@@ -18,7 +18,7 @@ from proxy.access.authentication import DEFAULT_TEAM, Directory, declared_id, di
 from proxy.access.validation import window_of
 from proxy.admin.forms import Query, View, checked
 from proxy.admin.operations import AdminService, store_away
-from proxy.admin.spend import ledger_entries
+from proxy.admin.reports import ledger_entries
 from proxy.errors import Conflict, Forbidden, InvalidRequest, MethodNotAllowed, NotFound, ProxyError
 from proxy.ports import Principal, StoreError
 

@@ -18,8 +18,7 @@ from proxy.access import validation
 from proxy.access.authentication import DEFAULT_TEAM, Directory, Snapshot, declared_id, digest_of, new_id, new_key
 from proxy.admin import forms
 from proxy.admin.forms import BudgetForm, KeyForm, Query, SpentForm, TeamForm, View
-from proxy.admin.sessions import Sessions, sessions_answer
-from proxy.admin.spend import entries_report, spend_report
+from proxy.admin.reports import Sessions, entries_report, sessions_answer, spend_report
 from proxy.core.model_patterns import matches
 from proxy.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, NotReady
 from proxy.ports import Clock, StoreError

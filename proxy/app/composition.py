@@ -9,7 +9,7 @@ is fixed when the process starts; a change there is named in the log.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from proxy.access.authentication import Directory, Identity
 from proxy.admin import AdminService
 from proxy.admin.litellm_forms import LitellmForms
 from proxy.app import declared, factories
-from proxy.app.foundation import Foundation, State, Worker, lay
+from proxy.app.foundation import Foundation, State, lay
 from proxy.clock import Readings
 from proxy.core.money.prices import PriceMap
 from proxy.core.request.tokens import Encode
@@ -43,7 +43,7 @@ from proxy.spend.reservations import BudgetReservations
 from proxy.spend.store_client import faults
 from proxy.tasks import Tasks, cancel, spawn
 from proxy.telemetry.meter import Meter
-from proxy.telemetry.metrics import Metrics
+from proxy.telemetry.metrics import Metrics, SharedMetrics
 from proxy.ui.endpoint import Live, UiEndpoint
 from proxy.ui.gate import Gate
 from proxy.upstream.embedded import EmbeddedUpstream
@@ -79,7 +79,23 @@ class ConfigSource:
         except ConfigError as error:
             _log.error("the configuration is not reloaded: %s", "; ".join(error.problems))
             return False
-        for what in _needs_restart(self.settings, settings):
+        # A running process cannot take these changes over.
+        before, (ours, new) = self.settings, (self.settings.stratiform, settings.stratiform)
+        routing_before, routing_now = (
+            replace(one.routing, fallbacks={}, context_window_fallbacks={}, targets=()) for one in (before, settings)
+        )
+        fixed: list[tuple[str, object, object]] = [
+            *((f"stratiform.{one}", getattr(ours, one), getattr(new, one)) for one in _FIXED),
+            *((f"stratiform.prompts.{one}", getattr(ours.prompts, one), getattr(new.prompts, one)) for one in _PROMPTS),
+            (
+                "general_settings.master_key (the admin API is switched on and off at the start)",
+                before.master_key is None,
+                settings.master_key is None,
+            ),
+            ("general_settings.allowed_ips", before.allowed_ips, settings.allowed_ips),
+            ("router_settings (retries, cooldowns and pre-call checks)", routing_before, routing_now),
+        ]
+        for what in (what for what, was, is_now in fixed if was != is_now):
             _log.warning("%s has changed: the change takes effect when the proxy is started again", what)
         self.settings = settings
         return True
@@ -164,26 +180,6 @@ class Reload:
         return True
 
 
-def _needs_restart(before: Settings, now: Settings) -> Iterator[str]:
-    """The changed settings that a running process cannot take over."""
-    ours, new = before.stratiform, now.stratiform
-    routing_before, routing_now = (
-        replace(one.routing, fallbacks={}, context_window_fallbacks={}, targets=()) for one in (before, now)
-    )
-    fixed: list[tuple[str, object, object]] = [
-        *((f"stratiform.{name}", getattr(ours, name), getattr(new, name)) for name in _FIXED),
-        *((f"stratiform.prompts.{name}", getattr(ours.prompts, name), getattr(new.prompts, name)) for name in _PROMPTS),
-        (
-            "general_settings.master_key (the admin API is switched on and off at the start)",
-            before.master_key is None,
-            now.master_key is None,
-        ),
-        ("general_settings.allowed_ips", before.allowed_ips, now.allowed_ips),
-        ("router_settings (retries, cooldowns and pre-call checks)", routing_before, routing_now),
-    ]
-    yield from (what for what, was, is_now in fixed if was != is_now)
-
-
 @dataclass(frozen=True, slots=True)
 class Assembly:
     """An app's parts, and its upstreams. ``reload`` takes over a changed configuration. ``live`` keeps open pages up to
@@ -203,12 +199,12 @@ async def build(
     readings: Readings | None = None,
     encode: Encode | None = None,
     obstacle: Callable[[], str] = str,
-    worker: Worker | None = None,
+    shared: SharedMetrics | None = None,
     wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Assembly:
     """The parts of an app. Given ``upstreams`` replace those that the settings ask for, and ``readings`` replace the
     machine's clocks. ``wait`` sleeps for the given seconds of the clock. Raises ConfigError."""
-    ours, base = settings.stratiform, await lay(settings, readings=readings, encode=encode, worker=worker)
+    ours, base = settings.stratiform, await lay(settings, readings=readings, encode=encode, shared=shared)
     models, metrics, state, aside = base.models, base.metrics, base.state, base.aside
     identity = declared.identity(settings, state.directory, state.store)
     admission = await _open_budgets(settings, base, identity)

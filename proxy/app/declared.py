@@ -4,7 +4,7 @@ directory, and the rules of composed prompts and of context windows.
 
 import hashlib
 import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 
 from proxy.access.authentication import DEFAULT_TEAM, Declared, Directory, Identity, declared_id, digest_of
 from proxy.access.validation import nanos
@@ -12,7 +12,7 @@ from proxy.core.model_patterns import matches
 from proxy.core.prompts import Allowed, NamesOf, PromptLayer, PromptRules, PromptTerms, layered, only_itself
 from proxy.core.window import WindowRules
 from proxy.prompting.composer import Rules
-from proxy.settings import Budget, Key, PromptLevel, Settings, Team, key_digest
+from proxy.settings import Budget, PromptLevel, Settings, key_digest
 from proxy.settings.messages import join, nearest, shown
 from proxy.storage.port import BudgetRecord, KeyRecord, Store, TeamRecord
 
@@ -21,8 +21,34 @@ def declared(settings: Settings) -> Declared:
     """The records of a configuration."""
     ours = settings.stratiform
     return Declared(
-        teams=[_team(team) for team in ours.teams],
-        keys=[_key(key, team) for team in ours.teams for key in team.keys],
+        teams=[
+            TeamRecord(
+                name=team.name,
+                mode=team.mode or "",
+                models=tuple(team.models),
+                requests_per_minute=team.requests_per_minute,
+                tokens_per_minute=team.tokens_per_minute,
+                forwards_keys=team.client_keys == "forward",
+                paths=tuple(team.paths),
+            )
+            for team in ours.teams
+        ],
+        keys=[
+            KeyRecord(
+                id=declared_id(key_digest(key)),
+                digest=key_digest(key),
+                team=team.name,
+                user=key.user,
+                models=tuple(key.models),
+                mode=key.mode or "",
+                requests_per_minute=key.requests_per_minute,
+                tokens_per_minute=key.tokens_per_minute,
+                expires_at=key.expires_at,
+                note=key.note,
+            )
+            for team in ours.teams
+            for key in team.keys
+        ],
         budgets=[
             *(budget_record(budget, team.name) for team in ours.teams for budget in team.all_budgets),
             *([budget_record(settings.budget, DEFAULT_TEAM)] if settings.budget is not None else ()),
@@ -63,34 +89,6 @@ def budget_record(budget: Budget, team: str) -> BudgetRecord:
     )
 
 
-def _team(team: Team) -> TeamRecord:
-    return TeamRecord(
-        name=team.name,
-        mode=team.mode or "",
-        models=tuple(team.models),
-        requests_per_minute=team.requests_per_minute,
-        tokens_per_minute=team.tokens_per_minute,
-        forwards_keys=team.client_keys == "forward",
-        paths=tuple(team.paths),
-    )
-
-
-def _key(key: Key, team: Team) -> KeyRecord:
-    digest = key_digest(key)
-    return KeyRecord(
-        id=declared_id(digest),
-        digest=digest,
-        team=team.name,
-        user=key.user,
-        models=tuple(key.models),
-        mode=key.mode or "",
-        requests_per_minute=key.requests_per_minute,
-        tokens_per_minute=key.tokens_per_minute,
-        expires_at=key.expires_at,
-        note=key.note,
-    )
-
-
 def rules_of(settings: Settings, names_of: NamesOf = only_itself) -> Rules:
     """The rules that say which requests get which prompts and which capability profile. ``names_of`` gives the names of
     a model (``ModelTable.spellings``)."""
@@ -98,9 +96,9 @@ def rules_of(settings: Settings, names_of: NamesOf = only_itself) -> Rules:
     return Rules(
         PromptRules(
             base=layered(PromptTerms(), _layer(prompts)),
-            models=_layers(prompts.models),
-            teams=_layers(prompts.teams),
-            keys=_layers(prompts.keys),
+            models={name: _layer(level) for name, level in prompts.models.items()},
+            teams={name: _layer(level) for name, level in prompts.teams.items()},
+            keys={name: _layer(level) for name, level in prompts.keys.items()},
             names_of=names_of,
         ),
         WindowRules(
@@ -141,10 +139,6 @@ def missing_prompts(settings: Settings, ids: Collection[str]) -> Iterator[str]:
         if not any(matches(pattern, id_) for id_ in ids):
             close = nearest(pattern, ids) if "*" not in pattern else None
             yield f"{path}: there is no prompt `{shown(pattern)}`" + (f"; did you mean `{close}`?" if close else "")
-
-
-def _layers(levels: Mapping[str, PromptLevel]) -> dict[str, PromptLayer]:
-    return {name: _layer(level) for name, level in levels.items()}
 
 
 def _layer(level: PromptLevel) -> PromptLayer:

@@ -39,14 +39,6 @@ from proxy.telemetry.metrics import Metrics, SharedMetrics
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
-    """One of several serving processes: its number, and the metrics of all of them."""
-
-    slot: int
-    metrics: SharedMetrics
-
-
-@dataclass(frozen=True, slots=True)
 class State:
     """The state that outlives a request: the store, its clock, and the teams, keys and budgets in it. ``loops`` ask the
     store again and again, because another process may change it."""
@@ -114,13 +106,14 @@ async def lay(
     *,
     readings: Readings | None = None,
     encode: Encode | None = None,
-    worker: Worker | None = None,
+    shared: SharedMetrics | None = None,
 ) -> Foundation:
-    """Open the store and build the planner. ``readings`` replace the machine's clocks. Raises ConfigError."""
+    """Open the store and build the planner. ``readings`` replace the machine's clocks. ``shared`` are the metrics of
+    several serving processes, of which this is one. Raises ConfigError."""
     prices, encode, aside = factories.price_map(settings), encode or local_tokens, Aside()
     models, teams = factories.model_table(settings, prices), [team.name for team in settings.stratiform.teams]
     served = [models.resolve(name) for name in models.names()]
-    metrics = Metrics(served, [DEFAULT_TEAM, *teams], worker.metrics if worker else None)
+    metrics = Metrics(served, [DEFAULT_TEAM, *teams], shared)
     state = await _open_state(settings, metrics, readings)
     manager = build_plugin_manager()
     facts = ModelFacts(partial(factories.token_limits, prices), factories.price_source(prices))

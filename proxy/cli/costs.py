@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 import yaml
 
-from proxy.admin.spend import cell, ledger_entries
+from proxy.admin.reports import cell, ledger_entries
 from proxy.app import factories
 from proxy.cli.admin_client import Ask, add_where, run_with, show
 from proxy.cli.output import Command, Output, add_json, fail, plain_table, print_result

@@ -124,7 +124,7 @@ def _of_proxy(arguments: argparse.Namespace) -> Report:
     """The report of a running proxy, by its ledger and its sessions. Raises ConfigError if the master key is
     missing."""
     # The modules that ask a proxy are imported only here: the import takes longer than most logs take to read.
-    from proxy.admin.spend import ledger_entries
+    from proxy.admin.reports import ledger_entries
     from proxy.cli.admin_client import Ask, run_with
 
     clients: dict[str, Client] = {}

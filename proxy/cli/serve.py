@@ -41,7 +41,6 @@ from starlette.types import ASGIApp
 from proxy import __version__
 from proxy.app import composition, declared, factories
 from proxy.app.composition import ConfigSource
-from proxy.app.foundation import Worker
 from proxy.app.shadowed import shadowing
 from proxy.cli.checks import IGNORE_HELP, dear_prices, expired_keys, not_honoured, refuse_exposed, unsupported
 from proxy.cli.output import number_within
@@ -383,7 +382,13 @@ def run(arguments: argparse.Namespace) -> int:
         _log.warning("%s", warning)
     export(settings.exported)
     with listen(settings.stratiform.host, settings.stratiform.port) as listener:
-        source.read = partial(_settings_at, arguments, listener.getsockname()[0])
+
+        def reread() -> Settings:
+            settings = settings_of(arguments)
+            refuse_exposed(settings, listener.getsockname()[0], is_open=declared.declared(settings).is_empty)
+            return settings
+
+        source.read = reread
         if settings.stratiform.workers > 1:
             return _serve_with_workers(source, listener, has_hud=has_hud)
         run_on_loop(serve(source, listener, has_hud=has_hud))
@@ -401,7 +406,7 @@ def _serve_with_workers(source: ConfigSource, listener: socket.socket, *, has_hu
         def work(slot: int, lifeline: socket.socket) -> int:
             shared.begin(slot)
             try:
-                run_on_loop(serve(source, listener, Worker(slot, shared), lifeline, has_hud=has_hud))
+                run_on_loop(serve(source, listener, shared, lifeline, has_hud=has_hud))
             except ConfigError as error:
                 _log.error("worker %d cannot start: %s", slot, "; ".join(error.problems))
                 return 1
@@ -435,17 +440,10 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     return replace(settings, stratiform=ours, upstream_profile=arguments.cache_profile)
 
 
-def _settings_at(arguments: argparse.Namespace, address: str) -> Settings:
-    """The settings, when they are read again while the proxy listens at this address. Raises ConfigError."""
-    settings = settings_of(arguments)
-    refuse_exposed(settings, address, is_open=declared.declared(settings).is_empty)
-    return settings
-
-
 async def serve(
     source: ConfigSource,
     listener: socket.socket,
-    worker: Worker | None = None,
+    shared: SharedMetrics | None = None,
     lifeline: socket.socket | None = None,
     *,
     has_hud: bool = False,
@@ -453,7 +451,7 @@ async def serve(
     """Build the app and serve it on a bound socket, until a signal ends it. A worker also ends as soon as its
     ``lifeline`` can be read. ``has_hud``: the standard error shows what each request used. Raises ConfigError."""
     settings, warming, background = source.settings, _Warming(), Tasks()
-    assembly = await composition.build(settings, obstacle=lambda: warming.obstacle, worker=worker)
+    assembly = await composition.build(settings, obstacle=lambda: warming.obstacle, shared=shared)
     if has_hud:
         # The module that draws on a terminal is imported only if it is used.
         from proxy.cli.top import Hud

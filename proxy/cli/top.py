@@ -23,7 +23,7 @@ from rich.panel import Panel
 from rich.table import Column, Table
 from rich.text import Text
 
-from proxy.admin.spend import BILLED, grouped
+from proxy.admin.reports import BILLED, grouped
 from proxy.cli.admin_client import Ask, run_with
 from proxy.cli.output import Output, add_json, fail, plain_table, print_json, visible
 from proxy.errors import ProxyError

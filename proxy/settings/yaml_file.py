@@ -61,7 +61,10 @@ def value_of(text: str, path: Path, lines: dict[str, int] | None = None) -> obje
             raise ConfigError(check.twice)
         return loader.construct_document(root)
     except yaml.YAMLError as error:
-        raise ConfigError([f"{path}{_told(error)}"]) from None
+        # str(error) is not used: it quotes the line, which may hold a key.
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else path
+        raise ConfigError([f"{place}: is not valid YAML" + (f": {problem}" if problem else "")]) from None
     except RecursionError:
         raise ConfigError([f"{path}:{loader.line + 1}: is nested too deeply"]) from None
     except (ValueError, OverflowError, LookupError, AttributeError):
@@ -127,11 +130,3 @@ class _Check:
     def _refused(self, node: yaml.Node, complaint: str) -> ConfigError:
         mark = node.start_mark
         return ConfigError([f"{self._path}:{mark.line + 1}:{mark.column + 1}: {complaint}"])
-
-
-def _told(error: yaml.YAMLError) -> str:
-    """The place and the kind of the mistake in the text. str(error) is not used: it quotes the line, which may hold a
-    key."""
-    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-    place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-    return f"{place}: is not valid YAML" + (f": {problem}" if problem else "")

@@ -68,8 +68,11 @@ class Live:
         try:
             while not self.is_stopping():
                 shown.asked_at = now = perf_counter()
-                rest_s = self._rests_until - now
-                if rest_s <= 0 and self._is_next(shown):
+                rest_s, due = self._rests_until - now, now - self._every_s
+                # A part is made now if it is due, and no older part waits. A page that reads slowly does not ask, so no
+                # other page waits for it.
+                waiting = (one.made_at for one in self._open.values() if one.asked_at > due - self._every_s)
+                if rest_s <= 0 and shown.made_at <= min(due, *waiting):
                     await self._renew(address, shown, now)
                 if shown.mark not in ("", seen):
                     seen = shown.mark
@@ -79,13 +82,6 @@ class Live:
             shown.streams -= 1
             if not shown.streams:
                 del self._open[address]
-
-    def _is_next(self, shown: _Shown) -> bool:
-        """Whether a part is made now: it is due, and no older part waits. A page that reads slowly does not ask, so no
-        other page waits for it."""
-        due = shown.asked_at - self._every_s
-        waiting = (one.made_at for one in self._open.values() if one.asked_at > due - self._every_s)
-        return shown.made_at <= min(due, *waiting)
 
     async def _renew(self, address: str, shown: _Shown, now: float) -> None:
         """Make a part anew. Meanwhile, other pages go on with the old part."""

@@ -26,7 +26,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from proxy.admin import AdminService
-from proxy.admin.spend import BILLED, grouped, with_ratio
+from proxy.admin.reports import BILLED, grouped, with_ratio
 from proxy.core.value import dataclass, field
 from proxy.errors import NotFound, NotReady
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.admin.sessions import sessions_answer
+from proxy.admin.reports import sessions_answer
 from proxy.core.sessions.session_record import SessionFacts, SessionRecord, SessionSums
 from proxy.planning.session_book import SCOPE, SessionBook, packed
 from proxy.planning.tokenizers import ModelFacts

@@ -20,7 +20,7 @@ import pytest
 from pydantic import BaseModel
 
 from proxy.admin import forms
-from proxy.admin.spend import GROUPS
+from proxy.admin.reports import GROUPS
 from proxy.cli import COMMANDS, command_of
 from proxy.core.modes import Mode
 from proxy.core.providers import PROFILES

@@ -26,7 +26,7 @@ from typing import Any
 
 from rich.text import Text
 
-from proxy.admin.spend import ledger_entries
+from proxy.admin.reports import ledger_entries
 from proxy.app import factories
 from proxy.cli.admin_client import Ask, run_with
 from proxy.cli.costs import price_of_model

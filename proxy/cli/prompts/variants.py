@@ -42,7 +42,6 @@ from proxy.core.prompts import (
 from proxy.core.prompts.assembler import PERSONA_PREFIX, assemble, chosen
 from proxy.core.request.tokens import Encode
 from proxy.core.value import dataclass, field, replace
-from proxy.core.window import WindowRules
 from proxy.errors import ProxyError
 from proxy.plugins import build_plugin_manager
 from proxy.prompting.composer import Rules, Whose
@@ -277,8 +276,24 @@ def terms_of(setup: PromptSetup, variant: Variant) -> PromptTerms:
 def variants(prompts: Collection[Prompt], *setups: PromptSetup) -> Sequence[Variant]:
     """Every kind of request that some setup tells apart, with every persona and profile of ``prompts`` that its client
     may choose. Raises ConfigError if there are too many."""
+    all_rules = [rules for setup in setups for rules in (setup.rules.prompts, setup.rules.windows)]
+    # Models are together if the same patterns of each set of rules match them.
+    groups: dict[object, list[str]] = {}
+    names = dict.fromkeys(name for setup in setups for name in (*setup.models, *setup.rules.prompts.models))
+    for name in names or [ANY]:
+        said = tuple(tuple(fitting(rules.models, rules.names_of(name))) for rules in all_rules)
+        groups.setdefault(said, []).append(name)
+    # The pairs of team and key that have rules of their own, and one pair for any other team.
+    teams = dict.fromkeys(["", *(team for rules in all_rules for team in rules.teams)])
+    keys = dict.fromkeys(
+        (setup.team_of(key_id), key_id)
+        for setup in setups
+        for rules in (setup.rules.prompts, setup.rules.windows)
+        for key_id in rules.keys
+    )
+    clients = [*((team, "") for team in teams), *keys]
     found: list[Variant] = []
-    for models, (team, key_id) in product(_models(setups), _clients(setups)):
+    for models, (team, key_id) in product(map(tuple, groups.values()), clients):
         plain = Variant(models, team, key_id)
         choices = dict.fromkeys(choice for setup in setups for choice in _choices(prompts, setup, plain))
         found += [replace(plain, persona=persona, profile=profile) for persona, profile in choices]
@@ -300,33 +315,6 @@ def _choices(prompts: Iterable[Prompt], setup: PromptSetup, plain: Variant) -> I
         if prompt.profile not in (terms.profile, *profiles) and matches_any(allowed, prompt.profile):
             profiles.append(prompt.profile)
     yield from product(personas, profiles)
-
-
-def _all_rules(setups: Sequence[PromptSetup]) -> list[PromptRules | WindowRules]:
-    return [rules for setup in setups for rules in (setup.rules.prompts, setup.rules.windows)]
-
-
-def _models(setups: Sequence[PromptSetup]) -> list[tuple[str, ...]]:
-    """The models. Models with the same rules are together."""
-    groups: dict[tuple[tuple[str, ...], ...], list[str]] = {}
-    names = dict.fromkeys(name for setup in setups for name in (*setup.models, *setup.rules.prompts.models))
-    for name in names or [ANY]:
-        groups.setdefault(_said_of(name, setups), []).append(name)
-    return [tuple(group) for group in groups.values()]
-
-
-def _said_of(model: str, setups: Sequence[PromptSetup]) -> tuple[tuple[str, ...], ...]:
-    """The patterns of each set of rules that match the model."""
-    return tuple(tuple(fitting(rules.models, rules.names_of(model))) for rules in _all_rules(setups))
-
-
-def _clients(setups: Sequence[PromptSetup]) -> list[tuple[str, str]]:
-    """The pairs of team and key that have rules of their own, and one pair for any other team."""
-    teams = dict.fromkeys(["", *(team for rules in _all_rules(setups) for team in rules.teams)])
-    keys = dict.fromkeys(
-        (setup.team_of(key_id), key_id) for setup in setups for rules in _all_rules([setup]) for key_id in rules.keys
-    )
-    return [*((team, "") for team in teams), *keys]
 
 
 @dataclass(frozen=True, slots=True)

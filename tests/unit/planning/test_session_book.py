@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.admin.sessions import sessions_answer
+from proxy.admin.reports import sessions_answer
 from proxy.core.modes import Mode
 from proxy.core.money.prices import PriceMap
 from proxy.core.planner.plan import Plan, PlannerOptions
