@@ -34,7 +34,6 @@ from proxy.planning.session_book import SessionBook, TokenUsage, UsageFollower
 from proxy.planning.tokenizers import is_counted_by
 from proxy.ports import Transport, Upstream
 from proxy.prompting.composer import Composer, Rules
-from proxy.prompting.sources import PromptFileError
 from proxy.settings import ConfigError, Settings, Stratiform
 from proxy.spend.alerts import BudgetAlerts, WebhookSender
 from proxy.spend.bookings import LimitResolver, rule_of
@@ -136,10 +135,7 @@ class LazyRegistry:
         from proxy.prompting.sources import Registry, Sources
 
         folders, is_shipped = self.started.prompt_folders, self.started.stratiform.prompts.shipped
-        try:
-            return Registry(Sources.of(folders, is_shipped=is_shipped, manager=self.manager), self.metrics)
-        except PromptFileError as error:
-            raise ConfigError([f"stratiform.prompts: {error}"]) from error
+        return Registry(Sources.of(folders, is_shipped=is_shipped, manager=self.manager), self.metrics)
 
     async def aclose(self) -> None:
         """Stop watching the files."""

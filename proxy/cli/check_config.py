@@ -58,7 +58,7 @@ def registered(settings: Settings) -> Snapshot | None:
         return Sources.of(folders, is_shipped=is_shipped, manager=build_plugin_manager()).snapshot()
     except PromptFileError as error:
         if may_compose:
-            raise ConfigError([f"stratiform.prompts: {error}"]) from error
+            raise ConfigError([f"stratiform.prompts: {error}"]) from None
         # The proxy starts without reading these prompts.
         return None
 

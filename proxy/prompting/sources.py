@@ -66,8 +66,11 @@ _NO_JSON = "must be a value that JSON has (quote dates and times)"
 _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({"position": tuple(Position)})
 
 
-class PromptFileError(ValueError):
+class PromptFileError(ConfigError):
     """A prompt cannot be read. The message names the file and the field."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__([problem])
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from proxy.cli.prompts.variants import (
     WHY,
     GivenContext,
     PromptSetup,
-    PromptVersion,
     Reach,
     Sizes,
     Variant,
@@ -73,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _list(arguments: argparse.Namespace) -> int:
     setup = setup_of(arguments)
-    snapshot = setup.snapshot()
+    snapshot = setup.snapshot
     found, encode = reach(snapshot.prompts, setup), local_encode()
     rows = [
         {
@@ -122,11 +121,11 @@ def _configure_render(parser: argparse.ArgumentParser) -> None:
 def _render(arguments: argparse.Namespace) -> int:
     """Print the composed text. Returns 0 if no prompt is left out by mistake."""
     setup = setup_of(arguments)
-    version, team = PromptVersion(setup, setup.snapshot()), arguments.team or setup.team_of(arguments.key)
+    version, team = setup.snapshot.version, arguments.team or setup.team_of(arguments.key)
     variant = Variant((arguments.model,), team, arguments.key, arguments.persona, arguments.profile)
     context = merged(*map(read_context, arguments.context))
     try:
-        terms, composition = terms_of(setup, variant), version.composition(variant, context)
+        terms, composition = terms_of(setup, variant), setup.composition(variant, context)
     except ProxyError as error:
         fail(error.message)
     except PromptFailure as error:
@@ -134,9 +133,9 @@ def _render(arguments: argparse.Namespace) -> int:
     encode = local_encode()
     sizes = Sizes.of(composition, encode)
     rows = [(part.id, part.position.value, encode(part.text)) for part in composition.parts]
-    wrong = version.mistake(variant, context) if any(mistakes(composition)) else ""
+    wrong = setup.mistake(variant, context) if any(mistakes(composition)) else ""
     report = {
-        "version": version.snapshot.version,
+        "version": version,
         "variant": variant.view(),
         "persona": terms.persona or None,
         "profile": terms.profile or None,
@@ -148,7 +147,7 @@ def _render(arguments: argparse.Namespace) -> int:
         "skipped": {name: {"reason": reason, "why": WHY[reason]} for name, reason in composition.skipped.items()},
         "mistake": wrong or None,
     }
-    print_result(arguments, report, lambda: _print_rendered(composition, sizes, rows, version.snapshot.version))
+    print_result(arguments, report, lambda: _print_rendered(composition, sizes, rows, version))
     for root in sorted(root for root, values in context.items() if values and root not in terms.allowed.context):
         print(
             f"note: a request may not bring '{root}' by this configuration; it is taken as configured", file=sys.stderr

@@ -35,7 +35,7 @@ from proxy.cli.prompts.variants import (
     HELP,
     Difference,
     GivenContext,
-    PromptVersion,
+    PromptSetup,
     Variant,
     add_contexts,
     difference,
@@ -156,8 +156,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Counts are cached, because most kinds of requests have the same texts.
     encode = cache(local_encode())
     contexts = {str(file): read_context(file) for file in arguments.context} or {"": {}}
-    with opened(arguments.old, arguments.config) as before, opened(arguments.new, arguments.config) as after:
-        old, new = PromptVersion(before, before.snapshot()), PromptVersion(after, after.snapshot())
+    with opened(arguments.old, arguments.config) as old, opened(arguments.new, arguments.config) as new:
         found = differences(old, new, contexts, encode)
         usual = next(iter(contexts.values())) if len(contexts) == 1 else {}
         bill = _bill(arguments, old, new, usual) if arguments.ledger else None
@@ -187,9 +186,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if arguments.exit_code and any(one.kept_tokens is not None for one in changed) else 0
 
 
-def _bill(
-    arguments: argparse.Namespace, old: PromptVersion, new: PromptVersion, context: GivenContext
-) -> dict[str, Any]:
+def _bill(arguments: argparse.Namespace, old: PromptSetup, new: PromptSetup, context: GivenContext) -> dict[str, Any]:
     """The bill for the ledger of the store, as if all requests had this context, as JSON values. Raises ConfigError."""
     config = arguments.config or next(
         (Path(place) for place in (arguments.new, arguments.old) if Path(place).is_file()), None

@@ -11,7 +11,7 @@ import tarfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import unified_diff
-from functools import partial
+from functools import cached_property, partial
 from io import BytesIO
 from itertools import product
 from os.path import commonprefix
@@ -68,7 +68,7 @@ _ALL = Rules(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PromptSetup:
     """``folders`` are in the order in which their prompts are registered, after the shipped ones if ``has_shipped``.
     ``models`` and ``keys`` are the names that a configuration knows. ``settings`` is None if there are only folders;
@@ -82,12 +82,10 @@ class PromptSetup:
     """The team of each key, by the key's id."""
     settings: Settings | None = None
 
+    @cached_property
     def snapshot(self) -> Snapshot:
-        """The prompts as a proxy would use them. Raises ConfigError."""
-        try:
-            return self._sources().snapshot()
-        except PromptFileError as error:
-            raise ConfigError([str(error)]) from error
+        """The prompts as a proxy would use them. Its version names them. Raises ConfigError."""
+        return self._sources().snapshot()
 
     def readable(self) -> tuple[list[Prompt], list[str], Mapping[str, str]]:
         """All prompts that can be read, even if two have the same id, the problems with the others, and the fragments.
@@ -101,11 +99,24 @@ class PromptSetup:
     def team_of(self, key_id: str) -> str:
         return self.keys.get(key_id, DEFAULT_TEAM)
 
-    def _sources(self) -> Sources:
+    def composition(self, variant: "Variant", context: GivenContext, *, is_strict: bool = False) -> Composition:
+        """The composition of such a request with this context. ``is_strict``: in strict mode, whatever the
+        configuration says. Raises Forbidden and PromptFailure."""
+        terms = terms_of(self, variant)
+        terms = replace(terms, strict=terms.strict or is_strict)
+        return assemble(self.snapshot.prompts, terms, merged(terms.context, context), self.snapshot.templates.render)
+
+    def mistake(self, variant: "Variant", context: GivenContext) -> str:
+        """The mistake of the first prompt that is left out by mistake, in words; "" if there is none. Raises
+        Forbidden."""
         try:
-            return Sources.of(self.folders, is_shipped=self.has_shipped, manager=build_plugin_manager())
-        except PromptFileError as error:
-            raise ConfigError([str(error)]) from error
+            composition = self.composition(variant, context, is_strict=True)
+        except PromptFailure as error:
+            return str(error)
+        return "; ".join(f"'{name}': {WHY[reason]}" for name, reason in mistakes(composition))
+
+    def _sources(self) -> Sources:
+        return Sources.of(self.folders, is_shipped=self.has_shipped, manager=build_plugin_manager())
 
 
 def _read(read: Callable[[], T], instead: T, problems: list[str]) -> T:
@@ -381,30 +392,6 @@ class Sizes:
         return self.before_user + self.after_user
 
 
-@dataclass(frozen=True, slots=True)
-class PromptVersion:
-    """A setup with its prompts; ``snapshot.version`` names it."""
-
-    setup: PromptSetup
-    snapshot: Snapshot
-
-    def composition(self, variant: Variant, context: GivenContext, *, is_strict: bool = False) -> Composition:
-        """The composition of such a request with this context. ``is_strict``: in strict mode, whatever the
-        configuration says. Raises Forbidden and PromptFailure."""
-        terms = terms_of(self.setup, variant)
-        terms = replace(terms, strict=terms.strict or is_strict)
-        return assemble(self.snapshot.prompts, terms, merged(terms.context, context), self.snapshot.templates.render)
-
-    def mistake(self, variant: Variant, context: GivenContext) -> str:
-        """The mistake of the first prompt that is left out by mistake, in words; "" if there is none. Raises
-        Forbidden."""
-        try:
-            composition = self.composition(variant, context, is_strict=True)
-        except PromptFailure as error:
-            return str(error)
-        return "; ".join(f"'{name}': {WHY[reason]}" for name, reason in mistakes(composition))
-
-
 def mistakes(composition: Composition) -> Iterator[tuple[str, str]]:
     return ((name, reason) for name, reason in composition.skipped.items() if reason in _MISTAKES)
 
@@ -445,13 +432,13 @@ class Difference:
 
 
 def differences(
-    old: PromptVersion, new: PromptVersion, contexts: Mapping[str, GivenContext], encode: Encode
+    old: PromptSetup, new: PromptSetup, contexts: Mapping[str, GivenContext], encode: Encode
 ) -> Sequence[Difference]:
     """The change for every kind of request that either side tells apart, in each of the contexts; kinds with the same
     texts are together. Raises ConfigError."""
     prompts = {prompt.id: prompt for prompt in (*old.snapshot.prompts, *new.snapshot.prompts)}
     found: dict[tuple[object, ...], Difference] = {}
-    for variant in variants(prompts.values(), old.setup, new.setup):
+    for variant in variants(prompts.values(), old, new):
         for name, context in contexts.items():
             one = difference(old, new, variant, context, encode)
             key = (*one.old.texts.values(), one.old.problem, *one.new.texts.values(), one.new.problem)
@@ -461,7 +448,7 @@ def differences(
 
 
 def difference(
-    old: PromptVersion, new: PromptVersion, variant: Variant, context: GivenContext, encode: Encode
+    old: PromptSetup, new: PromptSetup, variant: Variant, context: GivenContext, encode: Encode
 ) -> Difference:
     before, after = _side(old, variant, context, encode), _side(new, variant, context, encode)
     texts = [before.composition.system, after.composition.system]
@@ -469,9 +456,9 @@ def difference(
     return Difference(((variant, ""),), before, after, kept_tokens)
 
 
-def _side(version: PromptVersion, variant: Variant, context: GivenContext, encode: Encode) -> Side:
+def _side(setup: PromptSetup, variant: Variant, context: GivenContext, encode: Encode) -> Side:
     try:
-        composition = version.composition(variant, context)
+        composition = setup.composition(variant, context)
     except ProxyError as error:
         return Side(problem=error.message)
     except PromptFailure as error:
