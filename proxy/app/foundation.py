@@ -80,15 +80,13 @@ class Foundation:
         directory is read every few seconds, so its failures show a worker without requests that the store is away."""
         store, ours = self.state.store, settings.stratiform
         days = ours.ledger.retention_days
-        # The second spool is for the case that the first one cannot be written at the end.
-        spools = (
-            ()
-            if not store.is_durable
-            else (
+        spools: tuple[Spool, ...] = ()
+        if store.is_durable:
+            # The second spool is for the case that the first one cannot be written at the end.
+            spools = (
                 Spool(settings.spool_folder, ours.spool_max_mib << 20, fsync=ours.spool_fsync),
                 Spool(settings.spool_fallback, fsync=ours.spool_fsync, is_shared=True),
             )
-        )
         keep_s = None if days is None else days * 86400.0
         client = StoreClient(store, self.state.clock, self.metrics, spools, keep_entries_s=keep_s)
         self.state.directory.on_failure = partial(client.doubt, "directory")
@@ -117,7 +115,21 @@ async def lay(
     state = await _open_state(settings, metrics, readings)
     manager = build_plugin_manager()
     facts = ModelFacts(partial(factories.token_limits, prices), factories.price_source(prices))
-    planner = _planner(settings, facts, state, encode, metrics, aside, manager)
+    ours, store, room = settings.stratiform, state.store, settings.stratiform.limits.state_bytes
+    pure = TierPlanner(
+        quick(encode),
+        recognisers(manager, metrics),
+        ours.policy,
+        PlannerOptions(ours.holdout, ours.routing_keys, ours.steady_tools, prices_mark=factories.is_watched(settings)),
+        room,
+        prefix=f"{secrets.token_hex(4)}-" if store.is_durable else "s",
+    )
+    structured = _structured(settings, facts, state, encode, metrics, aside, manager)
+    fingerprints = FingerprintFile(Path(ours.fingerprints_file)) if ours.fingerprints else None
+    layouts = None
+    if store.is_durable:
+        layouts = SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
+    planner = Planning(pure, layouts, aside, structured, facts.price, fingerprints)
     return Foundation(prices, facts, models, metrics, state, encode, aside, manager, planner)
 
 
@@ -142,33 +154,6 @@ async def _open_state(settings: Settings, metrics: Metrics, readings: Readings |
         spawn(repeat(store_client.EPOCH_EVERY_S, epochs.look), loops)
         spawn(repeat(POLL_S, directory.load), loops)
     return State(store, clock, epochs, directory, loops)
-
-
-def _planner(
-    settings: Settings,
-    facts: ModelFacts,
-    state: State,
-    encode: Encode,
-    metrics: Metrics,
-    aside: Aside,
-    manager: pluggy.PluginManager,
-) -> Planning:
-    ours, store = settings.stratiform, state.store
-    room = ours.limits.state_bytes
-    pure = TierPlanner(
-        quick(encode),
-        recognisers(manager, metrics),
-        ours.policy,
-        PlannerOptions(ours.holdout, ours.routing_keys, ours.steady_tools, prices_mark=factories.is_watched(settings)),
-        room,
-        prefix=f"{secrets.token_hex(4)}-" if store.is_durable else "s",
-    )
-    structured = _structured(settings, facts, state, encode, metrics, aside, manager)
-    fingerprints = FingerprintFile(Path(ours.fingerprints_file)) if ours.fingerprints else None
-    shared = None
-    if store.is_durable:
-        shared = SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
-    return Planning(pure, shared, aside, structured, facts.price, fingerprints)
 
 
 def _structured(
