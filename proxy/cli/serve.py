@@ -382,13 +382,7 @@ def run(arguments: argparse.Namespace) -> int:
         _log.warning("%s", warning)
     export(settings.exported)
     with listen(settings.stratiform.host, settings.stratiform.port) as listener:
-
-        def reread() -> Settings:
-            settings = settings_of(arguments)
-            refuse_exposed(settings, listener.getsockname()[0], is_open=declared.declared(settings).is_empty)
-            return settings
-
-        source.read = reread
+        source.read = partial(_settings_at, arguments, listener.getsockname()[0])
         if settings.stratiform.workers > 1:
             return _serve_with_workers(source, listener, has_hud=has_hud)
         run_on_loop(serve(source, listener, has_hud=has_hud))
@@ -438,6 +432,13 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
         raise ConfigError(["--cache-profile: goes with --upstream; in a file it is model_info.cache_profile"])
     ours = settings.stratiform.model_copy(update=changes)
     return replace(settings, stratiform=ours, upstream_profile=arguments.cache_profile)
+
+
+def _settings_at(arguments: argparse.Namespace, address: str) -> Settings:
+    """The settings, when they are read again while the proxy listens at this address. Raises ConfigError."""
+    settings = settings_of(arguments)
+    refuse_exposed(settings, address, is_open=declared.declared(settings).is_empty)
+    return settings
 
 
 async def serve(
