@@ -29,7 +29,7 @@ from proxy.app.shadowed import shadowing
 from proxy.core.lru import Bounded, LastUsed
 from proxy.core.request.demand import demand_of
 from proxy.core.request.message import may_be_signed
-from proxy.core.response.outcome import AnswerFacts, Outcome
+from proxy.core.response.outcome import AnswerFacts
 from proxy.core.response.refusal import is_context_refusal, refusal_of_object
 from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Unreadable
@@ -373,9 +373,17 @@ class Work:
             self.ports.planner.on_accepted(attempt.plan, attempt.exchange.time())
 
     async def _answered(self, attempt: Attempt, used: Any, ending: ExchangeOutcome) -> None:
-        """The deployment has answered, completely or not. ``used`` is the usage that LiteLLM reports."""
+        """The deployment has answered, completely or not. ``used`` is the usage that LiteLLM reports. For a stream that
+        is cut short, this is the usage that the provider had reported by then (Anthropic reports the prompt's usage
+        first). If the provider had reported none, LiteLLM has counted the tokens itself, and knows nothing about the
+        cache."""
         self._accept(attempt)
-        attempt.exchange.answer.outcome = _outcome(used, is_cut=ending is not ExchangeOutcome.COMPLETED)
+        facts, is_cut = AnswerFacts(), ending is not ExchangeOutcome.COMPLETED
+        facts.learn({"usage": dumped(used)})
+        outcome = facts.outcome(saw_content=True, is_open=is_cut)
+        if is_cut and (usage := outcome.usage) is not None:
+            outcome = replace(outcome, usage=usage if usage.read or usage.write else None, tokens=usage.output)
+        attempt.exchange.answer.outcome = outcome
         await self._finish(attempt, ending)
 
     async def _finish(self, attempt: Attempt, ending: ExchangeOutcome) -> None:
@@ -389,18 +397,6 @@ class Work:
             await ends
         else:
             spawn(ends, self._ending)
-
-
-def _outcome(used: Any, *, is_cut: bool = False) -> Outcome:
-    """The outcome with LiteLLM's usage of an answer. For a stream that ``is_cut`` short, LiteLLM gives the usage that
-    the provider had reported by then (Anthropic reports the prompt's usage first). If the provider had reported none,
-    LiteLLM has counted the tokens itself, and knows nothing about the cache."""
-    facts = AnswerFacts()
-    facts.learn({"usage": dumped(used)})
-    outcome = facts.outcome(saw_content=True, is_open=is_cut)
-    if not is_cut or (usage := outcome.usage) is None:
-        return outcome
-    return replace(outcome, usage=usage if usage.read or usage.write else None, tokens=usage.output)
 
 
 class Callback:

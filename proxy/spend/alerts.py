@@ -176,22 +176,21 @@ class WebhookSender:
             await self._session.close()
 
     async def _deliver(self) -> None:
+        """Take one notice after the other, and repeat its attempts with growing pauses."""
         while True:
-            notice = await self._queue.get()
+            url, notice_id, event, content = await self._queue.get()
             try:
-                self._metrics.notified("delivered" if await self._attempts(*notice) else "failed")
+                body = orjson.dumps({"id": notice_id, "event": event, "at": time_text(self._clock.now()), **content})
+                for pause_s in (0.0, *self._pauses_s):
+                    await asyncio.sleep(pause_s)
+                    if not (problem := await self._post(url, body, notice_id)):
+                        self._metrics.notified("delivered")
+                        break
+                    _log.warning("a webhook did not take notice %s (%s): %s", notice_id, event, problem)
+                else:
+                    self._metrics.notified("failed")
             finally:
                 self._queue.task_done()
-
-    async def _attempts(self, url: str, notice_id: str, event: str, content: Mapping[str, object]) -> bool:
-        body = orjson.dumps({"id": notice_id, "event": event, "at": time_text(self._clock.now()), **content})
-        for pause_s in (*self._pauses_s, None):
-            if not (problem := await self._post(url, body, notice_id)):
-                return True
-            _log.warning("a webhook did not take notice %s (%s): %s", notice_id, event, problem)
-            if pause_s is not None:
-                await asyncio.sleep(pause_s)
-        return False
 
     async def _post(self, url: str, body: bytes, notice_id: str) -> str:
         """Make one attempt. Returns what went wrong, or an empty text."""

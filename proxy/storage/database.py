@@ -462,7 +462,8 @@ class Database:
             while (job := self._jobs.get()) is not None:
                 jobs = [job, *self._waiting()]
                 self._commit(jobs)
-                _deliver(jobs)
+                with suppress(RuntimeError):  # the loop that opened the database is closed: nobody waits any more
+                    job.future.get_loop().call_soon_threadsafe(_hand_over, jobs)
         finally:
             self._disconnect()
 
@@ -538,12 +539,6 @@ def _attempt(connection: sqlite3.Connection, job: _Job) -> None:
 
 def _let_go(connection: sqlite3.Connection) -> None:
     raise _LetGo
-
-
-def _deliver(jobs: list[_Job]) -> None:
-    """Give the results to the callers, in the event loop that opened the database."""
-    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        jobs[0].future.get_loop().call_soon_threadsafe(_hand_over, jobs)
 
 
 def _hand_over(jobs: list[_Job]) -> None:
