@@ -8,7 +8,7 @@ pure.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 
@@ -360,20 +360,18 @@ class PriceMap:
         return next((price for price in found if price is not None), None)
 
 
-def forms(name: str) -> Iterator[str]:
+def forms(name: str) -> Sequence[str]:
     """The names under which the map may know a model, the closest one first.
 
     ``openrouter/anthropic/claude-sonnet-4.5:nitro`` is reduced to ``claude-sonnet-4-5``: decorations, dates, provider
     prefixes and Bedrock's regions are removed one at a time.
     """
-    seen: set[str] = set()
+    found: dict[str, None] = {}
     route = name.strip()
     while route:
-        for form in _variants(route):
-            if form not in seen:
-                seen.add(form)
-                yield form
+        found |= dict.fromkeys(_variants(route))
         route = route.partition("/")[2]
+    return list(found)
 
 
 def _variants(name: str) -> Iterator[str]:

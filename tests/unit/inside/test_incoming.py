@@ -78,17 +78,18 @@ def test_injection_points_are_counted_at_their_most() -> None:
     assert marks() == 0
 
 
+def deployments(told: list[str]) -> Deployments:
+    return Deployments(Settings(), price_map(Settings()), told.append)
+
+
 def test_cache_rules_price_and_mode_are_those_of_the_entry() -> None:
-    settings, told = Settings(), list[str]()
-    found = Deployments(settings, price_map(settings), told.append)
+    told = list[str]()
+    found = deployments(told)
     claude = found.find(call([], model="anthropic/claude-sonnet-4-5", api_base=None, model_info={"id": "a"}))
     assert claude is not None
     assert (claude.name, claude.id, claude.transport) == ("m", "a", Transport.LITELLM)
-    assert (claude.profile.name, claude.mode, claude.price_key) == (
-        "anthropic",
-        Mode.TIER,
-        "anthropic/claude-sonnet-4-5",
-    )
+    assert (claude.profile.name, claude.mode) == ("anthropic", Mode.TIER)
+    assert claude.price_key == "anthropic/claude-sonnet-4-5"
     lowered = found.find(call([], model_info={"id": "b", "stratiform": "mark", "mode": "chat"}))
     assert lowered is not None
     assert lowered.mode is Mode.MARK
@@ -97,12 +98,10 @@ def test_cache_rules_price_and_mode_are_those_of_the_entry() -> None:
 
 
 def test_what_costs_nothing_is_not_priced_by_its_name() -> None:
-    settings = Settings()
-    prices = price_map(settings)
     free = {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0}
-    found = Deployments(settings, prices, list[str]().append).find(call([], model="openai/gpt-4o", **free))
+    found = deployments([]).find(call([], model="openai/gpt-4o", **free))
     assert found is not None
-    price = price_source(prices)(found)
+    price = price_source(price_map(Settings()))(found)
     assert price is not None
     assert (price.input, price.output) == (0, 0)
 
@@ -111,8 +110,7 @@ def test_what_costs_nothing_is_not_priced_by_its_name() -> None:
     "more", [{"model_info": {"id": "a", "stratiform": False}}, {"input_cost_per_token": 7.0}], ids=str
 )
 def test_an_entry_that_is_changed_while_litellm_runs_is_read_again(more: dict[str, Any]) -> None:
-    settings = Settings()
-    found = Deployments(settings, price_map(settings), list[str]().append)
+    found = deployments([])
     before = call([], model="anthropic/claude-sonnet-4-5", api_base=None, model_info={"id": "a"})
     first = found.find(before)
     assert found.find({**before, "litellm_call_id": "call-2"}) is first is not None
@@ -121,8 +119,8 @@ def test_an_entry_that_is_changed_while_litellm_runs_is_read_again(more: dict[st
 
 
 def test_an_entry_that_is_not_understood_is_told_once_and_left_alone() -> None:
-    settings, told = Settings(), list[str]()
-    found = Deployments(settings, price_map(settings), told.append)
+    told = list[str]()
+    found = deployments(told)
     for _ in range(2):
         assert found.find(call([], model_info={"id": "d", "cache_profile": "nonsense"})) is None
     assert len(told) == 1

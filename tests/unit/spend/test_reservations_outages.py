@@ -280,11 +280,8 @@ async def test_a_deferred_exchange_is_billed_with_what_it_did_cost_where_that_is
         asked = exchange(SIZE)
         await one.reserve(asked, limit=10)
         await one.reservations.defer(asked)
-        asked.attempts, asked.ending, asked.settlement = (
-            1,
-            ExchangeOutcome.COMPLETED,
-            Settlement(Usage(50, 7), 57.0),
-        )
+        asked.attempts, asked.ending = 1, ExchangeOutcome.COMPLETED
+        asked.settlement = Settlement(Usage(50, 7), 57.0)
         await one.reservations.settle_later(asked)
         assert await spent(one) == (57 * DOLLAR, 0)
         await one.store.expire(NOW + 7200)
