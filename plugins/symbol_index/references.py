@@ -33,7 +33,6 @@ class Family:
     ``heads`` are the names of files that represent their directory. If it ``has_suffixes``, imports are written with
     the suffix. If it ``goes_by_name``, names are visible without an import that tells their origin."""
 
-    name: str
     lookups: Callable[[str, Import], Iterator[Lookup]]
     heads: frozenset[str] = frozenset()
     has_suffixes: bool = False
@@ -143,21 +142,21 @@ def _php(path: str, one: Import) -> Iterator[Lookup]:
         yield Lookup((posixpath.normpath(target).lstrip("./"),))
 
 
-_PYTHON = Family("python", _python, frozenset({"__init__"}), goes_by_name=False)
-_JAVASCRIPT = Family("javascript", _javascript, frozenset({"index"}), goes_by_name=False)
-_C = Family("c", _c, has_suffixes=True)
+_PYTHON = Family(_python, frozenset({"__init__"}), goes_by_name=False)
+_JAVASCRIPT = Family(_javascript, frozenset({"index"}), goes_by_name=False)
+_C = Family(_c, has_suffixes=True)
 FAMILIES: dict[str, Family] = {
     "python": _PYTHON,
     "javascript": _JAVASCRIPT,
     "typescript": _JAVASCRIPT,
     "tsx": _JAVASCRIPT,
-    "go": Family("go", _go),
-    "rust": Family("rust", _rust, frozenset({"mod", "lib", "main"})),
-    "java": Family("java", _java),
+    "go": Family(_go),
+    "rust": Family(_rust, frozenset({"mod", "lib", "main"})),
+    "java": Family(_java),
     "c": _C,
     "cpp": _C,
-    "ruby": Family("ruby", _ruby),
-    "php": Family("php", _php),
+    "ruby": Family(_ruby),
+    "php": Family(_php),
 }
 """The family by the name of the grammar."""
 
@@ -202,11 +201,11 @@ class References(Mapping[str, frozenset[str]]):
 
     @cached_property
     def _found(self) -> Mapping[str, frozenset[str]]:
-        families: dict[str, list[Entry]] = defaultdict(list)
+        families: dict[Family, list[Entry]] = defaultdict(list)
         for entry in self._entries:
-            families[entry.family.name].append(entry)
-        tables = {name: _tables(some) for name, some in families.items()}
-        found = ((entry.path, _references_of(entry, tables[entry.family.name])) for entry in self._entries)
+            families[entry.family].append(entry)
+        tables = {family: _tables(some) for family, some in families.items()}
+        found = ((entry.path, _references_of(entry, tables[entry.family])) for entry in self._entries)
         return {path: some for path, some in found if some}
 
     def __getitem__(self, path: str) -> frozenset[str]:

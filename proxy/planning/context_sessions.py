@@ -56,7 +56,7 @@ from proxy.core.structured.history.compaction import (
 )
 from proxy.core.structured.panels import UNKNOWN_LIFE_S, CacheTerms, Panel
 from proxy.core.structured.panels.board import Board, EmittedPanel, counted
-from proxy.core.structured.panels.inlay import is_known, iso_time, panel_text
+from proxy.core.structured.panels.inlay import iso_time, panel_text
 from proxy.core.structured.placement import ContextTracker
 from proxy.core.structured.session import (
     UPLOAD_BYTES,
@@ -282,7 +282,7 @@ class PanelBill:
                 **unknown,
                 "kind": printable(panel.kind),
                 "header": printable(panel.header),
-                "changed_at": iso_time(memory.stamp_s) if is_known(memory.stamp_s) else None,
+                "changed_at": iso_time(memory.stamp_s) or None,
                 "place": None if memory.place is None else memory.place.index,
                 "requests": memory.seen,
                 "changes": memory.changes,

@@ -240,8 +240,11 @@ class Composer:
             raise Unreadable("the body cannot be taken apart")
         seen = Seen()
         if request.keeps_state:
-            scope, opening = request.principal.scope, _opening(request.parsed, request.principal.session_hint)
-            seen = self._steadiness.seen(scope, opening, composition)
+            # A conversation is known by the name that its client gives it, or else by its beginning.
+            hint = request.principal.session_hint.encode("utf-8", "surrogatepass")
+            first = (bytes(memoryview(raw)[:_OPENING_BYTES]) for raw in islice(request.parsed.raws(), 2))
+            opening = digest(b"hint", hint) if hint else digest(b"opening", *first)
+            seen = self._steadiness.seen(request.principal.scope, opening, composition)
             if seen.changed:
                 own = {prompt.id for prompt in snapshot.prompts} - {extra.id for extra in terms.extras}
                 self._tell(seen, own)
@@ -331,10 +334,3 @@ def _written(parsed: ParsedBody, system: str, inset: Inset, *, has_parts: bool) 
     if inset and not (has_parts or takes_inset(parsed)):
         system, inset = "\n\n".join(filter(None, (system, inset.before, inset.after))), Inset()
     return (with_system(parsed, system) if system else None), inset
-
-
-def _opening(parsed: ParsedBody, hint: str) -> bytes:
-    """The identity of a conversation: the name that its client gives it, or else its beginning."""
-    if hint:
-        return digest(b"hint", hint.encode("utf-8", "surrogatepass"))
-    return digest(b"opening", *(bytes(memoryview(raw)[:_OPENING_BYTES]) for raw in islice(parsed.raws(), 2)))

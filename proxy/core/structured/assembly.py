@@ -39,7 +39,7 @@ from proxy.core.structured import (
 from proxy.core.structured.blocks import Assembly, Block, Item, Kind, Section, Skip, Skipped, file_block
 from proxy.core.structured.history.compaction import CompactionTexts
 from proxy.core.structured.panels.inlay import NO_INLAY, Inlay, PanelTexts
-from proxy.core.structured.placement import FILE, SYMBOL, Placement, TierItems
+from proxy.core.structured.placement import FILE, SYMBOL, Placement
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Unreadable, elements, join_members, members_of, text_json
 
@@ -316,11 +316,28 @@ def tiered_assembly(
     needed least. The blocks of the ``inlay`` stand in the part without markers: in front of its history, or directly in
     front of the prompt.
     """
-    skipped, places = not_shown(context), placement.tiers
+    skipped, own = not_shown(context), conversation.bare()
     files = {file.path: item for file, item in zip(context.selected(), file_items(context.selected()), strict=True)}
-    source = _Source(context, conversation.bare(), texts, files)
-    cached = [source.cached(tier, places[tier]) for tier in _CACHED]
-    blocks = [*(block for block in cached if block.messages), *source.active(places[Tier.ACTIVE], inlay, skipped)]
+    shown = {
+        tier: (
+            symbol_items(items.symbols, context.symbols),
+            [files[path] for path in items.files],
+            turns_section(Kind.HISTORY, own.history, items.history),
+        )
+        for tier, items in placement.tiers.items()
+    }
+    cached = [_cached_tier(tier, *shown[tier], context.legend, own.system, texts) for tier in _CACHED]
+    symbols, working, history = shown[Tier.ACTIVE]
+    # Symbols that have just changed stand in front of the part without markers, because they belong to no tier.
+    active = (
+        *pair_block("symbols", section(Kind.SYMBOLS, texts.repository_map_continued, symbols, SYMBOL_JOINT, texts.ok)),
+        *active_blocks(context, working, texts),
+        *inlay.front,
+        *raw_block("history", history),
+        *inlay.within.get(len(own.history), ()),
+        *prompt_block(own.prompt, context.images, skipped),
+    )
+    blocks = [*(block for block in cached if block.messages), *active]
     is_marked = [block.tier for block in blocks if block.tier in _CACHED and block.tier not in placement.unmarked]
     ends = frozenset(is_marked[max(0, len(is_marked) - slots) :])
     return Assembly(
@@ -330,44 +347,28 @@ def tiered_assembly(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """The inputs from which blocks are made."""
-
-    context: StructuredContext
-    own: Conversation
-    texts: AssemblyTexts
-    files: Mapping[str, Item]
-
-    def cached(self, tier: Tier, items: TierItems) -> Block:
-        """The symbols, files and history of a tier. In L0, the symbols and files stand in the system message; in L1 to
-        L3, they are a message with its acknowledgement, if there are any."""
-        symbols = symbol_items(items.symbols, self.context.symbols)
-        files = [self.files[path] for path in items.files]
-        if tier is Tier.L0:
-            messages, sections = head(self.own.system, map_sections(self.context.legend, symbols, files, self.texts))
-        else:
-            header = (self.texts.reference_l1, self.texts.reference_l2, self.texts.reference_l3)[tier - Tier.L1]
-            more = section(Kind.SYMBOLS, self.texts.repository_map_continued, symbols, SYMBOL_JOINT)
-            sections = one_text((more, section(Kind.FILES, header, files, FILE_JOINT)))
-            messages = pair("".join([one.text for one in sections]), self.texts.ok) if sections else ()
-            sections = (*sections[:-1], *(replace(one, ok=self.texts.ok) for one in sections[-1:]))
-        history = turns_section(Kind.HISTORY, self.own.history, items.history)
-        if history is not None:
-            messages, sections = (*messages, *(item.raw for item in history.items)), (*sections, history)
-        return Block(tier, tier.name, sections, messages)
-
-    def active(self, items: TierItems, inlay: Inlay, skipped: Skipped) -> Iterator[Block]:
-        """The part without markers. Symbols that have just changed stand in front of it, because they belong to no
-        tier."""
-        symbols = symbol_items(items.symbols, self.context.symbols)
-        header = self.texts.repository_map_continued
-        yield from pair_block("symbols", section(Kind.SYMBOLS, header, symbols, SYMBOL_JOINT, self.texts.ok))
-        yield from active_blocks(self.context, [self.files[path] for path in items.files], self.texts)
-        yield from inlay.front
-        yield from raw_block("history", turns_section(Kind.HISTORY, self.own.history, items.history))
-        yield from inlay.within.get(len(self.own.history), ())
-        yield from prompt_block(self.own.prompt, self.context.images, skipped)
+def _cached_tier(
+    tier: Tier,
+    symbols: Sequence[Item],
+    files: Sequence[Item],
+    history: Section | None,
+    legend: str,
+    system: Sequence[Turn],
+    texts: AssemblyTexts,
+) -> Block:
+    """The symbols, files and history of a tier. In L0, the symbols and files stand in the system message; in L1 to L3,
+    they are a message with its acknowledgement, if there are any."""
+    if tier is Tier.L0:
+        messages, sections = head(system, map_sections(legend, symbols, files, texts))
+    else:
+        header = (texts.reference_l1, texts.reference_l2, texts.reference_l3)[tier - Tier.L1]
+        more = section(Kind.SYMBOLS, texts.repository_map_continued, symbols, SYMBOL_JOINT)
+        sections = one_text((more, section(Kind.FILES, header, files, FILE_JOINT)))
+        messages = pair("".join([one.text for one in sections]), texts.ok) if sections else ()
+        sections = (*sections[:-1], *(replace(one, ok=texts.ok) for one in sections[-1:]))
+    if history is not None:
+        messages, sections = (*messages, *(item.raw for item in history.items)), (*sections, history)
+    return Block(tier, tier.name, sections, messages)
 
 
 def _with_marks(blocks: Sequence[Block], ends: frozenset[Tier], dialect: Dialect) -> Iterator[Block]:

@@ -278,20 +278,11 @@ EVERYTHING = (-inf, -inf)
 _BEHIND_FRONT = (FRONT, inf)
 
 
-def change_rate(panel: Panel, memory: PanelMemory) -> float:
+def change_rate(panel: Panel, memory: PanelMemory, taken: int = 0) -> float:
     """The probability that the panel changes before the next request, estimated from its kind and from what the session
-    has shown."""
-    return _rate(memory.changes, panel, memory)
-
-
-def leaving_rate(panel: Panel, memory: PanelMemory) -> float:
-    """The probability that the panel leaves its place before the next request because it changes or is taken along,
+    has shown. With ``taken``, how often it was taken along, it is the probability that the panel leaves its place,
     whatever stands in front of it."""
-    return _rate(memory.changes + memory.taken, panel, memory)
-
-
-def _rate(count: int, panel: Panel, memory: PanelMemory) -> float:
-    rate = (count + _PRIOR_WEIGHT * HAZARDS[panel.label]) / (memory.seen + _PRIOR_WEIGHT)
+    rate = (memory.changes + taken + _PRIOR_WEIGHT * HAZARDS[panel.label]) / (memory.seen + _PRIOR_WEIGHT)
     return min(max(rate, LEAST_CHANGE), 1.0)
 
 

@@ -13,6 +13,7 @@ front of it. At the end, the result is fitted to what an upstream requires.
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import accumulate, chain, groupby, starmap
 from math import log
@@ -24,7 +25,7 @@ from proxy.core.layout.tiers import Tier
 from proxy.core.response.panel_answer import PANEL_TOOL
 from proxy.core.structured import Turn, message, pair
 from proxy.core.structured.blocks import Assembly, Block, Item, Kind, Section
-from proxy.core.structured.panels import CONVERSATION, FRONT, Panel, Place, leaving_rate, outside
+from proxy.core.structured.panels import CONVERSATION, FRONT, Panel, change_rate, outside
 from proxy.core.structured.panels.board import Board
 from proxy.core.value import dataclass, field, replace
 from proxy.core.wire.json_body import Unreadable, elements, members_of, text_json, text_value, utf8
@@ -57,22 +58,21 @@ class PanelTexts:
 
     def generated(self, stamp_s: float) -> str:
         """The words for the time at which a panel has changed, in seconds since 1970."""
-        return self.timestamp.replace(ISO_TIME, iso_time(stamp_s)) if is_known(stamp_s) else self.unknown_timestamp
+        known = iso_time(stamp_s)
+        return self.timestamp.replace(ISO_TIME, known) if known else self.unknown_timestamp
 
     def current(self, time_s: float) -> str:
         """The words for the time at which a prompt was first sent, in seconds since 1970; empty for a time that is not
         known."""
-        return self.datetime.replace(ISO_TIME, iso_time(time_s)) if is_known(time_s) else ""
-
-
-def is_known(time_s: float) -> bool:
-    """Whether a clock that was set could show this time."""
-    return _FIRST_KNOWN_S <= time_s < _LAST_KNOWN_S
+        known = iso_time(time_s)
+        return self.datetime.replace(ISO_TIME, known) if known else ""
 
 
 def iso_time(time_s: float) -> str:
-    """A known time in UTC, down to the second: ``2026-02-19T14:00:00Z``."""
-    return f"{datetime.fromtimestamp(int(time_s), UTC):%Y-%m-%dT%H:%M:%SZ}"
+    """A time in UTC, down to the second: ``2026-02-19T14:00:00Z``. Empty for a time that no clock shows that was
+    set."""
+    is_known = _FIRST_KNOWN_S <= time_s < _LAST_KNOWN_S
+    return f"{datetime.fromtimestamp(int(time_s), UTC):%Y-%m-%dT%H:%M:%SZ}" if is_known else ""
 
 
 FOOTER = "footer"
@@ -156,11 +156,9 @@ def with_declaration(tools: Raw | bytes | None) -> bytes | None:
 def names_tool(tools: Raw | bytes | None) -> bool:
     """Whether one of the client's own tools has this name, however it is escaped. Tools that cannot be read count as
     not having it."""
-    try:
-        own = elements(tools) if tools is not None else []
-    except Unreadable:
-        return False
-    return any(PANEL_TOOL in _names(tool) for tool in own)
+    with suppress(Unreadable):
+        return tools is not None and any(PANEL_TOOL in _names(tool) for tool in elements(tools))
+    return False
 
 
 def _names(tool: Raw) -> list[object]:
@@ -218,12 +216,13 @@ def inlay_of(
         return memory.position if is_chronological else (FRONT, memory.stamp_s)
 
     order = sorted([panel for panel in panels if panel.is_shown], key=key)
-    places = _Places(turns, origins)
+    # A message that the client did not send belongs to the message in front of it.
+    reached, free = list(accumulate(origins, max)), outside(turns)
 
     def run_of(panel: Panel) -> tuple[int, float]:
         memory = board.memory(panel)
-        at = places.of(memory.place if is_chronological else None)
-        return at, 0.0 if at == FRONT else memory.placed_s
+        place = memory.place if is_chronological else None
+        return (FRONT, 0.0) if place is None else (free[bisect_left(reached, place.index)], memory.placed_s)
 
     # Within the conversation, only panels that came there in the same request form one run. So the footer stays where
     # it is when another panel is put behind them later.
@@ -231,40 +230,16 @@ def inlay_of(
     for (at, _), run in groupby(order, run_of):
         is_first = not blocks
         blocks.setdefault(at, []).append(_panels_block(run, board, texts, is_first=is_first))
-        if is_first and repeat and places.has_talk_behind(at):
+        # No user message stands in a tool loop, or where the model's answer to it would end the request.
+        has_talk_behind = at == FRONT or (at < len(turns) and not (at and turns[at - 1].has_results))
+        if is_first and repeat and has_talk_behind:
             blocks[at].append(_words_block(REPEAT, texts.repeat.replace(SYSTEM, repeat), texts.repeat_ack))
     for index, (_, time_s) in board.prompts.items():
-        words, prompt_at = texts.current(time_s), places.of_message(index)
-        if words and prompt_at is not None:
-            blocks.setdefault(prompt_at, []).append(_words_block(f"{DATETIME}{index}", words))
+        words, at = texts.current(time_s), bisect_left(reached, index)
+        if words and at < len(origins) and origins[at] == index:
+            blocks.setdefault(at, []).append(_words_block(f"{DATETIME}{index}", words))
     front = tuple(blocks.pop(FRONT, ()))
     return Inlay(front, {at: tuple(blocks[at]) for at in sorted(blocks)}, tuple(order))
-
-
-class _Places:
-    """Translates places in the client's conversation to places in the conversation as it is sent."""
-
-    def __init__(self, turns: Sequence[Turn], origins: Sequence[int]) -> None:
-        # A message that the client did not send belongs to the message in front of it.
-        self._reached = list(accumulate(origins, max))
-        self._origins = origins
-        self._turns = turns
-        self._outside = outside(turns)
-
-    def of(self, place: Place | None) -> int:
-        """The index of the first sent message that stood behind the place."""
-        return FRONT if place is None else self._outside[bisect_left(self._reached, place.index)]
-
-    def has_talk_behind(self, at: int) -> bool:
-        """Whether a user message may stand here: not in a tool loop, and not where the model's answer to it would be
-        the last message of the request."""
-        turns = self._turns
-        return at == FRONT or (at < len(turns) and not (at and turns[at - 1].has_results))
-
-    def of_message(self, index: int) -> int | None:
-        """The place of the client's message of this index in the conversation as it is sent; None if it is not sent."""
-        at = bisect_left(self._reached, index)
-        return at if at < len(self._origins) and self._origins[at] == index else None
 
 
 def _panels_block(run: Iterable[Panel], board: Board, texts: PanelTexts, *, is_first: bool) -> Block:
@@ -346,6 +321,7 @@ def moving(assembly: Assembly, board: Board, panels: Iterable[Panel]) -> dict[in
         panel = known.pop(item.key, None)  # the call comes before its result
         found[index] = 0.0
         if panel is not None:
-            rate = 1.0 if panel.id in board.tail else leaving_rate(panel, board.memory(panel))
+            memory = board.memory(panel)
+            rate = 1.0 if panel.id in board.tail else change_rate(panel, memory, memory.taken)
             found[index] = -log(1.0 - min(rate, _MOST_CHANGE))
     return found
