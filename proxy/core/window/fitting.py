@@ -311,9 +311,8 @@ class _Fitting:
         self._terms = terms
         first = transcript.preamble
         self._system, self._talk = transcript.messages[:first], transcript.messages[first:]
-        tokens = terms.message_tokens
-        if tokens is None:
-            tokens = [message.tokens for message in transcript.messages]
+        read = [message.tokens for message in transcript.messages]
+        tokens = read if terms.message_tokens is None else terms.message_tokens
         self._system_tokens, self._talk_tokens = tokens[:first], tokens[first:]
         asked = [index for index, message in enumerate(self._talk) if message.is_asked]
         self._newest = asked[-1] if asked else -1
@@ -327,12 +326,17 @@ class _Fitting:
         if self._payload is not None:
             self._sizes[PartName.FILES] = self._payload.tokens - self._payload.least_tokens
         self._extra = terms.besides.get("extra", 0)
+        # What is always sent besides the parts: the active file, and a message for the parts if there is none.
+        has_parts = self._payload is not None or any(name in self._parts for name in _IN_MESSAGE)
+        self._framing_tokens = self._payload.least_tokens if self._payload is not None else 0
+        self._framing_tokens += MESSAGE_OVERHEAD_TOKENS if self._newest < 0 and has_parts else 0
+        self._base_tokens = sum(terms.besides.values()) + self._framing_tokens + sum(self._sizes.values())
 
     def result(self) -> FittedMessages:
         places: Sequence[int] = range(len(self._talk))
         found = _Reduced(0, self._sizes, 0)
         # Nothing need be left out of most requests, and this check is quick.
-        tokens, most = self._base_tokens() + sum(self._talk_tokens), self._terms.profile.tail_messages
+        tokens, most = self._base_tokens + sum(self._talk_tokens), self._terms.profile.tail_messages
         if tokens >= self._terms.prompt_tokens or (most is not None and self._newest > most):
             talk = zip(self._talk, self._talk_tokens, strict=True)
             steps = steps_of([structs.replace(message, tokens=tokens) for message, tokens in talk])
@@ -364,23 +368,13 @@ class _Fitting:
         around = count(texts.summary_ok) + 2 * MESSAGE_OVERHEAD_TOKENS if name is PartName.SUMMARY else 0
         return count(texts.above[name]) + 1 + around
 
-    def _framing_tokens(self) -> int:
-        """The tokens that are always sent besides the parts: the active file, and a message for the parts if there is
-        none."""
-        tokens = 0 if self._payload is None else self._payload.least_tokens
-        has_parts = self._payload is not None or any(name in self._parts for name in _IN_MESSAGE)
-        return tokens + (MESSAGE_OVERHEAD_TOKENS if self._newest < 0 and has_parts else 0)
-
-    def _base_tokens(self) -> int:
-        return sum(self._terms.besides.values()) + self._framing_tokens() + sum(self._sizes.values())
-
     def _reduced(self, steps: Steps) -> _Reduced:
         """Shorten first the suffix and the prefix, then the conversation, then the rest. If the conversation is trimmed
         by more than is needed, the suffix and the prefix get the room."""
         terms, caps, sizes = self._terms, self._terms.profile.caps, self._sizes
         budget = terms.prompt_tokens
         beside = sum(sizes.get(name, 0) for name in (PartName.SUFFIX, PartName.PREFIX))
-        base = self._base_tokens() - beside
+        base = self._base_tokens - beside
         # A conversation that fits stays whole. For any other conversation, the requests so far decide.
         room = Room(budget - base, terms.profile.tail_messages)
         is_whole = not steps.moments or _fits(0, steps, steps.moments[-1], room)
@@ -405,7 +399,7 @@ class _Fitting:
             "conversation": older,
             "newest": min(asked, conversation - older),
             "results": max(0, conversation - older - asked),
-            "parts": sum(inner) + self._framing_tokens(),
+            "parts": sum(inner) + self._framing_tokens,
         }
         sizes["prompt"] = sum(sizes.values())
         return {name: tokens for name, tokens in sizes.items() if tokens}
