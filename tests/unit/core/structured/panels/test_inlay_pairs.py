@@ -19,7 +19,6 @@ from proxy.core.structured.panels.inlay import (
     FOOTER,
     UNKNOWN,
     call_id,
-    is_known,
     iso_time,
     names_tool,
     panel_answer,
@@ -89,7 +88,7 @@ def test_days_beside_leap_days_are_those_of_the_calendar(year: int, month: int, 
 
 @pytest.mark.parametrize("time_s", [0.0, -1.0, FIRST_S - 1, BEHIND_S, inf, -inf, nan])
 def test_a_time_that_no_clock_shows_is_not_known(time_s: float) -> None:
-    assert not is_known(time_s)
+    assert not iso_time(time_s)
     assert TEXTS.generated(time_s) == TEXTS.unknown_timestamp
     assert TEXTS.current(time_s) == ""
 

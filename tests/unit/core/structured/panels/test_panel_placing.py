@@ -10,7 +10,6 @@ from proxy.core.structured.panels import (
     Place,
     change_rate,
     first_broken,
-    leaving_rate,
     put,
     taken_along,
     weight,
@@ -129,5 +128,5 @@ def test_what_is_added_to_what_is_written_anew_is_less_than_what_was_written_ane
 
 def test_what_is_taken_along_leaves_its_place_more_often_than_it_changes() -> None:
     often = memory(0, seen=10, changes=1, taken=6)
-    assert leaving_rate(A, often) > change_rate(A, often)
-    assert leaving_rate(A, memory(0, seen=10, changes=1)) == change_rate(A, often)
+    assert change_rate(A, often, often.taken) > change_rate(A, often)
+    assert change_rate(A, memory(0, seen=10, changes=1)) == change_rate(A, often)
