@@ -67,7 +67,9 @@ class Part(Struct, frozen=True, gc=False):
 class Message(Struct, frozen=True):
     """A message and what is known about it. ``raw`` is the client's own JSON; ``digest`` covers it without markers.
 
-    ``call_ids`` are the ids of its calls, and ``answers`` those of the calls whose results it holds.
+    ``call_ids`` are the ids of its calls, and ``answers`` those of the calls whose results it holds. ``has_results``:
+    it answers calls of a message in front of it. ``is_answer``: it stands directly behind what it answers.
+    ``is_asked``: a turn begins with it, because it is a user's message, and not one into which a client writes results.
     ``text`` is kept only if ``recognition`` needs it again; ``lead`` is the text's beginning. ``cut_digests`` are the
     digests of the recognised pieces. ``is_signed``: the message holds signed or encrypted thinking, which a model may
     bind to everything in front of it. ``is_plain``: the message is a role and a text and nothing else. ``memo`` keeps
@@ -83,6 +85,9 @@ class Message(Struct, frozen=True):
     has_marks: bool
     call_ids: tuple[str, ...]
     answers: tuple[str, ...]
+    has_results: bool
+    is_answer: bool
+    is_asked: bool
     lead: str
     text: str | None
     recognition: Recognition | None
@@ -97,21 +102,6 @@ class Message(Struct, frozen=True):
         if found is None:
             found = self.memo[sign] = sign(self.raw)
         return found is True
-
-    @property
-    def has_results(self) -> bool:
-        """Whether it answers calls of a message in front of it."""
-        return self.role in RESULT_ROLES or bool(self.answers)
-
-    @property
-    def is_answer(self) -> bool:
-        """Whether it stands directly behind what it answers."""
-        return self.has_results or self.role == "assistant"
-
-    @property
-    def is_asked(self) -> bool:
-        """Whether a turn begins with it: it is a user's message, and not one into which a client writes results."""
-        return self.role == "user" and not self.answers
 
 
 def message_json(role: str, text: str) -> bytes:
@@ -241,6 +231,8 @@ class MessageReader:
         own = digest(role.encode(), *[p.digest for p in positions], *rest)
         if rest:
             positions = _with_rest(positions, members)
+        answers = answered_calls(raw, members) if members else ()
+        has_results = role in RESULT_ROLES or bool(answers)
         return Message(
             raw=raw,
             role=role,
@@ -250,7 +242,10 @@ class MessageReader:
             is_list=content.is_list,
             has_marks=bool(members) and (b'"cache_control"' in raw or b'"prompt_cache_breakpoint"' in raw),
             call_ids=(*call_ids, *_ids_of_parts(raw, members, "tool_use", "id")) if members else (),
-            answers=answered_calls(raw, members) if members else (),
+            answers=answers,
+            has_results=has_results,
+            is_answer=has_results or role == "assistant",
+            is_asked=role == "user" and not answers,
             lead=(content.text or "")[:LEAD_CHARS],
             text=content.text if content.recognition is not None else None,
             recognition=content.recognition,
