@@ -16,7 +16,7 @@ from proxy.core.response.usage import Usage
 from proxy.core.shadow import most_regret
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.replay.runner import CLIENT, COMPARED, Account
-from proxy.upstream.embedded import PromptReader
+from proxy.upstream.embedded.provider import PromptReader
 from tests.append_only import Sent
 from tests.economics.measure import encode
 from tests.marker_costs import MarkerProvider, Rules

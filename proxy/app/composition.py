@@ -45,7 +45,7 @@ from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics, SharedMetrics
 from proxy.ui.endpoint import Live, UiEndpoint
 from proxy.ui.gate import Gate
-from proxy.upstream.embedded import EmbeddedUpstream
+from proxy.upstream.embedded.upstream import EmbeddedUpstream
 from proxy.upstream.http import HttpUpstream
 from proxy.upstream.litellm_.upstream import LitellmUpstream
 from proxy.web.app import AdminEndpoint, Parts

@@ -44,7 +44,7 @@ from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Transport
 from proxy.replay.runner import AS_SENT, OURS, SYSTEM_LAST, Setting, counted_once
 from proxy.settings import ModelEntry, Settings, Stratiform
-from proxy.upstream.embedded import EmbeddedUpstream
+from proxy.upstream.embedded.upstream import EmbeddedUpstream
 from proxy.web.app import create_app
 
 _PROFILE = "anthropic"

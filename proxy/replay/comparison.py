@@ -68,7 +68,7 @@ from proxy.replay.runner import (
 from proxy.replay.search import find_layouts
 from proxy.replay.templates import templates_in
 from proxy.replay.trace import Step, Trace
-from proxy.upstream.embedded import TAIL_TOKENS, PromptReader
+from proxy.upstream.embedded.provider import TAIL_TOKENS, PromptReader
 
 # As files are written: a paragraph begins at the margin behind a blank line.
 _PARAGRAPH = re.compile(r"(?<=\n\n)(?=\S)")

@@ -47,7 +47,7 @@ from proxy.errors import InvalidRequest, MissingContent, UpstreamRejected
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.replay.fidelity import tools_of, violations
 from proxy.replay.trace import Step, Trace, TraceError
-from proxy.upstream.embedded import TAIL_TOKENS, PromptReader
+from proxy.upstream.embedded.provider import TAIL_TOKENS, PromptReader
 
 Baseline = Callable[[bytes, Dialect], bytes]
 

@@ -38,7 +38,7 @@ from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Unreadable, splice
 from proxy.errors import UpstreamRejected
 from proxy.replay.trace import Step
-from proxy.upstream.embedded import PromptReader
+from proxy.upstream.embedded.provider import PromptReader
 
 LOOK_AHEAD = 5
 """How many of a cohort's next requests count."""

@@ -14,7 +14,7 @@ from proxy.core.providers import ANTHROPIC, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
 from proxy.engine import Engine, Ports
 from proxy.ports import Transport
-from proxy.upstream.embedded import EmbeddedUpstream
+from proxy.upstream.embedded.upstream import EmbeddedUpstream
 from proxy.web.app import Parts, create_app
 from tests.doubles import Ledger, ModelList, NoMetrics, OpenDoor, PassthroughPlanner, make_deployment
 from tests.receiver import head, part, send_whole

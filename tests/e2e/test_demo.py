@@ -25,7 +25,7 @@ from proxy.demo.chats import samples
 from proxy.demo.sample import Tally
 from proxy.replay.runner import counted_once, replay
 from proxy.replay.trace import Step
-from proxy.upstream.embedded import account_name
+from proxy.upstream.embedded.upstream import account_name
 from tests.documents import Page
 from tests.waiting import until
 

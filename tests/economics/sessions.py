@@ -12,7 +12,7 @@ from proxy.demo.chats import samples
 from proxy.demo.tool_agent import NOUNS
 from proxy.replay.comparison import kind_of, own_order, prefix_share
 from proxy.replay.trace import Trace, read_trace, trace_name
-from proxy.upstream.embedded import PromptReader
+from proxy.upstream.embedded.provider import PromptReader
 from tests.economics.made import (
     chat_page,
     environment_agent,

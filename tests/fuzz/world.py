@@ -13,7 +13,7 @@ from proxy.app import composition
 from proxy.core.request.tokens import bytes_over_four
 from proxy.ports import Transport
 from proxy.settings import Environment, load
-from proxy.upstream.embedded import EmbeddedUpstream
+from proxy.upstream.embedded.upstream import EmbeddedUpstream
 from proxy.web.app import create_app
 from tests.fuzz.upstream import StrangeUpstream
 

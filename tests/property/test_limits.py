@@ -18,7 +18,7 @@ from proxy.core.providers import ANTHROPIC, DEEPSEEK, OPENAI, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
 from proxy.replay.comparison import Bagger, fixed_limit, free_limit
 from proxy.replay.runner import Account
-from proxy.upstream.embedded import TAIL_TOKENS, PromptReader
+from proxy.upstream.embedded.provider import TAIL_TOKENS, PromptReader
 from tests.examples import examples
 
 PROFILE = replace(ANTHROPIC, min_tokens=1000)

@@ -12,17 +12,3 @@ the recorded pauses.
 ``EmbeddedUpstream`` is the transport, with routes, faults and ledgers. ``Provider`` is one provider of it, pure and
 usable by itself. Nothing here knows the rest of the proxy: the provider bills the requests that arrive.
 """
-
-from proxy.upstream.embedded.provider import TAIL_TOKENS, PromptReader, Provider, ProviderReply
-from proxy.upstream.embedded.upstream import ANONYMOUS, EmbeddedUpstream, Ledger, account_name
-
-__all__ = [
-    "ANONYMOUS",
-    "TAIL_TOKENS",
-    "EmbeddedUpstream",
-    "Ledger",
-    "PromptReader",
-    "Provider",
-    "ProviderReply",
-    "account_name",
-]

@@ -22,7 +22,7 @@ from proxy.planning.planner_port import Planning
 from proxy.ports import Answer, Call, Deployment, Transport
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics
-from proxy.upstream.embedded import EmbeddedUpstream
+from proxy.upstream.embedded.upstream import EmbeddedUpstream
 from tests.doubles import ModelList, OpenDoor, make_deployment
 from tests.exchanges import settled
 from tests.fake_time import FakeTime, settle

@@ -31,7 +31,7 @@ from proxy.storage.sqlite import MemoryStore
 from proxy.tasks import Aside
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics
-from proxy.upstream.embedded import EmbeddedUpstream
+from proxy.upstream.embedded.upstream import EmbeddedUpstream
 from tests.doubles import ModelList, OpenDoor, make_deployment
 from tests.exchanges import make_exchange
 from tests.fake_time import FakeTime, settle

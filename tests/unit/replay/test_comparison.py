@@ -35,7 +35,7 @@ from proxy.replay.runner import (
     tools_system_and_last_two,
 )
 from proxy.replay.trace import Step, Trace, read_trace
-from proxy.upstream.embedded import PromptReader
+from proxy.upstream.embedded.provider import PromptReader
 from tests.examples import in_turn, sampled
 from tests.fidelity.recorded import trace_files
 from tests.unit.replay.sessions import MARK, body, growing, say, setting, text

@@ -19,7 +19,7 @@ from proxy.replay.comparison import (
 )
 from proxy.replay.runner import Account, Waste
 from proxy.replay.trace import Step
-from proxy.upstream.embedded import PromptReader
+from proxy.upstream.embedded.provider import PromptReader
 from tests.unit.replay.sessions import MARK, body, growing, say, text
 
 SHORT = Rates.of(ANTHROPIC, with_long=False)

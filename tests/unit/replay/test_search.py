@@ -12,7 +12,7 @@ from proxy.replay.fidelity import violations
 from proxy.replay.runner import Account
 from proxy.replay.search import find_layouts
 from proxy.replay.trace import Step, Trace
-from proxy.upstream.embedded import PromptReader
+from proxy.upstream.embedded.provider import PromptReader
 from tests.examples import sampled
 from tests.unit.replay.sessions import RECOGNISERS, body, growing, say, text
 

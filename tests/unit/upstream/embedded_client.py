@@ -10,7 +10,7 @@ import orjson
 from proxy.core.providers import ANTHROPIC, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
 from proxy.ports import Call, Deployment, Transport
-from proxy.upstream.embedded import EmbeddedUpstream, account_name
+from proxy.upstream.embedded.upstream import EmbeddedUpstream, account_name
 
 MARK = {"type": "ephemeral"}
 HOUR = {"type": "ephemeral", "ttl": "1h"}

@@ -8,7 +8,7 @@ import pytest
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import IMAGE_TOKENS
 from proxy.errors import UpstreamUnavailable
-from proxy.upstream.embedded import ANONYMOUS, account_name
+from proxy.upstream.embedded.upstream import ANONYMOUS, account_name
 from tests.examples import for_every
 from tests.unit.upstream.embedded_client import (
     EDIT,
