@@ -116,25 +116,23 @@ def test_keys_are_deleted_by_alias_and_all_or_none(url: str) -> None:
     assert [chat(url, one["key"]) for one in (first, second)] == [401, 401]
 
 
-@pytest.mark.parametrize(
-    "field",
-    [
-        {"max_parallel_requests": 1}, {"allowed_routes": ["/chat"]}, {"permissions": {"x": True}},
-        {"guardrails": ["x"]},
-        {"model_max_budget": {"house": 1}}, {"key": "sk-own"}, {"budget_id": "b"}, {"team_id": "nobody"},
-        {"rpm_limit": 0}, {"duration": "soon"}, {"duration": 30}, {"models": "house"}, {"budget_duration": "1d"},
-        {"max_budget": -1}, {"max_budget": "x"}, {"max_budget": 1, "budget_duration": "2 moons"},
-        {"max_budget": 1, "budget_duration": 7}, {"models": ["x"] * 2000}, {"quux": 1},
-        {"max_budget": False}, {"max_budget": ""}, {"models": False}, {"rpm_limit": {}},
-        {"metadata": {"model_rpm_limit": {"house": 1}}}, {"metadata": {"tags": ["x"]}}, {"metadata": "x"},
-    ],
-)  # fmt: skip
-def test_no_key_is_left_that_may_do_more_than_was_asked_for(url: str, field: dict[str, object]) -> None:
+REFUSED: list[dict[str, object]] = [
+    {"max_parallel_requests": 1}, {"allowed_routes": ["/chat"]}, {"permissions": {"x": True}}, {"guardrails": ["x"]},
+    {"model_max_budget": {"house": 1}}, {"key": "sk-own"}, {"budget_id": "b"}, {"team_id": "nobody"},
+    {"rpm_limit": 0}, {"duration": "soon"}, {"duration": 30}, {"models": "house"}, {"budget_duration": "1d"},
+    {"max_budget": -1}, {"max_budget": "x"}, {"max_budget": 1, "budget_duration": "2 moons"},
+    {"max_budget": 1, "budget_duration": 7}, {"models": ["x"] * 2000}, {"quux": 1},
+    {"max_budget": False}, {"max_budget": ""}, {"models": False}, {"rpm_limit": {}},
+    {"metadata": {"model_rpm_limit": {"house": 1}}}, {"metadata": {"tags": ["x"]}}, {"metadata": "x"},
+]  # fmt: skip
+
+
+def test_no_key_is_left_that_may_do_more_than_was_asked_for(url: str) -> None:
     before = ask(url, "admin/keys")[1]["data"]
-    status, refused = ask(url, "key/generate", body=field)
-    assert status == 400
-    assert "sk-strat-" not in json.dumps(refused)
-    assert ask(url, "admin/keys")[1]["data"] == before
+    for body in REFUSED:
+        status, refused = ask(url, "key/generate", body=body)
+        assert (status, ask(url, "admin/keys")[1]["data"]) == (400, before), body
+        assert "sk-strat-" not in json.dumps(refused)
 
 
 def test_a_key_sees_itself_its_user_and_its_team_and_nothing_else(url: str) -> None:
@@ -185,21 +183,17 @@ def test_the_master_key_sees_users_of_all_teams_and_the_spend_of_all(url: str) -
     assert len(ask(url, "spend/logs?start_date=1d&end_date=2030-01-01&summarize=false")[1]) == 3
 
 
-@pytest.mark.parametrize("path", ["key/info", "key/generate", "key/delete", "user/info", "team/info", "spend/logs"])
 @pytest.mark.parametrize("key", [None, "sk-wrong", "sk-strat-" + "x" * 43, hashlib.sha256(MASTER.encode()).hexdigest()])
-def test_strangers_are_told_nothing(url: str, path: str, key: str | None) -> None:
-    for body in (None, {"keys": ["sk-of-search"], "models": []}):
-        assert ask(url, path, key, body)[0] == 401
+def test_strangers_are_told_nothing(url: str, key: str | None) -> None:
+    for path in ("key/info", "key/generate", "key/delete", "user/info", "team/info", "spend/logs"):
+        for body in (None, {"keys": ["sk-of-search"], "models": []}):
+            assert ask(url, path, key, body)[0] == 401, path
 
 
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [("key/info?key=gone", 404), ("team/info?team_id=gone", 404), ("team/info?team_id=/", 404), ("team/info", 404),
-     ("user/info", 200),
-     ("spend/logs?start_date=soon", 400)],
-)  # fmt: skip
-def test_what_is_not_there_is_said(url: str, path: str, status: int) -> None:
-    assert ask(url, path)[0] == status
+def test_what_is_not_there_is_said(url: str) -> None:
+    for path in ("key/info?key=gone", "team/info?team_id=gone", "team/info?team_id=/", "team/info"):
+        assert ask(url, path)[0] == 404, path
+    assert [ask(url, path)[0] for path in ("user/info", "spend/logs?start_date=soon")] == [200, 400]
 
 
 def test_a_providers_key_that_is_let_through_is_nobody_here(tmp_path: Path) -> None:
