@@ -51,7 +51,7 @@ def _client(folder: Path, content: bytes) -> ClientReport:
 
 @pytest.mark.parametrize("name", logs.WITH_REQUESTS)
 def test_the_clock_is_named_in_every_log(name: str, tmp_path: Path) -> None:
-    spoken = logs.talk()
+    spoken = logs.talk(6)
     client = _client(tmp_path, logs.WITH_REQUESTS[name](spoken))
     worst = client.culprits[0]
     assert (worst.kind, worst.piece_kind, worst.line, worst.sign, worst.is_waste) == (
@@ -64,7 +64,7 @@ def test_the_clock_is_named_in_every_log(name: str, tmp_path: Path) -> None:
     assert worst.breaks == len(spoken) - 1
     assert worst.advice.startswith("line 3 of your system text is a clock: $")
     assert "put it behind the last user message" in worst.advice
-    assert (client.client, client.calls, client.hit_ratio) == ("helper", 12, 0.0)
+    assert (client.client, client.calls, client.hit_ratio) == ("helper", 6, 0.0)
 
 
 def test_the_loss_is_what_reading_would_have_saved(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ MISTAKES = {
         file_of("a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9}]\n" for n in range(1, 9))),
         "stands for more than 100000 values",
     ),
-    "front matter nested without end": (file_of(f"position: {'[' * 1500}"), "is nested too deeply"),
+    "front matter nested without end": (file_of(f"position: {'[' * 500}"), "is nested too deeply"),
     "front matter without end": (file_of("position: user\n" + "# remark\n" * 4_000), "the front matter is longer than"),
     "a number of too many digits": (file_of(f"position: user\npriority: {'9' * 5000}"), "more than 100 characters"),
 }
