@@ -12,7 +12,6 @@ from proxy.replay.comparison import CLASSIC, ECONOMIC, compare, shares
 from proxy.replay.runner import Setting
 from proxy.replay.trace import Step, Trace
 from tests.assemblies import flat, tiered
-from tests.examples import sampled
 from tests.fidelity.checker import replay_check
 from tests.talk import RECOGNISERS, Body, Talk
 
@@ -33,14 +32,7 @@ def trace(bodies: Iterable[Body]) -> Trace:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "most"),
-    [
-        ("flat", 0.28),
-        pytest.param("tiered", 0.54, marks=pytest.mark.slow),
-        pytest.param("in the system prompt", 0.43, marks=pytest.mark.slow),
-        pytest.param("calm", 0.39, marks=pytest.mark.slow),
-        pytest.param("without maps", 0.5, marks=pytest.mark.slow),
-    ],
+    ("name", "most"), [("flat", 0.28), ("tiered", 0.54), ("in the system prompt", 0.43), ("without maps", 0.5)]
 )
 def test_a_session_costs_much_less_than_without_a_cache(name: str, most: float) -> None:
     found = compare(trace(SESSIONS[name]()), Setting(ANTHROPIC, bytes_over_four, ALL))
@@ -56,8 +48,8 @@ def test_without_the_words_of_such_clients_it_costs_much_more() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["economic", pytest.param("classic", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", sampled(SESSIONS, 5))
+@pytest.mark.parametrize("policy", ["economic", "classic"])
+@pytest.mark.parametrize("name", SESSIONS)
 def test_everything_is_said_once(name: str, policy: str) -> None:
     talk = Talk(profile=ANTHROPIC, policy=policy)
     talk.planner = type(talk.planner)(talk.encode, ALL, policy)
