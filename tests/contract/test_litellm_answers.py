@@ -124,7 +124,6 @@ async def test_thinking_blocks_come_back_with_their_signature() -> None:
         assert "sig==" in [b.get("signature") for delta in deltas for b in delta.get("thinking_blocks", [])]
 
 
-@pytest.mark.slow
 @FAMILIES
 @on_limited_loop
 async def test_a_model_may_repeat_itself(model: str) -> None:

@@ -91,7 +91,6 @@ async def test_a_refusal_that_is_no_json_is_still_an_openai_error(model: str) ->
         assert (answer.status, error["type"]) == (502, "server_error")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 @FAMILIES
 @on_limited_loop
@@ -112,7 +111,6 @@ async def test_a_closed_port_is_unavailable(model: str, stream: bool) -> None:
         assert "127.0.0.1" not in caught.value.message
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["cut", "done"])
 @FAMILIES
 @on_limited_loop

@@ -12,7 +12,6 @@ from proxy.core.structured.history import DetachTerms
 from tests.contract.litellm_calls import LITELLM
 from tests.contract.litellm_panels import Body, Sender, wire
 from tests.contract.provider_rules import anthropic_faults, bedrock_faults, gemini_faults, mistral_faults
-from tests.examples import chosen
 from tests.talk import assistant, result, said, system, tool, user
 
 pytestmark = LITELLM
@@ -125,7 +124,7 @@ SESSIONS = [chat, loop, summary, thinking, repeated, own_tools, classic, frozen,
 
 
 @EACH
-@pytest.mark.parametrize("session", chosen(SESSIONS, loop))
+@pytest.mark.parametrize("session", SESSIONS)
 def test_the_provider_takes_each_request_in_both_orders(
     name: str, session: Callable[[Sender], Iterator[tuple[Body, Body]]]
 ) -> None:
@@ -186,7 +185,6 @@ def pieces(body: Body) -> list[str]:
     return found
 
 
-@pytest.mark.slow
 @EACH
 @pytest.mark.parametrize("session", [chat, loop])
 def test_what_is_added_for_a_provider_breaks_no_cache(

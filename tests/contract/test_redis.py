@@ -11,7 +11,6 @@ from proxy.ports import StoreError
 from proxy.storage.port import Balance, Charge, Granted, LedgerEntry, Release, Reserve, Settle, TeamRecord
 from proxy.storage.redis import RedisStore
 from tests.contract.stores import redis_store
-from tests.examples import sampled
 from tests.redis_server import RedisServer, redis_cluster, redis_server
 
 T = 1_700_000_000.0
@@ -426,7 +425,7 @@ SHAPES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", sampled(SHAPES, 3))
+@pytest.mark.parametrize("shape", SHAPES)
 async def test_a_scope_takes_no_more_memory_than_is_promised(server: RedisServer, shape: str) -> None:
     most = 2 << 20
     name_bytes, blob_bytes = SHAPES[shape]

@@ -35,7 +35,6 @@ from tests.doubles import (
     serving,
 )
 from tests.e2e.provider import DONE, Reply, Scripted, Seen, chunk, completion, event, read_body, replies, streams
-from tests.examples import sampled
 from tests.receiver import send_whole
 from tests.unit.engine.parts import Profiled, Shrinking
 
@@ -200,7 +199,7 @@ def reads(most: int, fine: Reply) -> Reply:
     return reply
 
 
-@pytest.mark.parametrize("stream", sampled([False, True], 2))
+@pytest.mark.parametrize("stream", [False, True])
 def test_a_configured_retry_leaves_out_the_oldest_turns(tmp_path: Path, stream: bool) -> None:
     fine = streams(chunk("fine"), DONE) if stream else replies(completion())
     with configured(tmp_path, "retry", reads(25, fine)) as (url, provider, client):

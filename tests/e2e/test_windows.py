@@ -205,12 +205,7 @@ def test_of_the_profiles_window_and_the_models_the_smaller_one_counts(tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("mode", "prompts"),
-    [("tier", PROMPTS), pytest.param("observe", "", marks=pytest.mark.slow),
-     pytest.param("passthrough", PROMPTS, marks=pytest.mark.slow)],
-    ids=["tier", "observe", "passthrough"],
-)  # fmt: skip
+@pytest.mark.parametrize(("mode", "prompts"), [("tier", PROMPTS), ("observe", ""), ("passthrough", PROMPTS)])
 def test_sixty_turns_over_a_small_window_keep_their_prefix_between_cuts(
     tmp_path: Path, mode: str, prompts: str
 ) -> None:

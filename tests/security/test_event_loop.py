@@ -205,7 +205,7 @@ def test_a_chat_is_planned_in_linear_time(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sampled(["files", "messages", "documents", "tools", "parts"], 3))
+@pytest.mark.parametrize("name", ["files", "messages", "documents", "tools", "parts"])
 def test_a_large_request_gets_the_layout_that_one_step_gives(name: str) -> None:
     body = CHATS[name](LARGE_BYTES + 300 * KIB)
     assert len(body) > LARGE_BYTES
@@ -323,7 +323,7 @@ def test_an_error_is_looked_through_in_linear_time(spread: World) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("unit", sampled(["sk-****", "xxxx-", "%41", "abcdefgh "], 3))
+@pytest.mark.parametrize("unit", ["sk-****", "xxxx-", "%41", "abcdefgh "])
 def test_a_key_is_looked_for_in_linear_time(unit: str) -> None:
     looking = redaction.Redaction(["sk-0123456789abcdef"])
     assert_linear(lambda text: looking.body(text), lambda size: (unit * (size // len(unit))).encode(), 64 * KIB)

@@ -180,7 +180,7 @@ def test_no_long_text_of_a_conversation_is_looked_at_on_the_event_loop(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", sampled(["new sessions", "new panels", "many panels"], 3, 2))
+@pytest.mark.parametrize("kind", ["new sessions", "new panels", "many panels"])
 def test_what_is_remembered_of_panels_is_bounded(kind: str) -> None:
     most = 1 << 18
     subject = ContextAssembler(load_context_texts(), bytes_over_four, None, AssemblyOptions(session_bytes=most))

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples import sampled
 from tests.security.world import CONFIG, World, chat, world_of
 from tests.waiting import until
 
@@ -65,7 +64,7 @@ def _closed(path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spoil", sampled([_pipe, _vast, _endless, _loop, _folder, _tagged, _closed], 3))
+@pytest.mark.parametrize("spoil", [_pipe, _vast, _endless, _loop, _folder, _tagged, _closed])
 def test_a_file_that_cannot_be_read_changes_nothing_and_is_forgotten_when_it_goes(
     tmp_path: Path, spoil: Callable[[Path], None]
 ) -> None:

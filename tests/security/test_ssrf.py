@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.contract.litellm_calls import LITELLM
-from tests.examples import sampled
 from tests.security.provider import Answer
 from tests.security.world import CONFIG, KEYS, PROVIDER_KEYS, Reply, World, chat, world_of
 
@@ -178,8 +177,7 @@ def behind_litellm(litellm_imported: None) -> Iterator[World]:
         yield world
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("row", sampled(FIELDS.values(), 3), ids=FIELDS)
+@pytest.mark.parametrize("row", FIELDS.values(), ids=FIELDS)
 @pytest.mark.parametrize("model", ["cheap", "claude"])
 def test_no_field_becomes_a_setting_of_litellm(behind_litellm: World, model: str, row: dict[str, object]) -> None:
     world = behind_litellm
@@ -194,7 +192,6 @@ def test_no_field_becomes_a_setting_of_litellm(behind_litellm: World, model: str
     assert all(KEYS["team-a"] not in seen.text for seen in world.sent())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["azure_endpoint", "aws_bedrock_runtime_endpoint", "proxy_url", "x_credentials", "api_base"]
 )

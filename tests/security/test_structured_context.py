@@ -309,7 +309,7 @@ def counted(subject: ContextAssembler, section: dict[str, object], prompt: str) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", sampled(["sessions", "paths of one session", "reviews", "summaries"], 4))
+@pytest.mark.parametrize("kind", ["sessions", "paths of one session", "reviews", "summaries"])
 def test_what_is_remembered_of_conversations_is_bounded(kind: str) -> None:
     most = 1 << 18
     options = AssemblyOptions(session_bytes=most, text_bytes=most)
