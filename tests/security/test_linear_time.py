@@ -30,7 +30,7 @@ from proxy.core.request.message import Message, MessageReader
 from proxy.core.request.tokens import Encode, TokenCounter, estimate, quick
 from proxy.core.response.stream import StreamFold
 from proxy.core.secrets import without_keys
-from proxy.core.sessions.volatile_lines import VolatileRegions, learnt_lines, with_evidence
+from proxy.core.sessions.volatile_lines import Regions, learnt_lines, with_evidence
 from proxy.core.stability.edit_signals import stands
 from proxy.engine.bodies import FormScan, boundary_of
 from proxy.errors import ProxyError
@@ -238,12 +238,13 @@ def _read(text: str, reader: MessageReader) -> Message:
 def _evidence(text: str) -> None:
     """Two versions of a text, of which the later one is cut by what the earlier one tells."""
     reader = MessageReader(TokenCounter(), _RECOGNISERS)
-    head, evidence = list[tuple[int, ...]](), VolatileRegions()
+    head: list[tuple[int, ...]] = []
+    evidence: Regions = ()
     lines = text.split("\n")
     for number in range(2):
         changed = "\n".join(f"{line}{number}" if not at % 70 else line for at, line in enumerate(lines))
         message = _read(f"Rules.\n{changed}\nThe end.", reader)
-        head = learnt_lines(head, [message], evidence)
+        head, evidence = learnt_lines(head, [message], evidence)
         with_evidence(message, 0, evidence)
 
 
