@@ -16,7 +16,6 @@ from proxy.core.sessions.session_record import (
     SessionRecord,
     SessionRequest,
     SessionSums,
-    dearest,
 )
 from proxy.planning.session_book import DETAILS_SCOPE, SCOPE, packed
 from proxy.storage.sqlite import SqliteStore
@@ -39,7 +38,9 @@ async def fill(store: Path, now: float) -> None:
             await opened.save(SCOPE, {one.id: packed(one) for one in some}, _LIFE_S, now - 3_600 + start / 10)
         details = long_session(now)
         facts = SessionFacts("shop", "key-1", "", "claude-sonnet-4-5", "aider", "tier", "kept", now)
-        facts = replace(facts, culprits=dearest(details.requests, 3))
+        facts = replace(
+            facts, culprits=tuple((f"aider:map/file:src/module_{n}.py", 5 - n, 0.5 - 0.1 * n) for n in range(3))
+        )
         sums = SessionSums(now, MOST_REQUESTS, 10**7, 10**6, 0, 10**6, 10**5, 40.0, 22.5)
         await opened.save(DETAILS_SCOPE, {LONG: packed(details)}, _LIFE_S, now)
         await opened.save(SCOPE, {LONG: packed(SessionRecord(LONG, now - 9_000, facts, {"w": sums}))}, _LIFE_S, now)
