@@ -214,8 +214,11 @@ class ListedModel(ModelTerms):
     line: int | None = None
 
 
-def deployment_of(entry: ListedModel, price_of: PriceOf, name: str = "", model: str = "") -> Deployment:
-    """The deployment that an entry describes. For a wildcard entry, ``name`` and ``model`` are those of the request."""
+def deployment_of(
+    entry: ListedModel, price_of: PriceOf, name: str = "", model: str = "", suffix: str = ""
+) -> Deployment:
+    """The deployment that an entry describes. For a wildcard entry, ``name`` and ``model`` are those of the request.
+    ``suffix`` tells its id from those of the other deployments of the name."""
     written = model or entry.model
     provider, bare = provider_of(written, entry.provider)
     transport = entry.transport or _default_transport(provider, entry.base_url)
@@ -240,13 +243,14 @@ def deployment_of(entry: ListedModel, price_of: PriceOf, name: str = "", model: 
         reminder=entry.reminder,
         timeout_s=entry.timeout_s,
         entry=entry.name,
-        id=name or entry.name,
+        id=(name or entry.name) + suffix,
         weight=entry.weight,
         max_input_tokens=entry.max_input_tokens,
         session_header=entry.session_header,
         salts_cache=entry.salts_cache,
         groups=entry.groups,
-        rates=entry.rates,
+        # All names that match a wildcard share its limits, because clients choose the names.
+        rates=entry.rates and replace(entry.rates, holder=entry.name + suffix),
     )
     return replace(deployment, profile=_fitted(deployment.profile, bare, price_of(deployment)))
 
@@ -294,10 +298,15 @@ class ModelTable:
         self._patterns: dict[str, list[ListedModel]] = {}
         for entry in entries:
             (self._patterns if "*" in entry.name else named).setdefault(entry.name, []).append(entry)
-        self._exact = {
-            name: _group(group, [deployment_of(entry, price_of) for entry in group]) for name, group in named.items()
-        }
-        self._by_id = _by_id(named.values(), self._exact)
+        self._exact: dict[str, Levels] = {}
+        # A deployment whose entry has an id is also found alone. It keeps its number, and so its circuit breaker.
+        self._by_id: dict[str, Levels] = {}
+        for name, group in named.items():
+            deployments = [deployment_of(entry, price_of, suffix=suffix) for entry, suffix in _numbered(group)]
+            self._exact[name] = _levels(group, deployments)
+            for entry, one in zip(group, deployments, strict=True):
+                if entry.id:
+                    self._by_id[entry.id] = (*self._by_id.get(entry.id, ()), (one,))
         # Longer patterns come first. Of equally long patterns, the pattern with fewer stars comes first.
         self._wildcards = sorted(self._patterns.items(), key=lambda item: (-len(item[0]), item[0].count("*")))
         # Clients choose the names that match a wildcard, so only a bounded number of them is remembered.
@@ -437,10 +446,10 @@ class ModelTable:
             for pattern, entries in self._wildcards:
                 if (parts := captured(pattern, written)) is not None:
                     found = [
-                        deployment_of(entry, self._price_of, name, _substituted(entry.model, written, parts))
-                        for entry in entries
+                        deployment_of(entry, self._price_of, name, _substituted(entry.model, written, parts), suffix)
+                        for entry, suffix in _numbered(entries)
                     ]
-                    levels = _group(entries, found)
+                    levels = _levels(entries, found)
                     self._matched.put(name, levels)
                     return levels
         return ()
@@ -455,32 +464,16 @@ def forms(name: str) -> Sequence[str]:
     return (name, f"{provider}/{name}") if provider and "/" not in name else (name,)
 
 
-def _group(entries: Sequence[ListedModel], deployments: Sequence[Deployment]) -> Levels:
-    """The deployments of one name by their order, numbered if there are several."""
-    levels: dict[int, list[Deployment]] = {}
-    for number, (entry, deployment) in enumerate(zip(entries, deployments, strict=True), start=1):
-        id_ = _numbered(deployment.name, number, len(entries))
-        # All names that match a wildcard share its limits, because clients choose the names.
-        rates = deployment.rates and replace(deployment.rates, holder=_numbered(entry.name, number, len(entries)))
-        levels.setdefault(entry.order, []).append(replace(deployment, id=id_, rates=rates))
-    return tuple(tuple(levels[order]) for order in sorted(levels))
+def _numbered(entries: Sequence[ListedModel]) -> Iterator[tuple[ListedModel, str]]:
+    """The entries of one name, each with the suffix of its id: its number, if there are several."""
+    return ((entry, f"#{number}" if len(entries) > 1 else "") for number, entry in enumerate(entries, start=1))
 
 
-def _by_id(groups: Iterable[Sequence[ListedModel]], exact: Mapping[str, Levels]) -> dict[str, Levels]:
-    """By id: each deployment whose entry has an id, alone. It keeps its number in its group, and so its circuit
-    breaker."""
-    found: dict[str, Levels] = {}
-    for group in groups:
-        deployments = {one.id: one for level in exact[group[0].name] for one in level}
-        for number, entry in enumerate(group, start=1):
-            if entry.id:
-                one = deployments[_numbered(entry.name, number, len(group))]
-                found[entry.id] = (*found.get(entry.id, ()), (one,))
-    return found
-
-
-def _numbered(name: str, number: int, size: int) -> str:
-    return f"{name}#{number}" if size > 1 else name
+def _levels(entries: Sequence[ListedModel], deployments: Sequence[Deployment]) -> Levels:
+    """The deployments of one name by the order of their entries."""
+    orders = sorted({entry.order for entry in entries})
+    pairs = list(zip(entries, deployments, strict=True))
+    return tuple(tuple(one for entry, one in pairs if entry.order == order) for order in orders)
 
 
 def _substituted(model: str, name: str, parts: Sequence[str]) -> str:
