@@ -163,12 +163,15 @@ class HttpUpstream:
         if not call.path.startswith("/"):
             # Without a slash, the path could become a part of the host's name.
             raise UpstreamError("a path begins with a slash")
+        address = f"{deployment.base_url}{call.path}{'?' if call.query else ''}{call.query}"
+        if speaks_azure(deployment):
+            address = _azure_address(call)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s, sock_read=deployment.timeout_s)
         try:
             response = await session.request(
                 call.method,
                 # The path is already percent-encoded and must not be changed.
-                URL(_address(call), encoded=True),
+                URL(address, encoded=True),
                 headers=call.headers,
                 data=call.body or None,
                 allow_redirects=False,
@@ -198,13 +201,11 @@ class HttpUpstream:
         return self._session
 
 
-def _address(call: Call) -> str:
-    """The address of a call. A deployment that sets ``api_version``, as in LiteLLM's configuration, has Azure's own
-    API, whose addresses contain the deployment and the version of the API
+def _azure_address(call: Call) -> str:
+    """The address of a call of Azure's own API, which a deployment has that sets ``api_version``, as in LiteLLM's
+    configuration. Its addresses contain the deployment and the version of the API
     (https://learn.microsoft.com/en-us/azure/ai-services/openai/reference)."""
     deployment, path, query = call.deployment, call.path, call.query
-    if not speaks_azure(deployment):
-        return f"{deployment.base_url}{path}{'?' if query else ''}{query}"
     host = deployment.base_url.partition(_FRONT)[0]
     if path.startswith(f"{_FRONT}/"):
         front = ""
