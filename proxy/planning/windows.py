@@ -186,27 +186,21 @@ class ContextWindows:
         prompt = _UNLIMITED if budget is None else int(budget.prompt_tokens / job.factor)
         is_known = job.scale >= 1.0 or budget is not None
         if is_known and _fits_for_certain(parsed, transcript, job, prompt):
-            messages = replace(await self._estimated(parsed, transcript, tools, job), sent_tokens=0)
+            counter = self._reader.counter.fork()
+
+            def count(text: str) -> int:
+                return counter.count(digest(utf8(text)), text)
+
+            besides = {"tools": sum(element.tokens for element in tools), "extra": _inset_tokens(job.inset, count)}
+            terms = Terms(job.profile, _UNLIMITED, besides, job.texts, count)
+            work = partial(fitted_messages, transcript, job.parts, terms)
+            estimated = await self._aside.run_large(len(parsed.body) + _bytes(job), work)
+            messages = replace(estimated, sent_tokens=0)
         else:
             messages = await self._counted(parsed, transcript, tools, job, prompt)
             if transcript.has_media:
                 messages = replace(messages, sent_tokens=0)
         return replace(messages, sizes=_sizes(messages, budget, job.factor))
-
-    async def _estimated(
-        self, parsed: ParsedBody, transcript: Transcript, tools: Sequence[Element], job: "_Job"
-    ) -> FittedMessages:
-        """The messages of a request that certainly fits, whatever its texts are. Raises Unreadable."""
-        counter = self._reader.counter.fork()
-
-        def count(text: str) -> int:
-            return counter.count(digest(utf8(text)), text)
-
-        besides = {"tools": sum(element.tokens for element in tools), "extra": _inset_tokens(job.inset, count)}
-        work = partial(
-            fitted_messages, transcript, job.parts, Terms(job.profile, _UNLIMITED, besides, job.texts, count)
-        )
-        return await self._aside.run_large(len(parsed.body) + _bytes(job), work)
 
     async def _counted(
         self, parsed: ParsedBody, transcript: Transcript, tools: Sequence[Element], job: "_Job", prompt_tokens: int

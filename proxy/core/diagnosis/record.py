@@ -398,23 +398,17 @@ def _pieces(element: Element, messages: Sequence[Message]) -> Iterator[PromptPie
         key, kind = SYSTEM, SYSTEM if element.key == SYSTEM else TURN
         lines = lines_of("\n".join(texts_of(message) or ())) if element.kind is ElementKind.MESSAGE else ()
     elif message.recognition is not None and message.recognition.form in _CONTEXT and message.cut_digests:
-        yield from _cuts(element, message, messages[element.ack])
+        # The tokens of a recognised message are divided by the lengths of its texts.
+        cuts, before = message.recognition.cuts, 0
+        for cut, own in zip(cuts, message.cut_digests, strict=True):
+            end = message.tokens * cut.end // max(1, cuts[-1].end)
+            yield PromptPiece(cut.key, cut.kind, own, end - before, place)
+            before = end
+        if element.kind is ElementKind.WHOLE:
+            ack = messages[element.ack]
+            yield PromptPiece(ack.role, TURN, ack.digest, ack.tokens, element.ack)
         return
     yield PromptPiece(key, kind, element.digest, element.tokens, place, lines)
-
-
-def _cuts(element: Element, message: Message, ack: Message) -> Iterator[PromptPiece]:
-    """The pieces of a recognised message, and its acknowledgement if that belongs to the element. The tokens of the
-    message are divided by the lengths of the texts."""
-    assert message.recognition is not None
-    cuts = message.recognition.cuts
-    chars, before = max(1, cuts[-1].end), 0
-    for cut, own in zip(cuts, message.cut_digests, strict=True):
-        end = message.tokens * cut.end // chars
-        yield PromptPiece(cut.key, cut.kind, own, end - before, element.message)
-        before = end
-    if element.kind is ElementKind.WHOLE:
-        yield PromptPiece(ack.role, TURN, ack.digest, ack.tokens, element.ack)
 
 
 _CONTENT: Final = frozenset({"messages", "tools", "system", "input", "instructions", "model", "stream"})

@@ -47,11 +47,6 @@ class PrefixSettings:
     is_implicit: bool = False
     marks_answers: bool = False
 
-    @property
-    def start(self) -> bytes:
-        """The value that the hash of the first position is chained to."""
-        return digest(self.scope, self.tools) if self.tools else self.scope
-
 
 class Layout:
     """Elements in sending order and their positions. ``starts[i]`` is element i's first position. ``turns[i]`` is the
@@ -107,7 +102,7 @@ class Layout:
         hashes, runs = [*front], [*front_runs]
         at_system = next((i for i, e in enumerate(self.elements) if e.kind is not ElementKind.TOOLS), -1)
         at_settings = next((i for i, e in enumerate(self.elements) if is_message(e)), -1)
-        running = hashes[-1] if hashes else seed.start
+        running = hashes[-1] if hashes else digest(seed.scope, seed.tools) if seed.tools else seed.scope
         run = runs[-1] if runs else -1
         previous = self.parts[len(hashes) - 1].kind if hashes else PartKind.OTHER
         add_hash, add_run = hashes.append, runs.append

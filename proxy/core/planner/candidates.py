@@ -17,7 +17,6 @@ from proxy.core.forecast import Candidate, Forecast, PauseForecast, outlook
 from proxy.core.layout.layout import (
     Layout,
     Placement,
-    PrefixSettings,
     drops,
     honoured,
     place,
@@ -31,7 +30,6 @@ from proxy.core.modes import Mode
 from proxy.core.prompts import Inset
 from proxy.core.prompts.steadiness import AppliedTexts
 from proxy.core.providers import CacheProfile, Dialect, Family
-from proxy.core.providers.profile import RoutingKey
 from proxy.core.reasons import Reason
 from proxy.core.request.element import Element, form_digest
 from proxy.core.request.message import MARK_KEYS, piece_digest
@@ -309,11 +307,6 @@ class CandidateInputs:
     split: Layout | None = None
     may_tell_explicit: bool = False
 
-    @property
-    def seed(self) -> PrefixSettings:
-        """The settings that stand in front of the first position."""
-        return self.own.natural.seed
-
 
 @dataclass(frozen=True, slots=True)
 class _Challenger:
@@ -367,7 +360,8 @@ def _challengers(
     if inputs.may_tell_explicit and inputs.session.cohort.is_one_shot:
         # The provider is told to set no boundary of its own, which would be a write that nobody reads. ("Explicit with
         # zero markers: caching off, no write fee.")
-        explicit, seed = replace(pricing, slots=pricing.profile.max_marks), replace(inputs.seed, is_implicit=False)
+        explicit = replace(pricing, slots=pricing.profile.max_marks)
+        seed = replace(inputs.own.natural.seed, is_implicit=False)
         alone = explicit.read(Layout(seed, natural.layout.elements), is_natural=True)
         yield _read(explicit, alone, Reason.ONE_SHOT)
     if not may_order:
@@ -381,7 +375,7 @@ def _challengers(
         name = tuple([element.digest for element in order])
         if name not in seen:
             seen.add(name)
-            layout = Layout(inputs.seed, order, base or own)
+            layout = Layout(own.seed, order, base or own)
             behind = layout.last_position(_shared(name, sent) - 1) + 1
             survival = pricing.forecast.positions(layout)
             yield _Challenger(
@@ -429,7 +423,7 @@ def _prefixes(
     """The prefixes of earlier layouts that this request may begin with: the longest possible one, and one up to each
     live entry."""
     found: dict[int, tuple[tuple[Element, ...], Layout]] = {}
-    fixed = len(elements.fixed)
+    fixed, natural = len(elements.fixed), inputs.own.natural
     longest: tuple[Element, ...] = ()
     # If the provider keeps entries at markers, no entry ends in the middle of a file (``make ablate``).
     changed: dict[bytes, Element] = {}
@@ -444,14 +438,12 @@ def _prefixes(
         valid = valid_prefix(elements, before)
         opened = valid_prefix(elements, before, changed) if changed else valid
         if len(opened) > max(len(valid), fixed):
-            found.setdefault(
-                hash(tuple(e.digest for e in opened)), (opened, Layout(inputs.seed, opened, inputs.own.natural))
-            )
+            found.setdefault(hash(tuple(e.digest for e in opened)), (opened, Layout(natural.seed, opened, natural)))
         # A prefix of a prefix that is known already offers no cut that the longer one does not.
         if len(valid) <= fixed or longest[: len(valid)] == valid:
             continue
         longest = max(longest, valid, key=len)
-        base = Layout(inputs.seed, valid, inputs.own.natural)
+        base = Layout(natural.seed, valid, natural)
         # All elements are kept, or those up to an element that holds a live entry.
         held = pricing.cache.held(base.prompt({}), pricing.now)
         ends = {bisect_right(base.starts, position) for position in held}
@@ -475,8 +467,8 @@ class PlanAnalysis:
 
     The route of ``incoming`` has the cache profile, corrected by what the provider's reports have shown.
     ``steady_tools`` are the tools as this client first sent them, if they are sent in that form. ``turns_before`` are
-    the turns of the session's newest request when this request was planned. ``key`` is the routing key that is added to
-    the request. ``natural`` is the client's order as it was judged, if that was needed.
+    the turns of the session's newest request when this request was planned. ``key`` are the name and the value of the
+    routing key that is added to the request. ``natural`` is the client's order as it was judged, if that was needed.
     """
 
     incoming: IncomingChat
@@ -489,7 +481,7 @@ class PlanAnalysis:
     pricing: Pricing
     turns_before: tuple[bytes, ...]
     steady_tools: bytes | None = None
-    key: RoutingKey = field(default_factory=RoutingKey)
+    key: tuple[str, str] | None = None
     natural: Candidate | None = None
 
     @property
@@ -500,7 +492,12 @@ class PlanAnalysis:
     @property
     def account(self) -> bytes:
         """The name of the cache that the provider keeps this request in."""
-        return self.choice.layout.seed.scope
+        return self.incoming.account
+
+    @property
+    def is_key_in_body(self) -> bool:
+        """Whether the provider takes a routing key as a member of the body, and not as a header."""
+        return self.profile.routing is not None and self.profile.routing.place == "body"
 
     def reason(self) -> str:
         """Why the chosen candidate is sent. If nothing is changed, the reason says why."""

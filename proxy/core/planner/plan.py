@@ -157,7 +157,7 @@ class InFlight:
                 layouts.remove(newest)
             remember(layouts, newest, _REMEMBERED_LAYOUTS)
             analysis.session.cohort.laid_out(newest)
-            if analysis.key.is_set:
+            if analysis.key is not None:
                 caches.observations.key_was(accepted=True)
 
     def complete(self, caches: ShadowCaches, usage: Usage | None, now: float, *, is_predicted: bool) -> PlanResult:
@@ -460,9 +460,8 @@ def planned_changes(analysis: PlanAnalysis) -> BodyChanges:
     incoming, choice = analysis.incoming, analysis.choice
     parsed, route, mode = incoming.parsed, incoming.route, incoming.mode
     changes = dict(parsed.edits(route.model))
-    if analysis.key.member is not None:
-        name, key = analysis.key.member
-        changes[name] = orjson.dumps(key)
+    if analysis.key is not None and analysis.is_key_in_body:
+        changes[analysis.key[0]] = orjson.dumps(analysis.key[1])
     if analysis.steady_tools is not None:
         changes["tools"] = analysis.steady_tools
     messages = analysis.recognised.messages

@@ -44,7 +44,7 @@ from proxy.core.planner.plan import (
 )
 from proxy.core.prompts.steadiness import StoredPrompt, TextPrices, TurnTexts
 from proxy.core.providers import ASSUMED, CacheProfile, Family
-from proxy.core.providers.profile import RoutingKey, may_add, may_tell_explicit, routing_key, written
+from proxy.core.providers.profile import may_add, may_tell_explicit, routing_key
 from proxy.core.reasons import Reason
 from proxy.core.recognition import Recogniser
 from proxy.core.request.element import Element, ToolOrders, in_order
@@ -210,7 +210,7 @@ class TierPlanner:
         self.refused(plan)
         if plan.in_flight is not None:
             plan.in_flight.analysis.session.is_barred = True
-            if plan.in_flight.analysis.key.is_set:
+            if plan.in_flight.analysis.key is not None:
                 self._caches_in(plan.in_flight).observations.key_was(accepted=False)
 
     def on_completed(self, plan: Plan, usage: Usage | None, now: float) -> PlanResult:
@@ -326,7 +326,7 @@ class TierPlanner:
             if mode is Mode.TIER and reason in CHANGES_NOTHING and own.has_foreign_marks:
                 reason = Reason.MARKERS_REMOVED
             key = self._routing(incoming, analysis.session, caches.observations)
-            analysis = replace(analysis, key=key) if key.is_set else analysis
+            analysis = replace(analysis, key=key) if key is not None else analysis
         elif is_planned:
             predicted = caches.sent.bill(own.prompt, now)
         in_flight = InFlight(analysis, sends_own, self._form(incoming, analysis) if is_written else None)
@@ -343,7 +343,7 @@ class TierPlanner:
             arm=(CONTROL if is_control else TREATED) if is_planned and self._options.holdout else "",
             session=analysis.session.id,
             client=incoming.transcript.client,
-            headers=(analysis.key.header,) if analysis.key.header is not None else (),
+            headers=(analysis.key,) if analysis.key is not None and not analysis.is_key_in_body else (),
             in_flight=in_flight,
             write=partial(planned_changes, analysis) if is_written else None,
         )
@@ -453,17 +453,20 @@ class TierPlanner:
         judged = pricing.read(natural, is_natural=True)
         return choose(inputs, judged, pricing, may_order=may_order, policy=self._policy), judged
 
-    def _routing(self, incoming: IncomingChat, session: Session, observations: ProviderObservations) -> RoutingKey:
-        """The key that keeps this conversation, or all conversations that begin like it, together at the provider."""
+    def _routing(
+        self, incoming: IncomingChat, session: Session, observations: ProviderObservations
+    ) -> tuple[str, str] | None:
+        """The key that keeps this conversation, or all conversations that begin like it, together at the provider, with
+        its name. None if no key is sent."""
         route, routing = incoming.route, incoming.route.profile.routing
-        is_wanted = self._options.routing_keys and observations.takes_keys
-        members, is_hinted = incoming.parsed.members, bool(route.hint)
-        if not is_wanted or not may_add(route.profile, members, route.server, is_hinted=is_hinted):
-            return RoutingKey()
-        by_prefix = routing is not None and routing.by_prefix
-        name = session.cohort.key if by_prefix and not session.cohort.is_busy() else session.opening
+        if routing is None or not self._options.routing_keys or not observations.takes_keys:
+            return None
+        if not may_add(route.profile, incoming.parsed.members, route.server, is_hinted=bool(route.hint)):
+            return None
+        by_prefix = routing.by_prefix and not session.cohort.is_busy()
+        name = session.cohort.key if by_prefix else session.opening
         session.routing = session.routing or routing_key(route.scope, name)
-        return written(routing, session.routing)
+        return routing.name, session.routing
 
     def _caches_in(self, in_flight: InFlight) -> ShadowCaches:
         return self._caches_of(in_flight.analysis.account, in_flight.analysis.profile)

@@ -97,7 +97,7 @@ XAI = CacheProfile(
     min_tokens=128,
     step=128,
     life_s=3600.0,
-    routing=Routing("header", "x-grok-conv-id", max_chars=256, servers=("xai",)),
+    routing=Routing("header", "x-grok-conv-id", servers=("xai",)),
     usage=UsageForm.OPENAI,
     unknowns=(
         Unknown("life_s", 300.0, 7200.0, "entries can be evicted at any time"),

@@ -120,7 +120,6 @@ class Routing:
     place: Literal["body", "header"]
     name: str
     is_needed: bool = True
-    max_chars: int = 64
     by_prefix: bool = False
     servers: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
@@ -271,9 +270,7 @@ def optimistic(profile: CacheProfile) -> CacheProfile:
     return replace(profile, **{unknown.field: unknown.optimistic for unknown in profile.unknowns}, unknowns=())
 
 
-STICKY = Routing(
-    "body", "session_id", max_chars=256, servers=("openrouter",), aliases=("prompt_cache_key",), reads_hint=True
-)
+STICKY = Routing("body", "session_id", servers=("openrouter",), aliases=("prompt_cache_key",), reads_hint=True)
 """OpenRouter's sticky routing: a conversation stays with one provider for 10 idle minutes if it sends its id
 ("``session_id`` in the body or ``x-session-id`` (up to 256 characters), else ``prompt_cache_key``"). Without an id the
 stickiness begins after the first hit that is seen (https://openrouter.ai/docs/features/prompt-caching)."""
@@ -427,19 +424,6 @@ def _names(name: str, part: str) -> bool:
 _PREFIX = "st-"
 
 
-@dataclass(frozen=True, slots=True)
-class RoutingKey:
-    """A key as a request carries it: a member of the body, or a header."""
-
-    member: tuple[str, str] | None = None
-    header: tuple[str, str] | None = None
-
-    @property
-    def is_set(self) -> bool:
-        """Whether there is a key at all."""
-        return self.member is not None or self.header is not None
-
-
 EMBEDDED = "embedded"
 """The server that can play every profile."""
 
@@ -467,11 +451,3 @@ _TAKES_OPTIONS = frozenset({"openai", "azure", EMBEDDED})
 def may_tell_explicit(profile: CacheProfile, members: Container[str], server: str) -> bool:
     """Whether the provider sets boundaries of its own, and may be told not to (OpenAI, Azure: "Prompt caching")."""
     return profile.implicit_marks > 0 and server in _TAKES_OPTIONS and "prompt_cache_options" not in members
-
-
-def written(routing: Routing | None, key: str) -> RoutingKey:
-    """The place to which the key is written. None for a provider that takes no key."""
-    if routing is None:
-        return RoutingKey()
-    pair = (routing.name, key[: routing.max_chars])
-    return RoutingKey(member=pair) if routing.place == "body" else RoutingKey(header=pair)

@@ -305,10 +305,6 @@ class SessionKeys:
     session_marks: tuple[SessionMark, ...]
     given_id: str = ""
 
-    @property
-    def has_tools(self) -> bool:
-        return bool(self.preamble_key[1])
-
 
 class SessionTable:
     """Finds the session of a request. The least recently used sessions and cohorts are forgotten first.
@@ -346,12 +342,13 @@ class SessionTable:
         too, because side calls share the id and the first turn with the conversation.
         """
         base, opening, transcript, hint = place.base, place.opening, place.transcript, place.given_id
-        preamble, pairs, has_tools = transcript.messages[: transcript.preamble], transcript.pairs, place.has_tools
+        preamble, pairs = transcript.messages[: transcript.preamble], transcript.pairs
         session = None if hint else self._continued(base, transcript)
         if session is None and opening:
             session = self._opened(place, preamble)
         if session is None:
-            session = self.begin(hint or f"{self.prefix}{self._next}", place.cohort_key, place.preamble_key, has_tools)
+            name = hint or f"{self.prefix}{self._next}"
+            session = self.begin(name, place.cohort_key, place.preamble_key)
             session.sketch, session.opening = sketch_of(preamble), opening
         self._sessions.used(session.id)
         # A client may show texts beside its prompt and not keep them. The pair before these helps if the client
@@ -428,12 +425,12 @@ class SessionTable:
             if eldest is not None and session.requests <= 1 < eldest.requests:
                 self._by_pair.put(mark, eldest.id)
 
-    def begin(self, session: str, cohort_key: bytes, preamble_key: PreambleKey, has_tools: bool) -> Session:
+    def begin(self, session: str, cohort_key: bytes, preamble_key: PreambleKey) -> Session:
         """A new session with this id, of which nothing is known yet."""
         self._next += 1
         new = Session(
             id=session,
-            cohort=self.cohort(cohort_key, has_tools),
+            cohort=self.cohort(cohort_key, has_tools=bool(preamble_key[1])),
             shared_head=self.preamble(preamble_key),
             cohort_key=cohort_key,
             preamble_key=preamble_key,
@@ -466,7 +463,7 @@ class SessionTable:
         session = self._sessions.get(self._by_pair.get((place.cohort_key, place.opening), ""))
         if session is None:
             session = self._sessions.get(self._by_pair.get((place.base, place.opening), ""))
-            if session is None or session.cohort.has_tools is not place.has_tools:
+            if session is None or session.cohort.has_tools is not bool(place.preamble_key[1]):
                 return None
             if not are_alike(session.sketch, sketch_of(preamble)):
                 return None
@@ -478,7 +475,7 @@ class SessionTable:
         self._heads.used(key)
         return records
 
-    def cohort(self, key: bytes, has_tools: bool) -> SessionCohort:
+    def cohort(self, key: bytes, *, has_tools: bool) -> SessionCohort:
         """The cohort with this key."""
         cohort = self._cohorts.setdefault(key, SessionCohort(has_tools))
         self._cohorts.used(key)

@@ -372,7 +372,7 @@ class StateLookup:
             raise Unreadable("no snapshot")
         session = self._sessions.get(packed.id)
         if session is None:
-            session = self._sessions.begin(packed.id, packed.cohort_key, packed.preamble_key, packed.has_tools)
+            session = self._sessions.begin(packed.id, packed.cohort_key, packed.preamble_key)
         if (packed.memory.requests, packed.memory.last_at) > (session.requests, session.last_at):
             session.tracker = Classic(replace(session.tracker.policy, target_tokens=packed.target_tokens))
             session.tracker.items, session.tracker.sequence = packed.pieces, packed.sequence
@@ -388,7 +388,7 @@ class StateLookup:
 
     def _take_cohort(self, key: bytes, blob: bytes) -> None:
         packed = unpacked(COHORT, blob)
-        cohort = self._sessions.cohort(key, packed.cohort.has_tools)
+        cohort = self._sessions.cohort(key, has_tools=packed.cohort.has_tools)
         if (packed.cohort.started, packed.cohort.last_at) > (cohort.started, cohort.last_at):
             for name in SessionCohort.__struct_fields__:
                 if name not in _BY_REQUEST:

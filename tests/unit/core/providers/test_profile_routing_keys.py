@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import PlannerOptions
 from proxy.core.providers import PROFILES
-from proxy.core.providers.profile import EMBEDDED, RoutingKey, may_add, routing_key, written
+from proxy.core.providers.profile import EMBEDDED, may_add, routing_key
 from proxy.core.reasons import Reason
 from tests.examples import for_every
 from tests.talk import Body, Talk, assistant, chat, lines, marks_in, sent, system, user
@@ -28,18 +28,6 @@ def test_a_key_is_safe_and_short(scope: str, name: bytes) -> None:
 @given(st.lists(st.tuples(st.text(max_size=3), st.binary(max_size=3)), unique=True, min_size=2, max_size=20))
 def test_sessions_and_scopes_are_apart(pairs) -> None:
     assert len({routing_key(scope, name) for scope, name in pairs}) == len(pairs)
-
-
-def test_where_a_key_goes() -> None:
-    key = routing_key("team", b"session")
-    assert written(PROFILES["openai"].routing, key) == RoutingKey(member=("prompt_cache_key", key))
-    assert written(PROFILES["xai"].routing, key) == RoutingKey(header=("x-grok-conv-id", key))
-    assert written(PROFILES["anthropic"].routing, key) == RoutingKey()
-
-
-def test_a_key_is_cut_to_what_the_provider_takes() -> None:
-    member = written(PROFILES["openai"].routing, "k" * 100).member
-    assert member == ("prompt_cache_key", "k" * 64)
 
 
 @for_every(
