@@ -264,9 +264,14 @@ class Forecast:
                     result.append(reader * reached * kept)
                     continue
             else:
+                own, item = None, element.item
+                if element.kind is ElementKind.WHOLE:
+                    own = self.groups[element.message]
+                elif item is not None and item.key in pieces.edits:
+                    own = 0.0, pieces.hazards[item.key]
                 if element.message in moves:
                     hazard += _TAG_HAZARD
-                elif (own := self._context_hazards(element)) is not None:
+                elif own is not None:
                     # The last part is an acknowledgement, and the part in front of it has all of the text.
                     spans = count - 2
                     if spans > 0:
@@ -277,21 +282,13 @@ class Forecast:
                     kept = pieces.unchanged(hazard, documents, edits)
                     result += [reader * reached * kept] * (count - max(spans, 0))
                     continue
-                elif element.kind is ElementKind.DOCUMENT and element.item and element.item.kind is not PieceKind.FILE:
+                elif element.kind is ElementKind.DOCUMENT and item is not None and item.kind is not PieceKind.FILE:
                     documents += self._hazard(element)
                 else:
                     hazard += self._hazard(element)
                 kept = pieces.unchanged(hazard, documents, edits)
             result += [reader * reached * kept] * count
         return result
-
-    def _context_hazards(self, element: Element) -> tuple[float, float] | None:
-        """The two hazards of a context message, or of a file that may be edited; None for any other element."""
-        if element.kind is ElementKind.WHOLE:
-            return self.groups[element.message]
-        if element.item is not None and element.item.key in self.pieces.edits:
-            return 0.0, self.pieces.hazards[element.item.key]
-        return None
 
     def _hazard(self, element: Element) -> float:
         match element.kind:
@@ -339,8 +336,13 @@ def _turns(
     indices = recognised.own_turns
     cohort, broke = session.cohort, observation.broke
     # If no result was ever cleared, the places of the results do not matter.
-    has_cleared = any(one.results > 0 for one in (*cohort.breaks, broke) if one is not None)
-    chances = cohort.turn_survival(len(indices), broke, _results(recognised, indices) if has_cleared else ())
+    results: list[int] = []
+    if any(one.results > 0 for one in (*cohort.breaks, broke) if one is not None):
+        # The distances of the latest tool results from the end.
+        places = enumerate(reversed(indices), 1)
+        found = (distance for distance, index in places if recognised.messages[index].has_results)
+        results = list(islice(found, _MAX_RESULTS))
+    chances = cohort.turn_survival(len(indices), broke, results)
     turns = dict(zip(indices, chances, strict=True))
     if recognised.moving:
         # Some messages may be removed from between the conversation's own messages.
@@ -383,13 +385,6 @@ def _spread(hazard: float, parts: Sequence[Part]) -> Iterator[float]:
         end += part.tokens
         yield -math.log1p(-gone * (_FIRST_LINES + (1 - _FIRST_LINES) * end / total))
     yield hazard
-
-
-def _results(recognised: RecognisedRequest, turns: Sequence[int]) -> list[int]:
-    """The distances of the latest tool results from the end."""
-    messages = recognised.messages
-    found = (distance for distance, index in enumerate(reversed(turns), 1) if messages[index].has_results)
-    return list(islice(found, _MAX_RESULTS))
 
 
 def _rendered_last(recognised: RecognisedRequest) -> frozenset[int]:

@@ -74,7 +74,7 @@ from proxy.core.structured.session import (
 )
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import printable, utf8
-from proxy.planning.layout_state import TTL_S, SharedBlobs, wait_for_s
+from proxy.planning.layout_state import TTL_S, Key, SharedBlobs, wait_for_s
 from proxy.planning.tokenizers import ModelFacts
 from proxy.ports import Deployment
 from proxy.storage.port import Store
@@ -101,8 +101,6 @@ _SAVED_SHARE = 8_000
 
 _TEXTS, _PANELS = ":texts", ":panels"
 """The ends of the scopes in the store: a client's texts and sessions have scopes of their own."""
-_Key = tuple[str, str]
-"""A client's scope, and a digest."""
 
 
 class TextStore:
@@ -125,8 +123,8 @@ class TextStore:
         self._failed = failed
         self._aside = aside
         self._blobs = SharedBlobs(store, failed, is_shared=is_shared, memory_bytes=memory_bytes)
-        self._waiting: Bounded[_Key, str] = Bounded(memory_bytes // 16, getsizeof)
-        self._saved: LastUsed[_Key, float] = LastUsed(min(_MOST_SAVED, memory_bytes // _SAVED_SHARE))
+        self._waiting: Bounded[Key, str] = Bounded(memory_bytes // 16, getsizeof)
+        self._saved: LastUsed[Key, float] = LastUsed(min(_MOST_SAVED, memory_bytes // _SAVED_SHARE))
         self._turns = asyncio.Semaphore(_RECALLS_AT_ONCE)
         self._packing: Tasks = set()
 
@@ -165,7 +163,7 @@ class TextStore:
     async def _pack_on(self) -> None:
         while self._waiting:
             # Take the texts that have waited longest.
-            texts: dict[_Key, str] = {}
+            texts: dict[Key, str] = {}
             size = 0
             while self._waiting and size < _PIECE_BYTES:
                 key = next(iter(self._waiting))
@@ -197,7 +195,7 @@ class TextStore:
                     room -= getsizeof(text)
 
 
-def _packed(texts: Mapping[_Key, str], now: float) -> dict[_Key, bytes]:
+def _packed(texts: Mapping[Key, str], now: float) -> dict[Key, bytes]:
     return {key: packed_text(text, now) for key, text in texts.items()}
 
 
@@ -438,10 +436,6 @@ def _blob_name(part: Part, name: str) -> str:
     may be long."""
     return f"{part.value}:{digest(utf8(name)).hex()}"
 
-
-Tokens = Callable[[Turn], int]
-Key = tuple[str, str]
-"""The scope and the name of a session."""
 
 # With few exceptions, output costs five times as much as input at every provider with a listed price.
 _OUTPUT_PRICE = 5.0

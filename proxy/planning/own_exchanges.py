@@ -38,7 +38,8 @@ from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, R
 from proxy.engine.headers import uses_operators_key
 from proxy.engine.ports import Follower, Ports
 from proxy.errors import ProxyError, UpstreamError, UpstreamRejected, UpstreamTimeout
-from proxy.planning.context_sessions import Compactions, CompactionWork, Key
+from proxy.planning.context_sessions import Compactions, CompactionWork
+from proxy.planning.layout_state import Key
 from proxy.ports import Call, Clock, Deployment, Principal, Transport
 from proxy.tasks import Tasks, end_within, spawn, suppress_and_log
 

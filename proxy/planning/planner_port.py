@@ -415,7 +415,7 @@ class FingerprintFile:
     def add(self, plan: Plan, usage: Usage | None) -> None:
         """Write a request that was planned and answered. If more lines wait than the disk takes, the oldest are
         lost."""
-        if plan.in_flight is None or plan.in_flight.sent is None:
+        if plan.in_flight is None:
             return
         analysis, is_told = plan.in_flight.analysis, usage is not None and not usage.estimated
         self._waiting.append(
@@ -474,25 +474,21 @@ def _key_of(path: Path) -> bytes:
     """The key beside the file. It is made if there is none. If two processes make one at the same time, the first one's
     key is used. Raises OSError, also for a key that is too short to keep anything secret."""
     file = _key_file(path)
-    with suppress(FileNotFoundError):
+    try:
         tighten(file)
-        return _read(file)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    mine = file.with_name(f"{file.name}.{os.getpid()}")
-    make_private(mine)
-    mine.write_bytes(secrets.token_bytes(_KEY_BYTES))
-    with suppress(FileExistsError):
-        os.link(mine, file)
-    mine.unlink()
-    return _read(file)
-
-
-def _key_file(path: Path) -> Path:
-    return path.with_name(f"{path.name}.key")
-
-
-def _read(file: Path) -> bytes:
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        mine = file.with_name(f"{file.name}.{os.getpid()}")
+        make_private(mine)
+        mine.write_bytes(secrets.token_bytes(_KEY_BYTES))
+        with suppress(FileExistsError):
+            os.link(mine, file)
+        mine.unlink()
     key = file.read_bytes()[:_KEY_BYTES]
     if len(key) < _KEY_BYTES:
         raise OSError(errno.EINVAL, f"{file} is no key: remove it, and a new one is made")
     return key
+
+
+def _key_file(path: Path) -> Path:
+    return path.with_name(f"{path.name}.key")

@@ -72,12 +72,6 @@ class Gap:
             if found is not None:
                 yield piece, found
 
-    @property
-    def is_shorter(self) -> bool:
-        """Whether turns were replaced by a much shorter text: a summary, or a note that they were cleared."""
-        turns = bool(self.old) and all(piece.kind == TURN for piece in self.old)
-        return turns and bool(self.new) and tokens_of(self.new) < _SHRUNK_SHARE * tokens_of(self.old)
-
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -335,7 +329,9 @@ def _culprit(comparison: Comparison) -> Break | None:
 def _kind(found: Difference) -> tuple[BreakKind, PromptPiece]:
     """The kind of the first difference, and its piece."""
     gap = found.gaps[0]
-    if gap.is_shorter:
+    are_turns = bool(gap.old) and all(piece.kind == TURN for piece in gap.old)
+    if are_turns and gap.new and tokens_of(gap.new) < _SHRUNK_SHARE * tokens_of(gap.old):
+        # Turns were replaced by a much shorter text: a summary, or a note that they were cleared.
         return BreakKind.COMPACTED, gap.new[0]
     for piece in (*gap.old[:1], *gap.new[:1]):
         if piece.digest in found.moved:

@@ -226,7 +226,22 @@ def behind_prefix(elements: RequestElements, kept: Sequence[Element], weight: We
     preamble = () if kept else elements.fixed
     documents = documents_left(elements, kept, weight) if elements.documents else ()
     notices = elements.notices and elements.notices[sum([e.key == NOTICE for e in kept]) :]
-    return (*preamble, *kept, *documents, *notices, *turns, *_rest(elements, kept, weight), *elements.tail)
+    placed = [e for e in kept if e.kind in _CONTEXT_FORMS]
+    consumed = {e.key for e in placed if e.kind is not ElementKind.WHOLE}
+    whole = {e.message for e in placed if e.kind is ElementKind.WHOLE}
+    rest: list[tuple[float, int, Element]] = []
+    for group in elements.groups:
+        if group.message in whole:
+            continue
+        if len(group.items) == 1:
+            rest.append((-weight(group.items[0]), len(rest), elements.forms.wholes[group.message]))
+            continue
+        left = [(-weight(i), place, i.key) for place, i in enumerate(group.items) if i.key not in consumed]
+        for number, (light, _, key) in enumerate(sorted(left), 1):
+            forms = elements.forms.parts if number < len(left) else elements.forms.lasts
+            rest.append((light, len(rest), forms[key]))
+    context = [element for _, _, element in sorted(rest)]
+    return (*preamble, *kept, *documents, *notices, *turns, *context, *elements.tail)
 
 
 def documents_left(elements: RequestElements, kept: Sequence[Element], weight: Weight) -> list[Element]:
@@ -234,25 +249,6 @@ def documents_left(elements: RequestElements, kept: Sequence[Element], weight: W
     done = {e.key for e in kept if e.kind is ElementKind.DOCUMENT}
     left = [e for key, e in elements.documents.items() if key not in done]
     return sorted(left, key=lambda e: -weight(e.item) if e.item is not None else 0.0)
-
-
-def _rest(elements: RequestElements, kept: Sequence[Element], weight: Weight) -> list[Element]:
-    placed = [e for e in kept if e.kind in _CONTEXT_FORMS]
-    consumed = {e.key for e in placed if e.kind is not ElementKind.WHOLE}
-    whole = {e.message for e in placed if e.kind is ElementKind.WHOLE}
-    ordered: list[tuple[float, int, Element]] = []
-    for group in elements.groups:
-        if group.message in whole:
-            continue
-        if len(group.items) == 1:
-            element = elements.forms.wholes[group.message]
-            ordered.append((-weight(group.items[0]), len(ordered), element))
-            continue
-        left = [(-weight(i), place, i.key) for place, i in enumerate(group.items) if i.key not in consumed]
-        for number, (light, _, key) in enumerate(sorted(left), 1):
-            forms = elements.forms.parts if number < len(left) else elements.forms.lasts
-            ordered.append((light, len(ordered), forms[key]))
-    return [element for _, _, element in sorted(ordered)]
 
 
 def valid_prefix(

@@ -172,7 +172,7 @@ def graduating(state: "Classic", groups: Sequence[Group], *, others_leave: bool)
         return []
     active = [group for group in groups if state.items[group[0].key].tier is Tier.ACTIVE]
     sizes = [sum(turn.tokens for turn in group) for group in active]
-    is_carried = others_leave or state.is_l3_broken_by_others
+    is_carried = others_leave or Tier.L3 in state.broken - state.broken_by_history
     if not is_carried and policy.history == "piggyback":
         # Turns move only along with other pieces, never by themselves.
         return []
@@ -300,7 +300,8 @@ class Classic:
     """The tracker: the state of the pieces, and the rules. ``update`` is called once for each settled response.
 
     ``items`` are the tracked pieces by key, in the order in which they were first seen; only the tracker changes them.
-    ``sequence`` counts the rising numbers that were given out.
+    ``sequence`` counts the rising numbers that were given out. ``broken`` are the tiers that are broken by now, and
+    ``broken_by_history`` those that nothing but turns broke.
     """
 
     def __init__(self, policy: ClassicPolicy | None = None) -> None:
@@ -308,18 +309,8 @@ class Classic:
         self.items: dict[str, Item] = {}
         self.sequence = 0
         self._last_listed: frozenset[str] = frozenset()
-        self._broken: set[Tier] = set()
-        self._broken_by_history: set[Tier] = set()
-
-    @property
-    def broken(self) -> frozenset[Tier]:
-        """The tiers that are broken by now."""
-        return frozenset(self._broken)
-
-    @property
-    def is_l3_broken_by_others(self) -> bool:
-        """Whether anything but turns broke L3."""
-        return Tier.L3 in self._broken and Tier.L3 not in self._broken_by_history
+        self.broken: set[Tier] = set()
+        self.broken_by_history: set[Tier] = set()
 
     def members(self, tier: Tier) -> list[str]:
         """The tier's pieces in sending order. They stand in the order in which they entered the tier, so that a new
@@ -371,10 +362,10 @@ class Classic:
         if tier is Tier.ACTIVE:
             return
         if not key.startswith(HISTORY):
-            self._broken_by_history.discard(tier)
-        elif tier not in self._broken:
-            self._broken_by_history.add(tier)
-        self._broken.add(tier)
+            self.broken_by_history.discard(tier)
+        elif tier not in self.broken:
+            self.broken_by_history.add(tier)
+        self.broken.add(tier)
 
     def _next_number(self) -> int:
         self.sequence += 1
@@ -440,8 +431,8 @@ class Classic:
             empty = frozenset(CACHED) - filled
             changes += Cascade(self, empty).run(graduates)
         changes += self._underfilled()
-        self._broken.clear()
-        self._broken_by_history.clear()
+        self.broken.clear()
+        self.broken_by_history.clear()
         return changes
 
     def _count(self, tracked: Tracked, is_modified: bool, changes: list[Change]) -> None:
@@ -481,7 +472,7 @@ class Classic:
         if self.policy.underfill == "unmark":
             return []
         changes: list[Change] = []
-        broken, fallen = self.broken, set[str]()
+        broken, fallen = frozenset(self.broken), set[str]()
         is_whole_only = self.policy.underfill == "demote_whole"
         for tier in (Tier.L0, Tier.L1, Tier.L2) if is_whole_only else CACHED:
             keys = self.members(tier)

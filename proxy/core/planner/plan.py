@@ -85,7 +85,7 @@ class InFlight:
     analysis: PlanAnalysis
     sends_own: bool
     form: SentForm | None = None
-    sent: SentPrompt | None = None
+    sent: SentPrompt = field(default_factory=SentPrompt)
     comparison: Comparison | None = None
     shows_own: bool = False
     accepted: Accepted | None = None
@@ -252,6 +252,15 @@ class Diagnosing:
         layout = analysis.own.arrived if is_own else analysis.choice.layout
         marks = analysis.own.prompt.marks if is_own else analysis.choice.marks
         last = self._last.get(session.id, _NOTHING)
+        pairs, before = analysis.recognised.transcript.pairs, session.prompts
+        if not before:
+            # At the conversation's first request to a model, these are its records at another model.
+            ids = (self._talks.get((route.scope, pair), "") for _, pair in reversed(pairs[1:]))
+            others = (self._sessions.get(one) for one in ids)
+            other = next((one for one in others if one is not None and one is not session), None)
+            before = other.prompts if other is not None else before
+        if len(pairs) > 1:
+            self._talks.put((route.scope, pairs[-1][1]), session.id)
         parameters = last.record.parameters
         if layout.seed != last.seed:
             breaking = analysis.profile.breaking
@@ -267,15 +276,13 @@ class Diagnosing:
         )
         in_flight.shows_own = is_own
         in_flight.sent = sent_prompt(layout, analysis.recognised.messages, head, last)
-        in_flight.comparison = compared(self._before(analysis), in_flight.sent.record)
+        in_flight.comparison = compared(before, in_flight.sent.record)
 
     def complete(self, in_flight: InFlight, usage: Usage | None, deviation: str, price: Price | None) -> Break | None:
         """The exchange counts, and the session remembers its record. Returns why the request was not read from the
         cache (None: it was). ``usage`` is the provider's report, and ``deviation`` says how it differs from what was
         expected. ``price`` is the model's price, None if it is not known."""
         analysis, sent, comparison = in_flight.analysis, in_flight.sent, in_flight.comparison
-        if sent is None:
-            return None
         session, profile = analysis.session, analysis.profile
         record = sent.record.answered(usage, profile)
         found = comparison.diagnosed(usage, profile, price, deviation) if comparison is not None else None
@@ -286,19 +293,6 @@ class Diagnosing:
         session.prompts = [*session.prompts, record][-MAX_PROMPTS:]
         self._last.put(session.id, sent)
         return found
-
-    def _before(self, analysis: PlanAnalysis) -> list[PromptRecord]:
-        """The records of the conversation. At its first request to a model, these are its records at another model."""
-        session, scope = analysis.session, analysis.incoming.route.scope
-        pairs, before = analysis.recognised.transcript.pairs, session.prompts
-        if not before:
-            names = (self._talks.get((scope, pair), "") for _, pair in reversed(pairs[1:]))
-            found = (self._sessions.get(name) for name in names)
-            other = next((one for one in found if one is not None and one is not session), None)
-            before = other.prompts if other is not None else before
-        if len(pairs) > 1:
-            self._talks.put((scope, pairs[-1][1]), session.id)
-        return before
 
 
 def inventory_of(in_flight: InFlight) -> Inventory:

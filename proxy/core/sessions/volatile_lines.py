@@ -295,26 +295,20 @@ def _changed(
             return []
         changes.append((first, last))
     lines = _Lines.of(texts)
-    moving = [*_moving(message, lines), *_half_found(after, known)]
-    if max(len(changes), sum(one.is_volatile for one in moving)) > _MAX_PLACES:
-        return []
-    found = list(_regions(place, lines, after, changes, moving))
-    whole = any(region.before == region.after == (_EDGE,) for region in found)
-    return [] if len(found) > _MAX_FOUND or (whole and place == 0) else found
-
-
-def _moving(message: Message, lines: _Lines) -> list[_Moving]:
-    known = message.recognition
-    cuts = [cut for cut in known.cuts if cut.kind is not PieceKind.SECTION] if known is not None else []
+    cuts = message.recognition.cuts if message.recognition is not None else ()
     # Lines of no length only separate two parts.
     whole = [(index, start, end) for index, (start, end) in enumerate(lines.spans) if start < end]
-    found: list[_Moving] = []
+    moving = [*_half_found(after, known)]
     for cut in cuts:
         first = bisect_left(whole, cut.start, key=lambda line: line[1])
         last = bisect_left(whole, cut.end, key=lambda line: line[1])
-        if first < last:
-            found.append(_Moving(whole[first][0], whole[last - 1][0] + 1, cut.kind is PieceKind.VOLATILE))
-    return found
+        if cut.kind is not PieceKind.SECTION and first < last:
+            moving.append(_Moving(whole[first][0], whole[last - 1][0] + 1, cut.kind is PieceKind.VOLATILE))
+    if max(len(changes), sum(one.is_volatile for one in moving)) > _MAX_PLACES:
+        return []
+    found = list(_regions(place, lines, after, changes, moving))
+    is_whole = any(region.before == region.after == (_EDGE,) for region in found)
+    return [] if len(found) > _MAX_FOUND or (is_whole and place == 0) else found
 
 
 def _half_found(hashes: Sequence[int], known: Iterable[VolatileRegion]) -> Iterator[_Moving]:

@@ -268,7 +268,7 @@ def test_everything_that_is_learnt_is_in_a_snapshot() -> None:
     for name in Session.__struct_fields__:
         assert name in own or renamed.get(name, name) in packed, name
     # What was listed last matters where pieces graduate by leaving the list: not where sessions are shared.
-    state = {"items", "_broken", "_broken_by_history", "sequence"}
+    state = {"items", "broken", "broken_by_history", "sequence"}
     assert set(vars(Classic())) == state | {"policy", "_last_listed"}
 
 
