@@ -46,7 +46,7 @@ class Engine:
         aside: Aside | None = None,
     ) -> None:
         self._ports = ports
-        self._follower = follower or Followers(())
+        self._follower = Followers(()) if follower is None else follower
         self._aside = aside or Aside()
         self._conclusion = conclusion or Conclusion(ports, custody)
         self._rules = rules or RequestRules()

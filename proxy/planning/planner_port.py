@@ -474,21 +474,25 @@ def _key_of(path: Path) -> bytes:
     """The key beside the file. It is made if there is none. If two processes make one at the same time, the first one's
     key is used. Raises OSError, also for a key that is too short to keep anything secret."""
     file = _key_file(path)
-    try:
+    with suppress(FileNotFoundError):
         tighten(file)
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        mine = file.with_name(f"{file.name}.{os.getpid()}")
-        make_private(mine)
-        mine.write_bytes(secrets.token_bytes(_KEY_BYTES))
-        with suppress(FileExistsError):
-            os.link(mine, file)
-        mine.unlink()
-    key = file.read_bytes()[:_KEY_BYTES]
-    if len(key) < _KEY_BYTES:
-        raise OSError(errno.EINVAL, f"{file} is no key: remove it, and a new one is made")
-    return key
+        return _read(file)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    mine = file.with_name(f"{file.name}.{os.getpid()}")
+    make_private(mine)
+    mine.write_bytes(secrets.token_bytes(_KEY_BYTES))
+    with suppress(FileExistsError):
+        os.link(mine, file)
+    mine.unlink()
+    return _read(file)
 
 
 def _key_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.key")
+
+
+def _read(file: Path) -> bytes:
+    key = file.read_bytes()[:_KEY_BYTES]
+    if len(key) < _KEY_BYTES:
+        raise OSError(errno.EINVAL, f"{file} is no key: remove it, and a new one is made")
+    return key
