@@ -55,7 +55,7 @@ from proxy.core.structured.history.compaction import (
     read_finding,
 )
 from proxy.core.structured.panels import UNKNOWN_LIFE_S, CacheTerms, Panel
-from proxy.core.structured.panels.board import Board, EmittedPanel, counted
+from proxy.core.structured.panels.board import Board, counted
 from proxy.core.structured.panels.inlay import iso_time, panel_text
 from proxy.core.structured.placement import ContextTracker
 from proxy.core.structured.session import (
@@ -257,12 +257,9 @@ class PanelBill:
     def charged(self, board: Board) -> Board:
         """The session's board after the request has counted. A panel that is not read from the cache counts as
         written."""
-        emitted = [
-            EmittedPanel(panel.id, self.shown.memory(panel).digest, self.tokens.get(panel.id, 0))
-            for panel in self.order
-        ]
+        sent = [self.shown.memory(panel) for panel in self.order]
         read, written = (0.0, 0.0) if self.price is None else (self.price.read, self.price.write_5m)
-        return replace(board, costs=counted(board.costs, emitted, read * _MILLION, written * _MILLION))
+        return replace(board, costs=counted(board.costs, sent, self.tokens, read * _MILLION, written * _MILLION))
 
     def value(self) -> Sequence[dict[str, object]]:
         """The cost that the request would add for each panel, as a value for JSON. ``place`` is the index of the

@@ -125,10 +125,6 @@ def _length(value: Any) -> int:
     return len(value)
 
 
-def _sort(value: Any, reverse: bool = False, attribute: str = "") -> list[Any]:
-    return sorted(items_of(value), key=lambda item: _of(item, attribute), reverse=bool(reverse))
-
-
 def _unique(value: Any, attribute: str = "") -> list[Any]:
     found: dict[str, Any] = {}
     for item in items_of(value):
@@ -203,7 +199,9 @@ _JINJA: dict[str, _Filter] = {
     "reverse": lambda value: value[::-1] if isinstance(value, str) else items_of(value)[::-1],
     "round": _round,
     "select": _chosen(keeps=True),
-    "sort": _sort,
+    "sort": lambda value, reverse=False, attribute="": sorted(
+        items_of(value), key=lambda item: _of(item, attribute), reverse=bool(reverse)
+    ),
     "split": _split,
     "squote": _of_text("'{}'".format),
     "string": _of_text(str),

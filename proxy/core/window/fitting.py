@@ -296,16 +296,6 @@ def fitted_messages(transcript: Transcript, parts: WindowParts, terms: Terms) ->
 _Sent = tuple[bytes, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Reduced:
-    """The steps of the conversation that are left out, the tokens that each part keeps, and the tokens that are still
-    too many."""
-
-    cut: int
-    kept: Mapping[PartName, int]
-    excess_tokens: int
-
-
 class _Fitting:
     def __init__(self, transcript: Transcript, parts: WindowParts, terms: Terms) -> None:
         self._terms = terms
@@ -334,25 +324,25 @@ class _Fitting:
 
     def result(self) -> FittedMessages:
         places: Sequence[int] = range(len(self._talk))
-        found = _Reduced(0, self._sizes, 0)
+        cut, kept, excess_tokens = 0, self._sizes, 0
         # Nothing need be left out of most requests, and this check is quick.
         tokens, most = self._base_tokens + sum(self._talk_tokens), self._terms.profile.tail_messages
         if tokens >= self._terms.prompt_tokens or (most is not None and self._newest > most):
             talk = zip(self._talk, self._talk_tokens, strict=True)
             steps = steps_of([structs.replace(message, tokens=tokens) for message, tokens in talk])
-            found = self._reduced(steps)
-            places = [index for index, gone_from in enumerate(steps.gone_from) if gone_from > found.cut]
-        payload, room = self._payload, found.kept.get(PartName.FILES, 0)
+            cut, kept, excess_tokens = self._reduced(steps)
+            places = [index for index, gone_from in enumerate(steps.gone_from) if gone_from > cut]
+        payload, room = self._payload, kept.get(PartName.FILES, 0)
         shown = 0 if payload is None else payload.fitting(payload.least_tokens + room)
         conversation = sum(self._talk_tokens[place] for place in places)
-        sizes = self._counted(found, conversation)
-        if found.excess_tokens:
-            return FittedMessages(None, sizes, {}, found.excess_tokens)
+        sizes = self._counted(kept, conversation)
+        if excess_tokens:
+            return FittedMessages(None, sizes, {}, excess_tokens)
         trimmed = len(self._talk) - len(places)
-        shortened = sum(found.kept[name] < size for name, size in self._sizes.items() if name is not PartName.FILES)
+        shortened = sum(kept[name] < size for name, size in self._sizes.items() if name is not PartName.FILES)
         shortened += 0 if payload is None else len(payload.files) - shown
         edits = {Edit.WINDOW_TRIMMED: trimmed, Edit.WINDOW_SHORTENED: shortened}
-        sent = self._written(found, places, shown)
+        sent = self._written(kept, places, shown)
         is_same = not (trimmed or shortened or self._parts or payload)
         counted = sum(tokens for _, tokens in sent) + sum(self._terms.besides.values()) - self._extra
         return FittedMessages(
@@ -368,9 +358,10 @@ class _Fitting:
         around = count(texts.summary_ok) + 2 * MESSAGE_OVERHEAD_TOKENS if name is PartName.SUMMARY else 0
         return count(texts.above[name]) + 1 + around
 
-    def _reduced(self, steps: Steps) -> _Reduced:
+    def _reduced(self, steps: Steps) -> tuple[int, dict[PartName, int], int]:
         """Shorten first the suffix and the prefix, then the conversation, then the rest. If the conversation is trimmed
-        by more than is needed, the suffix and the prefix get the room."""
+        by more than is needed, the suffix and the prefix get the room. Returns the steps of the conversation that are
+        left out, the tokens that each part keeps, and the tokens that are still too many."""
         terms, caps, sizes = self._terms, self._terms.profile.caps, self._sizes
         budget = terms.prompt_tokens
         beside = sum(sizes.get(name, 0) for name in (PartName.SUFFIX, PartName.PREFIX))
@@ -386,15 +377,15 @@ class _Fitting:
             overflow += 1
         kept_sizes, left = beside_conversation(sizes, caps, overflow)
         may_shorten_system = terms.profile.may_shorten_system
-        return _Reduced(cut, *behind_conversation(kept_sizes, caps, left, may_shorten_system=may_shorten_system))
+        return cut, *behind_conversation(kept_sizes, caps, left, may_shorten_system=may_shorten_system)
 
-    def _counted(self, found: _Reduced, conversation: int) -> dict[str, int]:
+    def _counted(self, kept: Mapping[PartName, int], conversation: int) -> dict[str, int]:
         newest = sum(self._talk_tokens[max(0, self._newest) :])
         asked = self._talk_tokens[self._newest] if self._newest >= 0 else newest
-        inner = [found.kept.get(name, 0) for name in PartName if name is not PartName.SYSTEM]
+        inner = [kept.get(name, 0) for name in PartName if name is not PartName.SYSTEM]
         older = max(0, conversation - newest)
         sizes = {
-            "system": found.kept[PartName.SYSTEM],
+            "system": kept[PartName.SYSTEM],
             **self._terms.besides,
             "conversation": older,
             "newest": min(asked, conversation - older),
@@ -404,18 +395,18 @@ class _Fitting:
         sizes["prompt"] = sum(sizes.values())
         return {name: tokens for name, tokens in sizes.items() if tokens}
 
-    def _written(self, found: _Reduced, places: Sequence[int], shown: int) -> list[_Sent]:
+    def _written(self, kept: Mapping[PartName, int], places: Sequence[int], shown: int) -> list[_Sent]:
         """The messages as they are sent, with the tokens of each."""
         texts = self._terms.texts
         sent = [(message.raw, tokens) for message, tokens in zip(self._system, self._system_tokens, strict=True)]
-        if found.kept[PartName.SYSTEM] < self._sizes[PartName.SYSTEM]:
-            short = shortened_messages(sent, found.kept[PartName.SYSTEM], self._terms.count)
+        if kept[PartName.SYSTEM] < self._sizes[PartName.SYSTEM]:
+            short = shortened_messages(sent, kept[PartName.SYSTEM], self._terms.count)
             sent = [self._counted_again(raw) for raw in short]
-        summary = self._text(PartName.SUMMARY, found)
+        summary = self._text(PartName.SUMMARY, kept)
         if summary:
             sent.append(self._counted_again(message_json("user", f"{texts.above[PartName.SUMMARY]}\n{summary}")))
             sent.append(self._counted_again(message_json("assistant", texts.summary_ok)))
-        blocks = [f"{texts.above[name]}\n{text}" for name in _IN_MESSAGE if (text := self._text(name, found)).strip()]
+        blocks = [f"{texts.above[name]}\n{text}" for name in _IN_MESSAGE if (text := self._text(name, kept)).strip()]
         text = "\n\n".join(blocks)
         for place in places:
             raw = self._talk[place].raw
@@ -437,11 +428,11 @@ class _Fitting:
             raw = with_text(raw, self._payload.text(own_text(raw), shown), keeps_own=False)
         return with_text(raw, text) if text else raw
 
-    def _text(self, name: PartName, found: _Reduced) -> str:
+    def _text(self, name: PartName, kept: Mapping[PartName, int]) -> str:
         text = self._parts.get(name, "")
-        if not text or found.kept[name] >= self._sizes[name]:
+        if not text or kept[name] >= self._sizes[name]:
             return text
-        allowed = found.kept[name] - self._words_tokens(name)
+        allowed = kept[name] - self._words_tokens(name)
         return (tail if name is PartName.PREFIX else head)(text, allowed, self._terms.count)
 
 

@@ -51,15 +51,6 @@ MOST_GONE = 500
 _COST_BYTES = 150
 
 
-@dataclass(frozen=True, slots=True)
-class EmittedPanel:
-    """A panel as it was sent: its id, the digest of the shown text, and its tokens."""
-
-    id: str
-    digest: bytes
-    tokens: int
-
-
 class PanelCost(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One panel of the last counted request: its tokens, whether it was a hit, its cost in that request, and its total
     cost since the session began, in USD."""
@@ -382,19 +373,22 @@ def _rewrites(changes: Sequence[float], requests: int) -> float:
     return found
 
 
-def counted(costs: PanelCosts, panels: Sequence[EmittedPanel], hit_usd: float, miss_usd: float) -> PanelCosts:
-    """The costs after a request that was settled. ``panels`` are in sending order. The prices are in USD per million
-    tokens: ``hit_usd`` for tokens that are read from the cache, ``miss_usd`` for others. It must be called only once
-    for a request: the second time everything would be a hit."""
+def counted(
+    costs: PanelCosts, panels: Sequence[PanelMemory], tokens: Mapping[str, int], hit_usd: float, miss_usd: float
+) -> PanelCosts:
+    """The costs after a request that was settled. ``panels`` are in sending order, and ``tokens`` are by id. The prices
+    are in USD per million tokens: ``hit_usd`` for tokens that are read from the cache, ``miss_usd`` for others. It must
+    be called only once for a request: the second time everything would be a hit."""
     # The id is part of an entry, because panels of equal content are not the same panel.
     entries = tuple([f"{panel.id}:{panel.digest.hex()}" for panel in panels])
     hits = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(entries, costs.entries, strict=False)))
     totals = dict(costs.totals)
     last: list[PanelCost] = []
     for index, panel in enumerate(panels):
-        cost = panel.tokens * (hit_usd if index < hits else miss_usd) / 1e6
+        size = tokens.get(panel.id, 0)
+        cost = size * (hit_usd if index < hits else miss_usd) / 1e6
         totals[panel.id] = totals.pop(panel.id, 0.0) + cost  # the totals of the shown panels stand last
-        last.append(PanelCost(panel.id, panel.tokens, index < hits, cost, totals[panel.id]))
+        last.append(PanelCost(panel.id, size, index < hits, cost, totals[panel.id]))
     for gone in list(totals)[: max(0, len(totals) - len({panel.id for panel in panels}) - MOST_GONE)]:
         del totals[gone]
     return PanelCosts(entries, tuple(last), totals)

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from proxy.core.digest import digest
-from proxy.core.structured.panels.board import MOST_GONE, EmittedPanel, PanelCosts, counted
+from proxy.core.structured.panels import PanelMemory
+from proxy.core.structured.panels.board import MOST_GONE, PanelCosts, counted
 from tests.examples import for_every
 
 Lines = dict[str, str]
@@ -20,9 +21,16 @@ def read() -> list[tuple[str, Lines]]:
 VECTORS = read()
 
 
-def emitted(written: str, tokens: dict[str, float]) -> list[EmittedPanel]:
+def emitted(written: str) -> list[PanelMemory]:
     pairs = [word.split(":") for word in written.split()]
-    return [EmittedPanel(name, digest(content.encode()), int(tokens.get(name, 1))) for name, content in pairs]
+    return [PanelMemory(name, digest(content.encode()), 0.0) for name, content in pairs]
+
+
+def counted_ones(costs: PanelCosts, *names: str, hit_usd: float = 1.0, miss_usd: float = 1.0) -> PanelCosts:
+    """Costs after a request with these panels of a million tokens each."""
+    return counted(
+        costs, [PanelMemory(name, b"", 0.0) for name in names], dict.fromkeys(names, 10**6), hit_usd, miss_usd
+    )
 
 
 def numbers(written: str) -> dict[str, float]:
@@ -32,10 +40,11 @@ def numbers(written: str) -> dict[str, float]:
 
 @for_every(VECTORS)
 def test_panels_cost_what_the_vector_says(rule: str, lines: Lines) -> None:
-    tokens = numbers(lines.get("tokens", ""))
+    given = numbers(lines.get("tokens", ""))
+    tokens = {panel.id: int(given.get(panel.id, 1)) for line in ("before", "now") for panel in emitted(lines[line])}
     hit_usd, miss_usd = map(float, lines.get("prices", "1 2").split())
-    first = counted(PanelCosts(), emitted(lines["before"], tokens), hit_usd, miss_usd)
-    found = counted(first, emitted(lines["now"], tokens), hit_usd, miss_usd)
+    first = counted(PanelCosts(), emitted(lines["before"]), tokens, hit_usd, miss_usd)
+    found = counted(first, emitted(lines["now"]), tokens, hit_usd, miss_usd)
 
     assert not any(cost.is_hit for cost in first.last)
     if "hits" in lines:
@@ -57,26 +66,26 @@ def test_each_rule_stands_once() -> None:
 def test_the_totals_of_those_that_are_gone_are_bounded_and_the_oldest_go() -> None:
     costs = PanelCosts()
     for number in range(MOST_GONE + 3):
-        costs = counted(costs, [EmittedPanel(f"p{number}", b"", 1), EmittedPanel("stays", b"", 1)], 1.0, 1.0)
+        costs = counted_ones(costs, f"p{number}", "stays")
     names = list(costs.totals)
     assert len(names) == MOST_GONE + 2
     assert names[0] == "p2"
     assert names[-2:] == [f"p{MOST_GONE + 2}", "stays"]
-    assert costs.totals["stays"] == pytest.approx((MOST_GONE + 3) / 1_000_000)
+    assert costs.totals["stays"] == pytest.approx(MOST_GONE + 3)
 
 
 def test_more_panels_than_the_bound_are_all_kept_while_they_are_shown() -> None:
-    shown = [EmittedPanel(f"p{number}", b"", 1) for number in range(2 * MOST_GONE)]
-    assert len(counted(PanelCosts(), shown, 1.0, 1.0).totals) == 2 * MOST_GONE
+    shown = [f"p{number}" for number in range(2 * MOST_GONE)]
+    assert len(counted_ones(PanelCosts(), *shown).totals) == 2 * MOST_GONE
 
 
 def test_what_was_counted_before_stays_as_it_was() -> None:
-    first = counted(PanelCosts(), [EmittedPanel("a", b"", 1_000_000)], 1.0, 2.0)
-    counted(first, [EmittedPanel("a", b"", 1_000_000)], 1.0, 2.0)
+    first = counted_ones(PanelCosts(), "a", miss_usd=2.0)
+    counted_ones(first, "a", miss_usd=2.0)
     assert dict(first.totals) == {"a": 2.0}
 
 
 def test_the_size_grows_with_what_is_remembered() -> None:
-    costs = counted(PanelCosts(), [EmittedPanel("a" * 50, b"x" * 16, 1)], 1.0, 1.0)
+    costs = counted_ones(PanelCosts(), "a" * 50)
     assert PanelCosts().size_bytes == 0
     assert costs.size_bytes > 3 * 100
