@@ -149,9 +149,7 @@ def _are_borders(text: str, starts: list[int], opened: int, closed: int, close: 
     falls back to the first fence. Then borders cannot be told from content, and the message stays in one piece."""
     closings = [start - len(close) - 1 for start in starts[1:]] + [text.rindex(close)]
     own = sum(1 for at in closings if text[at - 1] == "\n")
-    if close[0] == "`":
-        return opened == len(starts) + own
-    return opened == len(starts) and closed == own
+    return opened == len(starts) + own if close[0] == "`" else (opened, closed) == (len(starts), own)
 
 
 def _following_files(text: str, position: int, opened: list[int], fence: str, close: str) -> Iterator[tuple[int, str]]:

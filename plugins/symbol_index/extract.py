@@ -301,9 +301,8 @@ class _Walk:
             for one in ask(node, self._source):
                 if one.target and len(self._imports) < _MOST_IMPORTS:
                     self._imports[one] = None
-        if (wrap := rules.wrappers.get(kind)) is not None:
-            return replace(place, wrapper=wrap(node, self._source))
-        return None
+        wrap = rules.wrappers.get(kind)
+        return replace(place, wrapper=wrap(node, self._source)) if wrap is not None else None
 
     def _define(self, define: Define, node: Node, place: Place) -> Place | None:
         if not node.is_named:

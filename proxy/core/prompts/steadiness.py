@@ -50,12 +50,6 @@ class ChangeCount:
 
 
 @dataclass(frozen=True, slots=True)
-class _Conversation:
-    prints: Mapping[str, bytes]
-    at_tail: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
 class Seen:
     """The result for one request. ``at_tail`` are the ids of the prompts that are moved to the newest user message.
     ``changed`` are those whose text differs from that in the request before, and those that were added or removed.
@@ -68,10 +62,11 @@ class Seen:
 
 @dataclass(slots=True)
 class Steadiness:
-    """The remembered conversations of all clients. The memory is bounded."""
+    """The remembered conversations of all clients: the prints of each, and the prompts that are moved. The memory is
+    bounded."""
 
-    _conversations: Bounded[tuple[str, bytes], _Conversation] = field(
-        default_factory=lambda: Bounded(_MOST_BYTES, lambda one: 300 + _BYTES_PER_PRINT * len(one.prints))
+    _conversations: Bounded[tuple[str, bytes], tuple[Mapping[str, bytes], frozenset[str]]] = field(
+        default_factory=lambda: Bounded(_MOST_BYTES, lambda one: 300 + _BYTES_PER_PRINT * len(one[0]))
     )
     _counts: LastUsed[tuple[str, str], ChangeCount] = field(default_factory=lambda: LastUsed(_MOST_COUNTS))
 
@@ -85,17 +80,18 @@ class Steadiness:
             at_tail = frozenset(
                 name for name in movable if (self._counts.get((scope, name)) or ChangeCount()).is_volatile
             )
-            self._conversations.put(key, _Conversation(prints, at_tail))
+            self._conversations.put(key, (prints, at_tail))
             return Seen(at_tail)
-        names = tuple(dict.fromkeys((*before.prints, *prints)))
-        changed = tuple(name for name in names if before.prints.get(name) != prints.get(name))
+        former, at_tail = before
+        names = tuple(dict.fromkeys((*former, *prints)))
+        changed = tuple(name for name in names if former.get(name) != prints.get(name))
         counts = {name: self._counts.get((scope, name)) or ChangeCount() for name in names}
         for name, count in counts.items():
             self._counts.put((scope, name), count)
             count.requests += 1
             count.changes += name in changed
-        at_tail = before.at_tail | movable.intersection(changed)
-        self._conversations.put(key, _Conversation(prints, at_tail))
+        at_tail |= movable.intersection(changed)
+        self._conversations.put(key, (prints, at_tail))
         return Seen(at_tail, changed, tuple(name for name in changed if counts[name].is_volatile))
 
 

@@ -157,9 +157,8 @@ _TICKS = re.compile("`{3,}")
 
 def fence_for(text: str) -> str:
     """The shortest fence of three or more backticks that the text does not contain."""
-    if "```" not in text:
-        return "```"
-    return "`" * (1 + max(map(len, _TICKS.findall(text))))
+    longest = max(map(len, _TICKS.findall(text))) if "```" in text else 2
+    return "`" * (1 + longest)
 
 
 def file_block(path: str, text: str) -> str:

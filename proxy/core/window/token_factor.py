@@ -133,6 +133,4 @@ class ExactTokens(TokenCounter):
         return self.counted(key, lambda: sum(element.tokens for element in self._tools.read(raw)))
 
     def of_text(self, text: str) -> int:
-        if len(text) <= _SHORT_CHARS:
-            return self._encode(text)
-        return self.count(_TEXT + digest(utf8(text)), text)
+        return self._encode(text) if len(text) <= _SHORT_CHARS else self.count(_TEXT + digest(utf8(text)), text)
