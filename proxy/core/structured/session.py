@@ -35,7 +35,7 @@ from proxy.core.response.panel_answer import PanelAnswers
 from proxy.core.response.usage import Usage, summed
 from proxy.core.structured import SECTION, ContextFile, Conversation, MapChunks, Review, StructuredContext, Turn
 from proxy.core.structured.blocks import Assembly, AssemblyKind
-from proxy.core.structured.form import FormReview, StructuredForm, detach_terms, read_form
+from proxy.core.structured.form import StructuredForm, detach_terms, read_form
 from proxy.core.structured.history import DetachTerms, RuledHistory, frozen, ruled
 from proxy.core.structured.history.compaction import Compaction, CompactionAttempts, CompactionTexts, compacted
 from proxy.core.structured.panels import (
@@ -327,17 +327,11 @@ def filled(form: StructuredForm, texts: Mapping[str, str]) -> StructuredForm:
     that is not a review is not used as one."""
     review = form.review
     if review is not None and review.review is None and review.digest in texts:
-        review = _stored_review(texts[review.digest], review.digest) or review
+        with suppress(InvalidRequest):
+            stored = read_form(b'{"review":%s}' % texts[review.digest].encode())
+            found = stored.review if stored is not None else None
+            review = found if found is not None and found.review and found.digest == review.digest else review
     return replace(_with_texts(form, texts), review=review)
-
-
-def _stored_review(text: str, digest: str) -> FormReview | None:
-    try:
-        form = read_form(b'{"review":%s}' % text.encode())
-    except InvalidRequest:
-        return None
-    review = form.review if form is not None else None
-    return review if review is not None and review.review is not None and review.digest == digest else None
 
 
 _ENTRY_BYTES = 2_000
