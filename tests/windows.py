@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from proxy.app.factories import load_window_texts
-from proxy.core.request.message import Message
+from proxy.core.request.message import RESULT_ROLES, Message
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.request.transcript import Transcript
@@ -22,7 +22,11 @@ OVERHEAD = 4
 
 def said(role: str, tokens: int, calls: tuple[str, ...] = (), answers: tuple[str, ...] = ()) -> Message:
     """A message of which nothing else is known."""
-    return Message(b"", role, b"", (), tokens, False, False, calls, answers, "", None, None)
+    has_results = role in RESULT_ROLES or bool(answers)
+    is_answer, is_asked = has_results or role == "assistant", role == "user" and not answers
+    return Message(
+        b"", role, b"", (), tokens, False, False, calls, answers, has_results, is_answer, is_asked, "", None, None
+    )
 
 
 def text_of(tokens: int, mark: str = "x") -> str:
