@@ -1,8 +1,7 @@
 """Turns settings into the parts that the app is made of.
 
 First, the store of earlier versions is looked for. Then come the fixed words of the proxy, read from the shipped files
-of ``prompts/``, or from other files of the same form. Each reader raises ValueError for a file that is missing,
-unreadable or empty.
+of ``prompts/``. Each reader raises ValueError for a file that is missing, unreadable or empty.
 
 Then come prices, the model table, the limits of what the proxy does by itself, and the store with its files. The
 entries of the model list stand at the end.
@@ -92,26 +91,28 @@ def load_context_texts() -> ContextTexts:
     return ContextTexts(load_assembly_texts(), load_panel_texts(), load_compaction_texts())
 
 
-def load_assembly_texts(folder: Path = SHIPPED / "tiered_assembly") -> AssemblyTexts:
-    """The texts of the files in ``folder``, one for each field. A header is followed by a blank line. Raises
-    ValueError."""
+def load_assembly_texts() -> AssemblyTexts:
+    """The texts of the files in ``prompts/tiered_assembly``, one for each field. A header is followed by a blank line.
+    Raises ValueError."""
     names = [field.name for field in fields(AssemblyTexts)]
     ends = {name: "" if name in _ACKNOWLEDGEMENTS else "\n\n" for name in names}
-    return AssemblyTexts(**{name: prompt_text(folder / f"{name}.md") + ends[name] for name in names})
-
-
-def load_compaction_texts(folder: Path = SHIPPED) -> CompactionTexts:
-    """The texts of the files in ``folder``. Raises ValueError."""
-    return CompactionTexts(
-        prompt=prompt_text(folder / "compaction.md"),
-        header=prompt_text(folder / "history_summary.md"),
-        ok=prompt_text(folder / "history_summary_ok.md"),
+    return AssemblyTexts(
+        **{name: prompt_text(SHIPPED / "tiered_assembly" / f"{name}.md") + ends[name] for name in names}
     )
 
 
-def load_panel_texts(file: Path = SHIPPED / "panels.md") -> PanelTexts:
-    """The texts of ``file``, one for each field, under a heading with the field's name. Raises ValueError."""
-    parts = f"\n{prompt_text(file)}".split("\n## ")[1:]
+def load_compaction_texts() -> CompactionTexts:
+    """The texts around a summary, and those that ask for one. Raises ValueError."""
+    return CompactionTexts(
+        prompt=prompt_text(SHIPPED / "compaction.md"),
+        header=prompt_text(SHIPPED / "history_summary.md"),
+        ok=prompt_text(SHIPPED / "history_summary_ok.md"),
+    )
+
+
+def load_panel_texts() -> PanelTexts:
+    """The texts of ``panels.md``, one for each field, under a heading with the field's name. Raises ValueError."""
+    parts = f"\n{prompt_text(SHIPPED / 'panels.md')}".split("\n## ")[1:]
     named = {name.strip(): text.strip("\r\n") for name, _, text in (part.partition("\n") for part in parts)}
     return PanelTexts(**named)
 

@@ -163,11 +163,6 @@ COUNTERS: Mapping[str, Sequence[str]] = MappingProxyType(
 """The paths of the counters of the products that have their own counters, LiteLLM and Langfuse."""
 
 
-def shape_of(members: Members) -> Shape:
-    """The shape of a record."""
-    return next(shape for shape in SHAPES if any(needs <= members.keys() for needs in shape.needs))
-
-
 NO_CALL = "tells of no call of a model"
 NO_CONTENT = "holds a call without its content"
 _PROGRESS_RECORDS = 16
@@ -205,7 +200,7 @@ class _Reader:
 
     def read(self, line: int, members: Members) -> Call | Problem | None:
         """The call of a record; None if the record belongs to its log but is not a call."""
-        shape = shape_of(members)
+        shape = next(shape for shape in SHAPES if any(needs <= members.keys() for needs in shape.needs))
         if shape.name == FINGERPRINTS:
             return _fingerprint(line, members)
         if _is_other_call(members, shape):

@@ -292,23 +292,19 @@ def _title(rows: Sequence[Row], layout: str) -> str:
 def _body(rows: Sequence[Row], layout: str, scale: Scale) -> Iterator[str]:
     yield element("text", _title(rows, layout), x=_LEFT, y=20, class_="half")
     yield from _axis(scale)
-    for part in PARTS:
-        yield element("path", d=_areas(rows, layout, part, scale), fill=f"url(#k-{part})", class_=f"k {part}")
+    gap = 0.0 if scale.row < 4 else 1.0
+    for index, part in enumerate(PARTS):
+        # One path for the part of all rows: a picture of 500 requests is small, and is drawn at once.
+        found = []
+        for number, row in enumerate(rows):
+            before = sum(row[layout][f"{name}_tokens"] for name in PARTS[:index])
+            x, end = scale.x(before), scale.x(before + row[layout][f"{part}_tokens"])
+            if end > x:
+                found.append(f"M{x:.2f} {scale.y(number):.1f}h{end - x:.2f}v{scale.row - gap:.1f}h-{end - x:.2f}z")
+        yield element("path", d="".join(found), fill=f"url(#k-{part})", class_=f"k {part}")
     is_planned_sent = any(row["planned_layout"]["by"] == "provider" for row in rows)
     if layout == ("planned_layout" if is_planned_sent else "client_layout"):
         yield from _notches(rows, scale)
-
-
-def _areas(rows: Sequence[Row], layout: str, part: str, scale: Scale) -> str:
-    """The part of all rows, as one path: a picture of 500 requests is small, and is drawn at once."""
-    found, gap = [], 0.0 if scale.row < 4 else 1.0
-    for number, row in enumerate(rows):
-        one = row[layout]
-        before = sum(one[f"{name}_tokens"] for name in PARTS[: PARTS.index(part)])
-        x, end = scale.x(before), scale.x(before + one[f"{part}_tokens"])
-        if end > x:
-            found.append(f"M{x:.2f} {scale.y(number):.1f}h{end - x:.2f}v{scale.row - gap:.1f}h-{end - x:.2f}z")
-    return "".join(found)
 
 
 def _axis(scale: Scale) -> Iterator[str]:

@@ -1,12 +1,6 @@
 """The fixed words are those of the shipped files, byte for byte; other files of that form have their own words."""
 
-import shutil
-from collections.abc import Callable
 from dataclasses import asdict, fields
-from pathlib import Path
-from typing import Any
-
-import pytest
 
 from plugins.tiered import TieredRecogniser
 from proxy.app.factories import load_assembly_texts, load_compaction_texts, load_panel_texts, load_window_texts
@@ -89,46 +83,3 @@ def test_the_other_words_are_those_of_the_files_that_come_along() -> None:
 def test_there_is_a_file_for_each_text_and_no_other() -> None:
     texts = (path for path in FOLDER.iterdir() if path.name != "README.md")
     assert {path.stem for path in texts} == {field.name for field in fields(AssemblyTexts)}
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> Path:
-    """A copy of all files of fixed words."""
-    for path in SHIPPED.glob("*.md"):
-        shutil.copy(path, tmp_path)
-    shutil.copytree(FOLDER, tmp_path, dirs_exist_ok=True)
-    return tmp_path
-
-
-def test_other_files_have_their_own_words(own: Path) -> None:
-    before = {**asdict(load_assembly_texts()), **asdict(load_compaction_texts()), **asdict(load_panel_texts())}
-    (own / "ok.md").write_text("Understood.\n")
-    (own / "urls.md").write_text("---\nid: urls\n---\n\nPages:\n\n")
-    (own / "history_summary.md").write_text("---\nid: x\n---\nSo far.\n")
-    panels = own / "panels.md"
-    panels.write_text(panels.read_text().replace("Panel display complete.", "Thus far.\n\nThe panels."))
-    assert {name for name, text in asdict(load_assembly_texts(own)).items() if text != before[name]} == {"ok", "urls"}
-    assert (load_assembly_texts(own).ok, load_assembly_texts(own).urls) == ("Understood.", "Pages:\n\n")
-    assert load_compaction_texts(own).header == "So far."
-    assert load_panel_texts(panels).footer_ack == "Thus far.\n\nThe panels. Proceeding with conversation."
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [(None, "cannot be read"), (b"\xff", "cannot be read"), (b"---\nid: ok\n---\n \n", "holds no text")],
-)
-@pytest.mark.parametrize(
-    ("load", "name"),
-    [
-        (load_assembly_texts, "ok"),
-        (lambda own: load_panel_texts(own / "panels.md"), "panels"),
-        *((load_compaction_texts, name) for name in ("compaction", "history_summary", "history_summary_ok")),
-    ],
-)
-def test_a_bad_file_is_named(
-    own: Path, load: Callable[[Path], Any], name: str, content: bytes | None, said: str
-) -> None:
-    path = own / f"{name}.md"
-    path.unlink() if content is None else path.write_bytes(content)
-    with pytest.raises(ValueError, match=rf"{name}\.md {said}"):
-        load(own)
