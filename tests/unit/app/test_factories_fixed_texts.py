@@ -1,4 +1,4 @@
-"""The fixed words are those of the shipped files, byte for byte; other files of that form have their own words."""
+"""The fixed words are those of the shipped files, byte for byte."""
 
 from dataclasses import asdict, fields
 
