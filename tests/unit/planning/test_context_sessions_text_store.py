@@ -1,7 +1,7 @@
 """Texts of clients in the store: written behind, found by another process, and never waited for without end."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,193 +89,151 @@ class Worker:
         return found.value.missing
 
 
-def run(scene: Callable[[Recorder], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await scene(Recorder())
-
-    asyncio.run(main())
+@pytest.fixture
+def store() -> Recorder:
+    return Recorder()
 
 
-def test_another_worker_knows_what_one_was_sent() -> None:
-    async def scene(store: Recorder) -> None:
-        one, two = Worker(store), Worker(store)
-        sent = await one.ask(A, B)
-        await until_async(lambda: store.saves)
-        await one.chats.aclose()
-        assert await two.ask((A,), (B,)) == sent
-        names = [blob_name(text_digest(text)) for text in (A, B)]
-        assert store.loads == [("key:texts", names)], "one call for all of them"
-        assert await two.ask((A,), (B,)) == sent
-        assert len(store.loads) == 1, "what is in memory is not asked for"
-        assert (one.failures, two.failures) == ([], [])
-
-    run(scene)
+async def test_another_worker_knows_what_one_was_sent(store: Recorder) -> None:
+    one, two = Worker(store), Worker(store)
+    sent = await one.ask(A, B)
+    await until_async(lambda: store.saves)
+    await one.chats.aclose()
+    assert await two.ask((A,), (B,)) == sent
+    names = [blob_name(text_digest(text)) for text in (A, B)]
+    assert store.loads == [("key:texts", names)], "one call for all of them"
+    assert await two.ask((A,), (B,)) == sent
+    assert len(store.loads) == 1, "what is in memory is not asked for"
+    assert (one.failures, two.failures) == ([], [])
 
 
-def test_a_review_is_kept_like_a_text() -> None:
-    async def scene(store: Recorder) -> None:
-        review = {"branch": "topic", "log": "the log of it", "reverse_diffs": {"./a.py": "-1"}}
-        one, two = Worker(store), Worker(store)
-        sent = await one.ask(A, review=review)
-        await one.chats.aclose()
-        assert b"the log of it" in sent
-        assert await two.ask((A,), review={"digest": review_digest(review)}) == sent
-
-    run(scene)
+async def test_a_review_is_kept_like_a_text(store: Recorder) -> None:
+    review = {"branch": "topic", "log": "the log of it", "reverse_diffs": {"./a.py": "-1"}}
+    one, two = Worker(store), Worker(store)
+    sent = await one.ask(A, review=review)
+    await one.chats.aclose()
+    assert b"the log of it" in sent
+    assert await two.ask((A,), review={"digest": review_digest(review)}) == sent
 
 
-def test_another_client_gets_nothing() -> None:
-    async def scene(store: Recorder) -> None:
-        one, two = Worker(store), Worker(store)
-        await one.ask(A)
-        await one.chats.aclose()
-        for scope in ("other", "key:texts", "", "ke"):
-            assert await two.missing((A,), scope=scope) == (text_digest(A),)
-
-    run(scene)
+async def test_another_client_gets_nothing(store: Recorder) -> None:
+    one, two = Worker(store), Worker(store)
+    await one.ask(A)
+    await one.chats.aclose()
+    for scope in ("other", "key:texts", "", "ke"):
+        assert await two.missing((A,), scope=scope) == (text_digest(A),)
 
 
 @pytest.mark.parametrize("blob", [packed_text(B, NOW), b"", b"\0" * 100, A.encode(), packed_text(A, NOW)[:-1]])
-def test_a_store_puts_no_other_text_into_a_prompt(blob: bytes) -> None:
-    async def scene(store: Recorder) -> None:
-        await store.save("key:texts", {blob_name(text_digest(A)): blob}, 60.0, NOW)
-        worker = Worker(store)
-        assert await worker.missing((A,)) == (text_digest(A),)
+async def test_a_store_puts_no_other_text_into_a_prompt(store: Recorder, blob: bytes) -> None:
+    await store.save("key:texts", {blob_name(text_digest(A)): blob}, 60.0, NOW)
+    worker = Worker(store)
+    assert await worker.missing((A,)) == (text_digest(A),)
+    await worker.ask(A)
+    await worker.chats.aclose()
+    assert b"a = 1" in await Worker(store).ask((A,)), "the right text has taken its place"
+
+
+async def test_what_is_missing_in_the_store_too_is_named_alone(store: Recorder) -> None:
+    one, two = Worker(store), Worker(store)
+    await one.ask(A)
+    await one.chats.aclose()
+    assert await two.missing((A,), (B,)) == (text_digest(B),)
+    assert b"a = 1" in await two.ask((A,), B)
+
+
+async def test_a_store_that_does_not_answer_is_the_ordinary_refusal(store: Recorder) -> None:
+    store.answers.clear()
+    worker = Worker(store)
+    missing = await asyncio.wait_for(worker.missing((A,)), 60)
+    assert missing == (text_digest(A),)
+    assert worker.failures == ["load"]
+    store.answers.set()
+    await worker.chats.aclose()
+
+
+async def test_a_text_is_written_once_and_again_while_it_is_used(store: Recorder) -> None:
+    worker = Worker(store)
+    for _ in range(3):
         await worker.ask(A)
-        await worker.chats.aclose()
-        assert b"a = 1" in await Worker(store).ask((A,)), "the right text has taken its place"
-
-    run(scene)
-
-
-def test_what_is_missing_in_the_store_too_is_named_alone() -> None:
-    async def scene(store: Recorder) -> None:
-        one, two = Worker(store), Worker(store)
-        await one.ask(A)
-        await one.chats.aclose()
-        assert await two.missing((A,), (B,)) == (text_digest(B),)
-        assert b"a = 1" in await two.ask((A,), B)
-
-    run(scene)
-
-
-def test_a_store_that_does_not_answer_is_the_ordinary_refusal() -> None:
-    async def scene(store: Recorder) -> None:
-        store.answers.clear()
-        worker = Worker(store)
-        missing = await asyncio.wait_for(worker.missing((A,)), 60)
-        assert missing == (text_digest(A),)
-        assert worker.failures == ["load"]
-        store.answers.set()
-        await worker.chats.aclose()
-
-    run(scene)
-
-
-def test_a_text_is_written_once_and_again_while_it_is_used() -> None:
-    async def scene(store: Recorder) -> None:
-        worker = Worker(store)
-        for _ in range(3):
-            await worker.ask(A)
-            await worker.ask((A,))
-        await until_async(lambda: store.saves)
-        worker.now += RENEWED_S - 1
         await worker.ask((A,))
-        worker.now += 2
-        await worker.ask((A,))
-        await until_async(lambda: len(store.saves) == 2)
-        await worker.chats.aclose()
-        assert len(store.saves) == 2
-
-    run(scene)
-
-
-def test_a_text_from_the_store_is_as_old_as_it_is_there() -> None:
-    async def scene(store: Recorder) -> None:
-        one = Worker(store)
-        await one.ask(A)
-        await one.chats.aclose()
-        young, old = Worker(store, now=NOW + 60), Worker(store, now=NOW + RENEWED_S + 1)
-        await young.ask((A,))
-        await young.chats.aclose()
-        assert len(store.saves) == 1
-        await old.ask((A,))
-        await old.chats.aclose()
-        assert len(store.saves) == 2
-
-    run(scene)
+    await until_async(lambda: store.saves)
+    worker.now += RENEWED_S - 1
+    await worker.ask((A,))
+    worker.now += 2
+    await worker.ask((A,))
+    await until_async(lambda: len(store.saves) == 2)
+    await worker.chats.aclose()
+    assert len(store.saves) == 2
 
 
-def test_what_the_store_has_lost_is_written_again() -> None:
-    async def scene(store: Recorder) -> None:
-        worker = Worker(store, memory_bytes=1)
-        await worker.ask(A)
-        await until_async(lambda: store.saves)
-        await store.save("key:texts", {blob_name(text_digest(A)): b""}, 60.0, NOW)
-        assert await worker.missing((A,)) == (text_digest(A),)
-        await worker.ask(A)
-        await worker.chats.aclose()
-        assert b"a = 1" in await Worker(store).ask((A,))
-
-    run(scene)
-
-
-def test_a_request_works_whose_texts_have_no_room_in_memory() -> None:
-    async def scene(store: Recorder) -> None:
-        worker = Worker(store, memory_bytes=1)
-        sent = await worker.ask(A, B)
-        await until_async(lambda: sum(len(names) for _, names in store.saves) == 2)
-        assert await worker.ask((A,), (B,)) == sent
-
-    run(scene)
+async def test_a_text_from_the_store_is_as_old_as_it_is_there(store: Recorder) -> None:
+    one = Worker(store)
+    await one.ask(A)
+    await one.chats.aclose()
+    young, old = Worker(store, now=NOW + 60), Worker(store, now=NOW + RENEWED_S + 1)
+    await young.ask((A,))
+    await young.chats.aclose()
+    assert len(store.saves) == 1
+    await old.ask((A,))
+    await old.chats.aclose()
+    assert len(store.saves) == 2
 
 
-def test_a_very_large_text_is_not_kept() -> None:
-    async def scene(store: Recorder) -> None:
-        worker = Worker(store)
-        await worker.ask("x" * MOST_TEXT_BYTES, A)
-        await worker.chats.aclose()
-        assert store.saves == [("key:texts", [blob_name(text_digest(A))])]
-
-    run(scene)
-
-
-def test_hundreds_of_texts_come_back_together() -> None:
-    async def scene(store: Recorder) -> None:
-        texts = [f"number = {n}\n" * 300 for n in range(400)]
-        one, two = Worker(store), Worker(store)
-        sent = await one.ask(*texts)
-        await one.chats.aclose()
-        two_sent = await two.ask(*((text,) for text in texts))
-        assert two_sent == sent
-        assert sum(len(names) for _, names in store.loads) == 400
-
-    run(scene)
+async def test_what_the_store_has_lost_is_written_again(store: Recorder) -> None:
+    worker = Worker(store, memory_bytes=1)
+    await worker.ask(A)
+    await until_async(lambda: store.saves)
+    await store.save("key:texts", {blob_name(text_digest(A)): b""}, 60.0, NOW)
+    assert await worker.missing((A,)) == (text_digest(A),)
+    await worker.ask(A)
+    await worker.chats.aclose()
+    assert b"a = 1" in await Worker(store).ask((A,))
 
 
-def test_a_request_that_is_given_up_costs_another_one_nothing() -> None:
-    async def scene(store: Recorder) -> None:
-        await store.save("key:texts", {blob_name(text_digest(A)): packed_text(A, NOW)}, 60.0, NOW)
-        store.answers.clear()
-        worker = Worker(store)
-        given_up = asyncio.create_task(worker.ask((A,)))
-        other = asyncio.create_task(worker.ask((A,)))
-        await until_async(lambda: store.loads)
-        given_up.cancel()
-        store.answers.set()
-        assert b"a = 1" in await other
-
-    run(scene)
+async def test_a_request_works_whose_texts_have_no_room_in_memory(store: Recorder) -> None:
+    worker = Worker(store, memory_bytes=1)
+    sent = await worker.ask(A, B)
+    await until_async(lambda: sum(len(names) for _, names in store.saves) == 2)
+    assert await worker.ask((A,), (B,)) == sent
 
 
-def test_a_store_that_is_away_is_not_asked_for_each_text(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_very_large_text_is_not_kept(store: Recorder) -> None:
+    worker = Worker(store)
+    await worker.ask("x" * MOST_TEXT_BYTES, A)
+    await worker.chats.aclose()
+    assert store.saves == [("key:texts", [blob_name(text_digest(A))])]
+
+
+async def test_hundreds_of_texts_come_back_together(store: Recorder) -> None:
+    texts = [f"number = {n}\n" * 300 for n in range(400)]
+    one, two = Worker(store), Worker(store)
+    sent = await one.ask(*texts)
+    await one.chats.aclose()
+    two_sent = await two.ask(*((text,) for text in texts))
+    assert two_sent == sent
+    assert sum(len(names) for _, names in store.loads) == 400
+
+
+async def test_a_request_that_is_given_up_costs_another_one_nothing(store: Recorder) -> None:
+    await store.save("key:texts", {blob_name(text_digest(A)): packed_text(A, NOW)}, 60.0, NOW)
+    store.answers.clear()
+    worker = Worker(store)
+    given_up = asyncio.create_task(worker.ask((A,)))
+    other = asyncio.create_task(worker.ask((A,)))
+    await until_async(lambda: store.loads)
+    given_up.cancel()
+    store.answers.set()
+    assert b"a = 1" in await other
+
+
+async def test_a_store_that_is_away_is_not_asked_for_each_text(
+    store: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("proxy.planning.layout_state._PAUSE_S", 3600.0)
 
-    async def scene(store: Recorder) -> None:
-        store.fails = True
-        worker = Worker(store)
-        for _ in range(3):
-            assert await worker.missing((A,)) == (text_digest(A),)
-        assert len(store.loads) == 1
-
-    run(scene)
+    store.fails = True
+    worker = Worker(store)
+    for _ in range(3):
+        assert await worker.missing((A,)) == (text_digest(A),)
+    assert len(store.loads) == 1

@@ -15,7 +15,7 @@ from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, R
 from proxy.errors import RateLimited, UpstreamTimeout, UpstreamUnavailable
 from proxy.planning.own_exchanges import Caps, DailyTerms, OwnEnding, RefreshTerms
 from proxy.ports import Call, Deployment, Principal, Transport
-from tests.unit.planning.test_own_exchanges_compactor import Said, Scene, run
+from tests.unit.planning.test_own_exchanges_compactor import Said, Scene
 from tests.unit.telemetry.test_metrics import value
 
 
@@ -63,63 +63,54 @@ def test_who_pays_the_provider_decides_whether_a_call_is_made(
         assert scene.own.is_allowed(call_of(scene), whom) is (is_allowed or own_keys)
 
 
-def test_of_a_very_long_answer_the_beginning_is_kept() -> None:
+async def test_of_a_very_long_answer_the_beginning_is_kept() -> None:
     class Endless(Said):
         async def chunks(self):  # type: ignore[no-untyped-def]
             for _ in range(40):
                 yield b"x" * 100_000
 
-    async def main() -> None:
-        scene = Scene()
+    scene = Scene()
 
-        async def answer() -> Said:
-            return Endless("")
+    async def answer() -> Said:
+        return Endless("")
 
-        scene.upstream.answer = answer
-        ending, body = await scene.own.run(exchange_of(scene), call_of(scene), prompt_tokens=10, output_tokens=10)
-        assert (ending, len(body)) == (OwnEnding.ANSWERED, MAX_BODY_BYTES)
-
-    run(main)
+    scene.upstream.answer = answer
+    ending, body = await scene.own.run(exchange_of(scene), call_of(scene), prompt_tokens=10, output_tokens=10)
+    assert (ending, len(body)) == (OwnEnding.ANSWERED, MAX_BODY_BYTES)
 
 
-def test_a_deployment_that_has_as_many_calls_as_it_may_is_not_called() -> None:
-    async def main() -> None:
-        scene = Scene()
+async def test_a_deployment_that_has_as_many_calls_as_it_may_is_not_called() -> None:
+    scene = Scene()
 
-        async def take_turn(exchange: Exchange, deployment: Deployment) -> None:
-            assert deployment is scene.deployment
-            raise RateLimited("", kind="requests", retry_after_s=1)
+    async def take_turn(exchange: Exchange, deployment: Deployment) -> None:
+        assert deployment is scene.deployment
+        raise RateLimited("", kind="requests", retry_after_s=1)
 
-        scene.door.take_turn = take_turn  # type: ignore[method-assign]
-        exchange = exchange_of(scene)
-        ending, _ = await scene.own.run(exchange, call_of(scene), prompt_tokens=10, output_tokens=10)
-        assert (ending, exchange.attempts) == (OwnEnding.DENIED, 0)
-        assert scene.settled == [exchange]
-
-    run(main)
+    scene.door.take_turn = take_turn  # type: ignore[method-assign]
+    exchange = exchange_of(scene)
+    ending, _ = await scene.own.run(exchange, call_of(scene), prompt_tokens=10, output_tokens=10)
+    assert (ending, exchange.attempts) == (OwnEnding.DENIED, 0)
+    assert scene.settled == [exchange]
 
 
-def test_a_call_that_is_cut_off_is_settled() -> None:
-    async def main() -> None:
-        scene, begun = Scene(DailyTerms(usd_per_day=1.0)), asyncio.Event()
+async def test_a_call_that_is_cut_off_is_settled() -> None:
+    scene, begun = Scene(DailyTerms(usd_per_day=1.0)), asyncio.Event()
 
-        async def hangs() -> Said:
-            begun.set()
-            await asyncio.Event().wait()
-            raise AssertionError
+    async def hangs() -> Said:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
 
-        scene.upstream.answer = hangs
-        exchange = exchange_of(scene)
-        task = asyncio.create_task(scene.own.run(exchange, call_of(scene), prompt_tokens=10, output_tokens=10))
-        await begun.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert exchange.ending is ExchangeOutcome.HUNG_UP
-        assert scene.settled == [exchange]
-        assert value(scene.metrics, "in_flight") == 0
-
-    run(main)
+    scene.upstream.answer = hangs
+    exchange = exchange_of(scene)
+    task = asyncio.create_task(scene.own.run(exchange, call_of(scene), prompt_tokens=10, output_tokens=10))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert exchange.ending is ExchangeOutcome.HUNG_UP
+    assert scene.settled == [exchange]
+    assert value(scene.metrics, "in_flight") == 0
 
 
 def test_a_call_is_set_aside_with_the_tier_and_the_tools_of_its_client() -> None:
@@ -135,42 +126,36 @@ def test_a_call_is_set_aside_with_the_tier_and_the_tools_of_its_client() -> None
 
 
 @pytest.mark.parametrize(("is_reached", "is_billed"), [(True, True), (False, False)])
-def test_a_call_that_is_not_answered_in_time_is_billed_to_its_limit(*, is_reached: bool, is_billed: bool) -> None:
-    async def main() -> None:
-        scene = Scene(DailyTerms(usd_per_day=1.0))
+async def test_a_call_that_is_not_answered_in_time_is_billed_to_its_limit(*, is_reached: bool, is_billed: bool) -> None:
+    scene = Scene(DailyTerms(usd_per_day=1.0))
 
-        async def late() -> Said:
-            error = UpstreamTimeout("late")
-            raise error if is_reached else error.unreached()
+    async def late() -> Said:
+        error = UpstreamTimeout("late")
+        raise error if is_reached else error.unreached()
 
-        scene.upstream.answer = late
-        exchange = exchange_of(scene)
-        ending, _ = await scene.own.run(exchange, call_of(scene), prompt_tokens=10, output_tokens=10)
-        assert ending is OwnEnding.REFUSED
-        assert exchange.settlement is not None
-        usage = exchange.settlement.usage
-        assert (usage is not None and usage.output == 10) is is_billed
-
-    run(main)
+    scene.upstream.answer = late
+    exchange = exchange_of(scene)
+    ending, _ = await scene.own.run(exchange, call_of(scene), prompt_tokens=10, output_tokens=10)
+    assert ending is OwnEnding.REFUSED
+    assert exchange.settlement is not None
+    usage = exchange.settlement.usage
+    assert (usage is not None and usage.output == 10) is is_billed
 
 
 @pytest.mark.parametrize(("status", "is_billed"), [(200, True), (400, False), (503, False)])
-def test_an_answer_that_breaks_off_is_billed_unless_it_refuses(status: int, *, is_billed: bool) -> None:
+async def test_an_answer_that_breaks_off_is_billed_unless_it_refuses(status: int, *, is_billed: bool) -> None:
     class Broken(Said):
         async def chunks(self) -> AsyncIterator[bytes]:
             raise UpstreamUnavailable("cut")
             yield b""
 
-    async def main() -> None:
-        scene = Scene(DailyTerms(usd_per_day=1.0))
+    scene = Scene(DailyTerms(usd_per_day=1.0))
 
-        async def answer() -> Said:
-            return Broken("", status)
+    async def answer() -> Said:
+        return Broken("", status)
 
-        scene.upstream.answer = answer
-        exchange = exchange_of(scene)
-        await scene.own.run(exchange, call_of(scene), prompt_tokens=10, output_tokens=10)
-        assert exchange.settlement is not None
-        assert (exchange.settlement.usage is not None) is is_billed
-
-    run(main)
+    scene.upstream.answer = answer
+    exchange = exchange_of(scene)
+    await scene.own.run(exchange, call_of(scene), prompt_tokens=10, output_tokens=10)
+    assert exchange.settlement is not None
+    assert (exchange.settlement.usage is not None) is is_billed

@@ -191,53 +191,40 @@ class _Meter(Meter):
         self._heard.append(exchange)
 
 
-def run(work: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(work())  # type: ignore[arg-type]
-
-
 def is_whole(scene: Scene, chat: AssembledChat) -> bool:
     return scene.sent(chat) is chat.dialogue.uncompacted
 
 
-def test_a_long_conversation_has_a_summary_from_the_next_request_on() -> None:
-    async def main() -> None:
-        scene = Scene()
-        chat = await scene.ask(24)
-        first, second, *rest = [orjson.loads(turn.raw)["content"] for turn in scene.sent(chat).conversation]
-        assert (first, second) == ("[History Summary]\nThey counted.", TEXTS.ok)
-        assert len(rest) == 3
-        assert scene.count("summarized") == 1
-
-    run(main)
+async def test_a_long_conversation_has_a_summary_from_the_next_request_on() -> None:
+    scene = Scene()
+    chat = await scene.ask(24)
+    first, second, *rest = [orjson.loads(turn.raw)["content"] for turn in scene.sent(chat).conversation]
+    assert (first, second) == ("[History Summary]\nThey counted.", TEXTS.ok)
+    assert len(rest) == 3
+    assert scene.count("summarized") == 1
 
 
-def test_the_call_is_an_exchange_of_its_own_that_the_team_pays() -> None:
-    async def main() -> None:
-        scene = Scene()
-        await scene.ask()
-        (exchange,), (call,) = scene.settled, scene.upstream.calls
-        assert exchange.principal is not None
-        assert (exchange.principal.team, exchange.planned.reason) == ("red", "compaction")
-        assert (exchange.ending, exchange.answer.status) == (ExchangeOutcome.COMPLETED, 200)
-        assert settled(exchange).cost_usd == pytest.approx(900 * USD + 60 * 5 * USD)
-        assert settled(exchange).saved_usd == 0
-        assert scene.door.settled == [(exchange.arrival.id, settled(exchange).cost_usd)]
-        assert (call.deployment, call.stream) == (scene.deployment, False)
-        assert list(call.headers) == [("authorization", "Bearer sk-operator")]
-        body = orjson.loads(bytes(call.body))  # type: ignore[arg-type]
-        assert sorted(body) == ["max_tokens", "messages", "model"]
-        assert (body["model"], body["max_tokens"]) == ("m", 300)
-
-    run(main)
+async def test_the_call_is_an_exchange_of_its_own_that_the_team_pays() -> None:
+    scene = Scene()
+    await scene.ask()
+    (exchange,), (call,) = scene.settled, scene.upstream.calls
+    assert exchange.principal is not None
+    assert (exchange.principal.team, exchange.planned.reason) == ("red", "compaction")
+    assert (exchange.ending, exchange.answer.status) == (ExchangeOutcome.COMPLETED, 200)
+    assert settled(exchange).cost_usd == pytest.approx(900 * USD + 60 * 5 * USD)
+    assert settled(exchange).saved_usd == 0
+    assert scene.door.settled == [(exchange.arrival.id, settled(exchange).cost_usd)]
+    assert (call.deployment, call.stream) == (scene.deployment, False)
+    assert list(call.headers) == [("authorization", "Bearer sk-operator")]
+    body = orjson.loads(bytes(call.body))  # type: ignore[arg-type]
+    assert sorted(body) == ["max_tokens", "messages", "model"]
+    assert (body["model"], body["max_tokens"]) == ("m", 300)
 
 
-def test_a_short_conversation_makes_no_call() -> None:
-    async def main() -> None:
-        scene = Scene()
-        await scene.ask(5)
-        assert scene.upstream.calls == []
-
-    run(main)
+async def test_a_short_conversation_makes_no_call() -> None:
+    scene = Scene()
+    await scene.ask(5)
+    assert scene.upstream.calls == []
 
 
 @pytest.mark.parametrize(
@@ -250,79 +237,64 @@ def test_a_short_conversation_makes_no_call() -> None:
         ("", 401, "refused"),
     ],
 )
-def test_an_answer_that_is_none_changes_nothing(text: str, status: int, outcome: str) -> None:
-    async def main() -> None:
-        scene = Scene()
-        scene.upstream.says(text, status)
-        chat = await scene.ask()
-        assert is_whole(scene, chat)
-        assert scene.count(outcome) == 1
-
-    run(main)
+async def test_an_answer_that_is_none_changes_nothing(text: str, status: int, outcome: str) -> None:
+    scene = Scene()
+    scene.upstream.says(text, status)
+    chat = await scene.ask()
+    assert is_whole(scene, chat)
+    assert scene.count(outcome) == 1
 
 
 @pytest.mark.parametrize("error", [UpstreamUnavailable("away"), RuntimeError("the secret prompt")])
-def test_an_upstream_that_breaks_changes_nothing_and_the_call_is_settled(
+async def test_an_upstream_that_breaks_changes_nothing_and_the_call_is_settled(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
-        scene = Scene()
+    scene = Scene()
 
-        async def breaks() -> Said:
-            raise error
+    async def breaks() -> Said:
+        raise error
 
-        scene.upstream.answer = breaks
-        with caplog.at_level(logging.DEBUG):
-            chat = await scene.ask()
-        assert is_whole(scene, chat)
-        assert len(scene.settled) == 1
-        assert value(scene.metrics, "in_flight") == 0
-        assert "secret" not in caplog.text
-
-    run(main)
-
-
-def test_a_budget_without_room_changes_nothing() -> None:
-    async def main() -> None:
-        scene = Scene()
-        scene.door.is_spent = True
+    scene.upstream.answer = breaks
+    with caplog.at_level(logging.DEBUG):
         chat = await scene.ask()
-        assert is_whole(scene, chat)
-        assert (scene.upstream.calls, scene.count("denied")) == ([], 1)
-        assert settled(scene.settled[0]).cost_usd == 0
-        scene.door.is_spent = False
-        await scene.ask(32)
-        assert scene.upstream.calls == []
-        await scene.ask(34)
-        assert scene.count("summarized") == 1
-
-    run(main)
+    assert is_whole(scene, chat)
+    assert len(scene.settled) == 1
+    assert value(scene.metrics, "in_flight") == 0
+    assert "secret" not in caplog.text
 
 
-def test_surprises_of_our_own_count_as_failures() -> None:
-    async def main() -> None:
-        scene = Scene()
+async def test_a_budget_without_room_changes_nothing() -> None:
+    scene = Scene()
+    scene.door.is_spent = True
+    chat = await scene.ask()
+    assert is_whole(scene, chat)
+    assert (scene.upstream.calls, scene.count("denied")) == ([], 1)
+    assert settled(scene.settled[0]).cost_usd == 0
+    scene.door.is_spent = False
+    await scene.ask(32)
+    assert scene.upstream.calls == []
+    await scene.ask(34)
+    assert scene.count("summarized") == 1
 
-        async def breaks() -> Said:
-            raise RuntimeError("ours")
 
-        scene.upstream.answer = breaks
-        for exchanges in (30, 31, 40, 50, 70, 90):
-            await scene.ask(exchanges)
-        assert len(scene.upstream.calls) == 3
+async def test_surprises_of_our_own_count_as_failures() -> None:
+    scene = Scene()
 
-    run(main)
+    async def breaks() -> Said:
+        raise RuntimeError("ours")
+
+    scene.upstream.answer = breaks
+    for exchanges in (30, 31, 40, 50, 70, 90):
+        await scene.ask(exchanges)
+    assert len(scene.upstream.calls) == 3
 
 
-def test_three_failures_in_a_row_are_the_last() -> None:
-    async def main() -> None:
-        scene = Scene()
-        scene.upstream.says("no")
-        for exchanges in (30, 31, 40, 50, 70, 90):
-            await scene.ask(exchanges)
-        assert (len(scene.upstream.calls), scene.count("unreadable")) == (3, 3)
-
-    run(main)
+async def test_three_failures_in_a_row_are_the_last() -> None:
+    scene = Scene()
+    scene.upstream.says("no")
+    for exchanges in (30, 31, 40, 50, 70, 90):
+        await scene.ask(exchanges)
+    assert (len(scene.upstream.calls), scene.count("unreadable")) == (3, 3)
 
 
 @pytest.mark.parametrize(
@@ -334,102 +306,78 @@ def test_three_failures_in_a_row_are_the_last() -> None:
     ],
     ids=["no money", "not this team", "no price"],
 )
-def test_compactions_are_for_those_whose_calls_may_cost_something_that_is_known(
+async def test_compactions_are_for_those_whose_calls_may_cost_something_that_is_known(
     terms: DailyTerms, deployment: dict[str, Any], *, is_priced: bool
 ) -> None:
-    async def main() -> None:
-        scene = Scene(terms, is_priced=is_priced, **deployment)
-        await scene.ask()
-        assert (scene.upstream.calls, scene.settled) == ([], [])
-
-    run(main)
+    scene = Scene(terms, is_priced=is_priced, **deployment)
+    await scene.ask()
+    assert (scene.upstream.calls, scene.settled) == ([], [])
 
 
 @pytest.mark.parametrize(("own_keys", "calls"), [(False, 0), (True, 1)])
-def test_clients_own_keys_where_the_operator_says_so(*, own_keys: bool, calls: int) -> None:
-    async def main() -> None:
-        scene = Scene(DailyTerms(own_keys=own_keys))
-        await scene.ask(principal=Principal(scope="key", team="red", forwards_key=True))
-        assert len(scene.upstream.calls) == calls
-
-    run(main)
+async def test_clients_own_keys_where_the_operator_says_so(*, own_keys: bool, calls: int) -> None:
+    scene = Scene(DailyTerms(own_keys=own_keys))
+    await scene.ask(principal=Principal(scope="key", team="red", forwards_key=True))
+    assert len(scene.upstream.calls) == calls
 
 
-def test_the_cap_of_the_day_is_not_passed() -> None:
-    async def main() -> None:
-        scene = Scene(DailyTerms(usd_per_day=0.0001))
-        chat = await scene.ask()
-        assert is_whole(scene, chat)
-        assert (scene.upstream.calls, scene.settled, scene.count("capped")) == ([], [], 1)
-
-    run(main)
+async def test_the_cap_of_the_day_is_not_passed() -> None:
+    scene = Scene(DailyTerms(usd_per_day=0.0001))
+    chat = await scene.ask()
+    assert is_whole(scene, chat)
+    assert (scene.upstream.calls, scene.settled, scene.count("capped")) == ([], [], 1)
 
 
 @pytest.mark.parametrize("ending", [ExchangeOutcome.HUNG_UP, ExchangeOutcome.BROKEN, ExchangeOutcome.REJECTED])
-def test_nothing_follows_an_answer_that_was_not_complete(ending: ExchangeOutcome) -> None:
-    async def main() -> None:
-        scene = Scene()
-        await scene.ask(ending=ending)
-        assert scene.upstream.calls == []
-
-    run(main)
+async def test_nothing_follows_an_answer_that_was_not_complete(ending: ExchangeOutcome) -> None:
+    scene = Scene()
+    await scene.ask(ending=ending)
+    assert scene.upstream.calls == []
 
 
-def test_nothing_follows_where_the_client_does_not_ask_for_it() -> None:
-    async def main() -> None:
-        scene = Scene()
-        chat = scene.chat(30)
-        scene.compactor.ended(scene.answered(replace(chat, dialogue=replace(chat.dialogue, uncompacted=None))))
-        await scene.ended()
-        assert scene.upstream.calls == []
-
-    run(main)
+async def test_nothing_follows_where_the_client_does_not_ask_for_it() -> None:
+    scene = Scene()
+    chat = scene.chat(30)
+    scene.compactor.ended(scene.answered(replace(chat, dialogue=replace(chat.dialogue, uncompacted=None))))
+    await scene.ended()
+    assert scene.upstream.calls == []
 
 
-def test_one_at_a_time_for_a_conversation_and_some_at_once_for_all() -> None:
-    async def main() -> None:
-        scene, held = Scene(), asyncio.Event()
+async def test_one_at_a_time_for_a_conversation_and_some_at_once_for_all() -> None:
+    scene, held = Scene(), asyncio.Event()
 
-        async def waits() -> Said:
-            await held.wait()
-            return Said(GOOD)
+    async def waits() -> Said:
+        await held.wait()
+        return Said(GOOD)
 
-        scene.upstream.answer = waits
-        for _ in range(3):
-            scene.compactor.ended(scene.answered(scene.chat(30)))
-        for number in range(2 * MOST_AT_ONCE):
-            scene.compactor.ended(scene.answered(scene.chat(30, f"talk {number}")))
-        for _ in range(200):
-            await asyncio.sleep(0)
-        assert len(scene.upstream.calls) == MOST_AT_ONCE
-        held.set()
-        await scene.ended()
-        assert scene.count("summarized") == MOST_AT_ONCE
-
-    run(main)
-
-
-def test_another_key_with_the_same_conversation_has_no_part_in_a_compaction() -> None:
-    async def main() -> None:
-        scene = Scene()
-        await scene.ask()
-        assert is_whole(scene, scene.chat(30, scope="another key"))
-
-    run(main)
-
-
-def test_what_is_under_way_may_end_when_the_proxy_ends_and_nothing_begins() -> None:
-    async def main() -> None:
-        scene = Scene()
+    scene.upstream.answer = waits
+    for _ in range(3):
         scene.compactor.ended(scene.answered(scene.chat(30)))
+    for number in range(2 * MOST_AT_ONCE):
+        scene.compactor.ended(scene.answered(scene.chat(30, f"talk {number}")))
+    for _ in range(200):
         await asyncio.sleep(0)
-        await scene.compactor.aclose()
-        assert value(scene.metrics, "in_flight") in (0, None)
-        before = len(scene.upstream.calls)
-        await scene.ask(60)
-        assert len(scene.upstream.calls) == before
+    assert len(scene.upstream.calls) == MOST_AT_ONCE
+    held.set()
+    await scene.ended()
+    assert scene.count("summarized") == MOST_AT_ONCE
 
-    run(main)
+
+async def test_another_key_with_the_same_conversation_has_no_part_in_a_compaction() -> None:
+    scene = Scene()
+    await scene.ask()
+    assert is_whole(scene, scene.chat(30, scope="another key"))
+
+
+async def test_what_is_under_way_may_end_when_the_proxy_ends_and_nothing_begins() -> None:
+    scene = Scene()
+    scene.compactor.ended(scene.answered(scene.chat(30)))
+    await asyncio.sleep(0)
+    await scene.compactor.aclose()
+    assert value(scene.metrics, "in_flight") in (0, None)
+    before = len(scene.upstream.calls)
+    await scene.ask(60)
+    assert len(scene.upstream.calls) == before
 
 
 @for_every(

@@ -145,111 +145,89 @@ class Scene:
         return sum(settled(exchange).cost_usd for exchange in self.settled)
 
 
-def run(work: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(work())  # type: ignore[arg-type]
-
-
-def test_keep_alive_saves_what_pauses_of_eight_minutes_cost() -> None:
+async def test_keep_alive_saves_what_pauses_of_eight_minutes_cost() -> None:
     async def spent(*, is_on: bool) -> Scene:
         async with Scene(is_on=is_on) as scene:
             await scene.talk(12)
             await scene.clock.advance(20_000.0)
             return scene
 
-    async def main() -> None:
-        off, on = await spent(is_on=False), await spent(is_on=True)
-        assert off.refreshes == []
-        assert len(on.refreshes) > 8
-        assert on.cost_usd < 0.75 * off.cost_usd
-
-    run(main)
+    off, on = await spent(is_on=False), await spent(is_on=True)
+    assert off.refreshes == []
+    assert len(on.refreshes) > 8
+    assert on.cost_usd < 0.75 * off.cost_usd
 
 
-def test_a_refresh_is_an_exchange_of_its_own() -> None:
-    async def main() -> None:
-        async with Scene() as scene:
-            await scene.talk()
-            await scene.clock.advance(300.0)
-            refresh = scene.refreshes[-1]
-            assert refresh.principal is not None
-            usage = settled(refresh).usage
-            assert usage is not None
-            assert (refresh.ending, refresh.answer.status, refresh.planned.mode) == (
-                ExchangeOutcome.COMPLETED,
-                200,
-                Mode.TIER,
-            )
-            assert usage.output == 1
-            assert usage.read > 0.9 * usage.prompt
-            assert 0 < settled(refresh).cost_usd < 0.15 * USD * usage.prompt
-            assert settled(refresh).saved_usd < 0
-            assert (refresh.arrival.id, settled(refresh).cost_usd) in scene.door.settled
-            team = refresh.principal.team
-            spent = value(scene.metrics, "keep_alive_cost_usd_total", model="m", team=team)
-            assert spent == pytest.approx(sum(settled(each).cost_usd for each in scene.refreshes))
-            assert value(scene.metrics, "keep_alive_total", team=team, outcome="read") == len(scene.refreshes)
-            uncached = sum(
-                e.answer.outcome.usage.prompt * USD
-                for e in scene.settled
-                if e.answer.outcome.usage and e not in scene.refreshes
-            )
-            counted = value(scene.metrics, "uncached_input_cost_usd_total", model="m", team=team)
-            assert counted == pytest.approx(uncached)
-
-    run(main)
+async def test_a_refresh_is_an_exchange_of_its_own() -> None:
+    async with Scene() as scene:
+        await scene.talk()
+        await scene.clock.advance(300.0)
+        refresh = scene.refreshes[-1]
+        assert refresh.principal is not None
+        usage = settled(refresh).usage
+        assert usage is not None
+        assert (refresh.ending, refresh.answer.status, refresh.planned.mode) == (
+            ExchangeOutcome.COMPLETED,
+            200,
+            Mode.TIER,
+        )
+        assert usage.output == 1
+        assert usage.read > 0.9 * usage.prompt
+        assert 0 < settled(refresh).cost_usd < 0.15 * USD * usage.prompt
+        assert settled(refresh).saved_usd < 0
+        assert (refresh.arrival.id, settled(refresh).cost_usd) in scene.door.settled
+        team = refresh.principal.team
+        spent = value(scene.metrics, "keep_alive_cost_usd_total", model="m", team=team)
+        assert spent == pytest.approx(sum(settled(each).cost_usd for each in scene.refreshes))
+        assert value(scene.metrics, "keep_alive_total", team=team, outcome="read") == len(scene.refreshes)
+        uncached = sum(
+            e.answer.outcome.usage.prompt * USD
+            for e in scene.settled
+            if e.answer.outcome.usage and e not in scene.refreshes
+        )
+        counted = value(scene.metrics, "uncached_input_cost_usd_total", model="m", team=team)
+        assert counted == pytest.approx(uncached)
 
 
-def test_the_body_is_the_clients_prefix_and_one_token() -> None:
-    async def main() -> None:
-        async with Scene() as scene:
-            await scene.talk(stream=True, temperature=0.5)
-            asked = scene.upstream.calls[-1]
-            await scene.clock.advance(300.0)
-            sent = scene.upstream.calls[-1]
-            assert isinstance(asked.body, bytes)
-            assert isinstance(sent.body, bytes)
-            before, after = orjson.loads(asked.body), orjson.loads(sent.body)
-            assert after["messages"] == before["messages"][: len(after["messages"])]
-            assert (after["max_tokens"], after["temperature"], "stream" in after, sent.stream) == (1, 0.5, False, False)
-            assert sent.headers == asked.headers
-
-    run(main)
+async def test_the_body_is_the_clients_prefix_and_one_token() -> None:
+    async with Scene() as scene:
+        await scene.talk(stream=True, temperature=0.5)
+        asked = scene.upstream.calls[-1]
+        await scene.clock.advance(300.0)
+        sent = scene.upstream.calls[-1]
+        assert isinstance(asked.body, bytes)
+        assert isinstance(sent.body, bytes)
+        before, after = orjson.loads(asked.body), orjson.loads(sent.body)
+        assert after["messages"] == before["messages"][: len(after["messages"])]
+        assert (after["max_tokens"], after["temperature"], "stream" in after, sent.stream) == (1, 0.5, False, False)
+        assert sent.headers == asked.headers
 
 
-def test_nothing_is_sent_once_the_client_is_back() -> None:
-    async def main() -> None:
-        async with Scene() as scene:
-            await scene.talk()
-            assert len(scene.refresher) == 1
-            before = len(scene.refreshes)
-            for _ in range(20):
-                await scene.ask(100.0)
-            assert len(scene.refreshes) == before
-
-    run(main)
+async def test_nothing_is_sent_once_the_client_is_back() -> None:
+    async with Scene() as scene:
+        await scene.talk()
+        assert len(scene.refresher) == 1
+        before = len(scene.refreshes)
+        for _ in range(20):
+            await scene.ask(100.0)
+        assert len(scene.refreshes) == before
 
 
-def test_keep_alive_gives_up_on_a_client_that_is_gone() -> None:
-    async def main() -> None:
-        async with Scene() as scene:
-            await scene.talk()
-            before = len(scene.refreshes)
-            await scene.clock.advance(50_000.0)
-            assert 1 <= len(scene.refreshes) - before <= 11
-            assert (len(scene.refresher), scene.refresher.held_bytes) == (0, 0)
-
-    run(main)
+async def test_keep_alive_gives_up_on_a_client_that_is_gone() -> None:
+    async with Scene() as scene:
+        await scene.talk()
+        before = len(scene.refreshes)
+        await scene.clock.advance(50_000.0)
+        assert 1 <= len(scene.refreshes) - before <= 11
+        assert (len(scene.refresher), scene.refresher.held_bytes) == (0, 0)
 
 
-def test_nothing_is_sent_for_quick_clients_or_without_a_past() -> None:
-    async def main() -> None:
-        async with Scene() as scene:
-            for _ in range(10):
-                await scene.ask(10.0)
-            await scene.clock.advance(10_000.0)
-            assert scene.refreshes == []
-
-    run(main)
+async def test_nothing_is_sent_for_quick_clients_or_without_a_past() -> None:
+    async with Scene() as scene:
+        for _ in range(10):
+            await scene.ask(10.0)
+        await scene.clock.advance(10_000.0)
+        assert scene.refreshes == []
 
 
 @pytest.mark.parametrize(
@@ -261,120 +239,96 @@ def test_nothing_is_sent_for_quick_clients_or_without_a_past() -> None:
     ],
     ids=["no money", "not this team", "the client's own key"],
 )
-def test_keep_alive_is_for_those_who_are_allowed(terms: RefreshTerms, deployment: dict[str, Any]) -> None:
-    async def main() -> None:
-        async with Scene(terms, **deployment) as scene:
-            await scene.talk()
-            await scene.clock.advance(1000.0)
-            assert scene.refreshes == []
-
-    run(main)
+async def test_keep_alive_is_for_those_who_are_allowed(terms: RefreshTerms, deployment: dict[str, Any]) -> None:
+    async with Scene(terms, **deployment) as scene:
+        await scene.talk()
+        await scene.clock.advance(1000.0)
+        assert scene.refreshes == []
 
 
-def test_clients_own_keys_where_the_operator_says_so() -> None:
-    async def main() -> None:
-        async with Scene(RefreshTerms(own_keys=True), api_key=None) as scene:
-            await scene.talk()
-            assert scene.refreshes
-
-    run(main)
+async def test_clients_own_keys_where_the_operator_says_so() -> None:
+    async with Scene(RefreshTerms(own_keys=True), api_key=None) as scene:
+        await scene.talk()
+        assert scene.refreshes
 
 
-def test_the_cap_of_the_day_is_never_passed() -> None:
-    async def main() -> None:
-        cap = 0.012
-        async with Scene(RefreshTerms(usd_per_day=cap)) as scene:
-            while not value(scene.metrics, "keep_alive_total", team="default", outcome="capped"):
-                await scene.talk(2)
-            spent = sum(settled(refresh).cost_usd for refresh in scene.refreshes)
-            assert 0 < spent <= cap
-
-    run(main)
+async def test_the_cap_of_the_day_is_never_passed() -> None:
+    cap = 0.012
+    async with Scene(RefreshTerms(usd_per_day=cap)) as scene:
+        while not value(scene.metrics, "keep_alive_total", team="default", outcome="capped"):
+            await scene.talk(2)
+        spent = sum(settled(refresh).cost_usd for refresh in scene.refreshes)
+        assert 0 < spent <= cap
 
 
-def test_a_refresh_that_finds_nothing_is_the_last() -> None:
-    async def main() -> None:
-        async with Scene() as scene:
-            await scene.talk()
-            before = len(scene.refreshes)
-            scene.upstream.provider = EmbeddedUpstream(bytes_over_four)
-            await scene.clock.advance(50_000.0)
-            assert len(scene.refreshes) == before + 1
-            assert value(scene.metrics, "keep_alive_total", team="default", outcome="missed") == 1
-
-    run(main)
+async def test_a_refresh_that_finds_nothing_is_the_last() -> None:
+    async with Scene() as scene:
+        await scene.talk()
+        before = len(scene.refreshes)
+        scene.upstream.provider = EmbeddedUpstream(bytes_over_four)
+        await scene.clock.advance(50_000.0)
+        assert len(scene.refreshes) == before + 1
+        assert value(scene.metrics, "keep_alive_total", team="default", outcome="missed") == 1
 
 
 @pytest.mark.parametrize(("what", "outcome"), [("line", "refused"), ("upstream", "refused"), ("budget", "denied")])
-def test_a_refresh_that_fails_is_the_last_and_is_settled(what: str, outcome: str) -> None:
-    async def main() -> None:
-        async with Scene() as scene:
-            await scene.talk()
-            before = len(scene.refreshes)
+async def test_a_refresh_that_fails_is_the_last_and_is_settled(what: str, outcome: str) -> None:
+    async with Scene() as scene:
+        await scene.talk()
+        before = len(scene.refreshes)
 
-            async def fail(call: Call) -> None:
-                error = UpstreamUnavailable("away")
-                raise error if what == "line" else error.unreached()
+        async def fail(call: Call) -> None:
+            error = UpstreamUnavailable("away")
+            raise error if what == "line" else error.unreached()
 
-            scene.upstream.on_call = fail if what != "budget" else None
-            scene.door.denies = what == "budget"
-            await scene.clock.advance(50_000.0)
-            assert len(scene.refreshes) == before + 1
-            # What the upstream may have got is billed.
-            assert (settled(scene.refreshes[-1]).cost_usd > 0) is (what == "line")
-            assert value(scene.metrics, "keep_alive_total", team="default", outcome=outcome) == 1
-            assert value(scene.metrics, "in_flight") == 0
-
-    run(main)
-
-
-def test_what_is_under_way_is_settled_when_the_client_returns() -> None:
-    async def main() -> None:
-        async with Scene() as scene:
-            await scene.talk()
-            before, held, sending = len(scene.refreshes), asyncio.Event(), asyncio.Event()
-
-            async def hold(call: Call) -> None:
-                if b'"max_tokens":1' in bytes(call.body):  # type: ignore[arg-type]
-                    sending.set()
-                    await held.wait()
-
-            scene.upstream.on_call = hold
-            await scene.clock.advance(280.0, held=sending)
-            assert sending.is_set()
-            await scene.ask(5.0)
-            held.set()
-            await settle()
-            assert len(scene.refreshes) == before + 1
-            assert scene.refreshes[-1].ending is ExchangeOutcome.COMPLETED
-
-    run(main)
-
-
-def test_memory_is_bounded_by_sessions_and_bytes() -> None:
-    async def main() -> None:
-        async with Scene(RefreshTerms(max_sessions=2)) as scene:
-            await scene.talk()
-            for number in range(4):
-                scene.turns = [scene.turns[0], {"role": "user", "content": f"another {number}"}]
-                await scene.ask(1.0)
-            assert len(scene.refresher) == 2
-            size = scene.refresher.held_bytes
-            assert size > 0
-        async with Scene(RefreshTerms(max_bytes=100)) as small:
-            await small.talk()
-            assert (len(small.refresher), small.refreshes) == (0, [])
-
-    run(main)
-
-
-def test_nothing_is_sent_after_the_end() -> None:
-    async def main() -> None:
-        async with Scene() as scene:
-            await scene.talk()
-        before = len(scene.upstream.calls)
+        scene.upstream.on_call = fail if what != "budget" else None
+        scene.door.denies = what == "budget"
         await scene.clock.advance(50_000.0)
-        assert len(scene.upstream.calls) == before
-        assert len(scene.refresher) == 0
+        assert len(scene.refreshes) == before + 1
+        # What the upstream may have got is billed.
+        assert (settled(scene.refreshes[-1]).cost_usd > 0) is (what == "line")
+        assert value(scene.metrics, "keep_alive_total", team="default", outcome=outcome) == 1
+        assert value(scene.metrics, "in_flight") == 0
 
-    run(main)
+
+async def test_what_is_under_way_is_settled_when_the_client_returns() -> None:
+    async with Scene() as scene:
+        await scene.talk()
+        before, held, sending = len(scene.refreshes), asyncio.Event(), asyncio.Event()
+
+        async def hold(call: Call) -> None:
+            if b'"max_tokens":1' in bytes(call.body):  # type: ignore[arg-type]
+                sending.set()
+                await held.wait()
+
+        scene.upstream.on_call = hold
+        await scene.clock.advance(280.0, held=sending)
+        assert sending.is_set()
+        await scene.ask(5.0)
+        held.set()
+        await settle()
+        assert len(scene.refreshes) == before + 1
+        assert scene.refreshes[-1].ending is ExchangeOutcome.COMPLETED
+
+
+async def test_memory_is_bounded_by_sessions_and_bytes() -> None:
+    async with Scene(RefreshTerms(max_sessions=2)) as scene:
+        await scene.talk()
+        for number in range(4):
+            scene.turns = [scene.turns[0], {"role": "user", "content": f"another {number}"}]
+            await scene.ask(1.0)
+        assert len(scene.refresher) == 2
+        size = scene.refresher.held_bytes
+        assert size > 0
+    async with Scene(RefreshTerms(max_bytes=100)) as small:
+        await small.talk()
+        assert (len(small.refresher), small.refreshes) == (0, [])
+
+
+async def test_nothing_is_sent_after_the_end() -> None:
+    async with Scene() as scene:
+        await scene.talk()
+    before = len(scene.upstream.calls)
+    await scene.clock.advance(50_000.0)
+    assert len(scene.upstream.calls) == before
+    assert len(scene.refresher) == 0

@@ -164,125 +164,110 @@ def _file(path: str, version: int) -> str:
     return f"\n{path}\n```\n{lines(60, path)}\nVERSION = {version}\n```\n"
 
 
-def run(scene: Callable[[Store], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await asyncio.wait_for(scene(Store()), 60)
-
-    asyncio.run(main())
+@pytest.fixture
+def store() -> Store:
+    return Store()
 
 
-def test_a_session_says_who_it_is_what_it_used_and_how_long_its_cache_lives() -> None:
-    async def scene(store: Store) -> None:
-        worker = Worker(store)
-        for turn in range(5):
-            await worker.clock.advance(10.0)
-            await worker.ask(turn, changed=turn)
-        await worker.written()
-        page = await worker.get()
-        (one,) = page["data"]
-        assert (one["team"], one["model"], one["mode"], one["requests"]) == ("default", "m", "tier", 5)
-        assert (one["first_seen"], one["last_seen"]) == (START_S + 10, START_S + 50)
-        assert one["read_tokens"] > 0 < one["write_tokens"]
-        assert 0 < one["hit_ratio"] < 1
-        assert one["cost_usd"] > 0
-        assert set(one["tiers"]) == {"L0", "L1", "L2", "L3", "active"}
-        assert one["tiers"]["L3"] > 0 < one["tiers"]["L0"]
-        assert 1 <= len(one["breakpoints"]) <= 4
-        assert all(point["until"] == START_S + 50 + TINY.life_s and point["is_live"] for point in one["breakpoints"])
-        assert [point["tokens"] for point in one["breakpoints"]] == sorted(p["tokens"] for p in one["breakpoints"])
-        assert (page["as_of"], page["store_away"], page["has_more"]) == (START_S + 50, False, False)
-        await worker.clock.advance(TINY.life_s + 1)
-        (later,) = (await worker.get())["data"]
-        assert not any(point["is_live"] for point in later["breakpoints"])
-
-    run(scene)
+async def test_a_session_says_who_it_is_what_it_used_and_how_long_its_cache_lives(store: Store) -> None:
+    worker = Worker(store)
+    for turn in range(5):
+        await worker.clock.advance(10.0)
+        await worker.ask(turn, changed=turn)
+    await worker.written()
+    page = await worker.get()
+    (one,) = page["data"]
+    assert (one["team"], one["model"], one["mode"], one["requests"]) == ("default", "m", "tier", 5)
+    assert (one["first_seen"], one["last_seen"]) == (START_S + 10, START_S + 50)
+    assert one["read_tokens"] > 0 < one["write_tokens"]
+    assert 0 < one["hit_ratio"] < 1
+    assert one["cost_usd"] > 0
+    assert set(one["tiers"]) == {"L0", "L1", "L2", "L3", "active"}
+    assert one["tiers"]["L3"] > 0 < one["tiers"]["L0"]
+    assert 1 <= len(one["breakpoints"]) <= 4
+    assert all(point["until"] == START_S + 50 + TINY.life_s and point["is_live"] for point in one["breakpoints"])
+    assert [point["tokens"] for point in one["breakpoints"]] == sorted(p["tokens"] for p in one["breakpoints"])
+    assert (page["as_of"], page["store_away"], page["has_more"]) == (START_S + 50, False, False)
+    await worker.clock.advance(TINY.life_s + 1)
+    (later,) = (await worker.get())["data"]
+    assert not any(point["is_live"] for point in later["breakpoints"])
 
 
-def test_the_breakdown_has_the_pieces_with_their_n_against_the_threshold_and_sums_that_are_sums() -> None:
-    async def scene(store: Store) -> None:
-        worker = Worker(store)
-        for turn in range(5):
-            await worker.ask(turn, changed=turn)
-        await worker.written()
-        (one,) = (await worker.get())["data"]
-        found = await worker.get(f"{one['id']}/breakdown")
-        blocks = {block["tier"]: block for block in found["blocks"]}
-        (stable,) = [item for c in blocks["L3"]["contents"] for item in c["items"]]
-        assert stable["key"].endswith("stable.py")
-        assert (stable["n"], stable["next_tier"], stable["next_threshold"]) == (4, "L2", 6)
-        assert {tier: block["tokens"] for tier, block in blocks.items()} == {
-            tier: tokens for tier, tokens in one["tiers"].items() if tokens
-        }
-        assert found["total_tokens"] == sum(one["tiers"].values())
-        for block in found["blocks"]:
-            assert block["tokens"] == sum(content["tokens"] for content in block["contents"])
-            assert found["tier_info"][block["tier"]]["tokens"] == block["tokens"]
-        assert found["tier_info"]["active"]["files"] == 1
-        assert found["session_totals"]["cache_hit"] == one["read_tokens"]
-        assert (found["max_input_tokens"], found["context_map_tokens"]) == (200_000, 0)
-        assert {"promotions", "demotions", "empty_tiers", "empty_tiers_session_total"} <= found.keys()
-
-    run(scene)
-
-
-def test_a_promotion_and_a_demotion_are_those_of_the_last_answer() -> None:
-    async def scene(store: Store) -> None:
-        worker = Worker(store)
-        for turn in range(4):
-            await worker.ask(turn)
-        await worker.written()
-        (one,) = (await worker.get())["data"]
-        found = await worker.get(f"{one['id']}/breakdown")
-        assert sorted(tier for _, tier in found["promotions"]) == ["L3", "L3"]
-        await worker.ask(4, changed=1)
-        await worker.written()
-        found = await worker.get(f"{one['id']}/breakdown")
-        ((key, left),) = found["demotions"]
-        assert (key.endswith("hot.py"), left, found["promotions"]) == (True, "L3", [])
-
-    run(scene)
+async def test_the_breakdown_has_the_pieces_with_their_n_against_the_threshold_and_sums_that_are_sums(
+    store: Store,
+) -> None:
+    worker = Worker(store)
+    for turn in range(5):
+        await worker.ask(turn, changed=turn)
+    await worker.written()
+    (one,) = (await worker.get())["data"]
+    found = await worker.get(f"{one['id']}/breakdown")
+    blocks = {block["tier"]: block for block in found["blocks"]}
+    (stable,) = [item for c in blocks["L3"]["contents"] for item in c["items"]]
+    assert stable["key"].endswith("stable.py")
+    assert (stable["n"], stable["next_tier"], stable["next_threshold"]) == (4, "L2", 6)
+    assert {tier: block["tokens"] for tier, block in blocks.items()} == {
+        tier: tokens for tier, tokens in one["tiers"].items() if tokens
+    }
+    assert found["total_tokens"] == sum(one["tiers"].values())
+    for block in found["blocks"]:
+        assert block["tokens"] == sum(content["tokens"] for content in block["contents"])
+        assert found["tier_info"][block["tier"]]["tokens"] == block["tokens"]
+    assert found["tier_info"]["active"]["files"] == 1
+    assert found["session_totals"]["cache_hit"] == one["read_tokens"]
+    assert (found["max_input_tokens"], found["context_map_tokens"]) == (200_000, 0)
+    assert {"promotions", "demotions", "empty_tiers", "empty_tiers_session_total"} <= found.keys()
 
 
-def test_nothing_of_a_prompt_and_no_key_is_kept() -> None:
-    async def scene(store: Store) -> None:
-        worker = Worker(store)
-        await worker.ask(0, user="sk-operator")
-        await worker.written()
-        assert store.blobs
-        assert not any(word in blob for blob in store.blobs for word in (SECRET.encode(), b"asks", b"VERSION"))
+async def test_a_promotion_and_a_demotion_are_those_of_the_last_answer(store: Store) -> None:
+    worker = Worker(store)
+    for turn in range(4):
+        await worker.ask(turn)
+    await worker.written()
+    (one,) = (await worker.get())["data"]
+    found = await worker.get(f"{one['id']}/breakdown")
+    assert sorted(tier for _, tier in found["promotions"]) == ["L3", "L3"]
+    await worker.ask(4, changed=1)
+    await worker.written()
+    found = await worker.get(f"{one['id']}/breakdown")
+    ((key, left),) = found["demotions"]
+    assert (key.endswith("hot.py"), left, found["promotions"]) == (True, "L3", [])
 
-    run(scene)
+
+async def test_nothing_of_a_prompt_and_no_key_is_kept(store: Store) -> None:
+    worker = Worker(store)
+    await worker.ask(0, user="sk-operator")
+    await worker.written()
+    assert store.blobs
+    assert not any(word in blob for blob in store.blobs for word in (SECRET.encode(), b"asks", b"VERSION"))
 
 
-def test_requests_are_counted_once_on_however_many_workers_and_starts() -> None:
-    async def scene(store: Store) -> None:
-        one, two = Worker(store, "w1-"), Worker(store, "w2-")
-        # Both know the session by the client's id for it.
-        for worker in (one, two, one):
-            worker.book.ended(served("shared", read=10, cost_usd=0.5))
+async def test_requests_are_counted_once_on_however_many_workers_and_starts(store: Store) -> None:
+    one, two = Worker(store, "w1-"), Worker(store, "w2-")
+    # Both know the session by the client's id for it.
+    for worker in (one, two, one):
+        worker.book.ended(served("shared", read=10, cost_usd=0.5))
 
-        async def other_writes() -> None:
-            await two.written()
-
-        # The other worker writes between what this one reads and what it writes.
-        store.loaded = other_writes
-        await one.written()
+    async def other_writes() -> None:
         await two.written()
-        await one.written()
-        two.book.ended(served("shared", read=10, cost_usd=0.5))
-        await two.written()
-        (found,) = (await one.get())["data"]
-        assert (found["requests"], found["read_tokens"], found["cost_usd"]) == (4, 40, 2.0)
-        # One that starts later, and one that has forgotten the session meanwhile, go on with what the store has.
-        again = Worker(store, "w3-")
-        again.book.ended(served("shared", read=10, cost_usd=0.5))
-        await again.written()
-        one.forget("shared")
-        one.book.ended(served("shared", read=10, cost_usd=0.5))
-        await one.written()
-        assert (await again.get())["data"][0]["requests"] == 6
 
-    run(scene)
+    # The other worker writes between what this one reads and what it writes.
+    store.loaded = other_writes
+    await one.written()
+    await two.written()
+    await one.written()
+    two.book.ended(served("shared", read=10, cost_usd=0.5))
+    await two.written()
+    (found,) = (await one.get())["data"]
+    assert (found["requests"], found["read_tokens"], found["cost_usd"]) == (4, 40, 2.0)
+    # One that starts later, and one that has forgotten the session meanwhile, go on with what the store has.
+    again = Worker(store, "w3-")
+    again.book.ended(served("shared", read=10, cost_usd=0.5))
+    await again.written()
+    one.forget("shared")
+    one.book.ended(served("shared", read=10, cost_usd=0.5))
+    await one.written()
+    assert (await again.get())["data"][0]["requests"] == 6
 
 
 def served(session: str, read: int, cost_usd: float) -> Exchange:
@@ -311,56 +296,52 @@ def test_many_starts_are_added_up_and_counted_once() -> None:
     assert old.counted("w0", SessionSums(START_S + 60_000, 1), _FACTS).merged(record, "w0").total().requests == 101
 
 
-def test_pages_show_every_session_once_the_last_used_first() -> None:
-    async def scene(store: Store) -> None:
-        worker = Worker(store)
-        for number in range(7):
-            await worker.clock.advance(1.0)
-            await worker.ask(0, talk=f"talk {number}")
-            await worker.written()
-        found: list[Any] = []
-        query: dict[str, str] = {"limit": "3"}
+async def test_pages_show_every_session_once_the_last_used_first(store: Store) -> None:
+    worker = Worker(store)
+    for number in range(7):
+        await worker.clock.advance(1.0)
+        await worker.ask(0, talk=f"talk {number}")
+        await worker.written()
+    found: list[Any] = []
+    query: dict[str, str] = {"limit": "3"}
+    while True:
+        page = await worker.get(**query)
+        found += page["data"]
+        if not page["has_more"]:
+            break
+        query["behind"] = page["behind"]
+    assert [one["last_seen"] for one in found] == sorted((one["last_seen"] for one in found), reverse=True)
+    assert len({one["id"] for one in found}) == len(found) == 7
+    assert len((await worker.get(limit="7"))["data"]) == 7
+    assert not (await worker.get(limit="7"))["has_more"]
+    assert len((await worker.get(team="default", limit="2"))["data"]) == 2
+    assert (await worker.get(team="red"))["data"] == []
+
+
+async def test_a_rare_word_is_looked_for_in_parts_and_lets_others_have_their_turn(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, turns = Worker(store), 0
+    for number in range(12):
+        record = SessionRecord(f"s{number}", START_S, replace_team("rare" if number == 1 else "common"))
+        await store.save(SCOPE, {record.id: packed(record)}, 60.0, START_S + number)
+    monkeypatch.setattr("proxy.planning.session_book._MOST_OF_SEARCH", 4)
+    monkeypatch.setattr("proxy.planning.session_book._MOST_SEARCHED", 8)
+    monkeypatch.setattr("proxy.planning.session_book._LOOKED_AT", 2)
+
+    async def others() -> None:
+        nonlocal turns
         while True:
-            page = await worker.get(**query)
-            found += page["data"]
-            if not page["has_more"]:
-                break
-            query["behind"] = page["behind"]
-        assert [one["last_seen"] for one in found] == sorted((one["last_seen"] for one in found), reverse=True)
-        assert len({one["id"] for one in found}) == len(found) == 7
-        assert len((await worker.get(limit="7"))["data"]) == 7
-        assert not (await worker.get(limit="7"))["has_more"]
-        assert len((await worker.get(team="default", limit="2"))["data"]) == 2
-        assert (await worker.get(team="red"))["data"] == []
+            turns += 1
+            await asyncio.sleep(0)
 
-    run(scene)
-
-
-def test_a_rare_word_is_looked_for_in_parts_and_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(store: Store) -> None:
-        worker, turns = Worker(store), 0
-        for number in range(12):
-            record = SessionRecord(f"s{number}", START_S, replace_team("rare" if number == 1 else "common"))
-            await store.save(SCOPE, {record.id: packed(record)}, 60.0, START_S + number)
-        monkeypatch.setattr("proxy.planning.session_book._MOST_OF_SEARCH", 4)
-        monkeypatch.setattr("proxy.planning.session_book._MOST_SEARCHED", 8)
-        monkeypatch.setattr("proxy.planning.session_book._LOOKED_AT", 2)
-
-        async def others() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
-
-        busy = asyncio.ensure_future(others())
-        first = await worker.get(q="rare")
-        busy.cancel()
-        assert (first["data"], first["has_more"]) == ([], True)
-        assert turns >= 4
-        second = await worker.get(q="rare", behind=first["behind"])
-        assert ([one["id"] for one in second["data"]], second["has_more"]) == (["s1"], False)
-
-    run(scene)
+    busy = asyncio.ensure_future(others())
+    first = await worker.get(q="rare")
+    busy.cancel()
+    assert (first["data"], first["has_more"]) == ([], True)
+    assert turns >= 4
+    second = await worker.get(q="rare", behind=first["behind"])
+    assert ([one["id"] for one in second["data"]], second["has_more"]) == (["s1"], False)
 
 
 def replace_team(team: str) -> SessionFacts:
@@ -384,7 +365,7 @@ def test_what_a_session_would_cost_in_another_mode_is_about_what_it_costs_there(
             told.update({each["mode"]: each for each in one["modes"]})
 
     for sent in (Mode.OBSERVE, Mode.MARK, Mode.TIER):
-        run(lambda store, sent=sent: scene(store, sent))  # type: ignore[misc]
+        asyncio.run(scene(Store(), sent))
     own = {Mode.OBSERVE: "passthrough", Mode.MARK: "mark", Mode.TIER: "tier"}
     assert {name for name, one in told.items() if one["by"] == "provider"} == {own[mode]}
     assert told.keys() == {"passthrough", "mark"} | ({"tier"} if mode is not Mode.MARK else set())
@@ -394,59 +375,52 @@ def test_what_a_session_would_cost_in_another_mode_is_about_what_it_costs_there(
             assert told[name]["cost_usd"] == pytest.approx(costs[one], rel=0.02), name
 
 
-def test_what_is_asked_wrongly_is_refused() -> None:
-    async def scene(store: Store) -> None:
-        worker = Worker(store)
-        for query in ({"behind": "nonsense"}, {"behind": "nan/x"}, {"limit": "0"}, {"limit": "1001"}, {"since": "1d"}):
-            with pytest.raises(InvalidRequest):
-                await worker.get(**query)
-        for path in ("unknown", "unknown/breakdown", "unknown/text"):
-            with pytest.raises(NotFound):
-                await worker.get(path)
-        with pytest.raises(MethodNotAllowed):
-            await sessions_answer(worker.book, "DELETE", "unknown", {}, START_S)
-
-    run(scene)
+async def test_what_is_asked_wrongly_is_refused(store: Store) -> None:
+    worker = Worker(store)
+    for query in ({"behind": "nonsense"}, {"behind": "nan/x"}, {"limit": "0"}, {"limit": "1001"}, {"since": "1d"}):
+        with pytest.raises(InvalidRequest):
+            await worker.get(**query)
+    for path in ("unknown", "unknown/breakdown", "unknown/text"):
+        with pytest.raises(NotFound):
+            await worker.get(path)
+    with pytest.raises(MethodNotAllowed):
+        await sessions_answer(worker.book, "DELETE", "unknown", {}, START_S)
 
 
-def test_while_the_store_is_away_the_page_says_since_when_its_figures_stand_and_nothing_is_lost() -> None:
-    async def scene(store: Store) -> None:
-        worker = Worker(store)
-        await worker.ask(0, talk="first")
-        await worker.written()
-        await worker.get()
-        store.fails = True
-        await worker.clock.advance(100.0)
-        await worker.ask(0, talk="second")
-        await worker.failed()
-        page = await worker.get()
-        assert (page["store_away"], page["as_of"]) == (True, START_S)
-        assert [one["last_seen"] for one in page["data"]] == [START_S + 100, START_S]
-        one = await worker.get(f"{page['data'][0]['id']}/breakdown")
-        assert (one["store_away"], one["as_of"], one["total_tokens"] > 0) == (True, START_S, True)
-        store.fails = False
-        await worker.ask(0, talk="third")
-        await worker.written()
-        page = await worker.get()
-        assert (page["store_away"], page["as_of"], len(page["data"])) == (False, START_S + 100, 3)
+async def test_while_the_store_is_away_the_page_says_since_when_its_figures_stand_and_nothing_is_lost(
+    store: Store,
+) -> None:
+    worker = Worker(store)
+    await worker.ask(0, talk="first")
+    await worker.written()
+    await worker.get()
+    store.fails = True
+    await worker.clock.advance(100.0)
+    await worker.ask(0, talk="second")
+    await worker.failed()
+    page = await worker.get()
+    assert (page["store_away"], page["as_of"]) == (True, START_S)
+    assert [one["last_seen"] for one in page["data"]] == [START_S + 100, START_S]
+    one = await worker.get(f"{page['data'][0]['id']}/breakdown")
+    assert (one["store_away"], one["as_of"], one["total_tokens"] > 0) == (True, START_S, True)
+    store.fails = False
+    await worker.ask(0, talk="third")
+    await worker.written()
+    page = await worker.get()
+    assert (page["store_away"], page["as_of"], len(page["data"])) == (False, START_S + 100, 3)
 
-    run(scene)
 
-
-def test_what_is_forgotten_while_the_store_is_away_does_not_wait() -> None:
-    async def scene(store: Store) -> None:
-        worker = Worker(store)
-        store.fails = True
-        for talk in ("first", "second"):
-            await worker.ask(0, talk=talk)
-        first, second = worker.book._known
-        worker.forget(first)
-        worker.book._closing.set()
-        await worker.failed()
-        assert list(worker.book._waiting) == [second]
-        store.fails = False
-
-    run(scene)
+async def test_what_is_forgotten_while_the_store_is_away_does_not_wait(store: Store) -> None:
+    worker = Worker(store)
+    store.fails = True
+    for talk in ("first", "second"):
+        await worker.ask(0, talk=talk)
+    first, second = worker.book._known
+    worker.forget(first)
+    worker.book._closing.set()
+    await worker.failed()
+    assert list(worker.book._waiting) == [second]
+    store.fails = False
 
 
 @pytest.mark.parametrize(
@@ -459,93 +433,78 @@ def test_what_is_forgotten_while_the_store_is_away_does_not_wait() -> None:
         (b"7.5", "7.5"),
     ],
 )
-def test_the_text_of_a_request_is_shown_whatever_its_form_is(content: bytes, text: str) -> None:
-    async def scene(store: Store) -> None:
-        worker = Worker(store)
-        await worker.ask(0)
-        await worker.written()
-        (one,) = (await worker.get())["data"]
-        body = b'{"messages": [7, {"role": "user", "content": %b}]}' % content
-        worker.book._texts.put(one["id"], body)
-        found = await worker.get(f"{one['id']}/text")
-        orjson.dumps(found)
-        assert [text in message["text"] for message in found["data"]] == [True]
-        for odd in (b"[]", b'{"messages": {}}', b"\xff"):
-            worker.book._texts.put(one["id"], odd)
-            assert (await worker.get(f"{one['id']}/text"))["data"] == []
-
-    run(scene)
+async def test_the_text_of_a_request_is_shown_whatever_its_form_is(store: Store, content: bytes, text: str) -> None:
+    worker = Worker(store)
+    await worker.ask(0)
+    await worker.written()
+    (one,) = (await worker.get())["data"]
+    body = b'{"messages": [7, {"role": "user", "content": %b}]}' % content
+    worker.book._texts.put(one["id"], body)
+    found = await worker.get(f"{one['id']}/text")
+    orjson.dumps(found)
+    assert [text in message["text"] for message in found["data"]] == [True]
+    for odd in (b"[]", b'{"messages": {}}', b"\xff"):
+        worker.book._texts.put(one["id"], odd)
+        assert (await worker.get(f"{one['id']}/text"))["data"] == []
 
 
-def test_what_is_in_the_store_and_cannot_be_read_is_passed_over() -> None:
-    async def scene(store: Store) -> None:
-        worker = Worker(store)
-        await worker.ask(0)
-        await worker.written()
-        (one,) = (await worker.get())["data"]
-        await store.save(SCOPE, {"torn": b"\x93", "text": b"\xff\xfe"}, 60.0, worker.clock.now())
-        assert [each["id"] for each in (await worker.get())["data"]] == [one["id"]]
-        with pytest.raises(NotFound):
-            await worker.get("torn")
-
-    run(scene)
+async def test_what_is_in_the_store_and_cannot_be_read_is_passed_over(store: Store) -> None:
+    worker = Worker(store)
+    await worker.ask(0)
+    await worker.written()
+    (one,) = (await worker.get())["data"]
+    await store.save(SCOPE, {"torn": b"\x93", "text": b"\xff\xfe"}, 60.0, worker.clock.now())
+    assert [each["id"] for each in (await worker.get())["data"]] == [one["id"]]
+    with pytest.raises(NotFound):
+        await worker.get("torn")
 
 
-def test_a_record_under_another_name_changes_no_session() -> None:
-    async def scene(store: Store) -> None:
-        worker = Worker(store)
-        await worker.ask(0)
-        await worker.written()
-        (before,) = (await worker.get())["data"]
-        alien = SessionRecord(before["id"], 0.0, SessionFacts(team="other"), {"w": SessionSums(requests=9)})
-        await store.save(SCOPE, {"alien": packed(alien)}, 60.0, worker.clock.now())
-        assert (await worker.get())["data"] == [before]
-        with pytest.raises(NotFound):
-            await worker.get("alien")
-
-    run(scene)
+async def test_a_record_under_another_name_changes_no_session(store: Store) -> None:
+    worker = Worker(store)
+    await worker.ask(0)
+    await worker.written()
+    (before,) = (await worker.get())["data"]
+    alien = SessionRecord(before["id"], 0.0, SessionFacts(team="other"), {"w": SessionSums(requests=9)})
+    await store.save(SCOPE, {"alien": packed(alien)}, 60.0, worker.clock.now())
+    assert (await worker.get())["data"] == [before]
+    with pytest.raises(NotFound):
+        await worker.get("alien")
 
 
-def test_a_refresh_of_the_proxys_own_costs_and_is_no_request_and_the_cache_lives_on() -> None:
-    async def scene(store: Store) -> None:
-        worker = Worker(store, keeps_alive=True)
-        for turn in range(12):
-            await worker.clock.advance(480.0 if turn % 2 else 10.0)
-            await worker.ask(turn)
-        await worker.written()
-        (before,) = (await worker.get())["data"]
-        await worker.clock.advance(TINY.life_s - 1)
-        await worker.written()
-        (after,) = (await worker.get())["data"]
-        assert after["requests"] == before["requests"] == 12
-        assert after["cost_usd"] > before["cost_usd"]
-        assert after["breakpoints"][-1]["until"] > before["breakpoints"][-1]["until"]
-        await worker.aclose()
-
-    run(scene)
+async def test_a_refresh_of_the_proxys_own_costs_and_is_no_request_and_the_cache_lives_on(store: Store) -> None:
+    worker = Worker(store, keeps_alive=True)
+    for turn in range(12):
+        await worker.clock.advance(480.0 if turn % 2 else 10.0)
+        await worker.ask(turn)
+    await worker.written()
+    (before,) = (await worker.get())["data"]
+    await worker.clock.advance(TINY.life_s - 1)
+    await worker.written()
+    (after,) = (await worker.get())["data"]
+    assert after["requests"] == before["requests"] == 12
+    assert after["cost_usd"] > before["cost_usd"]
+    assert after["breakpoints"][-1]["until"] > before["breakpoints"][-1]["until"]
+    await worker.aclose()
 
 
-def test_a_secret_in_the_name_of_a_file_is_not_kept() -> None:
+async def test_a_secret_in_the_name_of_a_file_is_not_kept(store: Store) -> None:
     secret = "sk-ant-REDACTME0123456789abcdef"
 
-    async def scene(store: Store) -> None:
-        worker = Worker(store)
-        for turn in range(3):
-            shown = EDITABLE_OPENING + _file(f"{secret}.py", turn) + _file("plain.py", 0)
-            messages = [{"role": "system", "content": lines(200, SECRET)}]
-            for number in range(turn):
-                messages += [{"role": "user", "content": f"asks {number}"}, {"role": "assistant", "content": "Yes."}]
-            messages += [{"role": "user", "content": shown}, {"role": "assistant", "content": EDITABLE_ACK}]
-            messages.append({"role": "user", "content": f"asks {turn}"})
-            await worker.engine.chat(MemoryClient(orjson.dumps({"model": "m", "messages": messages})))
-            await settle()
-        await worker.written()
-        (one,) = (await worker.get())["data"]
-        told = str(await worker.get(f"{one['id']}/breakdown"))
-        assert "plain.py" in told
-        assert "[redacted].py" in told
-        assert store.blobs
-        assert not any(secret.encode() in blob for blob in store.blobs)
-        assert secret not in told
-
-    run(scene)
+    worker = Worker(store)
+    for turn in range(3):
+        shown = EDITABLE_OPENING + _file(f"{secret}.py", turn) + _file("plain.py", 0)
+        messages = [{"role": "system", "content": lines(200, SECRET)}]
+        for number in range(turn):
+            messages += [{"role": "user", "content": f"asks {number}"}, {"role": "assistant", "content": "Yes."}]
+        messages += [{"role": "user", "content": shown}, {"role": "assistant", "content": EDITABLE_ACK}]
+        messages.append({"role": "user", "content": f"asks {turn}"})
+        await worker.engine.chat(MemoryClient(orjson.dumps({"model": "m", "messages": messages})))
+        await settle()
+    await worker.written()
+    (one,) = (await worker.get())["data"]
+    told = str(await worker.get(f"{one['id']}/breakdown"))
+    assert "plain.py" in told
+    assert "[redacted].py" in told
+    assert store.blobs
+    assert not any(secret.encode() in blob for blob in store.blobs)
+    assert secret not in told

@@ -10,7 +10,7 @@ from proxy.engine.conclusion import Followers
 from proxy.planning.session_book import TokenUsage, UsageFollower
 from proxy.planning.tokenizers import ModelFacts
 from proxy.tasks import Aside
-from tests.unit.planning.test_session_book import Store, Worker, run
+from tests.unit.planning.test_session_book import Store, Worker
 
 
 class Watched(Worker):
@@ -36,64 +36,52 @@ class Watched(Worker):
             self.keep_alive.ended(exchange)
 
 
-def test_each_report_has_the_request_its_tiers_and_the_session_up_to_it() -> None:
-    async def scene(store: Store) -> None:
-        worker = Watched(store)
-        for turn in range(4):
-            await worker.ask(turn, changed=turn)
-        await worker.watching.aclose()
-        await worker.written()
-        reports = worker.reports
-        assert [report["session"]["requests"] for report in reports] == [1, 2, 3, 4]
-        for name in ("prompt_tokens", "cache_read_tokens", "cost_usd", "saved_usd"):
-            sums = sum(report["request"][name] for report in reports)
-            assert reports[-1]["session"][name] == pytest.approx(sums)
-        (one,) = (await worker.get())["data"]
-        assert reports[-1]["session"]["cost_usd"] == pytest.approx(one["cost_usd"])
-        last = reports[-1]
-        assert (last["model"], last["mode"], last["max_input_tokens"]) == ("m", "tier", 200_000)
-        assert {tier["tier"]: tier["tokens"] for tier in last["tiers"]} == {
-            name: tokens for name, tokens in one["tiers"].items() if tokens
-        }
-        for tier in last["tiers"]:
-            assert tier["tokens"] == sum(part["tokens"] for part in tier["contents"])
-        assert "stable.py" not in str(reports)
-
-    run(scene)
+async def test_each_report_has_the_request_its_tiers_and_the_session_up_to_it() -> None:
+    worker = Watched(Store())
+    for turn in range(4):
+        await worker.ask(turn, changed=turn)
+    await worker.watching.aclose()
+    await worker.written()
+    reports = worker.reports
+    assert [report["session"]["requests"] for report in reports] == [1, 2, 3, 4]
+    for name in ("prompt_tokens", "cache_read_tokens", "cost_usd", "saved_usd"):
+        sums = sum(report["request"][name] for report in reports)
+        assert reports[-1]["session"][name] == pytest.approx(sums)
+    (one,) = (await worker.get())["data"]
+    assert reports[-1]["session"]["cost_usd"] == pytest.approx(one["cost_usd"])
+    last = reports[-1]
+    assert (last["model"], last["mode"], last["max_input_tokens"]) == ("m", "tier", 200_000)
+    assert {tier["tier"]: tier["tokens"] for tier in last["tiers"]} == {
+        name: tokens for name, tokens in one["tiers"].items() if tokens
+    }
+    for tier in last["tiers"]:
+        assert tier["tokens"] == sum(part["tokens"] for part in tier["contents"])
+    assert "stable.py" not in str(reports)
 
 
-def test_a_refresh_of_the_proxys_own_is_not_shown() -> None:
-    async def scene(store: Store) -> None:
-        worker = Watched(store, keeps_alive=True)
-        for turn in range(3):
-            await worker.ask(turn)
-            await worker.clock.advance(20.0)
-        await worker.clock.advance(290.0)
-        await worker.watching.aclose()
-        assert len(worker.reports) == 3
-
-    run(scene)
+async def test_a_refresh_of_the_proxys_own_is_not_shown() -> None:
+    worker = Watched(Store(), keeps_alive=True)
+    for turn in range(3):
+        await worker.ask(turn)
+        await worker.clock.advance(20.0)
+    await worker.clock.advance(290.0)
+    await worker.watching.aclose()
+    assert len(worker.reports) == 3
 
 
-def test_a_display_that_fails_costs_no_request() -> None:
-    async def scene(store: Store) -> None:
-        worker = Watched(store, fails=True)
-        await worker.ask(0)
-        await worker.watching.aclose()
-        await worker.written()
-        (one,) = (await worker.get())["data"]
-        assert one["requests"] == 1
-
-    run(scene)
+async def test_a_display_that_fails_costs_no_request() -> None:
+    worker = Watched(Store(), fails=True)
+    await worker.ask(0)
+    await worker.watching.aclose()
+    await worker.written()
+    (one,) = (await worker.get())["data"]
+    assert one["requests"] == 1
 
 
-def test_without_a_count_of_sessions_there_is_none_in_the_report() -> None:
-    async def scene(store: Store) -> None:
-        worker = Watched(store)
-        worker.watching._reports._so_far = None
-        await worker.ask(0)
-        await asyncio.sleep(0)
-        await worker.watching.aclose()
-        assert worker.reports[0]["session"] is None
-
-    run(scene)
+async def test_without_a_count_of_sessions_there_is_none_in_the_report() -> None:
+    worker = Watched(Store())
+    worker.watching._reports._so_far = None
+    await worker.ask(0)
+    await asyncio.sleep(0)
+    await worker.watching.aclose()
+    assert worker.reports[0]["session"] is None
