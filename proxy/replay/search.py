@@ -132,6 +132,9 @@ class ShotReader:
         present = [{item.digest for item in view.items} for view in views]
         shots = []
         for index, (step, request, view) in enumerate(zip(steps, requests, views, strict=True)):
+            tools = self._tools.read(request.members.get("tools"))
+            own = request_elements(view, tools, self._counter, has_spans=self._profile.stores_prefixes)
+            moved = moved_elements(view, own, self._counter)
             following = [present[j] for j in range(index + 1, len(steps)) if cohorts[j] == cohorts[index]]
             has_media = transcripts[index].has_media
             shots.append(
@@ -143,7 +146,8 @@ class ShotReader:
                     seed=seed_of(request.members, self._profile, scopes[index], has_media=has_media),
                     slots=slots_of(request.members, self._profile),
                     cohort=cohorts[index],
-                    materials=self._materials(request, view),
+                    # The content as it came, and with its volatile lines moved, if the system prompt has any.
+                    materials=(own,) if moved is None else (own, moved),
                     lives={
                         one: next((count for count, held in enumerate(following) if one not in held), len(following))
                         for one in present[index]
@@ -162,12 +166,6 @@ class ShotReader:
         recognised = recognise_request(transcript, session.is_movable)
         commit_reading(session, read_request(session, recognised, key, step.at), step.at)
         return session
-
-    def _materials(self, request: ParsedBody, view: RecognisedRequest) -> tuple[RequestElements, ...]:
-        tools, has_spans = self._tools.read(request.members.get("tools")), self._profile.stores_prefixes
-        own = request_elements(view, tools, self._counter, has_spans=has_spans)
-        moved = moved_elements(view, own, self._counter)
-        return (own,) if moved is None else (own, moved)
 
     def _ahead(self, index: int, steps: Sequence[Step], cohorts: Sequence[int]) -> Iterator[tuple[int, int]]:
         """The next requests of each cohort that come while an entry still lives, each with its rank."""
@@ -233,8 +231,9 @@ class _Search:
         self._profile, self._shots = profile, shots
         self._holders: dict[bytes, int] = {}
         """The requests that could hold an element, as bits, by the element's digest."""
-        for shot in shots:
-            for digest in {digest for material in shot.materials for digest in _digests(material)}:
+        for shot, material in ((one, material) for one in shots for material in one.materials):
+            own = (*material.natural, *material.fixed, *material.turns, *material.tail, *material.documents.values())
+            for digest in (*(element.digest for element in own), *material.forms.by_digest):
                 self._holders[digest] = self._holders.get(digest, 0) | 1 << shot.index
 
     def run(self, width: int) -> _Node:
@@ -338,12 +337,6 @@ class _Search:
 
         chosen = {id(node): node for place in zip(*map(rank, HORIZONS), strict=True) for node in place}
         return list(chosen.values())[:width]
-
-
-def _digests(material: RequestElements) -> Iterator[bytes]:
-    """Every element that a request of this content could be sent with."""
-    yield from (e.digest for e in (*material.natural, *material.fixed, *material.turns, *material.tail))
-    yield from (*material.forms.by_digest, *(e.digest for e in material.documents.values()))
 
 
 def _body(shot: Shot, layout: Layout, marks: Mapping[int, Life], profile: CacheProfile) -> bytes:
