@@ -26,12 +26,16 @@ def put(tracker: Classic, key: str, tokens: int, tier: Tier, n: int) -> None:
     tracker.items[key] = Item(b"1", tokens, tier, n, tracker.sequence, tracker.sequence)
 
 
+@pytest.fixture
+def tracker() -> Classic:
+    return Classic(FREE)
+
+
 class TestCounting:
     def test_what_was_never_seen_is_active(self) -> None:
         assert (Classic().tier("x"), Classic().n("x"), Classic().entered("x")) == (Tier.ACTIVE, 0, 0)
 
-    def test_a_change_sends_a_piece_back(self) -> None:
-        tracker = Classic(FREE)
+    def test_a_change_sends_a_piece_back(self, tracker: Classic) -> None:
         repeat(tracker, pieces("a"), 6)
         assert tracker.update([piece("a", "2")]) == [Change("a", Tier.L3, Tier.ACTIVE, "changed")]
         assert (tracker.n("a"), tracker.tier("a")) == (0, Tier.ACTIVE)
@@ -39,16 +43,14 @@ class TestCounting:
     def test_thresholds(self) -> None:
         assert ENTRY_N == {Tier.ACTIVE: 0, Tier.L3: 3, Tier.L2: 6, Tier.L1: 9, Tier.L0: 12}
 
-    def test_what_no_longer_exists_is_removed_with_a_reason(self) -> None:
-        tracker = Classic(FREE)
+    def test_what_no_longer_exists_is_removed_with_a_reason(self, tracker: Classic) -> None:
         repeat(tracker, pieces("a", "b"), 4)
         assert tracker.update(pieces("a"))[0] == Change("b", Tier.L3, None, "removed")
         assert tracker.tier("b") is Tier.ACTIVE
 
 
 class TestRipple:
-    def test_an_arrival_below_opens_the_way_into_an_empty_tier(self) -> None:
-        tracker = Classic(FREE)
+    def test_an_arrival_below_opens_the_way_into_an_empty_tier(self, tracker: Classic) -> None:
         repeat(tracker, pieces("a"), 8)
         changes = repeat(tracker, pieces("a", "b"), 4)
         assert changes == [
@@ -57,8 +59,7 @@ class TestRipple:
         ]
         assert (tracker.n("a"), tracker.n("b")) == (6, 3)
 
-    def test_a_mark_between_updates_lives_until_the_next(self) -> None:
-        tracker = Classic(FREE)
+    def test_a_mark_between_updates_lives_until_the_next(self, tracker: Classic) -> None:
         put(tracker, "a", 100, Tier.L2, 6)
         put(tracker, "b", 100, Tier.L3, 6)
         tracker.mark_broken(Tier.L2)
@@ -81,15 +82,13 @@ class TestAnchoring:
 
 
 class TestOrder:
-    def test_sending_order_is_the_order_of_arrival(self) -> None:
-        tracker = Classic(FREE)
+    def test_sending_order_is_the_order_of_arrival(self, tracker: Classic) -> None:
         repeat(tracker, pieces("z", "y"), 2)
         repeat(tracker, pieces("z", "y", "a"), 4)
         assert tracker.members(Tier.L3) == ["z", "y", "a"]
         assert tracker.entered("z") < tracker.entered("y") < tracker.entered("a")
 
-    def test_a_piece_that_comes_back_stands_last(self) -> None:
-        tracker = Classic(FREE)
+    def test_a_piece_that_comes_back_stands_last(self, tracker: Classic) -> None:
         repeat(tracker, pieces("a", "b"), 4)
         repeat(tracker, [piece("a", "2"), piece("b")], 4)
         assert tracker.members(Tier.L3)[-1] == "a"
@@ -131,8 +130,7 @@ def history(*tokens: int) -> list[Tracked]:
 
 
 class TestHistory:
-    def test_stays_active_by_default(self) -> None:
-        tracker = Classic(FREE)
+    def test_stays_active_by_default(self, tracker: Classic) -> None:
         repeat(tracker, [*history(100, 100), piece("a")], 30)
         assert {tracker.tier(f"history:{n}") for n in range(2)} == {Tier.ACTIVE}
 
@@ -174,8 +172,7 @@ class TestHistory:
 
 
 class TestForgetting:
-    def test_a_piece_is_forgotten_with_the_callers_reason_and_its_tier_is_broken(self) -> None:
-        tracker = Classic(FREE)
+    def test_a_piece_is_forgotten_with_the_callers_reason_and_its_tier_is_broken(self, tracker: Classic) -> None:
         put(tracker, "a", 100, Tier.L2, 6)
         put(tracker, "b", 100, Tier.L3, 6)
         assert tracker.remove("a", "deselected") == Change("a", Tier.L2, None, "deselected")
@@ -194,8 +191,7 @@ class TestForgetting:
         assert tracker.purge_history()[0] == Change("history:0", Tier.L3, None, "purged")
         assert tracker.update([*history(100, 100, 100), piece("a")]) == []
 
-    def test_a_piece_that_is_placed_breaks_its_tier_until_the_next_update(self) -> None:
-        tracker = Classic(FREE)
+    def test_a_piece_that_is_placed_breaks_its_tier_until_the_next_update(self, tracker: Classic) -> None:
         put(tracker, "a", 100, Tier.L3, 6)
         assert tracker.place(piece("b"), Tier.L3) == Change("b", Tier.ACTIVE, Tier.L3, "placed")
         assert tracker.update(pieces("a", "b")) == [Change("a", Tier.L3, Tier.L2, "promoted")]

@@ -32,9 +32,13 @@ def reads(plans: Sequence[Plan]) -> list[int]:
     return [plan.predicted.read if plan.predicted else 0 for plan in plans]
 
 
+@pytest.fixture
+def talk() -> Talk:
+    return Talk()
+
+
 class TestLife:
-    def test_a_refused_session_is_left_alone(self) -> None:
-        talk = Talk()
+    def test_a_refused_session_is_left_alone(self, talk: Talk) -> None:
         turns = [SYSTEM, user("a")]
         plan = talk.plan(chat(*turns))
         assert plan.rewritten
@@ -58,8 +62,7 @@ class TestLife:
             assert plans[0].predicted == plans[1].predicted
             turns += [assistant(f"b{number}"), user(f"c{number}")]
 
-    def test_nothing_is_learnt_from_a_request_that_was_never_accepted(self) -> None:
-        talk = Talk()
+    def test_nothing_is_learnt_from_a_request_that_was_never_accepted(self, talk: Talk) -> None:
         first = talk.plan(chat(SYSTEM, user("a")))
         second = talk.plan(chat(SYSTEM, user("a")))
         assert first.body == second.body
@@ -98,8 +101,7 @@ class TestLife:
             talk.planner.on_completed(plan, None, talk.now)
         assert max(tracker.n(key) for key in tracker.items) == 1
 
-    def test_a_retry_counts_once(self) -> None:
-        talk = Talk()
+    def test_a_retry_counts_once(self, talk: Talk) -> None:
         body = chat(SYSTEM, *shown(A), user("a"))
         for _ in range(8):
             talk.send(body)
@@ -124,8 +126,7 @@ class TestLife:
         assert moves(2) == moves(1)
         assert any(moves(1))
 
-    def test_what_expired_is_not_counted_on(self) -> None:
-        talk = Talk()
+    def test_what_expired_is_not_counted_on(self, talk: Talk) -> None:
         talk.send(chat(SYSTEM, user("a")))
         warm = talk.plan(chat(SYSTEM, user("a"), assistant("b"), user("c")))
         talk.now += 10_000
@@ -135,8 +136,9 @@ class TestLife:
         assert (warm.predicted.read > 0, cold.predicted.read) == (True, 0)
 
     @pytest.mark.parametrize(("is_read", "expected"), [(True, Deviation.AS_EXPECTED), (False, Deviation.PARTITIONED)])
-    def test_what_could_be_read_was_decided_when_the_request_came(self, is_read: bool, expected: Deviation) -> None:
-        talk = Talk()
+    def test_what_could_be_read_was_decided_when_the_request_came(
+        self, talk: Talk, is_read: bool, expected: Deviation
+    ) -> None:
         talk.send(chat(SYSTEM, user("a")))
         warm = talk.plan(chat(SYSTEM, user("a"), assistant("b"), user("c")))
         assert warm.predicted is not None
@@ -159,8 +161,7 @@ class TestLife:
             caches = talk.planner._caches_in(plan.in_flight)
             assert caches.own_cost - caches.sent_cost < 0.1 * total
 
-    def test_requests_side_by_side_read_nothing_of_each_other_in_the_clients_own_order_either(self) -> None:
-        talk = Talk()
+    def test_requests_side_by_side_read_nothing_of_each_other_in_the_clients_own_order_either(self, talk: Talk) -> None:
         plans = [talk.plan(chat(SYSTEM, user([text_part("a", **MARK)]))) for _ in range(2)]
         costs = []
         for number, plan in enumerate(plans):
@@ -183,15 +184,13 @@ class TestLife:
         assert afterwards.predicted is not None
         assert (meanwhile.predicted.read, afterwards.predicted.read > 0) == (0, True)
 
-    def test_moves_are_reported_when_the_exchange_is_settled(self) -> None:
-        talk = Talk()
+    def test_moves_are_reported_when_the_exchange_is_settled(self, talk: Talk) -> None:
         editing(talk, 6)
         moves = [(m.key, m.source, m.target, m.reason) for each in talk.results for m in each.moves]
         assert ("aider:files/file:a.py", Tier.ACTIVE, Tier.L3, "unchanged") in moves
         assert not any("b.py" in key for key, *_ in moves)
 
-    def test_what_one_team_cached_is_no_other_teams(self) -> None:
-        talk = Talk()
+    def test_what_one_team_cached_is_no_other_teams(self, talk: Talk) -> None:
         body = chat(SYSTEM, user("a"))
         talk.send(body)
         assert talk.plan(body).predicted.read > 0  # type: ignore[union-attr]

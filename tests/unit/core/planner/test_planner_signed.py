@@ -39,9 +39,13 @@ def begun(talk: Talk) -> list[Any]:
     return bare(sent(plan)["messages"])
 
 
+@pytest.fixture
+def talk() -> Talk:
+    return Talk()
+
+
 @pytest.mark.parametrize("mode", Mode)
-def test_in_every_mode_the_front_goes_out_as_it_did(mode: Mode) -> None:
-    talk = Talk()
+def test_in_every_mode_the_front_goes_out_as_it_did(talk: Talk, mode: Mode) -> None:
     front = begun(talk)
     assert front != bare(FIRST)
     talk.mode = mode
@@ -51,8 +55,7 @@ def test_in_every_mode_the_front_goes_out_as_it_did(mode: Mode) -> None:
         assert bare(json.loads(body)["messages"]) == [*front, *bare(SECOND[len(FIRST) :])]
 
 
-def test_a_control_and_a_barred_session_keep_it() -> None:
-    talk = Talk()
+def test_a_control_and_a_barred_session_keep_it(talk: Talk) -> None:
     front = begun(talk)
     plan = talk.plan(chat(*SECOND))
     talk.planner.barred(plan)
@@ -63,8 +66,7 @@ def test_a_control_and_a_barred_session_keep_it() -> None:
     assert bare(sent(talk.send(chat(*SECOND)))["messages"])[: len(front)] == front
 
 
-def test_what_was_retried_as_the_client_sent_it_stays_so() -> None:
-    talk = Talk()
+def test_what_was_retried_as_the_client_sent_it_stays_so(talk: Talk) -> None:
     begun(talk)
     plan = talk.plan(chat(*FIRST))
     assert plan.rewritten
@@ -73,22 +75,19 @@ def test_what_was_retried_as_the_client_sent_it_stays_so() -> None:
     assert bare(sent(talk.send(chat(*SECOND)))["messages"]) == bare(SECOND)
 
 
-def test_thinking_that_nobody_saw_made_stays_behind_what_the_client_sends() -> None:
-    talk = Talk()
+def test_thinking_that_nobody_saw_made_stays_behind_what_the_client_sends(talk: Talk) -> None:
     plan = talk.send(chat(*SECOND[:-1], *shown(*FILES[:1]), user("go on")))
     assert bare(sent(plan)["messages"])[: len(FIRST)] == bare(FIRST)
 
 
-def test_thinking_without_a_seal_binds_nothing() -> None:
-    talk = Talk()
+def test_thinking_without_a_seal_binds_nothing(talk: Talk) -> None:
     begun(talk)
     unsigned = {**ANSWER, "thinking_blocks": [{"type": "thinking", "thinking": "Hm.", "signature": ""}]}
     assert talk.send(chat(*FIRST, unsigned, user("go on"))).reason is not Reason.SIGNED_THINKING
 
 
-def test_changed_instructions_leave_nothing_bound() -> None:
+def test_changed_instructions_leave_nothing_bound(talk: Talk) -> None:
     """The client itself has changed what stands in front: the time is relocated as in any other session."""
-    talk = Talk()
 
     def request(minute: int, turns: list[Body]) -> Body:
         return signed(chat(system(lines(90) + f"Current time: 2026-01-01 10:{minute:02}\n"), *turns), SignedForm.PARTS)
@@ -104,8 +103,7 @@ def test_changed_instructions_leave_nothing_bound() -> None:
     assert "Current time" not in str([*again[:last], *again[last + 1 :]])
 
 
-def test_steady_tools_stay_as_they_went_out() -> None:
-    talk = Talk()
+def test_steady_tools_stay_as_they_went_out(talk: Talk) -> None:
     tools = [tool("a"), tool("b")]
     talk.send(chat(SYSTEM, user("before"), tools=tools))
     first = talk.send(chat(SYSTEM, user("q"), tools=tools[::-1]))

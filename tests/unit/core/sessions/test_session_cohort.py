@@ -1,5 +1,12 @@
+import pytest
+
 from proxy.core.sessions.session import ItemRecord, ItemRecords, SessionCohort, record_item
 from proxy.core.stability.change_rates import HistoryDivergence
+
+
+@pytest.fixture
+def cohort() -> SessionCohort:
+    return SessionCohort(False)
 
 
 class TestContinues:
@@ -36,16 +43,14 @@ class TestGaps:
         assert slow.returns_within(300) < 0.3
         assert slow.returns_within(3600) > 0.9
 
-    def test_one_pause_says_little_of_the_next(self) -> None:
-        cohort = SessionCohort(False)
+    def test_one_pause_says_little_of_the_next(self, cohort: SessionCohort) -> None:
         cohort.request(1.0, None)
         assert cohort.returns_within(300, 4000.0) > 0.7
         for _ in range(5):
             cohort.request(1.0, 4000.0)
         assert cohort.returns_within(300) < 0.4
 
-    def test_the_gap_that_has_just_ended_counts(self) -> None:
-        cohort = SessionCohort(False)
+    def test_the_gap_that_has_just_ended_counts(self, cohort: SessionCohort) -> None:
         for gap in (None, 20.0, 20.0):
             cohort.request(1.0, gap)
         before = cohort.returns_within(300, 4000.0)
@@ -53,15 +58,13 @@ class TestGaps:
         cohort.request(1.0, 4000.0)
         assert cohort.returns_within(300) == before
 
-    def test_a_cohort_is_busier_than_its_sessions(self) -> None:
-        cohort = SessionCohort(False)
+    def test_a_cohort_is_busier_than_its_sessions(self, cohort: SessionCohort) -> None:
         for n in range(40):
             cohort.request(1 + n * 50.0, 1000.0)
         assert cohort.shares_within(300) > 0.9 > cohort.returns_within(300)
         assert set(cohort.gaps) == {1000.0}
 
-    def test_memory_is_bounded(self) -> None:
-        cohort = SessionCohort(False)
+    def test_memory_is_bounded(self, cohort: SessionCohort) -> None:
         for n in range(10_000):
             cohort.request(float(n), 1.0)
         assert len(cohort.gaps) < 1000
@@ -77,8 +80,7 @@ class TestBreaks:
         with_tools, without = (SessionCohort(has_tools).turn_survival(3, None, ())[-1] for has_tools in (True, False))
         assert with_tools > without
 
-    def test_old_breaks_are_forgotten(self) -> None:
-        cohort = SessionCohort(False)
+    def test_old_breaks_are_forgotten(self, cohort: SessionCohort) -> None:
         for _ in range(1000):
             cohort.broke(HistoryDivergence(1))
         assert len(cohort.breaks) < 100

@@ -70,6 +70,11 @@ def conversation(turns: int, first: str = "q") -> list[Body]:
     return found[:-1]
 
 
+@pytest.fixture
+def observations() -> ProviderObservations:
+    return ProviderObservations()
+
+
 @pytest.mark.parametrize("name", ["anthropic", "openai", "openai-explicit", "deepseek", "kimi", "qwen"])
 def test_a_provider_that_keeps_its_word_deviates_in_nothing(name: str) -> None:
     rules = PROFILES[name]
@@ -214,16 +219,14 @@ def test_an_hour_that_is_over_after_five_minutes() -> None:
     assert truth.believed().long_life_s == 300.0
 
 
-def test_an_hour_of_which_the_report_says_nothing_is_an_hour() -> None:
-    observations = ProviderObservations()
+def test_an_hour_of_which_the_report_says_nothing_is_an_hour(observations: ProviderObservations) -> None:
     bill, usage = Bill(0, 0, 4000, 100), Usage(4100, 10, 0, 4000, 0)
     kinds = {observations.observe(Observation(bill, usage, 4000), PAGE, 1000.0) for _ in range(5)}
     assert kinds == {Deviation.AS_EXPECTED}
     assert observations.profile(PAGE, 1000.0) is PAGE
 
 
-def test_another_tokeniser_moves_the_minimum() -> None:
-    observations = ProviderObservations()
+def test_another_tokeniser_moves_the_minimum(observations: ProviderObservations) -> None:
     bill = Bill(0, 2000, 0, 0)
     kinds = [observations.observe(Observation(bill, Usage(2600, 5, 0, 2600), 2000), PAGE, 1.0) for _ in range(3)]
     assert kinds[0] == Deviation.COUNTED_DIFFERENTLY
@@ -232,15 +235,13 @@ def test_another_tokeniser_moves_the_minimum() -> None:
     assert observations.profile(PAGE, 1.0).min_tokens == pytest.approx(1024 / 1.3, abs=1)
 
 
-def test_a_scale_is_bounded() -> None:
-    observations = ProviderObservations()
+def test_a_scale_is_bounded(observations: ProviderObservations) -> None:
     for _ in range(9):
         observations.observe(Observation(Bill(0, 0, 0, 1000), Usage(90_000, 5)), OPENAI, 1.0)
     assert observations.scale == 2.0
 
 
-def test_runs_that_do_not_count_once() -> None:
-    observations = ProviderObservations()
+def test_runs_that_do_not_count_once(observations: ProviderObservations) -> None:
     bill, usage = Bill(5000, 900, 0, 0, hit=3), Usage(5900, 5, 0, 5900)
     far = Observation(bill, usage, 5900, age_s=10.0, life_s=300.0, distance=PAGE.lookback)
     near = replace(far, distance=PAGE.lookback - 1)
@@ -253,8 +254,7 @@ def test_runs_that_do_not_count_once() -> None:
     assert observations.profile(PAGE, 1.0).collapses_runs is True
 
 
-def test_a_grid_that_is_spread_over_machines_has_a_chance() -> None:
-    observations = ProviderObservations()
+def test_a_grid_that_is_spread_over_machines_has_a_chance(observations: ProviderObservations) -> None:
     hit = Observation(Bill(4096, 0, 0, 900, hit=3), Usage(4996, 5, 4096), age_s=40.0, life_s=600.0)
     miss = replace(hit, reported=Usage(4996, 5, 0))
     kinds = {observations.observe(one, OPENAI, 1.0) for one in (hit, miss, hit, miss, hit, miss)}
