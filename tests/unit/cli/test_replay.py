@@ -233,8 +233,8 @@ def test_a_picture_that_cannot_be_written(folder: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.slow
-def test_every_recorded_session(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = trace_files()
+def test_recorded_sessions_as_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = trace_files()[::4]  # the others are replayed in e2e/test_traces.py
     if not files:
         pytest.skip("no recorded sessions here")
     out = tmp_path / "sent.jsonl"

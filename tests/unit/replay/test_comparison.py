@@ -40,7 +40,7 @@ from tests.examples import in_turn, sampled
 from tests.fidelity.recorded import trace_files
 from tests.unit.replay.sessions import MARK, body, growing, say, setting, text
 
-SAMPLES = [pytest.param(sample.trace(), id=sample.name) for sample in samples()]
+SAMPLES = [sample.trace() for sample in samples()]
 MARKERS = (AS_SENT, CLIENT, SYSTEM_LAST, TOOLS_SYSTEM_LAST_TWO)
 
 
@@ -57,12 +57,7 @@ def check_order(one: Comparison, profile: CacheProfile) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trace", sampled(SAMPLES, 4))
-@pytest.mark.parametrize(
-    "profile",
-    [ANTHROPIC, *(pytest.param(profile, marks=pytest.mark.slow) for profile in (OPENAI, DEEPSEEK))],
-    ids=lambda p: p.name,
-)
+@pytest.mark.parametrize(("trace", "profile"), in_turn(SAMPLES, [ANTHROPIC, OPENAI, DEEPSEEK]), ids=lambda v: v.name)
 def test_every_policy_lies_above_its_bounds(trace: Trace, profile: CacheProfile) -> None:
     check_order(compare(trace, setting(profile=profile)), profile)
 
