@@ -457,14 +457,15 @@ def test_one_clients_extras_and_context_are_never_in_anothers_request(guarded: W
 
 
 @pytest.mark.parametrize(
-    "step",
-    ["prompting.composer:read_parts", "prompting.composer:with_system", "engine.chat:_section",
-     "engine.chat:_with_section"],
+    ("step", "least"),
+    # The same step also writes the small body that goes to the upstream.
+    [("prompting.composer:read_parts", 0), ("prompting.composer:with_system", 0), ("engine.chat:_section", 0),
+     ("core.request.parsed_body:splice", 100_000)],
 )  # fmt: skip
 def test_a_large_section_is_read_taken_out_and_written_beside_the_event_loop(
-    guarded: World, monkeypatch: pytest.MonkeyPatch, step: str
+    guarded: World, monkeypatch: pytest.MonkeyPatch, step: str, least: int
 ) -> None:
-    seen = watched(monkeypatch, f"proxy.{step}")
+    seen = watched(monkeypatch, f"proxy.{step}", least=least)
     body = chat("cheap", stratiform={"window": {"profile": "edit", "prefix": "word " * 400_000}})
     assert guarded.call("POST", CHAT, body).status == 200
     assert seen
