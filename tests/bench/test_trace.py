@@ -7,9 +7,9 @@ import pytest
 from tests.bench.trace import traced
 
 MOST = {
-    (1_000, False): {"functions": 615, "files": 97, "calls": 1119},
-    (50_000, False): {"functions": 690, "files": 98, "calls": 1362},
-    (1_000, True): {"functions": 630, "files": 97, "calls": 2531},  # an answer of 202 events
+    (1_000, False): {"functions": 530, "files": 87, "calls": 993},
+    (50_000, False): {"functions": 594, "files": 87, "calls": 1196},
+    (1_000, True): {"functions": 547, "files": 87, "calls": 2388},  # an answer of 202 events
 }
 """The figures of ``make trace ARGS="SIZE [--stream]"``. Lower them with the code; versions of the libraries may
 differ a little."""
