@@ -6,7 +6,7 @@ rows of both. So nothing is counted twice, and it does not matter which worker w
 
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -197,11 +197,14 @@ class SessionDetails(Struct, frozen=True, array_like=True, gc=False):
         """The details with one more request. If there is no room, the oldest request is dropped."""
         return replace(self, rows=(*self.rows, msgpack.encode(one))[-MOST_REQUESTS:])
 
-    def requests(self) -> Iterator[SessionRequest]:
+    def requests(self) -> Sequence[SessionRequest]:
         """The requests, the oldest first. Bytes that are no request are skipped."""
-        for row in sorted(self.rows):
-            with suppress(DecodeError):
-                yield _REQUEST.decode(row)
+        rows = sorted(self.rows)
+        try:
+            return _REQUESTS.decode(_ARRAY + len(rows).to_bytes(4) + b"".join(rows))
+        except DecodeError:
+            # Reading them one by one takes three times as long.
+            return [found for row in rows if (found := _request(row)) is not None]
 
     def dearest(self, most: int) -> tuple[tuple[str, int, float], ...]:
         """The culprits that cost the most: for each its name, how often it broke the cache, and the loss in USD."""
@@ -224,6 +227,15 @@ RECORD: Final = msgpack.Decoder(SessionRecord)
 DETAILS: Final = msgpack.Decoder(SessionDetails)
 _CONTENTS: Final = msgpack.Decoder(SessionContents)
 _REQUEST: Final = msgpack.Decoder(SessionRequest)
+_REQUESTS: Final = msgpack.Decoder(list[SessionRequest])
+_ARRAY: Final = b"\xdd"
+"""The sign of MessagePack for an array whose length follows in four bytes."""
+
+
+def _request(row: bytes) -> SessionRequest | None:
+    with suppress(DecodeError):
+        return _REQUEST.decode(row)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
