@@ -123,8 +123,8 @@ def _between(least: int, most: int) -> Callable[[int], int]:
 
 _per_minute = _between(1, 10**12)
 _tokens = _between(0, 10**15)
+# How fields of a form become fields of a record: the check of each value, and the value of a cleared field.
 _Fields = Mapping[str, tuple[Callable[[Any], Any], Any]]
-"""How fields of a form become fields of a record: the check of each value, and the value of a cleared field."""
 _COMMON: _Fields = {
     "mode": (validation.mode, ""),
     "models": (validation.patterns, ()),

@@ -227,8 +227,8 @@ def _digest(text: str) -> str:
     return text.lower()
 
 
+# How many counters of a budget are shown at most. Each of them needs a call to the store.
 _MOST_COUNTERS = 200
-"""How many counters of a budget are shown at most. Each of them needs a call to the store."""
 
 
 class Budgets(Resource[BudgetRecord, BudgetForm]):

@@ -175,8 +175,8 @@ def _word(value: object) -> str:
     return " ".join(map(shown, value if isinstance(value, list) else [value])) or "none"
 
 
+# Facts about a provider that are older than this number of days should be checked again.
 _OLD_DAYS = 90
-"""Facts about a provider that are older than this number of days should be checked again."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -310,9 +310,9 @@ def _decoded(text: str) -> str | None:
 
 
 _SHOWN_NAME_CHARS = 128
+# The member that describes structured context. Only the proxy reads it. Under another name it would be sent to the
+# provider.
 _SECTION = "stratiform"
-"""The member that describes structured context. Only the proxy reads it. Under another name it would be sent to the
-provider."""
 
 
 def unambiguous(head: RequestFields) -> RequestFields:

@@ -55,8 +55,8 @@ from proxy.core.value import dataclass, field, replace
 _EDITS_USUALLY = 0.7
 _EDITS_NAMED = 0.97
 _STORED_SHARE = 0.5
+# The number of files that an answer edits on recorded sessions. It is hardly ever larger.
 _EDITED_USUALLY = 2.0
-"""The number of files that an answer edits on recorded sessions. It is hardly ever larger."""
 
 
 @dataclass(frozen=True, slots=True)

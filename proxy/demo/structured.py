@@ -188,9 +188,9 @@ _FEWEST_UNITS = 14
 _MOST_USERS = 3
 
 
+# A commit to be made: paths, and how many of them it changes. It takes the first ones that still have a part to take
+# away.
 _Step = tuple[Sequence[str], int]
-"""A commit to be made: paths, and how many of them it changes. It takes the first ones that still have a part to take
-away."""
 
 
 def installed_files(name: str) -> dict[str, str]:

@@ -111,8 +111,8 @@ _NO_ROW = "is no row of CSV"
 _OTHER_COLUMNS = "has another number of columns than the first line"
 
 Record = tuple[int, Members]
+# A line number, and the JSON of the record that begins there or a sentence that says why there is no record.
 _Piece = tuple[int, bytes | str]
-"""A line number, and the JSON of the record that begins there or a sentence that says why there is no record."""
 
 
 def records(file: BufferedReader) -> Iterator[Record | Problem]:

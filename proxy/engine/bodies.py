@@ -36,8 +36,8 @@ from proxy.ports import Call, Deployment, Headers, Principal
 _MOST_HEAD_BYTES = 16 << 10
 _MOST_NAME_BYTES = 1024
 _MOST_PADDING_BYTES = 256
+# The number that servers accept by default: a thousand fields, and a thousand files.
 _MOST_PARTS = 2_000
-"""The number that servers accept by default: a thousand fields, and a thousand files."""
 _NO_HEAD = re.compile(rb"\r?\n")
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _HEAD_END_BYTES = 4
@@ -326,8 +326,8 @@ async def _scanned(
         raise
 
 
+# 8 kbit/s, the lowest rate of MPEG-2 layer III: ISO/IEC 13818-3, table of bit rates.
 _LEAST_MP3_BYTES_PER_S = 1000
-"""8 kbit/s, the lowest rate of MPEG-2 layer III: ISO/IEC 13818-3, table of bit rates."""
 
 
 def longest_s(files: Sequence[bytes]) -> float | None:

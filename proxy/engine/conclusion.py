@@ -140,8 +140,8 @@ def _ms(seconds: float) -> Decimal:
     return Decimal(f"{seconds * 1000:.2f}")
 
 
+# The client gets the answer that its capability profile has for requests that are too large.
 _OVER_BUDGET = (ContextRefusalOutcome.EMPTY, ContextRefusalOutcome.ERROR)
-"""The client gets the answer that its capability profile has for requests that are too large."""
 
 
 def own_headers(exchange: Exchange, theirs: Headers = ()) -> Headers:

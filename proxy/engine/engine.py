@@ -22,13 +22,13 @@ from proxy.tasks import Aside
 CHAT = "/chat/completions"
 Serve = Callable[[Exchange, Client], Awaitable[None]]
 
+# The ending of an exchange that fails with an error: the first class that the error belongs to decides.
 _ENDINGS: tuple[tuple[type[ProxyError], ExchangeOutcome], ...] = (
     (UpstreamRejected, ExchangeOutcome.REJECTED),
     (UpstreamError, ExchangeOutcome.BROKEN),
     (InternalError, ExchangeOutcome.FAILED),
     (ProxyError, ExchangeOutcome.REFUSED),
 )
-"""The ending of an exchange that fails with an error: the first class that the error belongs to decides."""
 
 
 class Engine:

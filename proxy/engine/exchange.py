@@ -45,8 +45,8 @@ class ExchangeOutcome(StrEnum):
     """An error of the proxy itself."""
 
 
+# A model that writes without thinking makes no pauses longer than this.
 _PAUSE_S = 1.0
-"""A model that writes without thinking makes no pauses longer than this."""
 
 
 @dataclass(slots=True)

@@ -35,10 +35,10 @@ from proxy.ports import Deployment, Headers, Principal, Transport
 OWN_PREFIX = "x-stratiform-"
 PROFILE_HEADER = "x-stratiform-profile"
 ID_HEADER = "x-request-id"
+# The header in which a provider reads the id that its client gives a request. All others get it in the common header.
+# https://developers.openai.com/api/reference/overview,
+# https://github.com/microsoft/api-guidelines/blob/vNext/azure/Guidelines.md#distributed-tracing--telemetry
 _ID_HEADERS = {"openai": "x-client-request-id", "azure": "x-ms-client-request-id"}
-"""The header in which a provider reads the id that its client gives a request. All others get it in the common header.
-https://developers.openai.com/api/reference/overview,
-https://github.com/microsoft/api-guidelines/blob/vNext/azure/Guidelines.md#distributed-tracing--telemetry"""
 ID_HEADERS = frozenset({ID_HEADER, *_ID_HEADERS.values()})
 # This is longer than any id that tools make. OpenAI accepts 512 characters.
 _ID = re.compile(r"[\w.:/@+=-]{1,128}", re.ASCII)

@@ -37,8 +37,8 @@ from proxy.ports import Deployment, Planner, Principal, Transport
 from proxy.tasks import Aside
 
 _SHOWN_CHARS = 128
+# Members that may ask another model if they hold something unknown (``proxy.core.request.demand``).
 _MAY_ASK = ("tools", "plugins")
-"""Members that may ask another model if they hold something unknown (``proxy.core.request.demand``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -555,8 +555,8 @@ def _fold_of(answer: Answer, exchange: Exchange) -> Fold:
     return BodyFold(length, is_read=is_json)
 
 
+# OpenAI's own upper bound for ``n``.
 _MOST_ANSWERS = 128
-"""OpenAI's own upper bound for ``n``."""
 _NO_USAGE = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
 

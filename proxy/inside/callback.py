@@ -69,12 +69,12 @@ _CHAT = "acompletion"
 _WAIT_S = 5.0
 _log = logging.getLogger("stratiform")
 
+# Settings of the section that apply only to our own server, or to things that LiteLLM does itself.
 _WITHOUT_EFFECT = (
     "teams", "budgets", "client_keys", "workers", "host", "port", "open_to_network", "default_model", "keep_alive",
     "structured", "prompts", "window", "objects", "ui", "metrics", "otel", "clock", "request_id", "log_level",
     "log_format",
 )  # fmt: skip
-"""Settings of the section that apply only to our own server, or to things that LiteLLM does itself."""
 
 
 LONGEST_S = 7200.0
@@ -156,8 +156,8 @@ def _weight(attempts: Sequence[Attempt]) -> int:
     return sum(len(one.plan.body) + len(one.plan.original) for one in attempts)
 
 
+# The most time that may be used in advance. Laying out a request of a megabyte takes a few hundredths of a second.
 _BURST_S = 2.0
-"""The most time that may be used in advance. Laying out a request of a megabyte takes a few hundredths of a second."""
 
 
 class ShareOfTime:

@@ -68,10 +68,10 @@ from proxy.errors import InvalidRequest, PayloadTooLarge
 from proxy.planning.context_sessions import AssemblyOptions, ContextSessions, PanelBill, panel_tokens
 from proxy.tasks import place_of, suppress_and_log
 
+# The reasons of layouts that the planner only observes.
 _SETTLED: Mapping[AssemblyKind, Reason] = MappingProxyType(
     {AssemblyKind.TIERED: Reason.ASSEMBLED_TIERS, AssemblyKind.FLAT: Reason.ASSEMBLED_FLAT}
 )
-"""The reasons of layouts that the planner only observes."""
 
 
 @dataclass(frozen=True, slots=True)

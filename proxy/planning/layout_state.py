@@ -330,8 +330,8 @@ def wait_for_s(bytes_at_stake: int) -> float:
 
 
 _MOST_FACTORS = 4_096
+# The scope of the factors that learn from all scopes. The scopes of principals are digests.
 _ALL = "models"
-"""The scope of the factors that learn from all scopes. The scopes of principals are digests."""
 
 
 class TokenFactors:

@@ -59,11 +59,11 @@ MOST_BYTES = 1 << 30
 _MOST_WAITING = 256
 _KEY_BYTES = 32
 _BYTES_PER_FILE = 2_000
+# About how much work the index has for a file that it knows, and for a character of a file that it does not know. The
+# unit is the work of reading one byte of other text.
 _BYTES_PER_CHAR = 30
-"""About how much work the index has for a file that it knows, and for a character of a file that it does not know. The
-unit is the work of reading one byte of other text."""
+# About how much work it is to place and write a panel of any length, in the work of reading one byte of other text.
 _BYTES_PER_PANEL = 20_000
-"""About how much work it is to place and write a panel of any length, in the work of reading one byte of other text."""
 
 _log = logging.getLogger("stratiform")
 _ADVICE = (

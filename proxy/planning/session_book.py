@@ -161,8 +161,8 @@ _ROW_BYTES = 200
 packed: Final = msgpack.Encoder().encode
 
 
+# When a session's last request came, what is known of it, and the function that measures it with its work in bytes.
 _Seen = tuple[float, SessionContents, Callable[[], Inventory], int]
-"""When a session's last request came, what is known of it, and the function that measures it with its work in bytes."""
 
 
 class SessionBook(Follower):

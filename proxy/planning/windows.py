@@ -66,8 +66,8 @@ def _size(messages: Sequence[Raw]) -> int:
 _OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens")
 _UNLIMITED = 1 << 50
 _MOST_COUNTS = 100_000
+# About 4 ms of counting. More than that is counted beside the event loop.
 _LARGE_NEW_BYTES = 32 << 10
-"""About 4 ms of counting. More than that is counted beside the event loop."""
 _JOINT = "\n\n"
 _COMPONENTS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {

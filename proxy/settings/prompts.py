@@ -176,13 +176,13 @@ class Window(Strict):
 
 _PREFIX = "STRATIFORM_"
 _NO_LETTER = re.compile(r"[^A-Z0-9]")
+# The end of a variable's name, and the field that the variable sets.
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     **{name.upper(): (name,) for name in Profile.model_fields if name != "caps"},
     **{f"CAPS_{name.upper()}": ("caps", name) for name in Caps.model_fields},
 }
-"""The end of a variable's name, and the field that the variable sets."""
+# Fields that may have the value null.
 _NULLABLE = frozenset({"window_tokens", "tail_messages"})
-"""Fields that may have the value null."""
 
 
 def profiles_of(window: Window, environment: Environment, problems: list[str]) -> dict[str, CapabilityProfile]:

@@ -338,8 +338,9 @@ CHANGING_CALLBACKS = _names(
 
 
 IGNORE_FLAG = "--ignore-unsupported"
+# Sections that have no names of a provider's or an operator's own.
 _OPEN_SECTIONS = ("", "general_settings", "litellm_settings", "router_settings")
-"""Sections that have no names of a provider's or an operator's own."""
+# The keys that restrict clients here, too, with their paths.
 _HONOURED = {
     "master_key": "general_settings.master_key",
     "allowed_ips": "general_settings.allowed_ips",
@@ -347,7 +348,6 @@ _HONOURED = {
     "budget_duration": "litellm_settings.budget_duration",
     "teams": "stratiform.teams",
 }
-"""The keys that restrict clients here, too, with their paths."""
 _NEVER_REPEATED = frozenset(
     {
         "BadRequestErrorRetries",

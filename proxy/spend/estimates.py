@@ -53,16 +53,16 @@ from proxy.tasks import LARGE_BYTES, Aside
 
 _MOST_KNOWN = 20_000
 _KNOWN_SHARE = 25_000
+# The most pictures of one value for which its bound is kept. A bound with thousands of pictures would take more memory
+# than their bytes, for as long as it is kept.
 _MOST_KEPT_PICTURES = 16
-"""The most pictures of one value for which its bound is kept. A bound with thousands of pictures would take more memory
-than their bytes, for as long as it is kept."""
+# About 4 ms of counting.
 _LARGE_COUNT_BYTES = 32 << 10
-"""About 4 ms of counting."""
 _WEIGHED = "proxy.spend.weighed"
 
 
+# For one value of the body: where its bound is kept, and under which key; the member that it belongs to; the value.
 _Place = tuple[MutableMapping[object, object], object, str, bytes | Raw]
-"""For one value of the body: where its bound is kept, and under which key; the member that it belongs to; the value."""
 
 
 class PromptBounds:

@@ -76,6 +76,7 @@ _PRUNED_AT_ONCE = 500
 SCOPE_BYTES = 64 << 20
 """The most memory of the server that the layout state of one scope (a team's key) takes."""
 
+# The scripts, by the name of the file whose text is put in front of each script.
 _SCRIPTS: Mapping[str, Sequence[str]] = {
     "team": (
         "reserve", "settle", "carry_out", "renew", "expire", "balance", "claim", "entries", "forget_entries",
@@ -85,7 +86,6 @@ _SCRIPTS: Mapping[str, Sequence[str]] = {
     "state": ("state_load", "state_page", "state_save"),
     "": ("put", "remove", "time"),
 }  # fmt: skip
-"""The scripts, by the name of the file whose text is put in front of each script."""
 
 _ENTRY: Final = json.Decoder(LedgerEntry)
 _OBJECT: Final = json.Decoder(ObjectRecord)

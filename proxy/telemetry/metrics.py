@@ -224,8 +224,8 @@ _RATIO = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 _TOKENS = (0, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 
 
+# How the values of several workers are combined in one gauge.
 _Across = Literal["livesum", "livemax", "livemostrecent"]
-"""How the values of several workers are combined in one gauge."""
 
 
 Starts = Iterable[tuple[str, ...]]

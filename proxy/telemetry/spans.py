@@ -40,6 +40,7 @@ _OPERATIONS = {
     "/completions": "text_completion",
     "/embeddings": "embeddings",
 }
+# The conventions' name of a provider, if it differs from LiteLLM's name.
 _PROVIDERS = {
     "azure": "azure.ai.openai",
     "bedrock": "aws.bedrock",
@@ -49,7 +50,7 @@ _PROVIDERS = {
     "vertex_ai": "gcp.vertex_ai",
     "xai": "x_ai",
 }
-"""The conventions' name of a provider, if it differs from LiteLLM's name."""
+# The conventions' name of a value of the log line.
 _NAMES = {
     "model": "gen_ai.request.model",
     "prompt": "gen_ai.usage.input_tokens",
@@ -57,7 +58,6 @@ _NAMES = {
     "read": "gen_ai.usage.cache_read.input_tokens",
     "write": "gen_ai.usage.cache_creation.input_tokens",
 }
-"""The conventions' name of a value of the log line."""
 
 _log = logging.getLogger("stratiform")
 

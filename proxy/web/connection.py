@@ -166,8 +166,8 @@ if HttpToolsProtocol is not None:
         _deadline: asyncio.TimerHandle | None = None
         _stall: asyncio.TimerHandle | None = None
         _half_closed: HalfClosed | None = None
+        # The requests that are not answered completely: the one that is served, and those that wait behind it.
         _cycles: Sequence[Any] = ()
-        """The requests that are not answered completely: the one that is served, and those that wait behind it."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)

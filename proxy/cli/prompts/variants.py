@@ -370,8 +370,8 @@ WHY: Mapping[str, str] = {
     "missing": "there is no such prompt",
 }
 """The meaning of each reason for which a prompt is left out."""
+# The reasons that are always mistakes.
 _MISTAKES = frozenset({"bad_condition", "render_error", "missing"})
-"""The reasons that are always mistakes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from proxy.errors import InvalidRequest
 MOST_REFERENCES = 256
 _MOST_BYTES = 8 << 20
 _MOST_COMMAS = 250_000
+# The most escapes of any kind. Each takes a reader as much time as a long text without escapes.
 _MOST_ESCAPES = 500_000
-"""The most escapes of any kind. Each takes a reader as much time as a long text without escapes."""
 MOST_ID_CHARS = 512
 
 # Member -> the family to which it refers, by its name in ``paths``.

@@ -54,10 +54,10 @@ LineSizes = tuple[tuple[int, int], ...]
 _NUMBER: Final = "i"
 _ROW: Final = 3
 _HASHES: Final = 1 << 32
+# A text with more lines is compared as a whole.
 _MOST_LINES = 2_000
-"""A text with more lines is compared as a whole."""
+# Longer keys are cut: a client may give a tool a name of any length.
 _KEY_CHARS = 200
-"""Longer keys are cut: a client may give a tool a name of any length."""
 _HEADS = (TOOL, SYSTEM)
 
 
@@ -254,8 +254,8 @@ class BreakKind(StrEnum):
 KINDS: tuple[str, ...] = (*BreakKind, *sorted(LOST))
 """All kinds that a break can have."""
 
+# The names that providers give to a difference in a piece of this kind (``proxy.core.response.outcome``).
 _CAUSES: Mapping[str, str] = {TOOL: "tools-changed", SYSTEM: "system-changed"}
-"""The names that providers give to a difference in a piece of this kind (``proxy.core.response.outcome``)."""
 
 
 @dataclass(frozen=True, slots=True)

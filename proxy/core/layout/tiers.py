@@ -109,9 +109,8 @@ def with_target(policy: ClassicPolicy, min_tokens: int) -> ClassicPolicy:
     return replace(policy, target_tokens=int(max(1024, min_tokens) * 1.1))
 
 
+# The count that moves a piece up, by its tier. There is no tier above L0, and the count of active pieces is not capped.
 _MOST_N = (None, *(ENTRY_N[Tier(tier - 1)] for tier in (Tier.L1, Tier.L2, Tier.L3)), None)
-"""The count that moves a piece up, by its tier. There is no tier above L0, and the count of active pieces is not
-capped."""
 
 
 class Item(Struct, array_like=True, gc=False):

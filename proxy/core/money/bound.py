@@ -69,8 +69,8 @@ _ANY = _Rule(1445, patch=1.0, side=28, most=10_000)
 _MOST_TILES = 8
 
 _BASE64 = re.compile(r"data:([\w.+/-]*)(?:;[\w.+=\"-]*)*;base64,", re.ASCII)
+# How many characters of a picture's base64 are read: a camera's notes may stand in front of its size.
 _HEADER_CHARS = 1 << 20
-"""How many characters of a picture's base64 are read: a camera's notes may stand in front of its size."""
 _TEXT_TYPE = re.compile(r"text/|application/(?:json|xml|x-yaml|yaml|toml|javascript|csv)", re.ASCII)
 _PICTURE_TYPE = re.compile("image|picture|screenshot")
 _PICTURE_ADDRESS = re.compile(
@@ -85,15 +85,15 @@ HOLDERS = frozenset(
 )  # fmt: skip
 """Members that make a part a medium, whatever its type says."""
 _PICTURE_HOLDERS = frozenset({"source", "image", "image_url", "inlineData", "inline_data"})
+# Members that may hold the file itself, or its address.
 _CARRIERS = HOLDERS | {"url", "data", "uri", "fileUri", "file_uri", "result", "bytes"}
-"""Members that may hold the file itself, or its address."""
 _KINDS = ("media_type", "mime_type", "mimeType", "format")
+# Names that always mean a medium, wherever they are found.
 _REFERENCES = (HOLDERS - {"source", "image", "audio", "video", "file", "document"}) | {
     "fileUri",
     "file_uri",
     "file_ids",
 }
-"""Names that always mean a medium, wherever they are found."""
 
 
 class Medium(NamedTuple):
@@ -215,11 +215,11 @@ def _text(data: str) -> str | None:
 
 
 _MOST_DEPTH = 64
+# The most bytes of all definitions that are named.
 _MOST_WORK = 1 << 24
-"""The most bytes of all definitions that are named."""
+# The most bytes of one definition. A few kilobytes that double a thousand times have a length that no machine number
+# can hold.
 _MOST_UNFOLDED = 1 << 30
-"""The most bytes of one definition. A few kilobytes that double a thousand times have a length that no machine number
-can hold."""
 
 
 class _Endless(Exception):
@@ -280,14 +280,14 @@ def _members(value: object) -> Iterator[tuple[str, object]]:
 
 
 _PIECE_CHARS = 100_000
+# Marks that follow one letter are sorted by insertion: a run of 50,000 marks would take seconds, without a pause.
 _NORMAL_PIECE_CHARS = 128
-"""Marks that follow one letter are sorted by insertion: a run of 50,000 marks would take seconds, without a pause."""
 # Tokens that a provider adds to a prompt: a chat template and, with tools, the instructions for their use
 # (Claude: up to 530 tokens, https://platform.claude.com/docs/en/agents-and-tools/tool-use/overview#pricing).
 _TEMPLATE_TOKENS = 30
 _TOOL_TEMPLATE_TOKENS = 600
+# The tokens that a template writes around a message, or around a part of one.
 _FRAME_TOKENS = 6
-"""The tokens that a template writes around a message, or around a part of one."""
 # U+FDFA has 3 bytes and becomes 18 letters, of which no tokenizer makes more than 15 tokens.
 _NORMALISED = 5
 _ESCAPED = 9
@@ -311,13 +311,14 @@ TALK = frozenset(
     }
 )  # fmt: skip
 """Members whose texts the model reads as they are."""
+# Members that the model reads as JSON, or in a shorter form of the same words.
 _JSON = frozenset(
     {
         "tools", "functions", "function_call", "response_format", "text", "output_config", "output_format",
         "generationConfig",
     }
 )  # fmt: skip
-"""Members that the model reads as JSON, or in a shorter form of the same words."""
+# Members within messages whose values the model reads as they are, after their names.
 _INNER_TEXT = frozenset(
     {
         "text", "content", "parts", "thinking", "summary", "arguments", "output", "refusal", "reasoning_content",
@@ -325,24 +326,24 @@ _INNER_TEXT = frozenset(
         "tool_use_id", "name", "index", "status", "role", "type",
     }
 )  # fmt: skip
-"""Members within messages whose values the model reads as they are, after their names."""
+# The replacement for each name that no template writes.
 _TITLES: Mapping[str, str] = MappingProxyType(
     {name: "" for name in ("content", "text", "parts", "id", "index", "role", "type")}
 )
-"""The replacement for each name that no template writes."""
+# Members within messages that the model reads as JSON, or in a shorter form of the same words.
 _INNER_JSON = frozenset({"input", "functionCall", "functionResponse", "function_call", "args", "response", "citations"})
-"""Members within messages that the model reads as JSON, or in a shorter form of the same words."""
+# The members of ``_INNER_JSON`` that may hold media.
 _RESPONSES = frozenset({"functionResponse", "response"})
-"""The members of ``_INNER_JSON`` that may hold media."""
 _MARKS = frozenset({"cache_control", "prompt_cache_breakpoint"})
 _MARK_BYTES = 64
+# The type that a member must have to make its part a medium. The source of a search result is only a name.
 _HELD: Mapping[str, type] = MappingProxyType({"source": dict})
-"""The type that a member must have to make its part a medium. The source of a search result is only a name."""
+# The tokens that a provider writes about a tool of its own (Claude: up to 735 tokens):
+# https://platform.claude.com/docs/en/agents-and-tools/tool-use/computer-use-tool#pricing.
 _OWN_TOOL_TOKENS = 1_000
-"""The tokens that a provider writes about a tool of its own (Claude: up to 735 tokens):
-https://platform.claude.com/docs/en/agents-and-tools/tool-use/computer-use-tool#pricing."""
 SETTING_BYTES = 16 << 10
 """A longer value is not a setting according to any description."""
+# Types of parts that are only text. Any other part may be a medium.
 _TEXTUAL = frozenset(
     {
         "text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal", "thinking",
@@ -354,7 +355,6 @@ _TEXTUAL = frozenset(
         "computer_call", "computer_call_output",
     }
 )  # fmt: skip
-"""Types of parts that are only text. Any other part may be a medium."""
 
 
 class InputBound(NamedTuple):

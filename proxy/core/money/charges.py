@@ -141,20 +141,20 @@ def amount_text(unit: Unit, amount: int) -> str:
 
 UNKNOWN_PROMPT_TOKENS = 200_000
 """The longest prompt that is assumed if a part of it is not in the body and the model's limit is unknown."""
+# The longest prompt of a model that has a price for prompts beyond its usual limit. A client may ask for such prompts:
+# https://platform.claude.com/docs/en/build-with-claude/context-windows#1m-token-context-window.
 _STEPPED_TOKENS = 1_000_000
-"""The longest prompt of a model that has a price for prompts beyond its usual limit. A client may ask for such prompts:
-https://platform.claude.com/docs/en/build-with-claude/context-windows#1m-token-context-window."""
+# The tokens that a search adds to the prompt: https://platform.openai.com/docs/pricing#built-in-tools. All other tools
+# may bring any amount: pages, files, a program's output.
 _FOUND_TOKENS = 8_000
-"""The tokens that a search adds to the prompt: https://platform.openai.com/docs/pricing#built-in-tools. All other tools
-may bring any amount: pages, files, a program's output."""
+# The tokens of the largest image at the highest quality, with the three partial images that a stream may show before:
+# https://platform.openai.com/docs/guides/image-generation#cost-and-latency.
 _IMAGE_TOKENS = 6_600
-"""The tokens of the largest image at the highest quality, with the three partial images that a stream may show before:
-https://platform.openai.com/docs/guides/image-generation#cost-and-latency."""
 _MOST_PIXELS = 1792 * 1024
 _SPOKEN_TOKENS_PER_S = 20
 _HEARD_TOKENS_PER_S = 10
+# A search has up to a hundred documents: https://docs.cohere.com/docs/how-does-cohere-pricing-work.
 _DOCUMENTS_PER_QUERY = 100
-"""A search has up to a hundred documents: https://docs.cohere.com/docs/how-does-cohere-pricing-work."""
 _TOKENS_PER_DOCUMENT = 500
 # Models that search before each answer, by a part of their names.
 _SEARCHING: Sequence[str] = ("-search-preview", "-search-api", "/sonar", "perplexity", ":online")
@@ -354,13 +354,13 @@ def _searches(model: str) -> bool:
 _RUN_ON = frozenset({"gemini", "groq", "mistral", "minimax", "dashscope", "openrouter"})
 
 _MOST_DEPLOYMENTS = 1000
+# Output tokens a second of the fastest models: https://inference-docs.cerebras.ai/models/overview,
+# https://console.groq.com/docs/models.
 _TOKENS_PER_S: Mapping[str, float] = {"cerebras": 3000.0, "groq": 1200.0}
-"""Output tokens a second of the fastest models: https://inference-docs.cerebras.ai/models/overview,
-https://console.groq.com/docs/models."""
+# The highest published speed of models at other providers: https://artificialanalysis.ai/models#speed.
 _USUAL_TOKENS_PER_S = 300.0
-"""The highest published speed of models at other providers: https://artificialanalysis.ai/models#speed."""
+# No model is assumed to be slower than this: a client that reads slowly makes its own answers slow.
 _LEAST_TOKENS_PER_S = 100.0
-"""No model is assumed to be slower than this: a client that reads slowly makes its own answers slow."""
 _MARGIN = 1.5
 SPARE_TOKENS = 16
 """Marks of the end of an answer that a provider may count beyond the limit."""

@@ -33,14 +33,14 @@ _TOKENS = (
     "output_cost_per_image_token",
     "output_cost_per_reasoning_token",
 )
+# The fields that ``extras_of`` reads.
 _FIELDS = frozenset(
     {_SEARCH, _MAPS, _SPECIFIC, *_REGIONAL, *_IMAGE, *_SECOND, *_PIXEL, _CHARACTER, _QUERY, _REQUEST, *_TOKENS,
      "max_input_tokens"}
 )  # fmt: skip
-"""The fields that ``extras_of`` reads."""
 
+# No token costs as much. With any number of tokens, a cost below this is a finite number.
 _MOST_USD = 1e9
-"""No token costs as much. With any number of tokens, a cost below this is a finite number."""
 SEARCH_USD = 0.025
 FILE_SEARCH_USD = 0.0025
 CODE_USD = 0.03

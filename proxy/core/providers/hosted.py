@@ -307,8 +307,8 @@ OPENROUTER_DEEPSEEK = replace(
 OPENROUTER_XAI = replace(XAI, name="openrouter-xai", routing=STICKY, sources=(*XAI.sources, _ROUTER))
 
 
+# The life of entries that have no TTL: longer than any time that is forecast.
 _NEVER_S = 30 * 86400.0
-"""The life of entries that have no TTL: longer than any time that is forecast."""
 _MEMORY = Unknown("capacity_tokens", 262_144, 0, "what is left of the GPU's memory, shared with everyone's requests")
 
 # vLLM reports its reads only with --enable-prompt-tokens-details.

@@ -81,22 +81,22 @@ class Wants:
 PLAIN = Wants()
 
 _BEYOND = ("previous_response_id", "conversation", "cachedContent", "cached_content", "container")
+# The members that say whether the answer is to be spoken. If they contain escapes, the answer counts as spoken.
 _WAYS = ("modalities", "generationConfig", "generation_config")
-"""The members that say whether the answer is to be spoken. If they contain escapes, the answer counts as spoken."""
 _USUAL_TIERS = frozenset({"auto", "default", "standard", "standard_only", "on_demand", "scale", "reserved"})
 _SAME_TIERS = {"fast": "priority"}
+# The number of calls that is assumed for a tool if nothing limits its calls.
 _CALLS = 8
-"""The number of calls that is assumed for a tool if nothing limits its calls."""
+# A setting of the context that contains one of these may ask for a summary: the word itself, or any escape.
 _SUMMARISES = (b"compact", b"\\")
-"""A setting of the context that contains one of these may ask for a summary: the word itself, or any escape."""
+# The plugins of OpenRouter that cost no more than searches:
+# https://openrouter.ai/docs/guides/features/plugins/overview.
 _PLUGINS = frozenset({"web", "response-healing", "context-compression"})
-"""The plugins of OpenRouter that cost no more than searches:
-https://openrouter.ai/docs/guides/features/plugins/overview."""
+# The most results of one search of a plugin: the reserved searches pay for this many.
 _MOST_RESULTS = 50
-"""The most results of one search of a plugin: the reserved searches pay for this many."""
 _GIB: Mapping[str, int] = {"": 1, "1g": 1, "4g": 4, "16g": 16}
+# The largest container: https://platform.openai.com/docs/guides/tools-code-interpreter#memory-tiers.
 _MOST_GIB = 64
-"""The largest container: https://platform.openai.com/docs/guides/tools-code-interpreter#memory-tiers."""
 _MOST_OBJECT_BYTES = 256 << 10
 LARGEST = 1 << 53
 """A larger number counts as this one: numbers of JSON beyond it are not exact."""
@@ -140,11 +140,11 @@ _TOOLS: Sequence[tuple[str, Tool | None]] = (
 )
 _GEMINI_FUNCTIONS = frozenset({"functiondeclarations", "function_declarations"})
 COUNTS = ("n", "best_of", "num_completions", "num_generations", "candidateCount", "candidate_count")
+# The members that are read within tools, plugins and settings.
 _INNER = frozenset(
     {"type", "max_uses", "container", "environment", "memory_limit", "id", "max_results", "maxOutputTokens",
      "max_output_tokens", *COUNTS}
 )  # fmt: skip
-"""The members that are read within tools, plugins and settings."""
 _FOLDED = frozenset(map(folded, _INNER))
 _FUNCTION = Raw(b'"function"')
 _KIND = re.compile(r"[\w:]{1,64}", re.ASCII)
@@ -156,8 +156,8 @@ WANTED_MEMBERS = (
 
 MOST_VALUE_BYTES = 256
 """A longer value is neither a number nor a name, and is not decoded."""
+# Longer lists of tools are not remembered.
 _LONG_LIST_BYTES = 1 << 16
-"""Longer lists of tools are not remembered."""
 _MOST_BRACES = 20_000
 _MOST_COMMAS = 100_000
 _ARRAY = msgspec.json.Decoder(list[Raw])
@@ -233,8 +233,8 @@ def _tool_calls(tools: bytes, limit: str, overall: int) -> tuple[Mapping[Tool, i
     return most, memory_gib
 
 
+# An agent sends the same tools with each request.
 _known_calls = lru_cache(maxsize=64)(_tool_calls)
-"""An agent sends the same tools with each request."""
 
 
 def _odd_plugin(plugin: Mapping[str, Raw] | None) -> str:
@@ -387,9 +387,9 @@ class _Path:
 
 
 _CHAT = ("max_tokens", "max_completion_tokens")
+# llama.cpp's own name for a limit, which overrides ``max_tokens`` there. Other servers ignore it, so that it is no
+# limit by itself: https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md.
 _OVERRIDING = "n_predict"
-"""llama.cpp's own name for a limit, which overrides ``max_tokens`` there. Other servers ignore it, so that it is no
-limit by itself: https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md."""
 _PATHS = (
     _Path("/threads/[^/]+/messages", Kind.FREE),
     _Path("/chat/completions", Kind.TEXT, _CHAT),
@@ -416,19 +416,19 @@ _TEXT = ("prompt", "input", "documents", "prediction")
 MEMBERS = (*_CHAT, _OVERRIDING, "max_output_tokens", *COUNTS[:4], *_TEXT, *WANTED_MEMBERS)
 """The members of a body that are read here."""
 
+# The most images of one form: https://platform.openai.com/docs/api-reference/images/createEdit#images-createedit-n.
 _MOST_IMAGES = 10
-"""The most images of one form: https://platform.openai.com/docs/api-reference/images/createEdit#images-createedit-n."""
+# The most seconds of speech per character: speech has ten or more characters a second.
 _CHARACTER_S = 0.1
-"""The most seconds of speech per character: speech has ten or more characters a second."""
+# https://platform.openai.com/docs/api-reference/audio/createSpeech#audio-createspeech-speed
 _SLOWEST = 4.0
-"""https://platform.openai.com/docs/api-reference/audio/createSpeech#audio-createspeech-speed"""
+# The longest file that a provider takes: https://elevenlabs.io/docs/capabilities/speech-to-text.
 _LONGEST_SOUND_S = 36_000.0
-"""The longest file that a provider takes: https://elevenlabs.io/docs/capabilities/speech-to-text."""
 _LARGE_BYTES = 512 << 10
+# A longer value is no number. It is not read, because reading it could take long.
 _MOST_NUMBER_BYTES = 1024
-"""A longer value is no number. It is not read, because reading it could take long."""
+# No provider gives as many answers to one prompt.
 _MOST_ANSWERS = 1000
-"""No provider gives as many answers to one prompt."""
 
 
 def demand_of(method: str, path: str, asked: Asked | None, sound_s: float | None = None) -> Demand:
@@ -528,12 +528,12 @@ def _is_null(raw: Raw | bytes) -> bool:
 
 
 _WRITING = frozenset({Kind.TEXT, Kind.UNKNOWN})
+# Training, stores, videos, and calls that end another call: https://platform.openai.com/docs/api-reference.
 _OTHERS = re.compile(
     r"/(?:fine_tuning|vector_stores|videos|containers|skills|organization)(?:/|$)"
     r"|/(?:evals(?:/[^/]+)?|classify|score|pooling|ocr)$"
     r"|/(?:batches|runs)/[^/]+/cancel$"
 )
-"""Training, stores, videos, and calls that end another call: https://platform.openai.com/docs/api-reference."""
 
 
 def asks_for_text(method: str, path: str) -> bool:

@@ -194,8 +194,8 @@ class BodyCache:
         return ParsedBody(body, {**members, "messages": whole}, span, Continuation(base, added, starts))
 
 
+# The members of a body but for the messages, the place of the messages, and those of them that are new.
 _Found = tuple[Members, Span, Sequence[Raw]]
-"""The members of a body but for the messages, the place of the messages, and those of them that are new."""
 
 
 def _between(body: bytes, start: int, behind: int, opening: _Opening) -> _Found | None:

@@ -130,8 +130,8 @@ def payload_of(data: bytes) -> object:
 
 _NAMED = re.compile(rb"event: ?error")
 _ERROR = re.compile(rb'"error"(?!\s?:\s?null)|(?:^|[\r\n])event: ?error')
+# Members in which the Responses API repeats parts of the request: schemas, whose properties may have any name.
 _ECHOED = frozenset({"tools", "text", "metadata"})
-"""Members in which the Responses API repeats parts of the request: schemas, whose properties may have any name."""
 ERROR_EDGE_BYTES = 32
 """This many bytes at the end of a piece are judged together with the next piece. It is more than the text that shows an
 error."""
@@ -205,8 +205,8 @@ def _is_error(event: bytes) -> bool:
     return any(isinstance(one, dict) and one.get("error") is not None for one in values_within(payload, _ECHOED))
 
 
+# This many bytes before the word are searched as well, if they have not passed: a message may stand before it.
 _BEFORE_BYTES = 4 << 10
-"""This many bytes before the word are searched as well, if they have not passed: a message may stand before it."""
 
 
 class ErrorBody:

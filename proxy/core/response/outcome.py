@@ -186,8 +186,8 @@ def _without(raw: bytes, member: str, holders: Sequence[str] = HOLDERS) -> bytes
     return splice(raw, members, changes)
 
 
+# Up to this number of bytes, everything is sampled.
 _ALL_BYTES = 8 << 10
-"""Up to this number of bytes, everything is sampled."""
 _STEP_BYTES = 2 << 10
 _MOST_SAMPLE_BYTES = 32 << 10
 _MOST_TEXT_BYTES = 16 << 10
@@ -201,8 +201,8 @@ _TEXT = re.compile(
 _IS_RESPONSES = b'"response.'
 _DELTA = re.compile(rb'"delta"\s*:\s*"([^"\\]*(?:\\.[^"\\]*)*)')
 
+# The tokens of a character beyond ASCII.
 _WIDE_TOKENS = 0.8
-"""The tokens of a character beyond ASCII."""
 _ODD_BYTES_PER_TOKEN = 3
 
 

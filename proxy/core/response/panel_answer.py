@@ -30,8 +30,8 @@ MOST_ARGUMENT_CHARS = 64 << 10
 """A call with longer arguments counts as naming no panel."""
 MOST_CALLS = 64
 """An answer with more calls than this is not continued."""
+# The most bytes that are added to a request. More than this, which no model could read, is not sent.
 _MOST_ADDED_BYTES = 8 << 20
-"""The most bytes that are added to a request. More than this, which no model could read, is not sent."""
 
 Object = Mapping[str, object]
 PanelAnswers = Callable[[str], str]
@@ -106,8 +106,8 @@ def _panel_of(arguments: object) -> str | None:
 
 
 _MOST_DEPTH = 4
+# A larger number does not count. The sum of two such numbers could be one that the JSON writer refuses.
 _MOST = 10**12
-"""A larger number does not count. The sum of two such numbers could be one that the JSON writer refuses."""
 _SUMS = ("tokens", "requests", "tokencount", "cost")
 
 
@@ -135,16 +135,16 @@ def _is_count(name: str, value: object) -> bool:
 MOST_BYTES = 8 << 20
 """A longer body is not read. A stream that goes on for more bytes than this after a call of the proxy's tool is no
 answer."""
+# A stream that has said more than this before a call of the proxy's tool is not continued.
 _MOST_SAID_BYTES = 4 << 20
-"""A stream that has said more than this before a call of the proxy's tool is not continued."""
+# Matches events that must be read in a stream that has had no call of the proxy's tool so far.
 _CALLS = re.compile(rb'"tool_calls"(?!\s*+:\s*+(?:null|\[\s*+\]))|\[DONE\]')
-"""Matches events that must be read in a stream that has had no call of the proxy's tool so far."""
+# The members of a message that are the model's words.
 _TEXTS = ("content", "reasoning_content", "reasoning")
-"""The members of a message that are the model's words."""
+# The members of a message that is sent back. Strict servers refuse other members, such as labels of pieces.
 _SENT_BACK = ("role", *_TEXTS, "thinking_blocks", "reasoning_details", "tool_calls")
-"""The members of a message that is sent back. Strict servers refuse other members, such as labels of pieces."""
+# The finish reasons of an answer whose calls are complete. Some providers say ``stop``.
 _CALLING = ("tool_calls", "stop", "function_call")
-"""The finish reasons of an answer whose calls are complete. Some providers say ``stop``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,22 +141,22 @@ class ContextRefusalOutcome(StrEnum):
     """The upstream's answer was passed on."""
 
 
+# The status 500 is used by llama.cpp (https://github.com/ggml-org/llama.cpp/pull/15780).
 _STATUSES = frozenset({400, 413, 422, 500})
-"""The status 500 is used by llama.cpp (https://github.com/ggml-org/llama.cpp/pull/15780)."""
+# Codes and types, in small letters, each with its source.
 _NAMES: Mapping[str, str] = {
     "context_length_exceeded": "https://github.com/OpenHands/OpenHands/issues/1902",
     "exceed_context_size_error": "https://github.com/ggml-org/llama.cpp/pull/15780",
     "model_max_prompt_tokens_exceeded": "https://github.com/microsoft/vscode/issues/289219",
     "contextwindowexceedederror": "https://docs.litellm.ai/docs/exception_mapping",
 }
-"""Codes and types, in small letters, each with its source."""
+# Names of other refusals, whatever the message says.
 _OTHER_NAMES = frozenset(
     {
         "rate_limit_exceeded", "rate_limit_error", "string_above_max_length", "array_above_max_length",
         "insufficient_quota", "content_filter", "content_policy_violation", "invalid_api_key",
     }
 )  # fmt: skip
-"""Names of other refusals, whatever the message says."""
 _MOST_NAME_CHARS = 64
 _CONTEXT_CHARS = 2_000
 

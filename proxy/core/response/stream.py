@@ -192,15 +192,15 @@ class Outline:
 MAX_BODY_BYTES = 1 << 20
 """If a JSON body is longer than this, only its outline is kept."""
 _BYTES_PER_TOKEN = 4
+# Of a longer list of answers, the last ones are read: their counters are cumulative.
 _MOST_ANSWERS = 1000
-"""Of a longer list of answers, the last ones are read: their counters are cumulative."""
+# The small members of an answer. The others are skipped without being built. In texts, each half of a surrogate pair is
+# replaced by another character.
 _READ = (
     "usage", "usageMetadata", "timings", "choices", "candidates", "diagnostics", "prompt_cache_diagnostics",
     "service_tier", "duration", "id", "status", "model", "store", "background", "conversation", "container", "file",
     "output_file_id", "error_file_id",
 )  # fmt: skip
-"""The small members of an answer. The others are skipped without being built. In texts, each half of a surrogate pair
-is replaced by another character."""
 _ITEM_LISTS = ("output", "data")
 _Body = msgspec.defstruct(
     "_Body", [*((name, object, UNSET) for name in _READ), *((name, Raw, Raw()) for name in _ITEM_LISTS)]

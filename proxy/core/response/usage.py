@@ -27,8 +27,8 @@ from proxy.core.request.demand import tier_of
 from proxy.core.value import dataclass, field, replace
 
 _NOTHING: Mapping[str, object] = {}
+# A counter above this is not a count of tokens.
 _LARGEST = 10**12
-"""A counter above this is not a count of tokens."""
 
 _CHAT_KEYS = frozenset({"prompt_tokens", "completion_tokens", "prompt_cache_hit_tokens"})
 _MESSAGES_KEYS = frozenset({"input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"})

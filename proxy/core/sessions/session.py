@@ -498,8 +498,8 @@ def seen_volatile(transcript: Transcript, regions: Regions) -> Transcript:
     return transcript.replaced({i: m for i, m in system.items() if m is not transcript.messages[i]})
 
 
+# The bytes of a record with four numbers, most of them small, and of its slot in a list.
 _PLACE_BYTES = 72
-"""The bytes of a record with four numbers, most of them small, and of its slot in a list."""
 
 
 def _session_bytes(session: Session) -> int:

@@ -51,11 +51,11 @@ class SessionRequest(Struct, frozen=True, array_like=True, gc=False):
     is_observed: bool = False
 
 
+# Beyond so many parts, the oldest parts that are final are added up.
 _MOST_PARTS = 32
-"""Beyond so many parts, the oldest parts that are final are added up."""
+# A part whose last count was so long before the session's last request is final. A worker goes on with its part for
+# half of this time after its last count, so that nobody adds up a part that still grows, even if clocks differ.
 _FINAL_S = 3600.0
-"""A part whose last count was so long before the session's last request is final. A worker goes on with its part for
-half of this time after its last count, so that nobody adds up a part that still grows, even if clocks differ."""
 _EARLIER = ""
 
 
@@ -228,8 +228,8 @@ DETAILS: Final = msgpack.Decoder(SessionDetails)
 _CONTENTS: Final = msgpack.Decoder(SessionContents)
 _REQUEST: Final = msgpack.Decoder(SessionRequest)
 _REQUESTS: Final = msgpack.Decoder(list[SessionRequest])
+# The sign of MessagePack for an array whose length follows in four bytes.
 _ARRAY: Final = b"\xdd"
-"""The sign of MessagePack for an array whose length follows in four bytes."""
 
 
 def _request(row: bytes) -> SessionRequest | None:

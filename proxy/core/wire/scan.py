@@ -33,8 +33,8 @@ _NESTED = rb"[\[{](?:" + _FLAT + rb")*+[\]}]"
 _NESTED = rb"[\[{](?:" + _FLAT + rb"|" + _NESTED + rb")*+[\]}]"
 _NESTED = rb"[\[{](?:" + _FLAT + rb"|" + _NESTED + rb")*+[\]}]"
 SHALLOW = re.compile(rb"(?:" + _FLAT + rb"|" + _NESTED + rb")*+", re.DOTALL)
+# No request has this many members. A body with more is not understood.
 _MOST_MEMBERS = 1000
-"""No request has this many members. A body with more is not understood."""
 _MOST_BRACKETS = 100_000
 _MOST_NAME_BYTES = 1024
 PIECE_BYTES = 256 << 10

@@ -40,9 +40,8 @@ _EXTRA_BODY_PROVIDERS = frozenset({"openai", "azure", "openrouter", "text-comple
 _KEY_PROVIDERS = frozenset({"openai", "anthropic", "openrouter"})
 
 _MOST_ROUTES = 1024
+# The retry-after time for a client that asks for a model before litellm is loaded: about the time that loading takes.
 _LOADING_S = 5
-"""The retry-after time for a client that asks for a model before litellm is loaded: about the time that loading
-takes."""
 _WARM_MODELS = ("anthropic/claude-sonnet-4-5", "openai/gpt-4o")
 
 
