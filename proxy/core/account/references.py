@@ -6,7 +6,8 @@ every reader behind the proxy finds only what was found here. Members whose cont
 tools, arguments, metadata) are skipped, because for the provider nothing in them is a reference.
 
 An address of a store (``gs://bucket/name``, ``s3://...``) is read with the rights of the operator's account, whatever
-the name of its member. So it refers to an object in every member except the texts that a model reads.
+the name of its member. So it refers to an object in every member except the texts that a model reads, and outside of
+the client's own JSON.
 
 Of an answer, only members whose content the provider decides are read. Other members (``metadata``, texts) return what
 a client has sent, and must not give the client an object.
