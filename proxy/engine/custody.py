@@ -10,6 +10,7 @@ Requests with the master key, with a client's own provider key, or of a proxy wi
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 from urllib.parse import parse_qsl
 
@@ -102,7 +103,8 @@ class Custody:
             if raw.body:
                 # On these paths a body may refer to items by their ids alone.
                 has_items = operation.family in _ITEM_PATHS or operation.act is Act.UNKNOWN
-                named = await self._aside.run_large(raw.size, references_in, raw, raw.body, has_items)
+                search = partial(references_in, has_items=has_items, is_free_form=operation.is_free_form)
+                named = await self._aside.run_large(raw.size, search, raw, raw.body)
                 await self._check(exchange, named)
         elif not (isinstance(raw.body, Upload) or raw.is_form):
             what = "its length, or for a compressed body its content, cannot be checked here"
@@ -300,13 +302,13 @@ def _in_query(query: str) -> list[Reference]:
     return found
 
 
-def references_in(raw: Raw, body: bytes, has_items: bool) -> list[Reference]:
+def references_in(raw: Raw, body: bytes, *, has_items: bool, is_free_form: bool) -> list[Reference]:
     """The objects to which a request's body refers. The messages of earlier requests are not searched again. Raises
     InvalidRequest."""
     parsed = raw.head.parsed if raw.head is not None else None
     if parsed is not None and parsed.body is body and not has_items and not parsed.has(may_refer):
         return []
-    return references(body, has_items=has_items)
+    return references(body, has_items=has_items, is_free_form=is_free_form)
 
 
 def _kept(name: str) -> str:

@@ -336,6 +336,13 @@ def test_a_teams_paths_turn_on_what_they_name_and_no_more(shared: Shared) -> Non
     assert call("POST", "/v1/fine_tuning/jobs", body, key=FREE).status == 404
 
 
+def test_a_prediction_is_not_stored_with_the_operators_rights(shared: Shared) -> None:
+    before = len(shared.world.sent())
+    body = {"instances": [{"prompt": "a cat"}], "parameters": {"storageUri": "gs://bucket/out"}}
+    reply = shared.world.call("POST", "/v1/models/cheap:predict", body)
+    is_as_if_it_did_not_exist(shared, reply, "gs://bucket/out", before)
+
+
 def test_what_a_client_says_makes_no_object_its_own(shared: Shared) -> None:
     name = shared.made["team-b"]["containers"]
     said = {"container_id": name, "id": name, "container": {"id": name}, "output_file_id": name}

@@ -240,6 +240,8 @@ class Operation:
     is_passing: bool = False
     bills: bool = True
     """The usage in the answer belongs to this request."""
+    is_free_form: bool = False
+    """It is not known which members of the body hold the client's own JSON."""
 
 
 RESPONSES, COMPLETIONS, BATCHES = "responses", "chat/completions", "batches"
@@ -265,8 +267,8 @@ FAMILIES = (
 # The path of Anthropic's batches is below the path of its messages.
 _LONGEST_FIRST = sorted(FAMILIES, key=lambda one: -len(one.path))
 
-# Verbs after a model's name that ask the model.
-_ASKING_VERBS = tuple(f":{verb}" for verb in (*VERBS, "predict"))
+# Verbs after a model's name that ask the model, in a form that is known.
+_ASKING_VERBS = tuple(f":{verb}" for verb in VERBS)
 # The parts in front of a deployment's name and its operation, in Azure and in the first version of OpenAI's API.
 _PREFIXES = (("openai", "deployments"), ("deployments",), ("engines",))
 
@@ -277,17 +279,21 @@ def operation_of(method: str, segments: Segments) -> Operation:
     for prefix in _PREFIXES:
         if words[: len(prefix)] == prefix and len(words) > len(prefix) + 1:
             inner = operation_of(method, segments[len(prefix) + 1 :])
-            return inner if inner.act in (Act.ASK, Act.CREATE) else Operation(Act.UNKNOWN, bills=method == "POST")
+            if inner.act in (Act.ASK, Act.CREATE):
+                return inner
+            return Operation(Act.UNKNOWN, bills=method == "POST", is_free_form=True)
     if method == "POST" and words in UNKEPT:
         return Operation(Act.ASK, words[0])
     if words[:1] in (("models",), ("engines",)):
         if method in _GET:
             return Operation(Act.ASK, bills=False)
-        is_asking = method == "POST" and len(words) > 1 and words[-1].endswith(_ASKING_VERBS)
-        return Operation(Act.ASK if is_asking else Act.UNKNOWN, bills=method == "POST")
+        asked = words[-1] if method == "POST" and len(words) > 1 else ""
+        is_known = asked.endswith(_ASKING_VERBS)
+        act = Act.ASK if is_known or asked.endswith(":predict") else Act.UNKNOWN
+        return Operation(act, bills=method == "POST", is_free_form=not is_known)
     family = next((one for one in _LONGEST_FIRST if words[: len(one.path)] == one.path), None)
     if family is None:
-        return Operation(Act.UNKNOWN, bills=method not in _GET and method != "DELETE")
+        return Operation(Act.UNKNOWN, bills=method not in _GET and method != "DELETE", is_free_form=True)
     rest, name, passing = segments[len(family.path) :], family.name, family.is_passing
     if not rest:
         if method == "POST":

@@ -2,12 +2,12 @@
 
 Before anything is parsed, a body is searched for the names of members that refer to objects. Hardly any body has such a
 name. If one has, the body is read whole: also members that occur twice, in upper or lower case, and with escapes. So
-every reader behind the proxy finds only what was found here. Members whose content is the client's own JSON (schemas of
-tools, arguments, metadata) are skipped, because for the provider nothing in them is a reference.
+every reader behind the proxy finds only what was found here. On paths whose form is known, members whose content is the
+client's own JSON (schemas of tools, arguments, metadata) are skipped, because for the provider nothing in them is a
+reference. On other paths nothing is skipped: the ``parameters`` of Vertex's ``:predict`` say where results are stored.
 
 An address of a store (``gs://bucket/name``, ``s3://...``) is read with the rights of the operator's account, whatever
-the name of its member. So it refers to an object in every member except the texts that a model reads, and outside of
-the client's own JSON.
+the name of its member. So it refers to an object in every member that is searched, except the texts that a model reads.
 
 Of an answer, only members whose content the provider decides are read. Other members (``metadata``, texts) return what
 a client has sent, and must not give the client an object.
@@ -189,9 +189,9 @@ def _found(pattern: re.Pattern[bytes], small: bytes) -> Iterator[re.Match[bytes]
         yield from pattern.finditer(small, at, at + _STEP_BYTES + _OVERLAP_BYTES)
 
 
-def references(body: bytes, *, has_items: bool) -> list[Reference]:
-    """The objects to which a JSON body refers, each once. Raises InvalidRequest for a body that cannot be read or is
-    too large."""
+def references(body: bytes, *, has_items: bool, is_free_form: bool = False) -> list[Reference]:
+    """The objects to which a JSON body refers, each once. ``is_free_form``: on this path it is not known which members
+    hold the client's own JSON. Raises InvalidRequest for a body that cannot be read or is too large."""
     if not may_refer(body, has_items=has_items):
         return []
     if len(body) > _MOST_BYTES or body.count(b",") > _MOST_COMMAS or body.count(b"\\") > _MOST_ESCAPES:
@@ -203,7 +203,7 @@ def references(body: bytes, *, has_items: bool) -> list[Reference]:
         raise InvalidRequest(
             "the body seems to refer to stored objects and cannot be read: send plain JSON", code="invalid_json"
         ) from error
-    found = dict.fromkeys(_walk(parsed, has_items=has_items))
+    found = dict.fromkeys(_walk(parsed, has_items, frozenset() if is_free_form else _OPAQUE))
     if len(found) > MOST_REFERENCES:
         raise InvalidRequest(f"the body refers to more than {MOST_REFERENCES} stored objects")
     return list(found)
@@ -215,8 +215,9 @@ def family_of(member: str) -> str | None:
     return _IDS.get(name) or _HOLDERS.get(name)
 
 
-def _walk(root: object, *, has_items: bool) -> Iterator[Reference]:
-    """Every reference in the value. The search has a stack of its own, so that depth causes no recursion."""
+def _walk(root: object, has_items: bool, opaque: frozenset[str]) -> Iterator[Reference]:
+    """Every reference in the value, outside of opaque members. The search has a stack of its own, so that depth causes
+    no recursion."""
     stack: list[tuple[object, bool]] = [(root, False)]
     while stack:
         value, is_item = stack.pop()
@@ -231,7 +232,7 @@ def _walk(root: object, *, has_items: bool) -> Iterator[Reference]:
                 yield from _member(plain, inner, value)
                 if plain not in _TEXTS and plain not in _IDS:
                     yield from _addresses(plain, inner)
-                if plain in _OPAQUE or (is_tool_use and plain == "input"):
+                if plain in opaque or (opaque and is_tool_use and plain == "input"):
                     continue
                 if isinstance(inner, list):
                     stack.append((inner, has_items and plain in _ITEM_LISTS and not isinstance(inner, _Object)))

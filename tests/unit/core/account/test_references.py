@@ -112,6 +112,13 @@ def test_the_address_of_a_store_refers_to_it_in_every_member(
         assert [one.lower() for one in found(body)] == [f"{scheme}://bucket/name"], body
 
 
+def test_where_the_form_is_not_known_no_member_is_the_clients_own() -> None:
+    body = b'{"instances": [{"prompt": "a cat"}], "parameters": {"storageUri": "gs://bucket/out", "metadata": ["s3://b/c"]}}'
+    assert found(body) == []
+    named = references(body, has_items=False, is_free_form=True)
+    assert {one.id for one in named} == {"gs://bucket/out", "s3://b/c"}
+
+
 @for_every(
     [
         '{"messages": [{"content": "gs://bucket is full"}, {"content": [{"type": "text", "text": "s3://a"}]}]}',
