@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import orjson
+import pytest
 
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.resilience import RetryPolicy
@@ -266,6 +267,41 @@ class Bench:
         """Run one exchange on another path to its end."""
         asyncio.run(self.engine.relay(client))
         return client
+
+
+async def left(bench: Bench, client: MemoryClient, when: asyncio.Event) -> None:
+    """Run a chat exchange whose client leaves at this event, and close the engine."""
+    task = asyncio.ensure_future(bench.engine.chat(client))
+    await asyncio.wait_for(when.wait(), 60)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await bench.engine.aclose()
+
+
+def awaited_under(bench: Bench, client: MemoryClient, *, is_hard: bool) -> list[bool]:
+    """For each call of a bench whose limits are hard or not: whether it is heard to its end."""
+    reserve, sent, awaited = bench.door.reserve, bench.upstream.open, list[bool]()
+
+    async def reserve_hard(exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
+        await reserve(exchange, others)
+        assert exchange.reservation is not None
+        exchange.reservation.is_hard = is_hard
+
+    async def opened(call: Call) -> Answer:
+        awaited.append(client.is_awaited)
+        return await sent(call)
+
+    bench.door.reserve = reserve_hard  # type: ignore[method-assign]
+    bench.upstream.open = opened  # type: ignore[method-assign]
+    return awaited
+
+
+class Telling(Script):
+    """A stream whose upstream knows more of the usage than its chunks say."""
+
+    def usage_so_far(self) -> dict[str, object]:
+        return {"prompt_tokens": 4321, "completion_tokens": 1}
 
 
 def answers(*steps: bytes | Exception | None, status: int = 200, headers: Sequence[tuple[str, str]] = SSE) -> Script:

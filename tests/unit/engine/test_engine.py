@@ -38,6 +38,7 @@ from tests.unit.engine.parts import (
     code,
     ended,
     event,
+    left,
 )
 
 
@@ -66,21 +67,16 @@ def test_a_json_answer_passes_with_its_length_and_is_settled() -> None:
     assert script.closed == 1
 
 
-def test_usage_is_asked_for_and_kept_from_a_client_that_did_not() -> None:
-    bench = Bench(answers(ROLE, WORD, USAGE + DONE))
-    client = bench.chat(MemoryClient(chat_body(stream=True)))
-    assert client.answer == ROLE + WORD + DONE
-    assert orjson.loads(bench.upstream.bodies[0])["stream_options"] == {"include_usage": True}
-    usage = ended(bench).answer.outcome.usage
-    assert usage is not None
-    assert usage.prompt == 7
-
-
-def test_usage_is_passed_to_a_client_that_asked_for_it() -> None:
-    bench = Bench(answers(ROLE, WORD, USAGE + DONE))
+def test_usage_is_asked_for_and_told_to_a_client_that_asked_alone() -> None:
     asked = chat_body(stream=True, stream_options={"include_usage": True})
-    assert bench.chat(MemoryClient(asked)).answer == ROLE + WORD + USAGE + DONE
-    assert bench.upstream.bodies == [asked]
+    for body, told in ((chat_body(stream=True), b""), (asked, USAGE)):
+        bench = Bench(answers(ROLE, WORD, USAGE + DONE))
+        assert bench.chat(MemoryClient(body)).answer == ROLE + WORD + told + DONE
+        assert orjson.loads(bench.upstream.bodies[0]) == orjson.loads(asked)
+        assert not told or bench.upstream.bodies == [asked]
+        usage = ended(bench).answer.outcome.usage
+        assert usage is not None
+        assert usage.prompt == 7
 
 
 def test_a_stream_without_a_content_type_is_read_as_a_stream() -> None:
@@ -108,16 +104,12 @@ def test_closing_the_engine_closes_its_upstreams() -> None:
     assert bench.upstream.is_closed
 
 
-@pytest.mark.parametrize("is_chat", [True, False])
-@pytest.mark.parametrize("name", [b'"model"', b'"mod\\u0065l"'])
-def test_a_model_that_stands_twice_in_a_body_is_sent_once(name: bytes, *, is_chat: bool) -> None:
+@for_every(product([b'"model"', b'"mod\\u0065l"'], [True, False]))
+def test_a_model_that_stands_twice_in_a_body_is_sent_once(name: bytes, is_chat: bool) -> None:
     models = ModelList({"cheap": make_deployment(name="cheap"), "dear": make_deployment(name="dear")})
     bench = Bench(answers(BODY, headers=JSON), models=models)
     body = b'{"model":"dear","messages":[{"role":"user","content":"hi"}],' + name + b':"cheap"}'
-    if is_chat:
-        bench.chat(MemoryClient(body))
-    else:
-        bench.relay(MemoryClient(body, path="/responses"))
+    bench.chat(MemoryClient(body)) if is_chat else bench.relay(MemoryClient(body, path="/responses"))
     assert bench.upstream.calls[0].deployment.name == "cheap"
     assert b"dear" not in bench.upstream.bodies[0]
     assert orjson.loads(bench.upstream.bodies[0])["messages"] == [{"role": "user", "content": "hi"}]
@@ -234,18 +226,18 @@ def test_a_request_does_not_get_rid_of_the_operators_reminder() -> None:
         assert bench.upstream.bodies[0].count(b"Be brief.") == count
 
 
-def test_an_upstream_that_cannot_be_reached_is_a_502() -> None:
-    bench = Bench(UpstreamUnavailable("gone"))
-    client = bench.chat(MemoryClient(chat_body()))
-    assert (client.status, code(client)) == (502, "upstream_unavailable")
-    assert ended(bench).ending is ExchangeOutcome.BROKEN
-    assert bench.planner.events == []
-
-
-def test_a_break_before_anything_was_sent_is_an_error_answer() -> None:
-    bench = Bench(answers(ROLE, UpstreamTimeout("silent")), planner=RewritingPlanner())
+@for_every(
+    [
+        (UpstreamUnavailable("gone"), 502, "upstream_unavailable", []),
+        (answers(ROLE, UpstreamTimeout("silent")), 504, "upstream_timeout", ["accepted"]),
+    ]
+)
+def test_a_break_before_anything_was_sent_is_an_error_answer(
+    script: Script | UpstreamUnavailable, status: int, error: str, events: list[str]
+) -> None:
+    bench = Bench(script, planner=RewritingPlanner())
     client = bench.chat(MemoryClient(chat_body(stream=True)))
-    assert (client.status, code(client)) == (504, "upstream_timeout")
+    assert (client.status, code(client), bench.planner.events) == (status, error, events)
     assert ended(bench).ending is ExchangeOutcome.BROKEN
 
 
@@ -262,39 +254,40 @@ def test_a_break_in_mid_stream_is_an_event_and_no_done() -> None:
 CUT = UpstreamUnavailable("cut")
 
 
-@pytest.mark.parametrize(
-    ("scripts", "lost"),
+def noting_losses(bench: Bench) -> list[int]:
+    """The attempts whose calls are lost from now on."""
+    lost: list[int] = []
+
+    def lose(exchange: Exchange) -> Settlement:
+        lost.append(exchange.attempts)
+        return Settlement()
+
+    bench.ledger.lose = lose  # type: ignore[method-assign]
+    return lost
+
+
+@for_every(
     [
-        ([answers(CUT, status=400, headers=JSON)], []),
-        ([answers(CUT, status=404, headers=JSON)], []),
-        ([answers(CUT, status=429, headers=JSON)], []),
-        ([answers(CUT, status=503, headers=JSON)], []),
+        *(([answers(CUT, status=status, headers=JSON)], []) for status in (400, 404, 429, 503)),
         ([answers(CUT, status=504, headers=JSON)], [1]),
         ([answers(CUT, status=504, headers=JSON), answers(CUT, status=504, headers=JSON)], [1, 2]),
         ([answers(CUT, headers=JSON)], [1]),
         ([CUT], [1]),
         ([UpstreamUnavailable("refused").unreached()], []),
-    ],
+    ]
 )
 def test_a_call_that_breaks_off_is_lost_once_and_a_refusal_never(
     scripts: list[Script | UpstreamUnavailable], lost: list[int]
 ) -> None:
     bench = Bench(*scripts, answers(BODY, headers=JSON), retries=RetryPolicy(retries=1, first_wait_s=0.0))
-    found: list[int] = []
-
-    def lose(exchange: Exchange) -> Settlement:
-        found.append(exchange.attempts)
-        return Settlement()
-
-    bench.ledger.lose = lose  # type: ignore[method-assign]
+    found = noting_losses(bench)
     bench.chat(MemoryClient(chat_body()))
     assert found == lost
 
 
-def test_a_call_behind_a_refusal_is_billed_where_its_client_leaves() -> None:
+async def test_a_call_behind_a_refusal_is_billed_where_its_client_leaves() -> None:
     bench = Bench(answers(BODY, status=400, headers=JSON), answers(None), planner=RewritingPlanner())
-    client, is_sent = MemoryClient(chat_body()), asyncio.Event()
-    opened = bench.upstream.open
+    is_sent, opened = asyncio.Event(), bench.upstream.open
 
     async def open_(call: Call) -> Answer:
         if len(bench.upstream.calls) == 1:
@@ -303,7 +296,7 @@ def test_a_call_behind_a_refusal_is_billed_where_its_client_leaves() -> None:
         return await opened(call)
 
     bench.upstream.open = open_  # type: ignore[method-assign]
-    cancelled(bench, client, is_sent)
+    await left(bench, MemoryClient(chat_body()), is_sent)
     assert (ended(bench).ending, ended(bench).is_billed) == (ExchangeOutcome.HUNG_UP, True)
 
 
@@ -315,35 +308,19 @@ def test_an_error_event_of_the_upstream_passes_and_is_counted() -> None:
     assert (exchange.ending, exchange.answer.error_code) == (ExchangeOutcome.BROKEN, "upstream_stream_error")
 
 
-def cancelled(bench: Bench, client: MemoryClient, when: asyncio.Event) -> None:
-    async def main() -> None:
-        task = asyncio.ensure_future(bench.engine.chat(client))
-        await asyncio.wait_for(when.wait(), 60)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await bench.engine.aclose()
-
-    asyncio.run(main())
-
-
-def test_a_client_that_leaves_in_mid_stream_closes_the_upstream_and_is_settled() -> None:
+async def test_a_client_that_leaves_in_mid_stream_closes_the_upstream_and_is_settled() -> None:
     script = answers(ROLE, WORD, None)
     bench = Bench(script)
     client, seen = MemoryClient(chat_body(stream=True)), asyncio.Event()
     client.on_send = lambda chunk: seen.set() if chunk == WORD else None
-    cancelled(bench, client, seen)
-    assert script.closed == 1
+    await left(bench, client, seen)
     exchange = ended(bench)
-    assert (exchange.ending, exchange.answer.status, exchange.answer.outcome.events) == (
-        ExchangeOutcome.HUNG_UP,
-        200,
-        2,
-    )
+    assert (exchange.ending, exchange.answer.status, script.closed) == (ExchangeOutcome.HUNG_UP, 200, 1)
+    assert exchange.answer.outcome.events == 2
     assert bench.planner.events == ["accepted", "completed"]
 
 
-def test_a_client_that_leaves_before_the_first_byte_changes_nothing() -> None:
+async def test_a_client_that_leaves_before_the_first_byte_changes_nothing() -> None:
     script = answers(None)
     bench, client, opened = Bench(script), MemoryClient(chat_body(stream=True)), asyncio.Event()
 
@@ -352,10 +329,8 @@ def test_a_client_that_leaves_before_the_first_byte_changes_nothing() -> None:
         opened.set()
 
     client.start = started  # type: ignore[method-assign,assignment]
-    cancelled(bench, client, opened)
-    assert script.closed == 1
-    assert ended(bench).ending is ExchangeOutcome.HUNG_UP
-    assert bench.planner.events == []
+    await left(bench, client, opened)
+    assert (ended(bench).ending, script.closed, bench.planner.events) == (ExchangeOutcome.HUNG_UP, 1, [])
 
 
 class ClumsyPlanner(RewritingPlanner):
@@ -387,19 +362,20 @@ def test_bookkeeping_that_fails_does_not_fail_the_request(caplog: pytest.LogCapt
     assert "ZeroDivisionError at test_engine.py" in caplog.text
 
 
-@pytest.mark.parametrize("status", [400, 404, 413, 422])
-def test_a_refused_rewrite_is_sent_again_as_the_client_wrote_it(status: int) -> None:
-    refused, accepted = answers(b"{}", status=status, headers=JSON), answers(BODY, headers=JSON)
-    bench = Bench(refused, accepted, planner=RewritingPlanner())
+@for_every([400, 404, 413, 422, None])
+def test_a_refused_rewrite_is_sent_again_as_the_client_wrote_it(status: int | None) -> None:
+    """Without a status, a library raises the refusal."""
+    refused, accepted = answers(b"{}", status=status or 0, headers=JSON), answers(BODY, headers=JSON)
+    raised = UpstreamRejected("no markers", status=400, error_type="invalid_request_error")
+    bench = Bench(refused if status else raised, accepted, planner=RewritingPlanner())
     client = bench.chat(MemoryClient(chat_body()))
     assert (client.status, client.answer) == (200, BODY)
     assert [b"rewritten" in body for body in bench.upstream.bodies] == [True, False]
     assert bench.upstream.bodies[1] == chat_body()
     assert bench.planner.events == ["refused", "accepted", "barred", "completed"]
-    exchange = ended(bench)
-    assert exchange.planned.was_retried
+    assert ended(bench).planned.was_retried
     assert client.answer_headers["x-stratiform-reason"] == Reason.BARRED
-    assert (refused.closed, accepted.closed) == (1, 1)
+    assert (refused.closed, accepted.closed) == (bool(status), 1)
 
 
 class AskedPlanner(RewritingPlanner):
@@ -436,30 +412,15 @@ def test_a_plans_headers_go_with_its_body_alone_and_never_in_place_of_the_client
     assert [v for n, v in bench.upstream.calls[0].headers if n == "x-grok-conv-id"] == ["mine"]
 
 
-def test_a_refusal_that_a_library_raises_is_retried_too() -> None:
-    error = UpstreamRejected("no markers", status=400, error_type="invalid_request_error")
-    bench = Bench(error, answers(BODY, headers=JSON), planner=RewritingPlanner())
-    assert bench.chat(MemoryClient(chat_body())).status == 200
-    assert len(bench.upstream.calls) == 2
-
-
 def test_an_answer_that_began_before_it_was_refused_is_lost_once() -> None:
     refusal = UpstreamRejected("no markers", status=400, error_type="invalid_request_error")
     bench = Bench(Script(200, SSE, ROLE, refusal), answers(ROLE, WORD, USAGE, DONE), planner=RewritingPlanner())
-    lost: list[int] = []
-
-    def lose(exchange: Exchange) -> Settlement:
-        lost.append(exchange.attempts)
-        return Settlement()
-
-    bench.ledger.lose = lose  # type: ignore[method-assign]
-    client = bench.chat(MemoryClient(chat_body(stream=True)))
-    assert client.answer == ROLE + WORD + DONE
-    assert lost == [1]
-    assert ended(bench).attempts == 2
+    lost = noting_losses(bench)
+    assert bench.chat(MemoryClient(chat_body(stream=True))).answer == ROLE + WORD + DONE
+    assert (lost, ended(bench).attempts) == ([1], 2)
 
 
-@pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
+@for_every([401, 403, 429, 500, 503])
 def test_upstream_errors_that_are_not_the_layouts_fault_pass(status: int) -> None:
     body = b'{"error": {"message": "theirs"}}'
     bench = Bench(answers(body, status=status, headers=[*JSON, ("retry-after", "7")]), planner=RewritingPlanner())
@@ -469,18 +430,16 @@ def test_upstream_errors_that_are_not_the_layouts_fault_pass(status: int) -> Non
     assert bench.planner.events == []
 
 
-def test_a_refusal_of_the_clients_own_request_passes() -> None:
-    bench = Bench(answers(b"no", status=400), answers(b"still no", status=400), planner=RewritingPlanner())
-    client = bench.chat(MemoryClient(chat_body()))
-    assert (client.status, client.answer) == (400, b"still no")
-    assert bench.planner.events == ["refused"]
-    assert ended(bench).ending is ExchangeOutcome.REJECTED
-
-
-def test_a_refusal_of_an_unchanged_request_is_not_retried() -> None:
-    bench = Bench(answers(b"no", status=400))
-    assert bench.chat(MemoryClient(chat_body())).status == 400
-    assert len(bench.upstream.calls) == 1
+def test_a_refusal_of_the_clients_own_request_passes_and_is_not_retried() -> None:
+    no, still_no = answers(b"no", status=400), answers(b"still no", status=400)
+    for bench, said, events in (
+        (Bench(no, still_no, planner=RewritingPlanner()), b"still no", ["refused"]),
+        (Bench(no), b"no", []),
+    ):
+        client = bench.chat(MemoryClient(chat_body()))
+        assert (client.status, client.answer, bench.planner.events) == (400, said, events)
+        assert ended(bench).ending is ExchangeOutcome.REJECTED
+        assert len(bench.upstream.calls) == 1 + len(events)
 
 
 @pytest.mark.parametrize(
@@ -501,27 +460,20 @@ def test_an_empty_stream_to_a_rewrite_is_retried(empty: object) -> None:
     assert ended(bench).planned.was_retried
 
 
-def test_an_upstream_that_says_nothing_to_rewrite_and_original_bars_no_plan() -> None:
-    bench = Bench(answers(ROLE, DONE), answers(ROLE, DONE), planner=RewritingPlanner())
-    assert bench.chat(MemoryClient(chat_body(stream=True))).answer == ROLE + DONE
-    assert "barred" not in bench.planner.events
-
-
-def test_an_empty_stream_to_the_clients_own_request_passes() -> None:
-    bench = Bench(answers(ROLE, DONE))
-    assert bench.chat(MemoryClient(chat_body(stream=True))).answer == ROLE + DONE
+def test_an_upstream_that_says_nothing_to_the_original_bars_no_plan() -> None:
+    for bench in (
+        Bench(answers(ROLE, DONE), answers(ROLE, DONE), planner=RewritingPlanner()),
+        Bench(answers(ROLE, DONE)),
+    ):
+        assert bench.chat(MemoryClient(chat_body(stream=True))).answer == ROLE + DONE
+        assert "barred" not in bench.planner.events
 
 
 async def test_a_rewritten_stream_is_held_back_only_until_it_has_content() -> None:
     bench = Bench(answers(ROLE, WORD, WORD, None), planner=RewritingPlanner())
-    client = MemoryClient(chat_body(stream=True))
-
-    two_words = asyncio.Event()
+    client, two_words = MemoryClient(chat_body(stream=True)), asyncio.Event()
     client.on_send = lambda chunk: two_words.set() if client.answer == ROLE + WORD + WORD else None
-    task = asyncio.ensure_future(bench.engine.chat(client))
-    await asyncio.wait_for(two_words.wait(), 60)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    await left(bench, client, two_words)
     assert client.chunks == [ROLE + WORD, WORD]
 
 

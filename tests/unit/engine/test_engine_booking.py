@@ -1,7 +1,6 @@
 """The ledger entry is written before the client has all of its answer, and once, however the exchange ends."""
 
 import asyncio
-from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -12,11 +11,12 @@ from proxy.core.resilience import BreakerPolicy, RetryPolicy
 from proxy.engine import Breakers
 from proxy.engine.attempts import ONE_TRY
 from proxy.engine.exchange import Exchange, ExchangeOutcome
-from proxy.errors import RateLimited, UpstreamUnavailable
-from proxy.ports import Answer, Call, Deployment
+from proxy.errors import ProxyError, RateLimited, UpstreamUnavailable
+from proxy.ports import Deployment
 from tests.examples import for_every
 from tests.exchanges import settled
 from tests.unit.engine.parts import (
+    BODY,
     DONE,
     JSON,
     ROLE,
@@ -26,12 +26,14 @@ from tests.unit.engine.parts import (
     Bench,
     MemoryClient,
     Script,
+    Telling,
     answers,
+    awaited_under,
     chat_body,
     ended,
+    left,
 )  # fmt: skip
 
-BODY = b'{"choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":4,"completion_tokens":1}}'
 LENGTH = ("content-length", str(len(BODY)))
 
 
@@ -58,34 +60,34 @@ class Watched(Bench):
         return self.relay(client) if relayed else self.chat(client)
 
 
-def test_a_stream_is_booked_before_done() -> None:
-    bench = Watched(answers(ROLE, WORD, USAGE + DONE))
+CUT = UpstreamUnavailable("gone")
+
+
+@for_every(
+    [
+        (answers(ROLE, WORD, USAGE + DONE), ROLE + WORD, ROLE + WORD + DONE, ExchangeOutcome.COMPLETED, 7),
+        (answers(ROLE, WORD, CUT), ROLE + WORD, ROLE + WORD + b'data: {"error":', ExchangeOutcome.BROKEN, None),
+        (CUT, b"", b'{"error":', ExchangeOutcome.BROKEN, None),
+    ]
+)
+def test_a_stream_is_booked_before_the_client_hears_how_it_ends(
+    script: Script | ProxyError, had: bytes, answer: bytes, ending: ExchangeOutcome, prompt: int | None
+) -> None:
+    bench = Watched(script)
     client = bench.run(MemoryClient(chat_body(stream=True)))
-    assert bench.had == [(ROLE + WORD, False)]
-    assert bench.booked == [(ExchangeOutcome.COMPLETED, 7)]
-    assert client.answer == ROLE + WORD + DONE
-    assert client.has_ended
+    assert (bench.had, bench.booked) == ([(had, False)], [(ending, prompt)])
+    assert client.answer.startswith(answer)
 
 
 async def test_done_goes_out_though_the_upstream_leaves_the_line_open() -> None:
     bench = Watched(answers(ROLE, WORD, USAGE, DONE, None))
-    client = bench.client = MemoryClient(chat_body(stream=True))
-    complete = asyncio.Event()
+    client, complete = MemoryClient(chat_body(stream=True)), asyncio.Event()
     client.on_send = lambda chunk: complete.set() if chunk == DONE else None
-    task = asyncio.ensure_future(bench.engine.chat(client))
-    async with asyncio.timeout(60):
-        await complete.wait()
+    await left(bench, client, complete)
     assert bench.booked == [(ExchangeOutcome.COMPLETED, 7)]
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert len(bench.booked) == 1
-    (exchange,) = bench.ledger.ended
-    assert exchange.ending is ExchangeOutcome.COMPLETED
 
 
-@pytest.mark.parametrize("relayed", [False, True], ids=["chat", "relay"])
-@pytest.mark.parametrize("cuts", [1, 3, len(BODY)])
+@for_every(product([1, 3, len(BODY)], [False, True]))
 def test_a_body_of_known_length_is_booked_before_it_is_complete(cuts: int, relayed: bool) -> None:
     step = -(-len(BODY) // cuts)
     chunks = [BODY[i : i + step] for i in range(0, len(BODY), step)]
@@ -96,21 +98,19 @@ def test_a_body_of_known_length_is_booked_before_it_is_complete(cuts: int, relay
     assert client.answer == BODY
 
 
-def test_a_body_without_a_length_is_booked_before_its_end() -> None:
-    bench = Watched(answers(BODY, headers=JSON))
-    client = bench.run(MemoryClient(chat_body()))
-    assert bench.had == [(BODY, False)]
-    assert bench.booked == [(ExchangeOutcome.COMPLETED, 4)]
-    assert client.has_ended
-
-
-def test_events_on_raw_paths_are_not_held_up_but_for_the_last() -> None:
-    bench = Watched(answers(WORD, USAGE, DONE, headers=SSE))
-    client = bench.run(MemoryClient(chat_body(stream=True), path="/responses"), relayed=True)
-    assert bench.had == [(WORD + USAGE, False)]
-    assert client.answer == WORD + USAGE + DONE
-    assert bench.booked == [(ExchangeOutcome.COMPLETED, 7)]
-    assert client.has_ended
+@for_every(
+    [
+        (answers(BODY, headers=JSON), BODY, BODY, 4, "/chat/completions"),
+        (answers(WORD, USAGE, DONE, headers=SSE), WORD + USAGE, WORD + USAGE + DONE, 7, "/responses"),
+    ]
+)
+def test_an_answer_without_a_length_is_booked_before_its_end_and_events_are_not_held_up_but_for_the_last(
+    script: Script, had: bytes, answer: bytes, prompt: int, path: str
+) -> None:
+    bench = Watched(script)
+    client = bench.run(MemoryClient(chat_body(stream=True), path=path), relayed=path == "/responses")
+    assert (bench.had, bench.booked) == ([(had, False)], [(ExchangeOutcome.COMPLETED, prompt)])
+    assert (client.answer, client.has_ended) == (answer, True)
 
 
 def test_a_body_longer_than_it_said_passes_in_order() -> None:
@@ -157,21 +157,6 @@ def test_an_answer_is_read_if_no_coding_changes_its_bytes(coding: str, is_stream
     assert bench.booked == [(ExchangeOutcome.COMPLETED, 7 if is_stream else 4)]
 
 
-def test_a_line_that_breaks_is_booked_before_the_client_hears_of_it() -> None:
-    bench = Watched(answers(ROLE, WORD, UpstreamUnavailable("gone")))
-    client = bench.run(MemoryClient(chat_body(stream=True)))
-    assert bench.had == [(ROLE + WORD, False)]
-    assert bench.booked == [(ExchangeOutcome.BROKEN, None)]
-    assert b"upstream_unavailable" in client.answer
-
-
-class Telling(Script):
-    """A stream whose upstream knows more of the usage than its chunks say."""
-
-    def usage_so_far(self) -> dict[str, object]:
-        return {"prompt_tokens": 4321, "completion_tokens": 1}
-
-
 def test_what_the_upstream_has_told_of_the_usage_is_booked_of_a_stream_that_breaks_and_only_of_that() -> None:
     bench = Watched(Telling(200, SSE, ROLE, WORD, UpstreamUnavailable("gone")))
     bench.run(MemoryClient(chat_body(stream=True)))
@@ -181,24 +166,10 @@ def test_what_the_upstream_has_told_of_the_usage_is_booked_of_a_stream_that_brea
     assert [prompt for _, prompt in bench.booked] == [7]
 
 
-def test_a_refusal_is_booked_before_it_is_told() -> None:
-    bench = Watched(UpstreamUnavailable("gone"))
-    client = bench.run(MemoryClient(chat_body()))
-    assert bench.had == [(b"", False)]
-    assert bench.booked == [(ExchangeOutcome.BROKEN, None)]
-    assert client.status == 502
-
-
 async def test_a_client_that_leaves_is_booked_once_with_what_is_known() -> None:
-    bench = Watched(answers(ROLE, WORD, None))
-    client = bench.client = MemoryClient(chat_body(stream=True))
-    seen = asyncio.Event()
+    bench, client, seen = Watched(answers(ROLE, WORD, None)), MemoryClient(chat_body(stream=True)), asyncio.Event()
     client.on_send = lambda chunk: seen.set()
-    task = asyncio.ensure_future(bench.engine.chat(client))
-    await seen.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await left(bench, client, seen)
     assert [ending for ending, _ in bench.booked] == [ExchangeOutcome.HUNG_UP]
 
 
@@ -243,25 +214,13 @@ def test_a_call_that_an_operators_limit_keeps_back_says_nothing_of_a_deployment_
     assert states[-1] == "closed"
 
 
-@pytest.mark.parametrize("is_hard", [True, False])
-@pytest.mark.parametrize(("background", "runs_on"), [(True, True), (1, True), (False, False), (None, False)])
+@for_every(product([(True, True), (1, True), (False, False), (None, False)], [True, False]))
 def test_under_a_hard_limit_a_stream_in_the_background_is_heard_to_its_end(
-    background: object, runs_on: bool, is_hard: bool
+    said: tuple[object, bool], is_hard: bool
 ) -> None:
+    background, runs_on = said
     body = {"model": "m", "input": "hi", "stream": True, "background": background}
     bench, client = Bench(answers(DONE)), MemoryClient(orjson.dumps(body), path="/responses")
-    reserve, sent, awaited = bench.door.reserve, bench.upstream.open, list[bool]()
-
-    async def reserve_hard(exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
-        await reserve(exchange, others)
-        assert exchange.reservation is not None
-        exchange.reservation.is_hard = is_hard
-
-    async def opened(call: Call) -> Answer:
-        awaited.append(client.is_awaited)
-        return await sent(call)
-
-    bench.door.reserve = reserve_hard  # type: ignore[method-assign]
-    bench.upstream.open = opened  # type: ignore[method-assign]
+    awaited = awaited_under(bench, client, is_hard=is_hard)
     bench.relay(client)
     assert awaited == [is_hard and runs_on]

@@ -89,25 +89,20 @@ def test_a_compressed_body_passes_to_the_sole_upstream(path: str) -> None:
     ) == (7, None)
 
 
-def test_an_unknown_model_is_not_found() -> None:
-    bench = Bench(models=ModelList({"known": make_deployment(name="known")}))
-    client = bench.chat(MemoryClient(chat_body()))
-    assert (client.status, code(client)) == (404, "model_not_found")
-
-
-@pytest.mark.parametrize(("asked", "got"), [("passthrough", "passthrough"), ("mark", "mark"), ("tier", "tier")])
-def test_a_request_may_lower_the_mode(asked: str, got: str) -> None:
-    bench = Bench(answers(BODY, headers=JSON), planner=RewritingPlanner())
-    client = bench.chat(MemoryClient(chat_body(), headers=[*JSON, ("x-stratiform-mode", asked)]))
-    assert client.answer_headers["x-stratiform-mode"] == got
-
-
-def test_a_request_may_not_raise_the_mode() -> None:
-
-    models = ModelList({"m": make_deployment(name="m", mode=Mode.OBSERVE)})
+@for_every(
+    [
+        (Mode.TIER, "passthrough", "passthrough"),
+        (Mode.TIER, "mark", "mark"),
+        (Mode.TIER, "tier", "tier"),
+        (Mode.OBSERVE, "tier", "observe"),
+    ]
+)
+def test_a_request_may_lower_the_mode_and_not_raise_it(allowed: Mode, asked: str, got: str) -> None:
+    models = ModelList({"m": make_deployment(name="m", mode=allowed)})
     bench = Bench(answers(BODY, headers=JSON), planner=RewritingPlanner(), models=models)
-    bench.chat(MemoryClient(chat_body(), headers=[*JSON, ("x-stratiform-mode", "tier")]))
-    assert b"rewritten" not in bench.upstream.bodies[0]
+    client = bench.chat(MemoryClient(chat_body(), headers=[*JSON, ("x-stratiform-mode", asked)]))
+    assert client.answer_headers["x-stratiform-mode"] == (got if got in ("mark", "tier") else "passthrough")
+    assert (b"rewritten" in bench.upstream.bodies[0]) is (got in ("mark", "tier"))
 
 
 def test_in_passthrough_the_messages_are_not_even_read() -> None:
@@ -173,13 +168,9 @@ class Counting(PassthroughPlanner):
         return self.count
 
 
-def place(name: str, entry: str = "") -> Deployment:
-    return make_deployment(name=entry or name, id=name)
-
-
 def level(*names: str, of: str = "m") -> list[Deployment]:
     """Deployments of one name, each with a window of its own."""
-    return [place(name, of) for name in names]
+    return [make_deployment(name=of, id=name) for name in names]
 
 
 def fitting(
@@ -195,26 +186,34 @@ def fitting(
     return [[d.id for d in one] for one in own], [[d.id for d in one] for one in others]
 
 
-@pytest.mark.parametrize(
-    ("tokens", "left"),
-    [(None, [["a", "b"], ["any"]]), (10, [["a", "b"], ["any"]]), (11, [["b"], ["any"]]), (21, [["any"]])],
+B, C, PROFILE = level("b", of="n"), level("c", of="o"), CapabilityProfile("mine", Capability.CHAT)
+
+
+@for_every(
+    [
+        *((tokens, [level("a", "b"), level("any")], [], None, [["a", "b"], ["any"]], []) for tokens in (None, 10)),
+        (11, [level("a", "b"), level("any")], [], None, [["b"], ["any"]], []),
+        (21, [level("a", "b"), level("any")], [], None, [["any"]], []),
+        (15, [level("a")], [B, C], None, [["b"], ["c"]], []),
+        (30, [level("a")], [B, C], None, [["c"]], []),
+        (15, [level("a", "c")], [level("a", of="n"), level("b", of="o")], None, [["c"]], [["b"]]),
+        (15, [level("a"), level("c", of="fallback")], [B], None, [["b"]], []),
+        (15, [level("a"), level("c", of="fallback")], [], None, [["c"]], []),
+        (50, [level("a", "b")], [C], PROFILE, [["a", "b"]], []),
+        (30, [level("a", "b")], [C], PROFILE, [["c"]], []),
+    ]
 )
-def test_a_deployment_whose_window_is_too_small_is_left_out(tokens: int | None, left: list[list[str]]) -> None:
-    assert fitting(tokens, [level("a", "b"), level("any")])[0] == left
-
-
-def test_a_wider_model_serves_what_fits_no_deployment_of_the_name() -> None:
-    assert fitting(15, [level("a")], [level("b", of="n"), level("c", of="o")]) == ([["b"], ["c"]], [])
-    assert fitting(30, [level("a")], [level("b", of="n"), level("c", of="o")]) == ([["c"]], [])
-
-
-def test_wider_models_that_are_too_small_are_no_help_later() -> None:
-    assert fitting(15, [level("a", "c")], [level("a", of="n"), level("b", of="o")]) == ([["c"]], [["b"]])
-
-
-def test_a_wider_model_goes_before_an_ordinary_fallback() -> None:
-    assert fitting(15, [level("a"), level("c", of="fallback")], [level("b", of="n")]) == ([["b"]], [])
-    assert fitting(15, [level("a"), level("c", of="fallback")]) == ([["c"]], [])
+def test_deployments_whose_window_is_too_small_are_left_out_and_wider_models_go_before_ordinary_fallbacks(
+    tokens: int | None,
+    levels: list[list[Deployment]],
+    wider: list[list[Deployment]],
+    profile: CapabilityProfile | None,
+    left: list[list[str]],
+    later: list[list[str]],
+) -> None:
+    """Wider models that are too small are no help later. A request with a profile keeps its own deployments where none
+    is wide enough."""
+    assert fitting(tokens, levels, wider, profile) == (left, later)
 
 
 def test_a_prompt_that_fits_nothing_is_refused_with_the_figures() -> None:
@@ -223,12 +222,6 @@ def test_a_prompt_that_fits_nothing_is_refused_with_the_figures() -> None:
     assert caught.value.code == "context_length_exceeded"
     assert "about 50 tokens" in caught.value.message
     assert "at most 40" in caught.value.message
-
-
-def test_a_request_with_a_profile_keeps_its_own_where_none_is_wide_enough() -> None:
-    profile = CapabilityProfile("mine", Capability.CHAT)
-    assert fitting(50, [level("a", "b")], [level("c", of="n")], profile) == ([["a", "b"]], [])
-    assert fitting(30, [level("a", "b")], [level("c", of="n")], profile) == ([["c"]], [])
 
 
 def test_nothing_is_counted_where_no_window_is_known() -> None:

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from proxy.core.request.demand import Demand
-from proxy.core.response.refusal import ContextRefusalOutcome
 from proxy.core.response.stream import StreamFold
 from proxy.core.window import Capability, CapabilityProfile, OverBudget
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.relay import empty_completion
 from proxy.errors import ContextTooLong, UpstreamRejected
 from tests.doubles import RewritingPlanner
-from tests.exchanges import make_exchange
+from tests.examples import for_every
+from tests.exchanges import make_exchange, settled
 from tests.unit.engine.parts import (
     BODY,
     DONE,
@@ -62,7 +62,7 @@ def long_body(chars: int, **more: object) -> bytes:
     return chat_body(messages=[{"role": "user", "content": "x" * chars}], **more)
 
 
-@pytest.mark.parametrize("refused", [refusal(), refusal(413), refusal(422), refusal(500), RAISED, streamed()])
+@for_every([refusal(), refusal(413), refusal(422), refusal(500), RAISED, streamed()])
 def test_a_profile_may_ask_for_an_empty_completion(refused: Script | UpstreamRejected) -> None:
     bench = Bench(refused, window=EMPTY)
     client = bench.chat(MemoryClient(chat_body()))
@@ -72,21 +72,17 @@ def test_a_profile_may_ask_for_an_empty_completion(refused: Script | UpstreamRej
     assert client.answer_headers["x-stratiform-outcome"] == "over_budget"
     exchange = ended(bench)
     assert (exchange.ending, exchange.is_billed, exchange.answer.error_code) == (ExchangeOutcome.COMPLETED, False, "")
-    assert refusals(exchange) == {"empty": 1}
-    assert exchange.settlement is not None
-    assert exchange.settlement.usage is None
-    assert len(bench.upstream.calls) == 1
+    assert (refusals(exchange), len(bench.upstream.calls)) == ({"empty": 1}, 1)
+    assert settled(exchange).usage is None
 
 
-@pytest.mark.parametrize("refused", [refusal(), RAISED, streamed(), streamed(ROLE)])
+@for_every([refusal(), RAISED, streamed(), streamed(ROLE)])
 def test_a_client_that_streams_gets_an_empty_stream(refused: Script | UpstreamRejected) -> None:
     bench = Bench(refused, window=EMPTY)
     client = bench.chat(MemoryClient(chat_body(stream=True)))
-    assert client.status == 200
-    assert client.answer_headers["content-type"] == "text/event-stream"
+    assert (client.status, client.answer_headers["content-type"]) == (200, "text/event-stream")
     assert client.answer.endswith(DONE)
-    assert b"SECRET" not in client.answer
-    assert b"error" not in client.answer
+    assert not any(word in client.answer for word in (b"SECRET", b"error"))
     assert refusals(ended(bench)) == {"empty": 1}
 
 
@@ -111,34 +107,31 @@ def test_a_smaller_request_follows_and_a_still_smaller_one() -> None:
     assert (client.status, client.answer) == (200, BODY)
     assert bench.upstream.bodies == [long_body(100), *smaller]
     assert bench.windows.scales == [0.75, 0.5]
-    exchange = ended(bench)
-    assert refusals(exchange) == {"retried": 2}
-    assert exchange.attempts == 3
     assert "x-stratiform-outcome" not in client.answer_headers
-    assert exchange.settlement is not None
-    assert exchange.settlement.usage is not None
-    assert exchange.settlement.usage.prompt == 4
+    exchange = ended(bench)
+    assert (refusals(exchange), exchange.attempts) == ({"retried": 2}, 3)
+    usage = settled(exchange).usage
+    assert usage is not None
+    assert usage.prompt == 4
 
 
-@pytest.mark.parametrize("refused", [refusal(), RAISED, streamed(), streamed(ROLE)])
+@for_every([refusal(), RAISED, streamed(), streamed(ROLE)])
 def test_a_stream_follows_where_the_first_one_was_refused(refused: Script | UpstreamRejected) -> None:
     bench = Bench(refused, answers(WORD, DONE), window=RETRY, smaller=[long_body(75, stream=True)])
     client = bench.chat(MemoryClient(long_body(100, stream=True)))
-    assert client.answer == WORD + DONE
-    assert bench.windows.scales == [0.75]
+    assert (client.answer, bench.windows.scales) == (WORD + DONE, [0.75])
     exchange = ended(bench)
     assert (exchange.ending, exchange.answer.error_code) == (ExchangeOutcome.COMPLETED, "")
     assert bench.planner.events[-1] == "completed"
 
 
-@pytest.mark.parametrize(
-    ("smaller", "calls"),
+@for_every(
     [
         ([long_body(75), long_body(50)], 3),
         ([None, None], 1),
         ([ContextTooLong("no")], 1),
         ([long_body(200), long_body(50)], 2),
-    ],
+    ]
 )
 def test_what_is_too_large_at_every_size_is_an_error(
     smaller: Sequence[bytes | ContextTooLong | None], calls: int
@@ -163,20 +156,19 @@ def test_the_first_refusal_teaches_and_is_answered_by_one_smaller_try() -> None:
     assert refusals(ended(bench)) == {"retried": 1, "error": 1}
 
 
-def test_without_a_profile_the_upstreams_answer_passes_as_it_is() -> None:
-    bench = Bench(refusal())
+OTHER = {**SAID, "message": f"temperature is wrong: {SAID['message']}"}
+
+
+@for_every([(SAID, None, {"passed": 1}), (OTHER, EMPTY, {})])
+def test_without_a_profile_or_about_another_thing_the_upstreams_answer_passes_as_it_is(
+    said: dict[str, str], window: CapabilityProfile | None, counted: dict[str, int]
+) -> None:
+    body = orjson.dumps({"error": said})
+    bench = Bench(answers(body, status=400, headers=JSON), window=window)
     client = bench.chat(MemoryClient(chat_body()))
-    assert (client.status, client.answer) == (400, orjson.dumps({"error": SAID}))
+    assert (client.status, client.answer) == (400, body)
     assert "x-stratiform-outcome" not in client.answer_headers
-    assert refusals(ended(bench)) == {"passed": 1}
-
-
-def test_another_refusal_passes_whatever_the_profile_says() -> None:
-    other = orjson.dumps({"error": {**SAID, "message": f"temperature is wrong: {SAID['message']}"}})
-    bench = Bench(answers(other, status=400, headers=JSON), window=EMPTY)
-    client = bench.chat(MemoryClient(chat_body()))
-    assert (client.status, client.answer) == (400, other)
-    assert refusals(ended(bench)) == {}
+    assert refusals(ended(bench)) == counted
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -220,10 +212,6 @@ def test_a_refusal_is_logged_by_its_size_without_a_word_of_it(caplog: pytest.Log
     assert "SECRET" not in caplog.text
 
 
-def test_every_outcome_has_a_name_of_its_own() -> None:
-    assert len({outcome.value for outcome in ContextRefusalOutcome}) == 5
-
-
 def made(*, stream: bool = True, wants_usage: bool = False, model: str = "m", answers: int = 1) -> bytes:
     """The answer to a chat request."""
     asked = {"stream": stream, "wants_usage": wants_usage, "model": model, "demand": Demand(answers=answers)}
@@ -246,18 +234,19 @@ def test_the_body_is_a_completion_without_a_word() -> None:
     assert read.usage.total_tokens == 0
 
 
-def test_the_events_are_a_stream_without_a_word() -> None:
-    opened, closed = chunks(made())
+@for_every([False, True])
+def test_the_events_are_a_stream_without_a_word_and_with_usage_where_it_was_asked_for(wants_usage: bool) -> None:
+    stream = made(wants_usage=wants_usage)
+    opened, closed, *last = chunks(stream)
     assert (opened.choices[0].delta.role, opened.choices[0].delta.content) == ("assistant", "")
     assert closed.choices[0].finish_reason == "stop"
     assert (opened.usage, closed.usage) == (None, None)
-
-
-def test_usage_comes_in_a_chunk_of_its_own_where_it_was_asked_for() -> None:
-    *_, last = chunks(made(wants_usage=True))
-    assert last.choices == []
-    assert last.usage is not None
-    assert last.usage.total_tokens == 0
+    assert [(chunk.choices, chunk.usage and chunk.usage.total_tokens) for chunk in last] == [([], 0)] * wants_usage
+    fold = StreamFold()
+    fold.feed(stream)
+    fold.close()
+    outcome = fold.outcome()
+    assert (outcome.finish_reason, outcome.error, outcome.saw_content) == ("stop", None, False)
 
 
 @pytest.mark.parametrize(("asked", "given"), [(0, 1), (1, 1), (3, 3), (1 << 53, 128)])
@@ -271,11 +260,3 @@ def test_there_are_as_many_answers_as_were_asked_for_within_a_bound(asked: int, 
 def test_any_name_of_a_model_can_be_written(model: str) -> None:
     assert isinstance(orjson.loads(made(stream=False, model=model))["model"], str)
     assert len(chunks(made(model=model, wants_usage=True))) == 3
-
-
-def test_the_stream_reads_as_one_that_has_ended_well() -> None:
-    fold = StreamFold()
-    fold.feed(made(wants_usage=True))
-    fold.close()
-    outcome = fold.outcome()
-    assert (outcome.finish_reason, outcome.error, outcome.saw_content) == ("stop", None, False)

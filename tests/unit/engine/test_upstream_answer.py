@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator, Awaitable, Mapping
+from itertools import product
 from typing import Any
 
 import orjson
@@ -17,6 +18,7 @@ from proxy.engine.exchange import Exchange
 from proxy.engine.upstream_answer import BodyAddition, ReadAhead, with_refusal_read
 from proxy.errors import ProxyError, UpstreamUnavailable
 from proxy.ports import Headers
+from tests.examples import for_every
 from tests.unit.engine.parts import (
     BODY,
     DONE,
@@ -38,16 +40,18 @@ HTML = [("content-type", "text/html"), ("x-request-id", "r1"), ("content-length"
 PAGE = b"<html>oops</html>"
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize(
-    ("status", "kind", "phrase"),
-    [
-        (500, "server_error", "(Internal Server Error)"),
-        (413, "invalid_request_error", "("),
-        (599, "server_error", "599"),
-    ],
+@for_every(
+    product(
+        [
+            (500, "server_error", "(Internal Server Error)"),
+            (413, "invalid_request_error", "("),
+            (599, "server_error", "599"),
+        ],
+        [True, False],
+    )
 )
-def test_a_chat_gets_an_error_object_for_a_page(status: int, kind: str, phrase: str, *, stream: bool) -> None:
+def test_a_chat_gets_an_error_object_for_a_page(said: tuple[int, str, str], stream: bool) -> None:
+    status, kind, phrase = said
     bench = Bench(answers(PAGE, status=status, headers=HTML))
     client = bench.chat(MemoryClient(chat_body(stream=stream)))
     error = orjson.loads(client.answer)["error"]
@@ -152,12 +156,10 @@ async def test_a_break_is_passed_on_behind_what_came() -> None:
         await anext(chunks)
 
 
-@pytest.mark.parametrize(
-    ("status", "headers"), [(200, ()), (404, ()), (500, ()), (400, [("content-encoding", "gzip")])]
-)
-async def test_other_answers_are_not_read(status: int, headers: Headers) -> None:
+@for_every([(200, ()), (404, ()), (500, ()), (400, [("content-encoding", "gzip")])])
+def test_other_answers_are_not_read(status: int, headers: Headers) -> None:
     answer = Slow(None, status=status, headers=headers)
-    found, said = await with_refusal_read(answer)
+    found, said = asyncio.run(with_refusal_read(answer))
     assert (found is answer, said) == (True, NO_WORDS)
 
 
@@ -196,49 +198,35 @@ def last_chunk(client: MemoryClient) -> Any:
     return orjson.loads(chunk.removeprefix(b"data: "))
 
 
-def test_the_last_chunk_of_a_stream_says_it() -> None:
-    client = asked(answers(ROLE, WORD, USAGE + DONE), stream=True)
-    assert client.answer.startswith(ROLE + WORD + b"data: ")
+@for_every([({}, b""), ({"stream_options": {"include_usage": True}}, USAGE)])
+def test_the_last_chunk_of_a_stream_says_it_behind_that_of_usage(more: dict[str, object], told: bytes) -> None:
+    client = asked(answers(ROLE, WORD, USAGE + DONE), stream=True, **more)
+    assert client.answer.startswith(ROLE + WORD + told + b"data: ")
     chunk = last_chunk(client)
-    assert chunk["choices"] == []
-    assert (chunk["object"], chunk["model"]) == ("chat.completion.chunk", "m")
+    assert (chunk["choices"], chunk["object"], chunk["model"]) == ([], "chat.completion.chunk", "m")
     assert chunk["stratiform"] == {"token_usage": {"prompt": 7, "team": "t"}}
 
 
-def test_the_chunk_of_usage_still_comes_to_a_client_that_asks_for_it() -> None:
-    client = asked(answers(WORD, USAGE + DONE), stream=True, stream_options={"include_usage": True})
-    assert client.answer.startswith(WORD + USAGE)
-    assert last_chunk(client)["stratiform"]["token_usage"]["prompt"] == 7
-
-
-@pytest.mark.parametrize("length", [True, False])
-def test_a_body_says_it_behind_what_the_upstream_said(*, length: bool) -> None:
-    headers = [*JSON, ("content-length", str(len(BODY)))] if length else JSON
-    client = asked(answers(BODY, headers=headers))
+@for_every(product([True, False], [len(BODY), 1]))
+def test_a_body_says_it_once_behind_what_the_upstream_said(has_length: bool, step: int) -> None:
+    headers = [*JSON, ("content-length", str(len(BODY)))] if has_length else JSON
+    client = asked(answers(*(BODY[at : at + step] for at in range(0, len(BODY), step)), headers=headers))
     assert client.answer.startswith(BODY[:-1])
+    assert client.answer.count(b"token_usage") == 1
     assert orjson.loads(client.answer)["stratiform"] == {"token_usage": {"prompt": 4, "team": "t"}}
     assert "content-length" not in client.answer_headers
 
 
-def test_a_body_that_comes_in_pieces_says_it_once() -> None:
-    client = asked(answers(*(BODY[place : place + 1] for place in range(len(BODY))), headers=JSON))
-    assert client.answer.count(b"token_usage") == 1
-    assert {**orjson.loads(BODY), "stratiform": {"token_usage": {"prompt": 4, "team": "t"}}} == orjson.loads(
-        client.answer
-    )
-
-
-@pytest.mark.parametrize(
-    ("script", "is_stream"),
+@for_every(
     [
         (answers(b'{"error":{"message":"no"}}', status=400, headers=JSON), False),
         (answers(b"\x1f\x8b\x08}", headers=[*SSE, ("content-encoding", "gzip")]), True),
         (answers(b"[{}]", headers=JSON), False),
         (answers(b'{"choices":[{"finish', headers=JSON), False),
         (answers(WORD, event({"error": {"message": "overloaded"}}), DONE), True),
-    ],
+    ]
 )
-def test_what_is_no_whole_answer_passes_as_it_is(script: Script, *, is_stream: bool) -> None:
+def test_what_is_no_whole_answer_passes_as_it_is(script: Script, is_stream: bool) -> None:
     expected = b"".join(step for step in script.steps if isinstance(step, bytes))
     assert asked(script, stream=is_stream).answer == expected
 
@@ -248,14 +236,14 @@ def test_a_report_that_fails_costs_no_answer() -> None:
     assert asked(answers(WORD, USAGE, DONE), Broken(), stream=True).answer == WORD + DONE
 
 
-@pytest.mark.parametrize("said", [None, False])
-def test_nothing_is_added_where_nobody_asks(said: object) -> None:
-    client = asked(answers(BODY, headers=JSON), stratiform={"return_usage": said})
-    assert client.answer == BODY
+@for_every([("return_usage", False), *((name, None) for name in ("prompts", "window", "return_usage", "return_break"))])
+def test_null_and_false_are_the_same_as_nothing_and_reach_no_provider(name: str, said: object) -> None:
+    bench = Bench(answers(BODY, headers=JSON), usage_reports=Reports().of)
+    client = bench.chat(MemoryClient(chat_body(stratiform={name: said})))
+    assert (client.status, client.answer, bench.upstream.bodies) == (200, BODY, [chat_body()])
 
 
-@pytest.mark.parametrize("said", [1, "true", [], {}])
-@pytest.mark.parametrize("name", ["return_usage", "return_break"])
+@for_every(product(["return_usage", "return_break"], [1, "true", [], {}]))
 def test_what_is_no_boolean_is_refused(name: str, said: object) -> None:
     client = Bench().chat(MemoryClient(chat_body(stratiform={name: said})))
     assert (client.status, code(client)) == (400, "invalid_type")
@@ -281,10 +269,3 @@ def test_a_member_is_added_to_any_object_however_it_is_cut(
     out += addition.end(b"", b'"ours":1')
     assert json.loads(out) == {**value, "ours": 1}
     assert len(out) - len(body) in (len(b'"ours":1'), len(b',"ours":1'))
-
-
-@pytest.mark.parametrize("name", ["prompts", "window", "return_usage", "return_break"])
-def test_null_is_the_same_as_nothing_and_reaches_no_provider(name: str) -> None:
-    bench = Bench(answers(BODY, headers=JSON))
-    assert bench.chat(MemoryClient(chat_body(stratiform={name: None}))).status == 200
-    assert bench.upstream.bodies == [chat_body()]

@@ -18,9 +18,24 @@ from proxy.core.structured.session import AssembledChat, Dialogue
 from proxy.engine import Breakers
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.errors import RateLimited, UpstreamTimeout, UpstreamUnavailable
-from proxy.ports import Answer, Call, Deployment, Plan, PlanResult, Principal
+from proxy.ports import Deployment, Plan, PlanResult, Principal
 from tests.doubles import PassthroughPlanner
-from tests.unit.engine.parts import DONE, JSON, SSE, Bench, MemoryClient, Script, answers, chat_body, code, ended, event
+from tests.examples import for_every
+from tests.unit.engine.parts import (
+    DONE,
+    JSON,
+    SSE,
+    Bench,
+    MemoryClient,
+    Telling,
+    answers,
+    awaited_under,
+    chat_body,
+    code,
+    ended,
+    event,
+    left,
+)
 
 NAMED = {"id": "c-1", "object": "chat.completion.chunk", "created": 7, "model": "m-1"}
 LATER = {"id": "c-2", "object": "chat.completion.chunk", "created": 9, "model": "m-2"}
@@ -130,6 +145,13 @@ def usages(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [one["usage"] for one in events if one.get("usage")]
 
 
+def booked(exchange: Exchange) -> Usage:
+    """The usage that the exchange is settled with."""
+    assert exchange.settlement is not None
+    assert exchange.settlement.usage is not None
+    return exchange.settlement.usage
+
+
 def counted(exchange: Exchange) -> dict[str, int]:
     return dict(exchange.answer.panel_calls)
 
@@ -153,8 +175,7 @@ def test_a_streamed_call_of_ours_alone_is_answered_and_the_answer_goes_on() -> N
     (usage,) = usages(events)
     assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (230, 12, 242)
     exchange = ended(bench)
-    assert exchange.settlement is not None
-    assert exchange.settlement.usage == Usage(230, 12)
+    assert booked(exchange) == Usage(230, 12)
     assert exchange.ending is ExchangeOutcome.COMPLETED
     assert counted(exchange) == {"answered": 1}
     assert len(bench.door.reserved) == 1
@@ -234,12 +255,10 @@ def test_a_stream_whose_further_call_fails_ends_as_a_whole_answer(failing: Any, 
     events = events_of(client)
     assert (text_of(events), finishes(events)) == ("Let me look. ", ["stop"])
     assert usages(events)[-1]["prompt_tokens"] == 100
-    exchange = ended(bench)
     assert client.has_ended
-    assert counted(exchange) == {"failed": 1}
-    assert exchange.settlement is not None
-    assert exchange.settlement.usage is not None
-    assert exchange.settlement.usage.prompt == 100 if is_free else exchange.settlement.usage.prompt > 200
+    assert counted(ended(bench)) == {"failed": 1}
+    prompt = booked(ended(bench)).prompt
+    assert prompt == 100 if is_free else prompt > 200
 
 
 def test_a_body_with_a_call_of_ours_alone_is_answered() -> None:
@@ -253,8 +272,7 @@ def test_a_body_with_a_call_of_ours_alone_is_answered() -> None:
     assert answer["usage"] == {"prompt_tokens": 40, "completion_tokens": 6, "total_tokens": 46}
     assert b'"odd":1.5' in client.answer
     exchange = ended(bench)
-    assert exchange.settlement is not None
-    assert exchange.settlement.usage == Usage(40, 6)
+    assert booked(exchange) == Usage(40, 6)
     messages = orjson.loads(bench.upstream.bodies[1])["messages"]
     assert messages[-2] == {"role": "assistant", "content": "Let me look. ", "tool_calls": [OURS]}
     assert messages[-1]["content"] == "text of P1"
@@ -320,17 +338,10 @@ def test_a_compressed_answer_passes_unread() -> None:
 
 
 async def test_a_client_that_leaves_between_two_calls_is_billed_once_and_nothing_follows() -> None:
-    script = answers(*FIRST, None)
-    bench, client, seen = Bench(script, planner=PanelPlanner()), None, asyncio.Event()
+    bench, seen = Bench(answers(*FIRST, None), planner=PanelPlanner()), asyncio.Event()
     client = MemoryClient(chat_body(stream=True, stratiform={"panels": []}))
     client.on_send = lambda chunk: seen.set() if b"Let me look" in chunk else None
-
-    task = asyncio.ensure_future(bench.engine.chat(client))
-    await asyncio.wait_for(seen.wait(), 60)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    await bench.engine.aclose()
+    await left(bench, client, seen)
     assert len(bench.upstream.calls) == 1
     assert ended(bench).ending is ExchangeOutcome.HUNG_UP
 
@@ -338,7 +349,6 @@ async def test_a_client_that_leaves_between_two_calls_is_billed_once_and_nothing
 async def test_a_client_that_leaves_during_the_further_call_pays_for_both() -> None:
     further, seen = answers(None, headers=JSON), asyncio.Event()
     bench = Bench(answers(*FIRST, *ends("tool_calls", 100, 5)), further, planner=PanelPlanner())
-    client = MemoryClient(chat_body(stream=True, stratiform={"panels": []}))
     original = further.chunks
 
     async def chunks() -> Any:
@@ -347,19 +357,12 @@ async def test_a_client_that_leaves_during_the_further_call_pays_for_both() -> N
             yield chunk
 
     further.chunks = chunks  # type: ignore[method-assign]
-
-    task = asyncio.ensure_future(bench.engine.chat(client))
-    await asyncio.wait_for(seen.wait(), 60)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    await bench.engine.aclose()
+    await left(bench, MemoryClient(chat_body(stream=True, stratiform={"panels": []})), seen)
     exchange = ended(bench)
     assert (exchange.ending, further.closed) == (ExchangeOutcome.HUNG_UP, 1)
-    assert exchange.settlement is not None
-    assert exchange.settlement.usage is not None
-    assert exchange.settlement.usage.prompt > 200
-    assert exchange.settlement.usage.estimated
+    usage = booked(exchange)
+    assert usage.prompt > 200
+    assert usage.estimated
 
 
 def test_a_client_that_has_left_while_its_answer_is_awaited_causes_no_further_call() -> None:
@@ -379,36 +382,16 @@ def test_a_client_that_has_left_while_its_answer_is_awaited_causes_no_further_ca
     assert len(bench.upstream.calls) == 1
     exchange = ended(bench)
     assert exchange.ending is ExchangeOutcome.HUNG_UP
-    assert exchange.settlement is not None
-    assert exchange.settlement.usage == Usage(10, 2)
+    assert booked(exchange) == Usage(10, 2)
 
 
-@pytest.mark.parametrize("is_hard", [True, False])
+@for_every([True, False])
 def test_under_a_hard_limit_a_further_call_which_runs_on_is_heard_to_its_end(is_hard: bool) -> None:
     bench = Bench(answers(*FIRST, *ends("tool_calls", 100, 5)), second(90, 7), planner=PanelPlanner())
-    client, awaited = MemoryClient(chat_body(stream=True, stratiform={"panels": []})), list[bool]()
-    reserve, sent = bench.door.reserve, bench.upstream.open
-
-    async def reserve_hard(exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
-        await reserve(exchange, others)
-        assert exchange.reservation is not None
-        exchange.reservation.is_hard = is_hard
-
-    async def opened(call: Call) -> Answer:
-        awaited.append(client.is_awaited)
-        return await sent(call)
-
-    bench.door.reserve = reserve_hard  # type: ignore[method-assign]
-    bench.upstream.open = opened  # type: ignore[method-assign]
+    client = MemoryClient(chat_body(stream=True, stratiform={"panels": []}))
+    awaited = awaited_under(bench, client, is_hard=is_hard)
     bench.chat(client)
     assert awaited == [False, is_hard]
-
-
-class Telling(Script):
-    """A stream whose upstream knows more of the usage than its chunks say."""
-
-    def usage_so_far(self) -> dict[str, object]:
-        return {"prompt_tokens": 4321, "completion_tokens": 1}
 
 
 def test_what_the_upstream_has_told_of_the_usage_is_booked_of_a_stream_with_panels_that_breaks() -> None:

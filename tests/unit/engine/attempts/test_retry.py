@@ -1,9 +1,11 @@
 """Several attempts for one exchange: which failures are followed by another, where it goes, and what is counted."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 import orjson
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from proxy.core.resilience import ORDINARY, BreakerPolicy, RetryPolicy
 from proxy.core.window import Capability, CapabilityProfile, OverBudget
 from proxy.engine import Breakers
-from proxy.engine.attempts import Attempts, failure_answered, failure_of, ordered, retry_after_s
+from proxy.engine.attempts import Attempts, ordered, retry_after_s
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import (
     CircuitOpen,
@@ -27,21 +29,24 @@ from proxy.errors import (
 from proxy.ports import Deployment, Principal
 from tests.doubles import ModelList, RewritingPlanner, make_deployment
 from tests.examples import for_every
-from tests.unit.engine.parts import DONE, JSON, ROLE, WORD, Bench, MemoryClient, Script, answers, chat_body
+from tests.unit.engine.parts import BODY, DONE, JSON, ROLE, WORD, Bench, MemoryClient, Script, answers, chat_body, ended
 
-BODY = orjson.dumps({"choices": [{"finish_reason": "stop"}], "usage": {"prompt_tokens": 4, "completion_tokens": 1}})
 QUICK = RetryPolicy(retries=2, first_wait_s=0.001)
 NUMBERS = st.integers(-(10**6), 10**25).map(str) | st.integers(0, 60).map("{:02}".format)
 
 
 @dataclass(slots=True)
 class Groups(ModelList):
-    """One name with several levels of deployments."""
+    """One name with several levels of deployments, and who serves it where their windows are too small."""
 
     groups: Sequence[Sequence[Deployment]] = ()
+    others: Sequence[Sequence[Deployment]] = ()
 
     def levels(self, name: str) -> Sequence[Sequence[Deployment]]:
         return self.groups
+
+    def wider(self, name: str) -> Sequence[Sequence[Deployment]]:
+        return self.others
 
     def resolve(self, name: str) -> Deployment:
         return self.groups[0][0]
@@ -62,13 +67,15 @@ def busy(status: int = 503, **headers: str) -> Script:
     return answers(b'{"error": {"message": "busy"}}', status=status, headers=[*JSON, *named])
 
 
-def ended(bench: Bench) -> Exchange:
-    """The one exchange: reserved once, settled once."""
-    (exchange,) = bench.ledger.ended
-    assert bench.ledger.open == 0
-    assert [r.exchange_id for r in bench.door.reserved] == [exchange.arrival.id]
-    assert [i for i, _ in bench.door.settled] == [exchange.arrival.id]
-    return exchange
+def levels(text: str) -> list[list[Deployment]]:
+    """Each word is a level: a name, and with ``*2`` behind it two deployments of that name."""
+    found = [(name, int(count or 1)) for name, _, count in (word.partition("*") for word in text.split())]
+    return [[place(name, n) for n in range(1, count + 1)] if count > 1 else [place(name)] for name, count in found]
+
+
+def over(text: str, *scripts: Script | ProxyError, wider: str = "", **more: Any) -> Bench:
+    """A bench whose name has these levels of deployments."""
+    return Bench(*scripts, models=Groups(groups=levels(text), others=levels(wider)), **{"retries": QUICK, **more})
 
 
 def ids(bench: Bench) -> list[str]:
@@ -109,8 +116,7 @@ def test_a_deployment_that_cannot_be_called_yet_has_done_nothing_wrong() -> None
 
 
 def test_another_deployment_serves_while_one_cannot_be_called_yet() -> None:
-    loading, models = UpstreamLoading("not yet"), Groups(groups=[[place("m", 1), place("m", 2)]])
-    bench = Bench(loading, ok(), models=models, retries=QUICK)
+    bench = over("m*2", UpstreamLoading("not yet"), ok())
     assert bench.chat(MemoryClient(chat_body())).status == 200
     assert len(set(ids(bench))) == 2
     assert bench.ledger.failures == ["loading"]
@@ -186,8 +192,7 @@ async def test_a_client_that_leaves_while_a_retry_waits_ends_it() -> None:
 
 
 def test_a_group_serves_a_session_at_one_place_and_moves_when_that_fails() -> None:
-    group = [place("m", n) for n in (1, 2, 3)]
-    bench = Bench(ok(), ok(), UpstreamUnavailable("gone"), ok(), models=Groups(groups=[group]), retries=QUICK)
+    bench = over("m*3", ok(), ok(), UpstreamUnavailable("gone"), ok())
     for _ in range(3):
         assert bench.chat(MemoryClient(chat_body())).status == 200
     first, again, third, moved = ids(bench)
@@ -196,43 +201,27 @@ def test_a_group_serves_a_session_at_one_place_and_moves_when_that_fails() -> No
     assert bench.ledger.ended[-1].deployment.id == moved
 
 
-def test_sessions_are_spread() -> None:
-    group = [place("m", n) for n in (1, 2, 3)]
-    bench = Bench(*(ok() for _ in range(40)), models=Groups(groups=[group]))
-    for n in range(40):
-        bench.chat(MemoryClient(chat_body(messages=[{"role": "user", "content": f"task {n}"}])))
-    assert set(ids(bench)) == {"m#1", "m#2", "m#3"}
+TASK, CLOCK = {"role": "user", "content": "go"}, {"role": "system", "content": "10:00"}
+LATER = [{**CLOCK, "content": "10:01"}, TASK, {"role": "assistant", "content": "a"}, TASK]
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ({"messages": [{"role": "system", "content": "10:00"}, {"role": "user", "content": "go"}]},
-         {"messages": [{"role": "system", "content": "10:01"}, {"role": "user", "content": "go"},
-                       {"role": "assistant", "content": "a"}, {"role": "user", "content": "on"}]}),
-        ({"prompt_cache_key": "s1", "messages": [{"role": "user", "content": "a"}]},
-         {"prompt_cache_key": "s1", "messages": [{"role": "user", "content": "b"}]}),
-    ],
-)  # fmt: skip
-def test_a_session_is_known_by_what_stays(one: dict[str, object], other: dict[str, object]) -> None:
-    group = [place("m", n) for n in range(1, 30)]
-    bench = Bench(ok(), ok(), models=Groups(groups=[group]))
-    bench.chat(MemoryClient(chat_body(**one)))
-    bench.chat(MemoryClient(chat_body(**other)))
+@for_every([({}, [CLOCK, TASK], LATER), ({"prompt_cache_key": "s1"}, [TASK], [{**TASK, "content": "another"}])])
+def test_a_session_is_known_by_what_stays(more: dict[str, object], *talks: Sequence[object]) -> None:
+    bench = over("m*29", ok(), ok())
+    for messages in talks:
+        bench.chat(MemoryClient(chat_body(messages=messages, **more)))
     assert len(set(ids(bench))) == 1
 
 
-def test_a_hint_and_the_scope_tell_sessions_apart() -> None:
-    group = [place("m", n) for n in range(1, 30)]
-    bench = Bench(*(ok() for _ in range(20)), models=Groups(groups=[group]))
-    for n in range(10):
-        bench.door.admit = lambda headers, now, n=n: Principal("s", session_hint=f"h{n}")  # type: ignore[method-assign,misc]
-        bench.chat(MemoryClient(chat_body()))
-    assert len(set(ids(bench))) > 3
-    for n in range(10):
-        bench.door.admit = lambda headers, now, n=n: Principal(f"s{n}")  # type: ignore[method-assign,misc]
-        bench.chat(MemoryClient(chat_body()))
-    assert len(set(ids(bench)[10:])) > 3
+@for_every(["task", "hint", "scope"])
+def test_a_task_a_hint_and_a_scope_tell_sessions_apart(what: str) -> None:
+    bench = over("m*29", *(ok() for _ in range(20)))
+    for n in range(20):
+        known = {"task": "t", "hint": "h", "scope": "s", what: str(n)}
+        who = Principal(known["scope"], session_hint=known["hint"] if what == "hint" else "")
+        bench.door.admit = lambda headers, now, who=who: who  # type: ignore[method-assign,misc]
+        bench.chat(MemoryClient(chat_body(messages=[{"role": "user", "content": known["task"]}])))
+    assert len(set(ids(bench))) > 6
 
 
 def test_a_fallback_is_planned_for_as_what_it_is() -> None:
@@ -246,7 +235,7 @@ def test_a_fallback_is_planned_for_as_what_it_is() -> None:
 
 def test_the_reservation_knows_all_who_may_serve() -> None:
     seen: list[Deployment] = []
-    bench = Bench(ok(), models=Groups(groups=[[place("m")], [place("n")]]))
+    bench = over("m n", ok())
     reserve = bench.door.reserve
 
     async def noting(exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
@@ -365,11 +354,6 @@ def test_a_date_of_any_numbers_asks_for_a_wait_or_for_nothing(form: str, numbers
     assert wait_s is None or 0 <= wait_s <= 1e6
 
 
-def test_what_is_no_failure() -> None:
-    assert failure_answered(200, []) is None
-    assert failure_of(UpstreamError("odd")) is None
-
-
 SDK = [*JSON, ("x-stainless-retry-count", "0")]
 AGAIN = [*JSON, ("x-stainless-retry-count", "1")]
 AI_SDK = [*JSON, ("user-agent", "ai/6.0.1 ai-sdk/provider-utils/4.0.1")]
@@ -396,17 +380,16 @@ def test_what_the_proxy_has_repeated_is_not_repeated_by_the_client(trouble: Call
     assert ended(bench).attempts == 3
 
 
-@pytest.mark.parametrize("trouble", [lambda: busy(429, retry_after="30"), lambda: busy(429, retry_after="0"), busy])
+@for_every([lambda: busy(429, retry_after="30"), lambda: busy(429, retry_after="0"), busy])
 def test_in_a_group_the_retries_of_one_call_are_counted_together(trouble: Callable[[], Script]) -> None:
     """A call that its client repeats twice makes no more calls to any deployment than it would make directly."""
-    group = [place("m", n) for n in (1, 2)]
-    bench = Bench(*(trouble() for _ in range(9)), models=Groups(groups=[group]), retries=QUICK)
+    bench = over("m*2", *(trouble() for _ in range(9)))
     for count in ("0", "1", "2"):
         client = bench.chat(MemoryClient(chat_body(), headers=[*JSON, ("x-stainless-retry-count", count)]))
         assert client.status >= 429
         if client.answer_headers.get("x-should-retry") == "false":
             break
-    assert max(ids(bench).count(d.id) for d in group) <= 3
+    assert max(Counter(ids(bench)).values()) <= 3
 
 
 NO_MONEY = b'{"error": {"message": "You exceeded your current quota", "type": "x", "code": "insufficient_quota"}}'
@@ -416,11 +399,7 @@ def no_money(status: int) -> Script | ProxyError:
     return answers(NO_MONEY[:20], NO_MONEY[20:], status=status, headers=[*JSON, ("retry-after", "1")])
 
 
-def rejected() -> ProxyError:
-    return UpstreamRejected("no", status=429, error_type="insufficient_quota")
-
-
-@pytest.mark.parametrize("status", [429, 402, 403])
+@for_every([429, 402, 403])
 def test_a_quota_is_not_waited_for(status: int) -> None:
     bench = Bench(no_money(status), retries=QUICK, breakers=Breakers(BreakerPolicy(allowed_fails=0)))
     client = bench.chat(MemoryClient(chat_body()))
@@ -435,13 +414,12 @@ def no_credit() -> Script | ProxyError:
     return answers(body, status=400, headers=JSON)
 
 
-@pytest.mark.parametrize(
-    "trouble", [lambda: no_money(429), lambda: no_money(402), lambda: no_money(403), rejected, no_credit]
-)
+REJECTED = UpstreamRejected("no", status=429, error_type="insufficient_quota")
+
+
+@for_every([*(lambda status=status: no_money(status) for status in (429, 402, 403)), lambda: REJECTED, no_credit])
 def test_another_deployment_has_another_quota(trouble: Callable[[], Script | ProxyError]) -> None:
-    levels = [[place("m", 1), place("m", 2)], [place("n")]]
-    scripts, breakers = (trouble(), trouble(), ok(), ok()), Breakers(BreakerPolicy())
-    bench = Bench(*scripts, models=Groups(groups=levels), retries=QUICK, breakers=breakers)
+    bench = over("m*2 n", trouble(), trouble(), ok(), ok(), breakers=Breakers(BreakerPolicy()))
     assert bench.chat(MemoryClient(chat_body(), headers=AGAIN)).status == 200
     assert (ended(bench).attempts, bench.ledger.failures) == (3, ["quota", "quota"])
     bench.chat(MemoryClient(chat_body()))
@@ -449,16 +427,13 @@ def test_another_deployment_has_another_quota(trouble: Callable[[], Script | Pro
     assert ids(bench)[3] == "n", "an account without money is passed over for a while"
 
 
-def test_an_error_that_breaks_off_while_it_is_read_is_still_what_it_is() -> None:
-    bench = Bench(answers(b'{"err', UpstreamUnavailable("cut"), status=403, headers=JSON), retries=QUICK)
-    client = bench.chat(MemoryClient(chat_body()))
-    assert (client.status, client.answer, client.has_ended) == (403, b'{"err', False)
+LONG = b"x" * 90_000
 
 
-def test_a_long_error_passes_whole() -> None:
-    body = b"x" * 200_000
-    bench = Bench(answers(body[:90_000], body[90_000:], status=403, headers=JSON), retries=QUICK)
-    assert bench.chat(MemoryClient(chat_body())).answer == body
+@for_every([((b'{"err', UpstreamUnavailable("cut")), b'{"err', False), ((LONG, LONG), LONG + LONG, True)])
+def test_an_error_passes_as_far_as_it_came(steps: tuple[Any, ...], answer: bytes, has_ended: bool) -> None:
+    client = Bench(answers(*steps, status=403, headers=JSON), retries=QUICK).chat(MemoryClient(chat_body()))
+    assert (client.status, client.answer, client.has_ended) == (403, answer, has_ended)
 
 
 @pytest.mark.parametrize("counts", [[None], ["0", "1", "2", "3", "4"]])
@@ -474,83 +449,67 @@ def test_the_attempts_of_one_call_do_not_shut_a_deployment(counts: list[str | No
         assert (client.status, client.answer) == (500, b'{"error": {"message": "busy"}}')
 
 
-@dataclass(slots=True)
-class Wider(Groups):
-    """Besides, who serves the name where its windows are too small."""
-
-    others: Sequence[Sequence[Deployment]] = ()
-
-    def wider(self, name: str) -> Sequence[Sequence[Deployment]]:
-        return self.others
-
-
 def too_large() -> Script:
     return answers(b'{"error": {"message": "prompt is too long: 5 tokens > 4 maximum"}}', status=400, headers=JSON)
 
 
-def test_a_wider_model_is_asked_where_the_window_is_too_small_and_nothing_is_counted_as_a_failure() -> None:
-    models = Wider(groups=[[place("m")]], others=[[place("n")], [place("o")]])
-    bench = Bench(too_large(), too_large(), ok(), models=models, retries=QUICK)
-    assert bench.chat(MemoryClient(chat_body())).status == 200
-    assert ids(bench) == ["m", "n", "o"]
-    exchange = ended(bench)
-    assert (exchange.attempts, bench.ledger.failures) == (3, [])
-    assert exchange.deployment is not None
-    assert exchange.deployment.name == "o"
+BUSY, GONE = "server-error", "unavailable"
 
 
-def test_a_refusal_that_nothing_wider_is_left_for_passes_as_it_is() -> None:
-    models = Wider(groups=[[place("m")]], others=[[place("n")]])
-    bench = Bench(too_large(), too_large(), models=models, retries=QUICK)
-    client = bench.chat(MemoryClient(chat_body()))
-    assert (client.status, client.answer.count(b"prompt is too long")) == (400, 1)
-    assert len(ids(bench)) == 2
-
-
-def test_what_was_asked_already_is_not_asked_again_as_a_wider_model() -> None:
-    models = Wider(groups=[[place("m")], [place("n")]], others=[[place("n")], [place("o")]])
-    bench = Bench(busy(500), busy(500), busy(500), too_large(), ok(), models=models, retries=QUICK)
-    assert bench.chat(MemoryClient(chat_body())).status == 200
-    assert ids(bench) == ["m", "m", "m", "n", "o"]
-
-
-def test_deployments_of_one_wider_model_stand_in_for_each_other_but_have_the_same_window() -> None:
-    models = Wider(groups=[[place("m")]], others=[[place("n", 1), place("n", 2)], [place("o")]])
-    bench = Bench(too_large(), busy(401), models=models, retries=QUICK)
-    assert bench.chat(MemoryClient(chat_body())).status == 401
-    bench = Bench(too_large(), UpstreamUnavailable("gone"), too_large(), ok(), models=models, retries=QUICK)
-    assert bench.chat(MemoryClient(chat_body())).status == 200
-    first, one, other, last = ids(bench)
-    assert (first, {one, other}, last) == ("m", {"n#1", "n#2"}, "o")
+@for_every(
+    [
+        ("m", "n o", lambda: (too_large(), too_large(), ok()), 200, "m n o", []),
+        ("m", "n", lambda: (too_large(), too_large()), 400, "m n", []),
+        (
+            "m n",
+            "n o",
+            lambda: (*(busy() for _ in range(3)), too_large(), ok()),
+            200,
+            "m m m n o",
+            ["server-error"] * 3,
+        ),
+        ("m", "n*2 o", lambda: (too_large(), busy(401)), 401, "m n", []),
+        ("m", "n*2 o", lambda: (too_large(), UpstreamUnavailable("gone"), too_large(), ok()), 200, "m n n o", [GONE]),
+    ]
+)
+def test_wider_models_are_asked_in_turn_and_once_where_the_window_is_too_small(
+    text: str,
+    wider: str,
+    scripts: Callable[[], Sequence[Script | ProxyError]],
+    status: int,
+    asked: str,
+    failures: list[str],
+) -> None:
+    """Deployments of one model stand in for each other where one fails, but have the same window."""
+    bench = over(text, *scripts(), wider=wider)
+    client, calls = bench.chat(MemoryClient(chat_body())), bench.upstream.calls
+    assert (client.status, client.answer.count(b"prompt is too long")) == (status, status == 400)
+    assert " ".join(call.deployment.name for call in calls) == asked
+    assert len(set(ids(bench))) == len(asked.replace("m m m", "m").split())
+    assert (ended(bench).attempts, bench.ledger.failures) == (len(calls), failures)
+    assert ended(bench).deployment is calls[-1].deployment
 
 
 def test_a_wider_model_that_keeps_failing_is_left_alone_and_the_refusal_passes() -> None:
-    breakers = Breakers(BreakerPolicy(allowed_fails=0, cooldown_s=60))
-    wide = place("n")
+    breakers, wide = Breakers(BreakerPolicy(allowed_fails=0, cooldown_s=60)), place("n")
     call = breakers.began(wide)
     assert call is not None
     breakers.ended(wide, call, is_failure=True)
-    models = Wider(groups=[[place("m")]], others=[[wide]])
-    bench = Bench(too_large(), models=models, retries=QUICK, breakers=breakers)
+    bench = over("m", too_large(), wider="n", breakers=breakers)
     assert bench.chat(MemoryClient(chat_body())).status == 400
     assert ids(bench) == ["m"]
 
 
 def test_a_wider_model_comes_before_what_the_profile_says() -> None:
     profile = CapabilityProfile("mine", Capability.CHAT, over_budget=OverBudget.EMPTY)
-    models = Wider(groups=[[place("m")]], others=[[place("n")]])
-    bench = Bench(too_large(), ok(), models=models, retries=QUICK, window=profile)
-    client = bench.chat(MemoryClient(chat_body()))
-    assert (client.status, client.answer) == (200, BODY)
-    bench = Bench(too_large(), too_large(), models=models, retries=QUICK, window=profile)
-    client = bench.chat(MemoryClient(chat_body()))
-    assert client.answer_headers["x-stratiform-outcome"] == "over_budget"
+    bench = over("m", too_large(), ok(), wider="n", window=profile)
+    assert bench.chat(MemoryClient(chat_body())).answer == BODY
+    bench = over("m", too_large(), too_large(), wider="n", window=profile)
+    assert bench.chat(MemoryClient(chat_body())).answer_headers["x-stratiform-outcome"] == "over_budget"
     assert ids(bench) == ["m", "n"]
 
 
 def test_a_raw_request_is_asked_of_a_wider_model_with_that_models_name() -> None:
-    models = Wider(groups=[[place("m")]], others=[[place("n")]])
-    bench = Bench(too_large(), ok(), models=models, retries=QUICK)
-    client = bench.relay(MemoryClient(chat_body(), path="/messages"))
-    assert client.status == 200
+    bench = over("m", too_large(), ok(), wider="n")
+    assert bench.relay(MemoryClient(chat_body(), path="/messages")).status == 200
     assert [orjson.loads(body)["model"] for body in bench.upstream.bodies] == ["m", "n"]
