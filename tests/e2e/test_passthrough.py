@@ -17,10 +17,8 @@ from tests.e2e.provider import (
     WAIT_S,
     Scripted,
     Seen,
-    embedded_app,
     event,
     head,
-    new_embedded,
     part,
     read_body,
     replies,
@@ -257,10 +255,3 @@ def test_models_behind_a_wildcard_are_the_providers_to_tell(start: Start) -> Non
     assert [model.owned_by for model in proxy.client.models.list()] == ["them"]
     assert proxy.client.models.retrieve("org/gpt-x").id == "gpt-x"
     assert [seen.path for seen in provider.seen] == ["/v1/models", "/v1/models/org%2Fgpt-x"]
-
-
-def test_the_embedded_provider_behind_raw_paths(start: Start) -> None:
-    proxy = start(embedded_app(new_embedded()))
-    assert proxy.client.completions.create(model="m", prompt="once").choices[0].text
-    assert proxy.client.embeddings.create(model="m", input="x").data
-    assert [e.answer.outcome.usage is not None for e in proxy.ledger.wait(2)] == [True, True]

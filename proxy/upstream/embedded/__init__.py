@@ -9,6 +9,6 @@ the provider's order, billed, and answered with a deterministic text and the pro
 byte if the provider keeps only whole exchanges. They are dated by ``Call.now``, so that a replay in virtual time has
 the recorded pauses.
 
-``EmbeddedUpstream`` is the transport, with routes, faults and ledgers. ``Provider`` is one provider of it, pure and
+``EmbeddedUpstream`` is the transport, with faults and ledgers. ``Provider`` is one provider of it, pure and
 usable by itself. Nothing here knows the rest of the proxy: the provider bills the requests that arrive.
 """

@@ -1,6 +1,6 @@
 """One provider: its cache, its rules, and its answers. Pure; the caller gives the time.
 
-An answer is deterministic and plausible: a text of the requested length, a value of the requested schema, or calls of
+An answer is deterministic and plausible: a text of the requested length, an object if JSON is asked for, or calls of
 the requested tools. Its usage has the provider's own fields. Anthropic's have the form in which litellm 1.109 passes
 them on (``llms/anthropic/chat/transformation.py``, ``calculate_usage``): the prompt tokens include the cached tokens.
 DashScope's: https://www.alibabacloud.com/help/en/model-studio/context-cache.
@@ -12,12 +12,8 @@ such a member breaks the cache for everything after it. ``PromptReader`` reads b
 bills them and answers.
 """
 
-import base64
-import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import reduce
 from itertools import count
-from operator import getitem
 from typing import Any
 
 import orjson
@@ -25,11 +21,10 @@ import orjson
 from proxy.core.caches import make_cache, validate
 from proxy.core.caches.cache import Bill, Life, Prompt
 from proxy.core.digest import chain, digest
-from proxy.core.providers import DEFAULTS, NONE, CacheProfile, Family, UsageForm
+from proxy.core.providers import DEFAULTS, CacheProfile, Family, UsageForm
 from proxy.core.request.tokens import Encode
 from proxy.core.response.event_format import DONE, event_of
 from proxy.core.value import dataclass, replace
-from proxy.core.wire.json_body import utf8
 from proxy.upstream.embedded.turns import (
     KNOWN_TURNS,
     SYSTEM_ROLES,
@@ -42,51 +37,11 @@ from proxy.upstream.embedded.turns import (
     TurnReader,
     cache_control,
     dumps,
-    joined,
     named_life,
     read_chat,
-    read_small,
     refuse,
     wants_usage,
 )
-
-# Schemas may refer to themselves. OpenAI allows 5000 properties ("Structured outputs").
-_MAX_VALUES = 5000
-_NO_SCHEMA = (AttributeError, IndexError, KeyError, RecursionError, StopIteration, TypeError, ValueError)
-
-
-def _example(schema: Mapping[str, Any], root: Mapping[str, Any], left: Iterator[int]) -> Any:
-    """A minimal value of ``schema``, made of required properties, first choices and lower bounds; local references are
-    followed. Raises many kinds of errors if it is no schema, or asks for more values than are ``left``."""
-    next(left)
-    if "$ref" in schema:
-        # The reference is local: ``#/$defs/name``.
-        names = filter(None, schema["$ref"].removeprefix("#").split("/"))
-        return _example(reduce(getitem, names, root), root, left)
-    if "const" in schema:
-        return schema["const"]
-    if "enum" in schema:
-        return schema["enum"][0]
-    if choices := schema.get("anyOf") or schema.get("oneOf"):
-        # Choosing null ends a schema that refers to itself.
-        null = next((choice for choice in choices if choice.get("type") == "null"), None)
-        return _example(null or choices[0], root, left)
-    kind = schema.get("type", "object")
-    match ("null" if "null" in kind else kind[0]) if isinstance(kind, list) else kind:
-        case "object":
-            properties = schema.get("properties", {})
-            return {name: _example(properties.get(name, {}), root, left) for name in schema.get("required", properties)}
-        case "array":
-            return [_example(schema.get("items", {}), root, left) for _ in range(schema.get("minItems", 0))]
-        case "string":
-            return "text".ljust(min(schema.get("minLength", 0), _MAX_VALUES), "x")[: schema.get("maxLength")]
-        case "integer" | "number":
-            return schema.get("minimum", 0)
-        case "boolean":
-            return False
-        case _:
-            return None
-
 
 DEFAULT_OUTPUT_TOKENS = 60
 
@@ -104,27 +59,24 @@ _SENTENCES = (
     "If you want, I can split this into two commits.",
     "The next step would be to remove the deprecated alias.",
 )
+# The answer to a request for JSON, in the pieces of a stream. No schema is followed.
+_OBJECT = ('{"answer": ', '"done"}')
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One answer: text in pieces as they are streamed, or tool calls in the form of a message."""
+    """One answer: text in pieces as they are streamed, or a tool call in the form of a message."""
 
     pieces: tuple[str, ...]
-    calls: tuple[Json, ...]
     finish_reason: str
     tokens: int
-
-    @property
-    def text(self) -> str:
-        """The whole text."""
-        return "".join(self.pieces)
+    call: Json | None = None
 
     def message(self) -> dict[str, Any]:
         """The answer as an OpenAI message, as the client will send it back."""
-        if not self.calls:
-            return {"role": "assistant", "content": self.text}
-        return {"role": "assistant", "content": None, "tool_calls": [*self.calls]}
+        if self.call is None:
+            return {"role": "assistant", "content": "".join(self.pieces)}
+        return {"role": "assistant", "content": None, "tool_calls": [self.call]}
 
 
 def told(bill: Bill, profile: CacheProfile) -> str:
@@ -144,17 +96,13 @@ def told(bill: Bill, profile: CacheProfile) -> str:
 def complete(request: ChatRequest, seed: bytes, output_tokens: int, encode: Encode, opening: str = "") -> Completion:
     """The answer to a request. Equal seeds give equal answers. A text begins with the ``opening``."""
     limit = request.settings.get("max_completion_tokens") or request.settings.get("max_tokens")
-    names = _called_tools(request)
-    if names:
-        calls = tuple(
-            {"id": f"call_{seed.hex()[:20]}{i:04}", "type": "function", "function": {"name": name, "arguments": "{}"}}
-            for i, name in enumerate(names)
-        )
-        tokens = sum(encode(name) + encode("{}") for name in names)
-        return Completion(pieces=(), calls=calls, finish_reason="tool_calls", tokens=tokens)
-    structured = _structured(request.settings.get("response_format"))
-    if structured is not None:
-        return _limited([structured[i : i + 16] for i in range(0, len(structured), 16)], limit, encode)
+    if name := _called_tool(request):
+        function = {"name": name, "arguments": "{}"}
+        call = {"id": f"call_{seed.hex()[:24]}", "type": "function", "function": function}
+        return Completion((), "tool_calls", encode(name) + encode("{}"), call)
+    form = request.settings.get("response_format")
+    if isinstance(form, Mapping) and form.get("type") in ("json_object", "json_schema"):
+        return _limited(_OBJECT, limit, encode)
     return write(seed, output_tokens, limit, encode, opening)
 
 
@@ -176,10 +124,10 @@ def _limited(pieces: Sequence[str], limit: int | None, encode: Encode) -> Comple
     for piece in pieces:
         cost = encode(piece)
         if limit is not None and kept and tokens + cost > limit:
-            return Completion(tuple(kept), (), "length", tokens)
+            return Completion(tuple(kept), "length", tokens)
         kept.append(piece)
         tokens += cost
-    return Completion(tuple(kept), (), "stop", tokens)
+    return Completion(tuple(kept), "stop", tokens)
 
 
 def _words(seed: bytes) -> Iterator[str]:
@@ -189,44 +137,17 @@ def _words(seed: bytes) -> Iterator[str]:
             yield word if i == j == 0 else " " + word
 
 
-def _called_tools(request: ChatRequest) -> tuple[str, ...]:
-    """The tools that this answer calls. A request that ends in tool results is answered by text."""
+def _called_tool(request: ChatRequest) -> str:
+    """The tool that this answer calls, if the request demands a call; empty if the answer is a text. A request that
+    ends in tool results is answered by text."""
     choice = request.settings.get("tool_choice")
-    last = request.turns[-1]
-    if not request.tool_names or choice == "none" or last.answers is not None:
-        return ()
+    if not request.tool_names or request.turns[-1].answers is not None:
+        return ""
     if isinstance(choice, Mapping):
         function = choice.get("function")
         name = function.get("name") if isinstance(function, Mapping) else None
-        return (name,) if isinstance(name, str) else request.tool_names[:1]
-    wanted = last.asks or (1 if choice == "required" else 0)
-    if request.settings.get("parallel_tool_calls") is False:
-        wanted = min(wanted, 1)
-    return (request.tool_names * 2)[:wanted]
-
-
-def _structured(response_format: object) -> str | None:
-    """JSON text if the request asks for JSON, otherwise None."""
-    if not isinstance(response_format, Mapping):
-        return None
-    match response_format.get("type"):
-        case "json_object":
-            return '{"answer": "done"}'
-        case "json_schema":
-            wrapper = response_format.get("json_schema")
-            schema = wrapper.get("schema") if isinstance(wrapper, Mapping) else None
-            known = schema if isinstance(schema, Mapping) else {}
-            try:
-                return dumps(_example(known, known, iter(range(_MAX_VALUES)))).decode()
-            except _NO_SCHEMA as error:
-                raise refuse("Invalid schema for response_format.", "response_format", "invalid_json_schema") from error
-        case _:
-            return None
-
-
-CHAT = "chat.completion"
-_CHUNK = "chat.completion.chunk"
-TEXT = "text_completion"
+        return name if isinstance(name, str) else request.tool_names[0]
+    return request.tool_names[0] if choice == "required" else ""
 
 
 def usage_fields(bill: Bill, output_tokens: int, profile: CacheProfile) -> dict[str, Any]:
@@ -273,44 +194,32 @@ def answer_of(
     named: Json, choices: Sequence[Completion], usage: Json, *, is_stream: bool, include_usage: bool
 ) -> list[bytes]:
     """An answer as one object. A stream has one event for each piece of a choice instead, and ``[DONE]`` at the end. If
-    the usage was asked for, it has its own event. ``named`` are the members that every object of the answer has; they
-    say whether it is a chat."""
-    is_chat = named["object"] == CHAT
+    the usage was asked for, it has its own event. ``named`` are the members that every object of the answer has."""
     if not is_stream:
-        whole = (({"message": {**c.message(), "refusal": None}} if is_chat else {"text": c.text}) for c in choices)
-        rows = [_row(i, said, c.finish_reason) for i, (said, c) in enumerate(zip(whole, choices, strict=True))]
-        return [orjson.dumps({**named, "choices": rows, "usage": usage})]
-    head = {**named, "object": _CHUNK} if is_chat else named
-    rows = [row for i, choice in enumerate(choices) for row in _pieces(i, choice, is_chat=is_chat)]
-    chunks = [{**head, "choices": [row], "usage": None} for row in rows]
+        rows = [_row(i, "message", {**c.message(), "refusal": None}, c.finish_reason) for i, c in enumerate(choices)]
+        return [orjson.dumps({**named, "object": "chat.completion", "choices": rows, "usage": usage})]
+    head = {**named, "object": "chat.completion.chunk"}
+    chunks = [{**head, "choices": [row]} for i, choice in enumerate(choices) for row in _deltas(i, choice)]
     if include_usage:
-        chunks.append({**head, "choices": [], "usage": usage})
-    elif is_chat:
-        for chunk in chunks:
-            del chunk["usage"]
+        chunks = [*({**chunk, "usage": None} for chunk in chunks), {**head, "choices": [], "usage": usage}]
     return [*(event_of(orjson.dumps(chunk)) for chunk in chunks), DONE]
 
 
-def _row(index: int, said: Json, finish_reason: str | None) -> Json:
-    return {"index": index, **said, "logprobs": None, "finish_reason": finish_reason}
+def _row(index: int, name: str, said: Json, finish_reason: str | None) -> Json:
+    return {"index": index, name: said, "logprobs": None, "finish_reason": finish_reason}
 
 
-def _pieces(index: int, choice: Completion, *, is_chat: bool) -> Iterator[Json]:
-    """The rows of a choice in the order in which they are streamed."""
-    for said in _deltas(choice) if is_chat else choice.pieces:
-        yield _row(index, {"delta" if is_chat else "text": said}, None)
-    yield _row(index, {"delta": {}} if is_chat else {"text": ""}, choice.finish_reason)
-
-
-def _deltas(choice: Completion) -> Iterator[dict[str, Any]]:
-    """The deltas in the order in which OpenAI streams them: first the role, then the text in pieces, or for each call
-    first its name and then its arguments."""
-    yield {"role": "assistant", "content": None if choice.calls else ""}
-    for piece in choice.pieces:
-        yield {"content": piece}
-    for index, call in enumerate(choice.calls):
-        yield {"tool_calls": [{"index": index, **call, "function": {**call["function"], "arguments": ""}}]}
-        yield {"tool_calls": [{"index": index, "function": {"arguments": call["function"]["arguments"]}}]}
+def _deltas(index: int, choice: Completion) -> Iterator[Json]:
+    """The rows of a choice in the order in which OpenAI streams them: first the role, then the text in pieces, or first
+    the name of the call and then its arguments."""
+    said: list[Json] = [{"role": "assistant", "content": None if choice.call else ""}]
+    said += [{"content": piece} for piece in choice.pieces]
+    if choice.call is not None:
+        function = choice.call["function"]
+        said.append({"tool_calls": [{"index": 0, **choice.call, "function": {**function, "arguments": ""}}]})
+        said.append({"tool_calls": [{"index": 0, "function": {"arguments": function["arguments"]}}]})
+    yield from (_row(index, "delta", one, None) for one in said)
+    yield _row(index, "delta", {}, choice.finish_reason)
 
 
 _START = digest(b"prompt")
@@ -480,7 +389,6 @@ class PromptReader:
 TAIL_TOKENS = 3
 """The tokens that the provider adds after every prompt, which are never cached (observed: 2 with Anthropic, 3 with
 OpenAI)."""
-_DIMENSIONS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,7 +399,7 @@ class ProviderReply:
     is_stream: bool
     bill: Bill
     output_tokens: int
-    store: Callable[[float], object] = lambda available: None
+    store: Callable[[float], object]
 
 
 class Provider:
@@ -523,7 +431,8 @@ class Provider:
         ]
         tokens = sum(choice.tokens for choice in choices)
         usage = usage_fields(bill, tokens, self._profile)
-        named = self._named("chatcmpl", account, now, request.model, CHAT)
+        name = digest(account.encode(), self._profile.name.encode(), b"%d" % next(self._ids)).hex()
+        named = {"id": f"chatcmpl-{name}", "created": int(now), "model": request.model}
         chunks = answer_of(named, choices, usage, is_stream=request.stream, include_usage=wants_usage(request.settings))
         output = None
         if self._profile.caches_output:
@@ -535,53 +444,3 @@ class Provider:
             output_tokens=tokens,
             store=lambda available: self._cache.store(prompt, now, available, output),
         )
-
-    def completions(self, body: bytes, account: str, now: float, output_tokens: int) -> ProviderReply:
-        """``POST /completions``, the legacy text endpoint."""
-        request = read_small(body)
-        text = joined(request.get("prompt"), "prompt")
-        limit = request.get("max_tokens")
-        if limit is not None and not isinstance(limit, int):
-            raise refuse("Invalid type for 'max_tokens': expected an integer.", "max_tokens", "invalid_type")
-        choice = write(digest(utf8(text)), output_tokens, limit, self._count)
-        bill = Bill(read=0, write_5m=0, write_1h=0, plain=self._count(text))
-        usage = usage_fields(bill, choice.tokens, NONE)
-        named = self._named("cmpl", account, now, request["model"], TEXT)
-        is_stream = request.get("stream") is True
-        chunks = answer_of(named, [choice], usage, is_stream=is_stream, include_usage=wants_usage(request))
-        return ProviderReply(chunks=chunks, is_stream=is_stream, bill=bill, output_tokens=choice.tokens)
-
-    def embeddings(self, body: bytes) -> ProviderReply:
-        """``POST /embeddings``: small vectors. Equal texts have equal vectors."""
-        request = read_small(body)
-        given = request.get("input")
-        is_batch = isinstance(given, list) and any(isinstance(item, str | list) for item in given)
-        texts = [joined(item, "input") for item in (given if is_batch and isinstance(given, list) else [given])]
-        dimensions = request.get("dimensions") or _DIMENSIONS
-        if not isinstance(dimensions, int) or not 0 < dimensions <= 4096:
-            raise refuse("Invalid 'dimensions'.", "dimensions", "invalid_value")
-        vectors: list[Any] = [_vector(text, dimensions) for text in texts]
-        if request.get("encoding_format") == "base64":  # little-endian floats; the ``openai`` SDK asks for this form
-            vectors = [base64.b64encode(struct.pack(f"<{dimensions}f", *one)).decode() for one in vectors]
-        rows = [{"object": "embedding", "index": i, "embedding": one} for i, one in enumerate(vectors)]
-        tokens = sum(self._count(text) for text in texts)
-        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-        answer = {"object": "list", "data": rows, "model": request.get("model"), "usage": usage}
-        return ProviderReply(
-            chunks=[orjson.dumps(answer)], is_stream=False, bill=Bill(0, 0, 0, plain=tokens), output_tokens=0
-        )
-
-    def _named(self, prefix: str, account: str, now: float, model: str, kind: str) -> Json:
-        name = digest(account.encode(), self._profile.name.encode(), b"%d" % next(self._ids)).hex()
-        return {"id": f"{prefix}-{name}", "object": kind, "created": int(now), "model": model}
-
-
-def _vector(text: str, dimensions: int) -> list[float]:
-    """A vector of length one, as OpenAI's vectors are."""
-    raw = [
-        word / 32768 - 1
-        for i in range(-(-dimensions // _DIMENSIONS))
-        for word in struct.unpack(f"<{_DIMENSIONS}H", digest(utf8(text), b"%d" % i))
-    ][:dimensions]
-    length = sum(x * x for x in raw) ** 0.5 or 1.0
-    return [x / length for x in raw]

@@ -177,21 +177,17 @@ _TEXT_TYPES = frozenset({"text", "input_text", "output_text", "refusal"})
 _THINKING_TYPES = frozenset({"thinking", "redacted_thinking"})
 KNOWN_TURNS = 20_000
 
-# Words in a user message that make the embedded model call the request's first tool, or two tools at once.
-_CALL_WORDS = re.compile(r"\bcall_tool(s?)\b")
-
 
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One message. ``call_ids`` are the ids of the calls that it makes, and ``answers`` is the id of the call that it
-    answers. ``asks`` is the number of tool calls for which its text asks the embedded model."""
+    answers."""
 
     role: str
     blocks: tuple[Block, ...]
     call_ids: tuple[str, ...] = ()
     answers: str | None = None
     has_image: bool = False
-    asks: int = 0
 
 
 class TurnReader:
@@ -243,11 +239,7 @@ class TurnReader:
         if not isinstance(content, str | list):
             raise refuse(f"Invalid type for '{at}.content': expected a string or an array.", f"{at}.content")
         blocks = self._content(message, role, at)
-        texts = [content] if isinstance(content, str) else [part.get("text") for part in content]
-        has_image = any(block.kind is BlockKind.MEDIA for block in blocks)
-        said = [text for text in texts if isinstance(text, str) and role == "user"]
-        asks = max((2 if match[1] else 1 for text in said for match in _CALL_WORDS.finditer(text)), default=0)
-        return Turn(role, blocks, has_image=has_image, asks=asks)
+        return Turn(role, blocks, has_image=any(block.kind is BlockKind.MEDIA for block in blocks))
 
     def _assistant(self, message: Json, at: str) -> Turn:
         content, calls = message.get("content"), message.get("tool_calls") or []
@@ -387,9 +379,14 @@ class ChatRequest:
 
 def read_chat(body: bytes, reader: TurnReader) -> ChatRequest:
     """The request. Raises UpstreamRejected (400) if the provider would refuse it."""
-    members = read_object(body)
+    try:
+        members = members_of(body)
+    except Unreadable as error:
+        raise refuse("We could not parse the JSON body of your request.") from error
     settings = {name: parsed_value(bytes(raw), name) for name, raw in members.items() if name not in _LARGE}
-    model = check_model(settings)
+    model = settings.get("model")
+    if not isinstance(model, str) or not model or printable(model) != model:
+        raise refuse("you must provide a model parameter", "model", "missing_required_parameter")
     object_at(settings, "", reader.profile)
     if "stratiform" in settings:
         raise refuse("Unknown parameter: 'stratiform'.", "stratiform", "unknown_parameter")
@@ -413,43 +410,10 @@ def read_chat(body: bytes, reader: TurnReader) -> ChatRequest:
     )
 
 
-def check_model(settings: Mapping[str, Any]) -> str:
-    """The model that a request names. Raises UpstreamRejected if it names none."""
-    model = settings.get("model")
-    if not isinstance(model, str) or not model or printable(model) != model:
-        raise refuse("you must provide a model parameter", "model", "missing_required_parameter")
-    return model
-
-
 def wants_usage(settings: Mapping[str, Any]) -> bool:
     """Whether a stream must end with its usage."""
     options = settings.get("stream_options")
     return isinstance(options, Mapping) and options.get("include_usage") is True
-
-
-def read_object(body: bytes) -> Mapping[str, Raw]:
-    """The members of a JSON object."""
-    try:
-        return members_of(body)
-    except Unreadable as error:
-        raise refuse("We could not parse the JSON body of your request.") from error
-
-
-def read_small(body: bytes) -> dict[str, Any]:
-    """A small JSON object, parsed completely."""
-    read_object(body)
-    request: dict[str, Any] = parsed_value(body, "body")
-    check_model(request)
-    return request
-
-
-def joined(given: object, name: str) -> str:
-    """One text from a text, a list of texts, or a list of token numbers."""
-    if isinstance(given, str):
-        return given
-    if isinstance(given, list) and given:
-        return " ".join(joined(item, name) if isinstance(item, str | list) else str(item) for item in given)
-    raise refuse(f"Invalid type for '{name}': expected a string or an array.", name, "invalid_type")
 
 
 def _turns(members: Mapping[str, Raw], reader: TurnReader) -> tuple[Turn, ...]:

@@ -1,5 +1,5 @@
-"""The embedded provider as an Upstream: routes, faults, one ledger per account, and answers that are produced chunk by
-chunk, with the waits that the deployment asks for.
+"""The embedded provider as an Upstream: faults, one ledger per account, and answers that are produced chunk by chunk,
+with the waits that the deployment asks for. It serves chat completions and nothing else.
 
 Faults are failures on demand, from ``Deployment.params["faults"]`` or the request header ``x-embedded-fault``.
 
@@ -80,17 +80,13 @@ def parse_fault(text: str) -> Fault:
 class Ledger(BillSum):
     """The totals of one account. Tokens are billed from the first byte on, because the cache also stores from then on.
 
-    ``errors`` counts refusals by status, ``cancelled`` counts calls that were given up before their end, ``broken``
-    counts broken connections, and ``empty`` counts answers without content.
+    ``cancelled`` counts calls that were given up before their end.
     """
 
     requests: int = 0
     answered: int = 0
     output: int = 0
     cancelled: int = 0
-    broken: int = 0
-    empty: int = 0
-    errors: Counter[int] = field(default_factory=Counter)
 
 
 @dataclass(slots=True, repr=False)
@@ -151,7 +147,7 @@ ANONYMOUS = "anonymous"
 
 _JSON: Headers = (("content-type", "application/json"),)
 _SSE: Headers = (("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache"))
-_PATHS = ("/chat/completions", "/completions", "/embeddings")
+_PATH = "/chat/completions"
 _CUT_SLICE_BYTES = 64
 # The counts of faults that have occurred are kept for at most this many distinct faults.
 _KNOWN_FAULTS = 10_000
@@ -189,7 +185,6 @@ class EmbeddedUpstream:
         try:
             return await self._route(call, body, ledger)
         except UpstreamRejected as error:
-            ledger.errors[error.status] += 1
             return EmbeddedAnswer(error.status, (*_JSON, *error.headers.items()), [error_body(error)])
 
     async def aclose(self) -> None:
@@ -197,7 +192,7 @@ class EmbeddedUpstream:
         self._closed = True
 
     async def _route(self, call: Call, body: bytes, ledger: Ledger) -> EmbeddedAnswer:
-        if call.method != "POST" or call.path not in _PATHS:
+        if call.method != "POST" or call.path != _PATH:
             raise UpstreamRejected(
                 f"Invalid URL ({call.method} /v1{call.path})", status=404, error_type="invalid_request_error"
             )
@@ -205,13 +200,7 @@ class EmbeddedUpstream:
         shapes = self._struck_by(call, body)
         provider = self._provider_of(call.deployment.profile)
         output_tokens = int(_number(call.deployment, "output_tokens", DEFAULT_OUTPUT_TOKENS))
-        match call.path:
-            case "/chat/completions":
-                reply = provider.chat(body, _account(call), call.now, output_tokens)
-            case "/completions":
-                reply = provider.completions(body, _account(call), call.now, output_tokens)
-            case _:
-                reply = provider.embeddings(body)
+        reply = provider.chat(body, _account(call), call.now, output_tokens)
         headers_s = shapes[FaultKind.SLOW_HEADERS].seconds if FaultKind.SLOW_HEADERS in shapes else 0.0
         try:
             await asyncio.sleep(headers_s)
@@ -227,7 +216,6 @@ class EmbeddedUpstream:
         own: Headers = (("x-request-id", f"req_{name}"), ("x-ratelimit-limit-requests", "10000"))
         headers = (*(_SSE if reply.is_stream else _JSON), *own)
         if FaultKind.EMPTY_STREAM in shapes or FaultKind.NO_BYTES in shapes:
-            ledger.empty += 1
             nothing = [DONE] if reply.is_stream and FaultKind.EMPTY_STREAM in shapes else []
             return EmbeddedAnswer(200, headers, nothing)
         slow = shapes.get(FaultKind.SLOW_FIRST_BYTE)
@@ -248,7 +236,6 @@ class EmbeddedUpstream:
                 reply.store(first_byte_at + pace_s * (total - 1))
             ledger.output += reply.output_tokens * min(produced, total) // total
             ledger.cancelled += is_cancelled
-            ledger.broken += cut is not None and not is_cancelled
 
         return EmbeddedAnswer(200, headers, chunks, first_byte_s, pace_s, cut is not None, began, ended)
 

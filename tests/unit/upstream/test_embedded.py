@@ -118,7 +118,7 @@ def test_markers_that_anthropic_refuses(messages, text):
     reply = provider.chat(*messages)
     assert (reply.status, reply.json["error"]["type"]) == (400, "invalid_request_error")
     assert text in reply.json["error"]["message"]
-    assert provider.ledger.errors == {400: 1}
+    assert (provider.ledger.requests, provider.ledger.answered) == (1, 0)
     assert provider.ledger.prompt == 0
 
 

@@ -27,5 +27,5 @@ def test_no_answer_is_longer_than_was_asked_for(limit: int) -> None:
     opening = told(Bill(4000, 100, 50, 7), ANTHROPIC)
     answer = write(b"seed", 60, limit, bytes_over_four, opening)
     assert answer.tokens <= max(limit, 2), "of one word at least"
-    assert f"{opening} ".startswith(answer.text[: len(opening)])
-    assert (answer.text.startswith(f"{opening} ")) == (limit >= 40)
+    assert f"{opening} ".startswith("".join(answer.pieces)[: len(opening)])
+    assert ("".join(answer.pieces).startswith(f"{opening} ")) == (limit >= 40)
