@@ -8,7 +8,7 @@ here. The estimates that ``sessions`` and ``stability`` have learnt are combined
 At the end, five minutes and one hour are compared: the value of the longer life of an entry follows from the client's
 own pauses. After a pause longer than the short life, the prefix must be written again. The longer life prevents that
 for pauses up to its own end, but its write costs more (Anthropic: 2.0 against 1.25 of the input price). Two facts make
-it cheap if a conversation goes on (``proxy.core.caches.kinds``, from Anthropic's billing formula). The higher price is
+it cheap if a conversation goes on (``proxy.core.caches``, from Anthropic's billing formula). The higher price is
 paid only for the tokens between the deepest entry that is read and the last 1-hour marker, however long the prefix in
 front of them is. And a read renews every entry on the prefix for the entry's own life. So one 1-hour marker directly
 behind the part that is read protects everything in front of it, until the client changes something there. Nothing is
@@ -21,8 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 from operator import mul, sub
 
-from proxy.core.caches import Cache
-from proxy.core.caches.cache import Bill, Life
+from proxy.core.caches.cache import Bill, Cache, Life
 from proxy.core.layout.layout import Layout, Placement, place
 from proxy.core.layout.orders import RequestElements
 from proxy.core.layout.render import stays

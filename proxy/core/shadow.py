@@ -24,10 +24,9 @@ from typing import Any
 
 from msgspec import DecodeError, msgpack
 
-from proxy.core.caches import Cache, make_cache
-from proxy.core.caches.cache import Bill, BillSum, Prompt
+from proxy.core.caches import Bill, Cache, Prompt, make_cache
 from proxy.core.providers import CacheProfile, Family
-from proxy.core.response.usage import Usage
+from proxy.core.response.usage import BillSum, Usage
 from proxy.core.value import dataclass, field, replace
 from proxy.core.wire.json_body import Unreadable
 

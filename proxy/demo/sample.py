@@ -16,9 +16,8 @@ import orjson
 from openai import AsyncOpenAI
 
 from proxy.clock import TIME_HEADER
-from proxy.core.caches.cache import Parts
 from proxy.core.money.prices import Price, input_cost, uncached_cost
-from proxy.core.response.usage import Usage, usage_of
+from proxy.core.response.usage import Parts, Usage, usage_of
 from proxy.core.value import dataclass, field
 from proxy.engine.headers import get
 from proxy.ports import Answer, Call, Upstream

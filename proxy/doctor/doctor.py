@@ -23,7 +23,6 @@ import msgspec
 import orjson
 from msgspec import structs
 
-from proxy.core.caches.cache import BillSum
 from proxy.core.diagnosis.diagnose import diagnose
 from proxy.core.diagnosis.record import (
     SYSTEM,
@@ -45,7 +44,7 @@ from proxy.core.providers import PROFILES, CacheProfile, Family, fitted
 from proxy.core.recognition import MessageKind, PieceKind, Recogniser, recognise_text
 from proxy.core.request.tokens import Encode
 from proxy.core.response.outcome import UNTOLD
-from proxy.core.response.usage import Usage
+from proxy.core.response.usage import BillSum, Usage
 from proxy.core.shadow import Deviation
 from proxy.core.value import dataclass, field, replace
 from proxy.core.wire.json_body import utf8

@@ -42,8 +42,7 @@ from typing import Any
 
 import orjson
 
-from proxy.core.caches import make_cache
-from proxy.core.caches.cache import Prompt
+from proxy.core.caches import Prompt, make_cache
 from proxy.core.diagnosis.record import spread
 from proxy.core.digest import chain, digest
 from proxy.core.planner.plan import Plan

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
 
-from proxy.core.caches import make_cache
-from proxy.core.caches.cache import Bill, BillSum, Prompt
+from proxy.core.caches import Bill, Prompt, make_cache
 from proxy.core.digest import digest
 from proxy.core.layout.render import render_tools
 from proxy.core.layout.tiers import Tier
@@ -34,7 +33,7 @@ from proxy.core.request.message import MARK_KEYS
 from proxy.core.request.parsed_body import head_of, parse_body
 from proxy.core.request.reader import Route
 from proxy.core.request.tokens import Encode, TokenCounter, quick
-from proxy.core.response.usage import Usage
+from proxy.core.response.usage import BillSum, Usage
 from proxy.core.shadow import cost_of
 from proxy.core.structured import marked, section_of, unmarked
 from proxy.core.structured.assembly import in_tiers

@@ -10,8 +10,7 @@ feasible, but not proven to be the best. The product never searches like this.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 
-from proxy.core.caches import Cache, make_cache
-from proxy.core.caches.cache import Life
+from proxy.core.caches import Cache, Life, make_cache
 from proxy.core.layout.layout import Layout, PrefixSettings, place, seed_of, slots_of
 from proxy.core.layout.orders import (
     RequestElements,

@@ -5,8 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.caches import make_cache
-from proxy.core.caches.cache import Life, Prompt
+from proxy.core.caches import Life, Prompt, make_cache
 from proxy.core.providers import PROFILES, CacheProfile, Dialect, Family, optimistic, pessimistic
 from proxy.core.response.usage import usage_of
 from proxy.upstream.embedded.provider import usage_fields

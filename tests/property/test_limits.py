@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.caches import make_cache, validate
-from proxy.core.caches.cache import Bill, Life, Prompt
+from proxy.core.caches import Bill, Life, Prompt, make_cache, validate
 from proxy.core.digest import chain, digest
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, OPENAI, CacheProfile
 from proxy.core.request.tokens import bytes_over_four

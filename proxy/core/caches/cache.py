@@ -5,7 +5,7 @@ prefixes behind it.
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import accumulate, islice
-from typing import Literal, Protocol
+from typing import Literal
 
 from msgspec import Struct
 
@@ -46,21 +46,6 @@ class Prompt:
         return self.ends[-1] if self.ends else 0
 
 
-class Parts(Protocol):
-    """A prompt's tokens by the rate at which they are billed: a ``Bill`` or a ``Usage``."""
-
-    @property
-    def read(self) -> int: ...
-    @property
-    def write_5m(self) -> int: ...
-    @property
-    def write_1h(self) -> int: ...
-    @property
-    def plain(self) -> int: ...
-    @property
-    def total(self) -> int: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Bill:
     """The tokens of one prompt by the rate at which they are billed. The four counts add up to the prompt's tokens.
@@ -81,27 +66,6 @@ class Bill:
     @property
     def total(self) -> int:
         return self.read + self.write_5m + self.write_1h + self.plain
-
-
-@dataclass(slots=True)
-class BillSum:
-    """The sum of several bills."""
-
-    read: int = 0
-    write_5m: int = 0
-    write_1h: int = 0
-    plain: int = 0
-
-    @property
-    def prompt(self) -> int:
-        return self.read + self.write_5m + self.write_1h + self.plain
-
-    def add(self, bill: "Parts | BillSum") -> None:
-        """Add one more bill."""
-        self.read += bill.read
-        self.write_5m += bill.write_5m
-        self.write_1h += bill.write_1h
-        self.plain += bill.plain
 
 
 DEFAULT_CAPACITY = 200_000
@@ -141,8 +105,6 @@ class EntryTable:
     entry moves to the end only if it was placed more than half its life ago. This saves work, because a long
     conversation uses all of its entries with each request.
     """
-
-    __slots__ = ("_capacity", "_capacity_tokens", "_entries", "_sweep_at", "_tokens", "get")
 
     def __init__(self, capacity: int, capacity_tokens: int = 0) -> None:
         self._entries: dict[Key, Entry] = {}
@@ -252,8 +214,6 @@ class Cache:
     A forecast is a shadow of a provider. It takes the expected value of chance. A provider draws, by the digest of the
     prompt and not at random. If a forecast drew too, the planner would choose the layouts that it knows to be lucky.
     """
-
-    __slots__ = ("_is_forecast", "_profile", "_table")
 
     def __init__(self, profile: CacheProfile, capacity: int, *, is_forecast: bool = False) -> None:
         self._profile, self._is_forecast = profile, is_forecast

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 
-from proxy.core.caches.cache import Bill, Parts
-from proxy.core.response.usage import Usage
+from proxy.core.caches.cache import Bill
+from proxy.core.response.usage import Parts, Usage
 from proxy.core.value import dataclass, field, replace
 
 _SEARCH = "search_context_cost_per_query"

@@ -11,8 +11,7 @@ from functools import partial
 from itertools import islice, takewhile
 from operator import eq, mul, neg, sub, truth
 
-from proxy.core.caches import Cache
-from proxy.core.caches.cache import Bill, Life, Prompt
+from proxy.core.caches.cache import Bill, Cache, Life, Prompt
 from proxy.core.forecast import Candidate, Forecast, PauseForecast, outlook
 from proxy.core.layout.layout import (
     Layout,

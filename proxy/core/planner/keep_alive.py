@@ -16,8 +16,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from proxy.core.caches import Cache
-from proxy.core.caches.cache import Bill, Prompt
+from proxy.core.caches.cache import Bill, Cache, Prompt
 from proxy.core.layout.layout import read_gain
 from proxy.core.planner.candidates import PlanAnalysis
 from proxy.core.providers import CacheProfile, Dialect, Family

@@ -16,8 +16,7 @@ from operator import attrgetter
 import orjson
 from msgspec import structs
 
-from proxy.core.caches import Cache
-from proxy.core.caches.cache import Bill, Prompt
+from proxy.core.caches.cache import Bill, Cache, Prompt
 from proxy.core.diagnosis.diagnose import Comparison, compared
 from proxy.core.diagnosis.record import Break, BreakKind, PromptRecord, SentPrompt, sent_prompt
 from proxy.core.digest import digest

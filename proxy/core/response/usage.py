@@ -23,6 +23,7 @@ cost of the call (https://openrouter.ai/docs/use-cases/usage-accounting). Pure.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeGuard, TypeVar
 
+from proxy.core.caches.cache import Bill
 from proxy.core.request.demand import tier_of
 from proxy.core.value import dataclass, field, replace
 
@@ -86,6 +87,31 @@ class Usage:
     def total(self) -> int:
         """All prompt tokens, under the name that they have in a ``Bill``."""
         return self.prompt
+
+
+Parts = Bill | Usage
+"""A prompt's tokens by the rate at which they are billed."""
+
+
+@dataclass(slots=True)
+class BillSum:
+    """The sum of several bills."""
+
+    read: int = 0
+    write_5m: int = 0
+    write_1h: int = 0
+    plain: int = 0
+
+    @property
+    def prompt(self) -> int:
+        return self.read + self.write_5m + self.write_1h + self.plain
+
+    def add(self, bill: "Parts | BillSum") -> None:
+        """Add one more bill."""
+        self.read += bill.read
+        self.write_5m += bill.write_5m
+        self.write_1h += bill.write_1h
+        self.plain += bill.plain
 
 
 def summed(one: Usage | None, other: Usage | None) -> Usage | None:

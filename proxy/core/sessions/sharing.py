@@ -27,8 +27,7 @@ from typing import Annotated, Final, TypeVar
 
 from msgspec import DecodeError, Meta, Struct, msgpack
 
-from proxy.core.caches import Cache
-from proxy.core.caches.cache import Entry, Prompt
+from proxy.core.caches.cache import Cache, Entry, Prompt
 from proxy.core.digest import digest
 from proxy.core.layout.tiers import Classic, Item
 from proxy.core.lru import Bounded

@@ -18,8 +18,7 @@ from typing import Any
 
 import orjson
 
-from proxy.core.caches import make_cache, validate
-from proxy.core.caches.cache import Bill, Life, Prompt
+from proxy.core.caches import Bill, Life, Prompt, make_cache, validate
 from proxy.core.digest import chain, digest
 from proxy.core.providers import DEFAULTS, CacheProfile, Family, UsageForm
 from proxy.core.request.tokens import Encode

@@ -25,9 +25,9 @@ from functools import cache, partial
 from hashlib import sha256
 from typing import Self
 
-from proxy.core.caches.cache import BillSum
 from proxy.core.request.tokens import Encode
 from proxy.core.response.event_format import DONE
+from proxy.core.response.usage import BillSum
 from proxy.core.value import dataclass
 from proxy.errors import UpstreamError, UpstreamRejected, UpstreamUnavailable, error_body
 from proxy.ports import Call, Deployment, Headers

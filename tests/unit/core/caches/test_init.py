@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.caches import make_cache
-from proxy.core.caches.cache import Bill
+from proxy.core.caches import Bill, make_cache
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, PROFILES, CacheProfile, optimistic, pessimistic
 from tests.cache_prompts import line, prompt
 from tests.growth import assert_linear

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given as given_by
 from hypothesis import strategies as st
 
-from proxy.core.caches import Cache, make_cache
-from proxy.core.caches.cache import Life
+from proxy.core.caches import Cache, Life, make_cache
 from proxy.core.forecast import Candidate, forecast
 from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.layout.orders import moved_elements, request_elements

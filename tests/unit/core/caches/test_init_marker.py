@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.caches import make_cache, validate
-from proxy.core.caches.cache import Bill, Life
+from proxy.core.caches import Bill, Life, make_cache, validate
 from proxy.core.providers import ANTHROPIC, OPENAI_EXPLICIT, PROFILES, CacheProfile, pessimistic
 from tests.cache_prompts import line, parts, prompt
 
