@@ -40,9 +40,7 @@ from proxy.core.lru import LastUsed
 from proxy.core.model_patterns import captured
 from proxy.core.money.prices import Entry, Price, PriceMap, needed
 from proxy.core.money.prices import price_of as price_in
-from proxy.core.providers import PRICES, PROFILES, CacheProfile, Family, Routing, fitted
-from proxy.core.providers.hosted import provider_at
-from proxy.core.providers.profile import EMBEDDED
+from proxy.core.providers import EMBEDDED, PRICES, PROFILES, CacheProfile, Family, Routing, fitted, provider_at
 from proxy.core.value import dataclass, replace
 from proxy.errors import UnknownModel
 from proxy.ports import Deployment, ModelTerms, Transport

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from proxy.core.modes import Mode
 from proxy.core.planner.planner import TierPlanner
-from proxy.core.providers import ANTHROPIC, CacheProfile, Family
-from proxy.core.providers.profile import EMBEDDED
+from proxy.core.providers import ANTHROPIC, EMBEDDED, CacheProfile, Family
 from proxy.core.request.reader import Route
 from proxy.core.request.tokens import Encode, quick
 from proxy.core.response.usage import Usage

@@ -22,8 +22,7 @@ from proxy.core.layout.tiers import ClassicPolicy
 from proxy.core.model_patterns import matches
 from proxy.core.modes import Mode
 from proxy.core.money.prices import PriceMap
-from proxy.core.providers import PROFILES
-from proxy.core.providers.hosted import provider_at
+from proxy.core.providers import PROFILES, provider_at
 from proxy.core.structured.assembly import AssemblyTexts, ContextTexts
 from proxy.core.structured.history import DetachTerms
 from proxy.core.structured.history.compaction import CompactionTerms, CompactionTexts

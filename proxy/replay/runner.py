@@ -24,8 +24,7 @@ from proxy.core.planner.keep_alive import RefreshPlan
 from proxy.core.planner.plan import Plan, PlannerOptions
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.prompts import Inset
-from proxy.core.providers import CacheProfile, Dialect
-from proxy.core.providers.profile import EMBEDDED
+from proxy.core.providers import EMBEDDED, CacheProfile, Dialect
 from proxy.core.reasons import Reason
 from proxy.core.recognition import Recogniser
 from proxy.core.request.element import Element, ElementKind

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from proxy.core.modes import Mode
 from proxy.core.prompts import Inset
-from proxy.core.providers import PROFILES
-from proxy.core.providers.profile import EMBEDDED
+from proxy.core.providers import EMBEDDED, PROFILES
 from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four
 from proxy.errors import UpstreamRejected

@@ -29,8 +29,7 @@ from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
 from proxy.core.planner.candidates import IncomingChat, PlanAnalysis, TextsInFlight
 from proxy.core.prompts.steadiness import Again, StoredPrompt
-from proxy.core.providers import Family
-from proxy.core.providers.profile import NO_BOUNDARIES
+from proxy.core.providers import NO_BOUNDARIES, Family
 from proxy.core.reasons import Edit, Reason
 from proxy.core.recognition import PieceKind
 from proxy.core.request.message import Message

@@ -43,8 +43,7 @@ from proxy.core.planner.plan import (
     planned_changes,
 )
 from proxy.core.prompts.steadiness import StoredPrompt, TextPrices, TurnTexts
-from proxy.core.providers import ASSUMED, CacheProfile, Family
-from proxy.core.providers.profile import may_add, may_tell_explicit, routing_key
+from proxy.core.providers import ASSUMED, CacheProfile, Family, may_add, may_tell_explicit, routing_key
 from proxy.core.reasons import Reason
 from proxy.core.recognition import Recogniser
 from proxy.core.request.element import Element, ToolOrders, in_order

@@ -17,6 +17,8 @@ from types import MappingProxyType
 
 from proxy.core.providers.claude import ANTHROPIC, BEDROCK, FOUNDRY, OPENROUTER_ANTHROPIC, VERTEX
 from proxy.core.providers.hosted import (
+    AZURE,
+    AZURE_EXPLICIT,
     DEEPSEEK,
     FIREWORKS,
     GEMINI,
@@ -28,8 +30,12 @@ from proxy.core.providers.hosted import (
     MINIMAX_PASSIVE,
     MISTRAL,
     OLLAMA,
+    OPENAI,
+    OPENAI_EXPLICIT,
     OPENROUTER_DEEPSEEK,
     OPENROUTER_GEMINI,
+    OPENROUTER_OPENAI,
+    OPENROUTER_OPENAI_EXPLICIT,
     OPENROUTER_XAI,
     QWEN,
     QWEN_IMPLICIT,
@@ -38,17 +44,12 @@ from proxy.core.providers.hosted import (
     VERTEX_GEMINI,
     VLLM,
     XAI,
-)
-from proxy.core.providers.openai import (
-    AZURE,
-    AZURE_EXPLICIT,
-    OPENAI,
-    OPENAI_EXPLICIT,
-    OPENROUTER_OPENAI,
-    OPENROUTER_OPENAI_EXPLICIT,
+    provider_at,
 )
 from proxy.core.providers.profile import (
     DEFAULTS,
+    EMBEDDED,
+    NO_BOUNDARIES,
     PRICES,
     Breaking,
     CacheProfile,
@@ -59,8 +60,11 @@ from proxy.core.providers.profile import (
     Unknown,
     UsageForm,
     fitted,
+    may_add,
+    may_tell_explicit,
     optimistic,
     pessimistic,
+    routing_key,
     sources_of,
 )
 
@@ -69,7 +73,9 @@ __all__ = [
     "ASSUMED",
     "DEEPSEEK",
     "DEFAULTS",
+    "EMBEDDED",
     "NONE",
+    "NO_BOUNDARIES",
     "OPENAI",
     "OPENAI_EXPLICIT",
     "PRICES",
@@ -83,8 +89,12 @@ __all__ = [
     "Unknown",
     "UsageForm",
     "fitted",
+    "may_add",
+    "may_tell_explicit",
     "optimistic",
     "pessimistic",
+    "provider_at",
+    "routing_key",
     "sources_of",
 ]
 

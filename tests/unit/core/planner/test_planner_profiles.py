@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, CacheProfile
-from proxy.core.providers.profile import EMBEDDED
+from proxy.core.providers import ANTHROPIC, DEEPSEEK, EMBEDDED, NONE, OPENAI, OPENAI_EXPLICIT, CacheProfile
 from proxy.core.reasons import Reason
 from proxy.core.request.reader import Route
 from tests.edited_talks import SYSTEM, editing, exchange

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import PlannerOptions
-from proxy.core.providers import PROFILES
-from proxy.core.providers.profile import EMBEDDED, may_add, routing_key
+from proxy.core.providers import EMBEDDED, PROFILES, may_add, routing_key
 from proxy.core.reasons import Reason
 from tests.examples import for_every
 from tests.talk import Body, Talk, assistant, chat, lines, marks_in, sent, system, user
