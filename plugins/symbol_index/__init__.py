@@ -9,8 +9,10 @@ optional extra ``symbols``. Without that extra it registers no indexer.
 import importlib
 import importlib.util
 import logging
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 
-from proxy.core.structured import SymbolIndexer
+from proxy.core.structured import ContextFile, SymbolIndexer, SymbolMap
 from proxy.hookspecs import hookimpl
 
 _log = logging.getLogger("stratiform")
@@ -27,5 +29,21 @@ def register_symbol_indexers() -> list[SymbolIndexer]:
     if not is_installed():
         _log.info("no symbol index: install the extra `symbols` for one (stratiform[symbols])")
         return []
-    # Without the extra, importing the module would fail.
-    return [importlib.import_module("plugins.symbol_index.indexer").TreeSitterIndexer()]
+    return [LazyIndexer()]
+
+
+class LazyIndexer:
+    """The index. Its parsers are loaded at the first question, because most proxies never ask it anything."""
+
+    name = "tree-sitter"
+    priority = 100
+
+    @cached_property
+    def _loaded(self) -> SymbolIndexer:
+        # If two threads ask first, each makes an indexer, and one of the two stays: both give the same answers.
+        indexer: SymbolIndexer = importlib.import_module("plugins.symbol_index.indexer").TreeSitterIndexer()
+        return indexer
+
+    def index(self, files: Sequence[ContextFile], aliases: Mapping[str, str]) -> SymbolMap:
+        """The symbols of these files. Several threads may call this at once."""
+        return self._loaded.index(files, aliases)
