@@ -30,7 +30,7 @@ from typing import Any, Final
 from proxy.core.digest import digest
 from proxy.core.lru import Bounded, LastUsed
 from proxy.core.sessions.sharing import StateLookup
-from proxy.core.window.token_factor import TokenFactor
+from proxy.core.window import TokenFactor
 from proxy.ports import Deployment, StoreError
 from proxy.storage.port import Store
 from proxy.tasks import Tasks, cancel, drain, pause, spawn

@@ -26,9 +26,18 @@ from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Enc
 from proxy.core.request.transcript import Transcript
 from proxy.core.response.usage import Usage
 from proxy.core.value import dataclass, replace
-from proxy.core.window import Budget, CapabilityProfile, Count, WindowParts, WindowTexts, budget_of
+from proxy.core.window import (
+    MOST_FACTOR,
+    Budget,
+    CapabilityProfile,
+    Count,
+    ExactTokens,
+    TokenFactor,
+    WindowParts,
+    WindowTexts,
+    budget_of,
+)
 from proxy.core.window.fitting import Fitted, FittedMessages, Terms, fitted_completion, fitted_messages
-from proxy.core.window.token_factor import MOST, ExactTokens, TokenFactor
 from proxy.core.wire.json_body import Unreadable, splice, utf8
 from proxy.engine.ports import ComposedRequest
 from proxy.errors import ContextTooLong, InvalidRequest
@@ -237,7 +246,7 @@ class ContextWindows:
             wanted = min(wanted, writes)
         budget = budget_of(job.profile, reads, wanted)
         size = len(parsed.body) + _bytes(job)
-        is_near = budget is not None and size * MOST >= budget.prompt_tokens
+        is_near = budget is not None and size * MOST_FACTOR >= budget.prompt_tokens
         known = await self._factors.known(deployment, scope, size if is_near else 0)
         return None if budget is None else budget.scaled(job.scale), known
 

@@ -12,9 +12,8 @@ from proxy.core.providers import OPENAI
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
-from proxy.core.window import Capability, CapabilityProfile
+from proxy.core.window import MOST_FACTOR, Capability, CapabilityProfile
 from proxy.core.window.fitting import Fitted
-from proxy.core.window.token_factor import MOST
 from proxy.engine.ports import ComposedRequest
 from proxy.planning.layout_state import SharedLayoutStore, TokenFactors
 from proxy.planning.tokenizers import ModelFacts
@@ -127,7 +126,7 @@ async def test_a_guess_leaves_out_and_never_refuses() -> None:
     worker = Worker(MemoryStore())
     fitted = await worker.fitted(talk(7_000))
     worker.windows.refused(DEPLOYMENT, fitted, None, scope="one")
-    assert (await worker.fitted(talk(7_000))).counted_tokens * MOST <= WINDOW - OUTPUT
+    assert (await worker.fitted(talk(7_000))).counted_tokens * MOST_FACTOR <= WINDOW - OUTPUT
     # The newest message alone is more than the guess allows: the model is asked all the same.
     large = [user(text_of(5_000))]
     assert (await worker.fitted(large)).counted_tokens > 5_000

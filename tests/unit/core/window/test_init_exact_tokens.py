@@ -4,7 +4,7 @@ import json
 
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, quick
-from proxy.core.window.token_factor import ExactTokens
+from proxy.core.window import ExactTokens
 from proxy.planning.tokenizers import local_encode
 from tests.talk import calling, result, system, text_part, tool, user
 from tests.windows import Body

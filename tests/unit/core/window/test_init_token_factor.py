@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.core.window.token_factor import LEAST, MOST, TokenFactor
+from proxy.core.window import LEAST_FACTOR, MOST_FACTOR, TokenFactor
 
 
 def learnt(*pairs: tuple[int, int]) -> float:
@@ -58,7 +58,7 @@ def test_one_that_names_none_is_a_guess_until_the_next_report() -> None:
     factor = TokenFactor()
     factor.learn(10_000, 10_000)
     factor.refused(6_000, None)
-    assert (factor.value, factor.measured, factor.is_guess) == (MOST, 1.0, True)
+    assert (factor.value, factor.measured, factor.is_guess) == (MOST_FACTOR, 1.0, True)
     factor.learn(3_000, 3_900)
     assert (factor.value, factor.is_guess) == (1.3, False)
     unsure = TokenFactor()
@@ -66,7 +66,7 @@ def test_one_that_names_none_is_a_guess_until_the_next_report() -> None:
     assert unsure.value == 1.0
 
 
-@pytest.mark.parametrize(("reported", "value"), [(9_000, MOST), (1, LEAST)])
+@pytest.mark.parametrize(("reported", "value"), [(9_000, MOST_FACTOR), (1, LEAST_FACTOR)])
 def test_an_absurd_report_counts_as_the_bound(reported: int, value: float) -> None:
     assert learnt((1_000, reported)) == value
 
