@@ -33,7 +33,7 @@ from proxy.planning.own_exchanges import Compactor, KeepAlive, OwnExchanges
 from proxy.planning.session_book import SessionBook, TokenUsage, UsageFollower
 from proxy.planning.tokenizers import is_counted_by
 from proxy.ports import Transport, Upstream
-from proxy.prompting.composer import Composer, Rules
+from proxy.prompting import Composer, Rules
 from proxy.settings import ConfigError, Settings, Stratiform
 from proxy.spend.alerts import BudgetAlerts, WebhookSender
 from proxy.spend.bookings import LimitResolver, rule_of

@@ -11,7 +11,7 @@ from proxy.access.validation import nanos
 from proxy.core.model_patterns import matches
 from proxy.core.prompts import Allowed, NamesOf, PromptLayer, PromptRules, PromptTerms, layered, only_itself
 from proxy.core.window import WindowRules
-from proxy.prompting.composer import Rules
+from proxy.prompting import Rules
 from proxy.settings import Budget, PromptLevel, Settings, key_digest
 from proxy.settings.messages import join, nearest, shown
 from proxy.storage.port import BudgetRecord, KeyRecord, Store, TeamRecord

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 from proxy.core.prompts import Condition, Json, Position, Prompt, PromptContext, PromptTerms, Variable, merged
 from proxy.core.prompts.assembler import assemble
-from proxy.prompting.composer import Composer, Rules
+from proxy.prompting import Composer, Rules
 from proxy.prompting.sources import Snapshot
 from proxy.tasks import Aside
 from proxy.telemetry.metrics import Metrics

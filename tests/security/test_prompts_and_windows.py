@@ -459,7 +459,7 @@ def test_one_clients_extras_and_context_are_never_in_anothers_request(guarded: W
 @pytest.mark.parametrize(
     ("step", "least"),
     # The same step also writes the small body that goes to the upstream.
-    [("prompting.composer:read_parts", 0), ("prompting.composer:with_system", 0), ("engine.chat:_section", 0),
+    [("prompting:read_parts", 0), ("prompting:with_system", 0), ("engine.chat:_section", 0),
      ("core.request.parsed_body:splice", 100_000)],
 )  # fmt: skip
 def test_a_large_section_is_read_taken_out_and_written_beside_the_event_loop(
@@ -473,7 +473,7 @@ def test_a_large_section_is_read_taken_out_and_written_beside_the_event_loop(
 
 
 def test_patterns_of_a_client_are_tried_beside_the_event_loop(guarded: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = watched(monkeypatch, "proxy.prompting.composer:assemble")
+    seen = watched(monkeypatch, "proxy.prompting:assemble")
     conditions = [{"field": "mission.goal", "operator": "matches", "value": "(a|b){1,20}c"}]
     section = {
         "extra": [

@@ -45,7 +45,7 @@ from proxy.cli.prompts.variants import (
 )
 from proxy.core.money.prices import Price
 from proxy.planning.tokenizers import local_encode
-from proxy.prompting.composer import Whose
+from proxy.prompting import Whose
 from proxy.settings import ConfigError, load
 
 DAYS = 30

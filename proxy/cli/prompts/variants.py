@@ -44,7 +44,7 @@ from proxy.core.request.tokens import Encode
 from proxy.core.value import dataclass, field, replace
 from proxy.errors import ProxyError
 from proxy.plugins import build_plugin_manager
-from proxy.prompting.composer import Rules, Whose
+from proxy.prompting import Rules, Whose
 from proxy.prompting.sources import FileState, PromptFileError, Snapshot, Sources, markdown_files, read_file, texts_of
 from proxy.settings import ConfigError, Settings, load
 

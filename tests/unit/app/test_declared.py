@@ -14,7 +14,7 @@ from proxy.core.prompts import Allowed, OnFailure, PromptLayer, PromptRules, Pro
 from proxy.core.window import BUILT_IN, WindowRules
 from proxy.deployments import ModelTable
 from proxy.plugins import build_plugin_manager
-from proxy.prompting.composer import Composer, Rules
+from proxy.prompting import Composer, Rules
 from proxy.settings import ConfigError, Environment, Settings, load
 from proxy.storage.sqlite import MemoryStore
 from proxy.tasks import Aside

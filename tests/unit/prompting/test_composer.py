@@ -30,7 +30,7 @@ from proxy.core.window import BUILT_IN, Capability, CapabilityProfile, WindowRul
 from proxy.engine.ports import ComposedRequest, ComposeRequest
 from proxy.errors import Forbidden, InvalidRequest, PromptInvalid
 from proxy.ports import Principal
-from proxy.prompting.composer import MOST_CHARS, Composer, Rules, Whose
+from proxy.prompting import MOST_CHARS, Composer, Rules, Whose
 from proxy.prompting.sources import Snapshot
 from proxy.tasks import Aside
 from tests.examples import for_every
