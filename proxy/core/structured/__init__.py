@@ -72,14 +72,18 @@ class ContextFile(Struct, frozen=True, gc=False):
     is_selected: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A page that the client has fetched from a URL. ``symbols`` is an optional map of the page's own symbols."""
+MOST_URL_CHARS = 8_192
+MOST_TITLE_CHARS = 4_096
 
-    url: str
-    title: str
+
+class Page(Struct, frozen=True, forbid_unknown_fields=True):
+    """A page that the client has fetched from a URL, as it sends the page. ``symbols`` is an optional map of the page's
+    own symbols."""
+
+    url: Annotated[str, Meta(min_length=1, max_length=MOST_URL_CHARS)]
     content: str
-    symbols: str = ""
+    title: Annotated[str, Meta(max_length=MOST_TITLE_CHARS)] | None | UnsetType = UNSET
+    symbols: str | None | UnsetType = UNSET
 
     @property
     def is_empty(self) -> bool:
@@ -145,7 +149,7 @@ class StructuredContext:
     def chars(self) -> int:
         """The length of all texts that are shown. A text counts as often as it is shown."""
         shown = [file.text or "" for file in self.selected()] + [self.symbols[path] for path in self.mapped()]
-        shown += [text for page in self.pages for text in (page.content, page.symbols)]
+        shown += [text for page in self.pages for text in (page.content, page.symbols or "")]
         shown += self.review.texts if self.review is not None else []
         return sum(map(len, shown))
 

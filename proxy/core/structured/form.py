@@ -30,7 +30,15 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured import SECTION, ContextFile, Page, Review, StructuredContext
+from proxy.core.structured import (
+    MOST_TITLE_CHARS,
+    MOST_URL_CHARS,
+    SECTION,
+    ContextFile,
+    Page,
+    Review,
+    StructuredContext,
+)
 from proxy.core.structured.history import DetachTerms, MessageMeta, Status
 from proxy.core.structured.panels import FROZEN_PREFIX, OWN_KIND, Panel
 from proxy.core.structured.panels.inlay import FOOTER
@@ -42,8 +50,6 @@ from proxy.errors import InvalidRequest
 
 MOST_FILES = 5_000
 MOST_IMAGES = 100
-MOST_URL_CHARS = 8_192
-MOST_TITLE_CHARS = 4_096
 NO_CONTENT = Raw(b"")
 """The ``content`` of a file without such a field."""
 
@@ -67,15 +73,6 @@ class SymbolJson(Struct, forbid_unknown_fields=True):
 
     path: str
     block: str
-
-
-class UrlJson(Struct, forbid_unknown_fields=True):
-    """An element of ``urls``."""
-
-    url: Annotated[str, Meta(min_length=1, max_length=MOST_URL_CHARS)]
-    content: str
-    title: Annotated[str, Meta(max_length=MOST_TITLE_CHARS)] | None | UnsetType = UNSET
-    symbols: str | None | UnsetType = UNSET
 
 
 class PanelJson(Struct, forbid_unknown_fields=True):
@@ -112,7 +109,7 @@ class FormJson(Struct, forbid_unknown_fields=True):
     legend: str | None | UnsetType = UNSET
     tree: _Paths | bool | None | UnsetType = UNSET
     use_repo_map: bool | None | UnsetType = UNSET
-    urls: Annotated[list[UrlJson], Meta(max_length=3)] | None | UnsetType = UNSET
+    urls: Annotated[list[Page], Meta(max_length=3)] | None | UnsetType = UNSET
     review: Review | None | UnsetType = UNSET
     images: Annotated[list[str], Meta(max_length=MOST_IMAGES)] | None | UnsetType = UNSET
     session: Annotated[str, Meta(max_length=512)] | None | UnsetType = UNSET
@@ -212,11 +209,10 @@ def _form(form: FormJson) -> StructuredForm:
         legend=(form.legend or "") if has_repo_map else "",
         tree=tree if has_repo_map else None,
         pages=tuple(
-            Page(
+            structs.replace(
+                each,
                 url=_line(each.url, f"{SECTION}.urls[{n}].url"),
                 title=_line(each.title or "", f"{SECTION}.urls[{n}].title"),
-                content=each.content,
-                symbols=each.symbols or "",
             )
             for n, each in enumerate(form.urls or ())
         ),

@@ -56,12 +56,12 @@ def test_the_tree_is_flat_and_sorted_and_counts_each_path_once() -> None:
 
 
 def test_a_page_says_its_title_its_url_its_content_and_its_symbols() -> None:
-    assert page_text(Page("http://x", "Title", "Body", "f()")) == "Title\nhttp://x\n\nBody\n\nf()"
-    assert page_text(Page("http://x", "", "Body")) == "http://x\n\nBody"
+    assert page_text(Page("http://x", "Body", "Title", "f()")) == "Title\nhttp://x\n\nBody\n\nf()"
+    assert page_text(Page("http://x", "Body", "")) == "http://x\n\nBody"
 
 
 def test_pages_without_content_are_skipped_and_counted() -> None:
-    pages = (Page("http://a", "A", "1"), Page("http://b", "B", ""), Page("http://c", "C", "", "f()"))
+    pages = (Page("http://a", "1", "A"), Page("http://b", "", "B"), Page("http://c", "", "C", "f()"))
     found = pages_section(pages, TEXTS)
 
     assert found is not None
@@ -173,7 +173,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": URL}}
 
 
 def full() -> list[Block]:
-    context = StructuredContext(tree=("a",), pages=(Page("u", "t", "c"),), review=Review(branch="main"))
+    context = StructuredContext(tree=("a",), pages=(Page("u", "c", "t"),), review=Review(branch="main"))
     return list(active_blocks(context, file_items([a_file("a")]), TEXTS))
 
 

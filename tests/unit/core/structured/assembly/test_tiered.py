@@ -185,7 +185,7 @@ def contexts(draw: st.DrawFn) -> StructuredContext:
         for path in draw(st.permutations(PATHS))
     )
     symbols = {path: draw(st.sampled_from(["", f"<symbols of {path}>"])) for path in draw(st.permutations(PATHS))}
-    pages = (Page("u", "t", "<page>"),) if draw(st.booleans()) else ()
+    pages = (Page("u", "<page>", "t"),) if draw(st.booleans()) else ()
     review = Review(log="<log>", reverse_diffs={"a.py": "<diff of a.py>"}) if draw(st.booleans()) else None
     tree = PATHS if draw(st.booleans()) else None
     return StructuredContext(files, symbols, draw(st.sampled_from(["", "<legend>"])), tree, pages, review)

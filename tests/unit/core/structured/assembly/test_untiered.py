@@ -83,7 +83,7 @@ FULL = StructuredContext(
     symbols={"a.py": "a:", "b.py": "b:", "d.py": ""},
     legend="c=class",
     tree=("b.py", "a.py"),
-    pages=(Page("http://x", "T", "page"),),
+    pages=(Page("http://x", "page", "T"),),
     review=Review(branch="main"),
     images=("data:,x",),
 )

@@ -57,7 +57,7 @@ CONTEXT = StructuredContext(
     symbols={"s.py": "s:", "t.py": "t:"},
     legend="c=class",
     tree=("a.py", "b.py"),
-    pages=(Page("u", "t", "page"),),
+    pages=(Page("u", "page", "t"),),
     review=Review(branch="main"),
 )
 PLACEMENT = placed(

@@ -74,7 +74,7 @@ def test_every_field_is_read() -> None:
         "f function",
         ("z.py", "/etc/hosts"),
     )
-    assert form.context.pages == (Page("https://a.example", "A", "text", "map"), Page("u", "", ""))
+    assert form.context.pages == (Page("https://a.example", "text", "A", "map"), Page("u", "", ""))
     assert form.review is not None
     assert form.review.review == Review(branch="b", commits=("c1",), reverse_diffs={"a": "-x"})
     assert form.context.images == ("https://a.example/i.png", "data:image/png;base64,AAAA")

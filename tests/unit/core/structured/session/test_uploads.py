@@ -282,7 +282,7 @@ def test_every_field_arrives() -> None:
         symbols={"b.py": "b.py:"},
         legend="l",
         tree=("a.py",),
-        pages=(Page("u", "", "c"),),
+        pages=(Page("u", "c", ""),),
         images=("data:,x",),
         session="s",
         removed=frozenset({"c.py"}),
