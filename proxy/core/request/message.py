@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import orjson
 from msgspec import Raw, Struct, field
@@ -128,13 +128,45 @@ def weight_of(message: Message) -> int:
     return _FRAME_BYTES + _PART_BYTES * len(message.parts) + (raw if message.text is None else 2 * raw)
 
 
-# Comparing bytes is far cheaper than hashing all of them. So a message is looked up by its length and its two ends, and
-# then compared. If two messages share a key, the newer one is remembered.
-_Key = tuple[int, bytes, bytes]
+_C = TypeVar("_C", bytes, str)
+_V = TypeVar("_V")
+_END = 96
 
 
-def _key(content: bytes) -> _Key:
-    return len(content), content[:96], content[-96:]
+class Seen(Generic[_C, _V]):
+    """Values by the contents from which they were made. Comparing contents is far cheaper than hashing all of them. So
+    a content is looked up by its length and its two ends, and then compared. If two contents share a key, the newer one
+    is remembered. Values that ``base`` has are taken from ``base``, which is read but never written."""
+
+    def __init__(self, capacity_bytes: int, weigh: Callable[[_C, _V], int], base: "Seen[_C, _V] | None" = None) -> None:
+        self._known: Bounded[tuple[int, _C, _C], tuple[_C, _V]] = Bounded(capacity_bytes, lambda kept: weigh(*kept))
+        self._base: Seen[_C, _V] | None = base
+
+    def find(self, content: _C) -> _V | None:
+        """The value for this content; None if it is not known."""
+        key = len(content), content[:_END], content[-_END:]
+        known = self._known.get(key)
+        if known is not None and known[0] == content:
+            self._known.move_to_end(key)
+            return known[1]
+        found = self._base.find_only(content) if self._base is not None else None
+        if found is not None:
+            self.put(content, found)
+        return found
+
+    def find_only(self, content: _C) -> _V | None:
+        """The value for this content; this does not count as a use."""
+        known = self._known.get((len(content), content[:_END], content[-_END:]))
+        return known[1] if known is not None and known[0] == content else None
+
+    def put(self, content: _C, value: _V) -> None:
+        """Remember a value; the least recently used ones make room for it."""
+        self._known.put((len(content), content[:_END], content[-_END:]), (content, value))
+
+    def merge(self, other: "Seen[_C, _V]") -> None:
+        """Remember what another one remembers."""
+        for key, kept in other._known.items():
+            self._known.put(key, kept)
 
 
 class _Content(NamedTuple):
@@ -179,26 +211,25 @@ class MessageReader:
         self._counter = counter
         self._recognisers = tuple(sorted(recognisers, key=lambda r: (r.priority, r.name)))
         self._capacity = capacity_bytes
-        self._known: Bounded[_Key, Message] = Bounded(capacity_bytes, weight_of)
-        self._base = base
+        self._known: Seen[bytes, Message] = Seen(
+            capacity_bytes, lambda _, message: weight_of(message), base._known if base else None
+        )
+        self._pieces: Seen[str, bytes] = Seen(
+            capacity_bytes // 4, lambda text, _: _PART_BYTES + len(text), base._pieces if base else None
+        )
 
     def read(self, raw: Raw) -> Message:
         """The message. Raises Unreadable if it does not have the shape of a chat message."""
         content = bytes(raw)
-        key = _key(content)
-        known = self._known.get(key)
-        if known is not None and known.raw == content:
-            self._known.move_to_end(key)
-            return known
-        known = self._base._known.get(key) if self._base is not None else None
-        message = known if known is not None and known.raw == content else self._parse(content)
-        self._known.put(key, message)
+        message = self._known.find(content)
+        if message is None:
+            message = self._parse(content)
+            self._known.put(content, message)
         return message
 
     def unread(self, raws: Sequence[Raw]) -> list[Raw]:
         """Those of the messages that were not read before."""
-        found = ((raw, self._known.get(_key(bytes(raw)))) for raw in raws)
-        return [raw for raw, known in found if known is None or known.raw != bytes(raw)]
+        return [raw for raw in raws if self._known.find_only(bytes(raw)) is None]
 
     def fork(self) -> "MessageReader":
         """A reader for another thread. It reads the messages that this reader does not know; ``merge`` brings the
@@ -208,8 +239,8 @@ class MessageReader:
 
     def merge(self, other: "MessageReader") -> None:
         self._counter.merge(other._counter)
-        for key, message in other._known.items():
-            self._known.put(key, message)
+        self._known.merge(other._known)
+        self._pieces.merge(other._pieces)
 
     def _parse(self, raw: bytes) -> Message:
         """The message. ``members`` are empty here for a message that is a role and a text and nothing else."""
@@ -257,7 +288,7 @@ class MessageReader:
     def _text(self, role: str, text: str, mark: Life | None, index: int = -1) -> _Content:
         """Content that is one text: a string, or the part of a list with this ``index``."""
         known = recognise_text(self._recognisers, role, text)
-        cuts = _cut_digests(text, known)
+        cuts = self._cut_digests(text, known)
         return _Content((self._text_part(role, text, index, mark, known, cuts),), index >= 0, text, known, cuts)
 
     def _content(self, role: str, members: Members) -> _Content:
@@ -307,7 +338,20 @@ class MessageReader:
             return None
         joined = "".join(texts)
         system = Recognition("system", MessageKind.SYSTEM, tuple(cuts))
-        return _Content(parts, True, joined, system, _cut_digests(joined, system))
+        return _Content(parts, True, joined, system, self._cut_digests(joined, system))
+
+    def _cut_digests(self, text: str, known: Recognition | None) -> tuple[bytes, ...]:
+        """Digests of the pieces; empty for a text without pieces, and for a turn, which is identified by its whole
+        text. Most pieces are files, of which a request changes one: the others are not hashed again."""
+        cuts = known.cuts if known is not None and known.form is not MessageKind.PROMPT else ()
+        found: list[bytes] = []
+        for piece in [text[c.start : c.end] for c in cuts]:
+            own = self._pieces.find(piece)
+            if own is None:
+                own = piece_digest(piece)
+                self._pieces.put(piece, own)
+            found.append(own)
+        return tuple(found)
 
     def _text_part(
         self,
@@ -435,12 +479,6 @@ def _plain(raw: bytes) -> tuple[str, str] | None:
 def text_digest(role: str, text: str) -> bytes:
     """The digest of a text position, however its message is written (string or list of parts)."""
     return digest(role.encode(), b"text", utf8(text))
-
-
-def _cut_digests(text: str, known: Recognition | None) -> tuple[bytes, ...]:
-    """Digests of the pieces; empty for a text without pieces, and for a turn, which is identified by its whole text."""
-    cuts = known.cuts if known is not None and known.form is not MessageKind.PROMPT else ()
-    return tuple([piece_digest(text[c.start : c.end]) for c in cuts])
 
 
 def piece_digest(text: str) -> bytes:

@@ -2,6 +2,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import Raw
 
 from proxy.core.recognition import MessageKind, PieceKind
@@ -244,6 +246,25 @@ class TestReader:
         assert one.read(raws[0]) is not first[0]
         huge = Raw(json.dumps(user("y" * 50_000)).encode())
         assert one.read(huge) is one.read(huge)
+
+    @given(
+        st.lists(
+            st.lists(st.tuples(st.sampled_from("ab"), st.text("xyz", max_size=2)), min_size=1, max_size=3),
+            min_size=2,
+            max_size=6,
+        ),
+        st.sampled_from([4_000, 1_000_000]),
+    )
+    def test_a_reader_that_remembers_reads_like_a_new_one(
+        self, talk: list[list[tuple[str, str]]], capacity_bytes: int
+    ) -> None:
+        """Files and messages whose ends are equal, and often their lengths, too."""
+        remembering, end = reader(capacity_bytes=capacity_bytes), "end of a file\n" * 20
+        for files in talk:
+            context = shown(*[File(f"{n}{name}.py", end + middle + end) for n, (name, middle) in enumerate(files)])[0]
+            found, new = remembering.read(Raw(json.dumps(context).encode())), read(context)
+            assert found == new
+            assert len(new.cut_digests) >= len(files)
 
     @pytest.mark.parametrize(
         "raw",
