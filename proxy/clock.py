@@ -16,18 +16,25 @@ All values are in seconds.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Protocol
 
 from proxy.core.value import dataclass
 from proxy.errors import InvalidRequest
-from proxy.ports import Clock, Headers
 
 STEP_S = 60.0
 """How far a clock may depart from the monotonic one before the departure counts as a step."""
 SETTLED_S = 600.0
 """How long a clock must keep a new time before the new time is used."""
 TIME_HEADER = "x-stratiform-time"
+
+
+class Clock(Protocol):
+    """Unix seconds."""
+
+    def now(self) -> float:
+        """The time."""
 
 
 class SystemClock:
@@ -129,7 +136,7 @@ class SteadyClock:
         self._waiting_s, self._waiting_at = None, 0.0
 
 
-def request_time(headers: Headers, clock: Clock, *, trust_header: bool) -> float:
+def request_time(headers: Sequence[tuple[str, str]], clock: Clock, *, trust_header: bool) -> float:
     """The time of a request: the time in its header if the operator trusts that header, else the clock's time."""
     text = next((value for name, value in headers if name == TIME_HEADER), None) if trust_header else None
     if text is None:

@@ -42,8 +42,8 @@ from proxy.core.money.prices import Entry, Price, PriceMap, needed
 from proxy.core.money.prices import price_of as price_in
 from proxy.core.providers import EMBEDDED, PRICES, PROFILES, CacheProfile, Family, Routing, fitted, provider_at
 from proxy.core.value import dataclass, replace
+from proxy.deployment import Deployment, ModelTerms, Transport
 from proxy.errors import UnknownModel
-from proxy.ports import Deployment, ModelTerms, Transport
 
 _ENUMERATION = re.compile(r"^class LlmProviders\b.*?(?=^\S)", re.DOTALL | re.MULTILINE)
 _VALUE = re.compile(r"^ +[A-Z0-9_]+ *= *[\"']([^\"']+)[\"']", re.MULTILINE)

@@ -278,3 +278,7 @@ def sse_error(error: ProxyError, form: ErrorForm = ErrorForm.OPENAI) -> bytes:
     """The error as a server-sent event, for a stream that has begun. No ``[DONE]`` follows it."""
     name = b"" if form is ErrorForm.OPENAI else b"event: error\n"
     return name + b"data: " + error_body(error, form) + b"\n\n"
+
+
+class StoreError(Exception):
+    """The store could not be read or written. No request fails because of that, unless a budget says so."""

@@ -22,9 +22,10 @@ from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage, summed
 from proxy.core.structured.session import AssembledChat
 from proxy.core.wire.json_body import Unreadable, splice
+from proxy.deployment import Deployment, Headers, Transport
 from proxy.engine.exchange import Exchange, Settlement
 from proxy.errors import InvalidRequest, UnknownModel
-from proxy.ports import Deployment, Headers, Plan, PlanRequest, PlanResult, Principal, Reservation, Transport
+from proxy.ports import Plan, PlanRequest, PlanResult, Principal, Reservation
 
 
 class PassthroughPlanner:

@@ -13,10 +13,11 @@ from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
 from proxy.core.structured.panels.board import Board
+from proxy.deployment import Deployment, Transport
 from proxy.planning.context_assembler import Arrangement, ContextAssembler
 from proxy.planning.context_sessions import SessionStore
 from proxy.planning.planner_port import StructuredChats
-from proxy.ports import Deployment, Principal, Transport
+from proxy.ports import Principal
 from proxy.storage.port import Store
 from proxy.tasks import Aside
 from proxy.telemetry.metrics import Metrics

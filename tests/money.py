@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from proxy.access.authentication import Declared, Directory, Identity
+from proxy.clock import Clock
 from proxy.core.money.charges import Rule
 from proxy.core.money.prices import Price, cost
 from proxy.core.providers import NONE
 from proxy.core.request.demand import Demand, Kind
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
+from proxy.deployment import Deployment, Headers, Transport
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
-from proxy.errors import Unauthorized
-from proxy.ports import Clock, Deployment, Headers, Principal, StoreError, Transport
+from proxy.errors import StoreError, Unauthorized
+from proxy.ports import Principal
 from proxy.spend.alerts import BudgetAlerts, WebhookSender
 from proxy.spend.estimates import Estimates, PromptBounds
 from proxy.spend.reservations import BudgetReservations

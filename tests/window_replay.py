@@ -12,10 +12,10 @@ from proxy.core.request.reader import Route
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
 from proxy.core.window import Capability, CapabilityProfile
+from proxy.deployment import Deployment, Transport
 from proxy.engine.ports import ComposedRequest
 from proxy.planning.tokenizers import ModelFacts
 from proxy.planning.windows import ContextWindows
-from proxy.ports import Deployment, Transport
 from proxy.upstream.embedded.provider import Provider
 from tests.talk import RECOGNISERS, Body, assistant, calling, result, system, tool, user
 from tests.windows import TEXTS, text_of, tokens_of

@@ -27,8 +27,9 @@ from typing import Any
 from proxy.core.modes import Mode
 from proxy.core.secrets import KEY_PREFIX, OWN_KEY_HEADER, client_key, sent_keys
 from proxy.core.value import dataclass, field
-from proxy.errors import NotReady, Unauthorized
-from proxy.ports import Headers, Principal, RateLimit, StoreError
+from proxy.deployment import Headers, RateLimit
+from proxy.errors import NotReady, StoreError, Unauthorized
+from proxy.ports import Principal
 from proxy.storage.port import BudgetRecord, KeyRecord, Record, RecordKind, Store, TeamRecord
 
 DEFAULT_TEAM = "default"

@@ -15,10 +15,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from proxy.core.modes import Mode
 from proxy.core.money.charges import NANOS_PER_USD
+from proxy.core.wire.json_body import CONTROL, MAX_LINE_CHARS
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 CALENDAR_WINDOWS = ("total", "hour", "day", "week", "month")
-MAX_TEXT_CHARS = 256
 
 _NAME = re.compile(NAME_PATTERN)
 _PATH = re.compile(r"[A-Za-z0-9_.-]{1,64}(?:/[A-Za-z0-9_.-]{1,64}){0,7}")
@@ -32,7 +32,6 @@ _MOST_ENTRIES = 1000
 # A counter stays below 2^53 (proxy/storage/port.py).
 MOST_USD = 9_000_000
 _HOST = re.compile(r"[^\s/:@?#*\[\]]{1,253}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def name(text: str) -> str:
@@ -44,15 +43,15 @@ def name(text: str) -> str:
 
 def text(value: str) -> str:
     """A text such as a user or a note: one line, not too long."""
-    if len(value) > MAX_TEXT_CHARS or _CONTROL.search(value):
-        raise ValueError(f"must be one line of at most {MAX_TEXT_CHARS} characters")
+    if len(value) > MAX_LINE_CHARS or CONTROL.search(value):
+        raise ValueError(f"must be one line of at most {MAX_LINE_CHARS} characters")
     return value
 
 
 def patterns(entries: Sequence[str]) -> tuple[str, ...]:
     """Names, such as those of the model list; ``*`` stands for any text."""
-    if not all(0 < len(entry) <= MAX_TEXT_CHARS for entry in entries):
-        raise ValueError(f"must be names of 1 to {MAX_TEXT_CHARS} characters, with * for any text")
+    if not all(0 < len(entry) <= MAX_LINE_CHARS for entry in entries):
+        raise ValueError(f"must be names of 1 to {MAX_LINE_CHARS} characters, with * for any text")
     return _few([text(entry) for entry in entries])
 
 
@@ -172,7 +171,7 @@ def url(value: str) -> str:
         is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         raise ValueError(problem) from None
-    if not is_right or parts.username is not None or _CONTROL.search(value) or " " in value:
+    if not is_right or parts.username is not None or CONTROL.search(value) or " " in value:
         raise ValueError(problem)
     return value
 
@@ -184,11 +183,6 @@ def host(value: str) -> str:
     if not _HOST.fullmatch(value):
         raise ValueError("must be names of hosts such as proxy.example.com, without a scheme, a port or a path")
     return value
-
-
-def one_line(value: str) -> str:
-    """The name that a client gives its user, shortened and without control characters, so that it can be stored."""
-    return _CONTROL.sub("", value[:MAX_TEXT_CHARS])
 
 
 # In LiteLLM, these windows also follow the calendar (litellm_core_utils/duration_parser.py): 7 days begin on Monday, 30

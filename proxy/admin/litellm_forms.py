@@ -19,8 +19,8 @@ from proxy.access.validation import window_of
 from proxy.admin.forms import Query, View, checked
 from proxy.admin.operations import AdminService, store_away
 from proxy.admin.reports import ledger_entries
-from proxy.errors import Conflict, Forbidden, InvalidRequest, MethodNotAllowed, NotFound, ProxyError
-from proxy.ports import Principal, StoreError
+from proxy.errors import Conflict, Forbidden, InvalidRequest, MethodNotAllowed, NotFound, ProxyError, StoreError
+from proxy.ports import Principal
 
 _KEY = {
     "models": "models", "team_id": "team", "user_id": "user", "key_alias": "note", "duration": "expires_at",

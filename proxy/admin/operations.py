@@ -19,9 +19,9 @@ from proxy.access.authentication import DEFAULT_TEAM, Directory, Snapshot, decla
 from proxy.admin import forms
 from proxy.admin.forms import BudgetForm, KeyForm, Query, SpentForm, TeamForm, View
 from proxy.admin.reports import Sessions, entries_report, sessions_answer, spend_report
+from proxy.clock import Clock
 from proxy.core.model_patterns import matches
-from proxy.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, NotReady
-from proxy.ports import Clock, StoreError
+from proxy.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, NotReady, StoreError
 from proxy.spend.bookings import NOTHING, Booking, booked, counter_of, rule_of
 from proxy.spend.store_client import Epochs
 from proxy.storage.port import BudgetRecord, KeyRecord, R, RecordKind, Store, TeamRecord, record_name

@@ -24,6 +24,7 @@ from proxy.clock import Readings
 from proxy.core.money.prices import PriceMap
 from proxy.core.request.tokens import Encode
 from proxy.core.value import dataclass, field, replace
+from proxy.deployment import Transport
 from proxy.deployments import ModelTable
 from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
 from proxy.engine.attempts import Inquiries
@@ -32,7 +33,7 @@ from proxy.engine.ports import Follower
 from proxy.planning.own_exchanges import Compactor, KeepAlive, OwnExchanges
 from proxy.planning.session_book import SessionBook, TokenUsage, UsageFollower
 from proxy.planning.tokenizers import is_counted_by
-from proxy.ports import Transport, Upstream
+from proxy.ports import Upstream
 from proxy.prompting import Composer, Rules
 from proxy.settings import ConfigError, Settings, Stratiform
 from proxy.spend.alerts import BudgetAlerts, WebhookSender

@@ -33,11 +33,11 @@ from proxy.clock import SystemClock
 from proxy.core.model_patterns import matches, matches_any
 from proxy.core.money.prices import PriceMap
 from proxy.core.providers import PRICES, sources_of
+from proxy.deployment import Deployment, Transport
 from proxy.deployments import ListedModel, ModelTable, deployment_of, provider_names
 from proxy.engine.headers import uses_operators_key
 from proxy.errors import UnknownModel
 from proxy.plugins import build_plugin_manager
-from proxy.ports import Deployment, Transport
 from proxy.prompting.sources import PromptFileError, Snapshot, Sources
 from proxy.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Mistakes, PromptLevel, Settings, places, read
 from proxy.settings.messages import shown

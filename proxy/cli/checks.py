@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from proxy.app import factories
 from proxy.core.model_patterns import allows, matches
 from proxy.core.money.charges import longest_output, nanos, worst_case
+from proxy.deployment import Deployment, Transport
 from proxy.deployments import ModelTable, deployment_of
 from proxy.engine.headers import uses_operators_key
-from proxy.ports import Deployment, Transport
 from proxy.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Settings, Team, Unused, unused_on_http
 from proxy.spend.estimates import PriceOf
 from proxy.ui.gate import is_loopback

@@ -20,9 +20,9 @@ from proxy.app import factories
 from proxy.cli.admin_client import Ask, add_where, run_with, show
 from proxy.cli.output import Command, Output, add_json, fail, plain_table, print_result
 from proxy.core.money.prices import Price, PriceMap, forms, needed
+from proxy.deployment import Deployment
 from proxy.deployments import ModelTable, bundled_price_file, deviation_of, price_for
 from proxy.errors import UnknownModel
-from proxy.ports import Deployment
 from proxy.settings import Settings, load
 
 _PARAMETERS = ("since", "until", "team", "key", "user", "model", "timezone")

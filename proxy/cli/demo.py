@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
@@ -25,7 +26,6 @@ from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
-from plugins import symbol_index
 from proxy.app import composition, factories
 from proxy.cli.output import Output, add_json, fail, number_within, plain_failures, print_json, print_result
 from proxy.cli.serve import address, listen, run_on_loop, server
@@ -38,10 +38,10 @@ from proxy.demo import panels, structured
 from proxy.demo.chats import samples
 from proxy.demo.sample import MODEL, POLICIES, Costs, RequestRecorder, Tally, added_up, usages
 from proxy.demo.structured import GOALS, GitError, History
+from proxy.deployment import Transport
 from proxy.deployments import price_for
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
-from proxy.ports import Transport
 from proxy.replay.runner import AS_SENT, OURS, SYSTEM_LAST, Setting, counted_once
 from proxy.settings import ModelEntry, Settings, Stratiform
 from proxy.upstream.embedded.upstream import EmbeddedUpstream
@@ -264,7 +264,7 @@ def _report(tallies: Sequence[Tally], total: Costs, metrics: Sequence[str], seco
 
 def _run_structured(arguments: argparse.Namespace, scene: Scene) -> int:
     """Send every session in every form, and show the results. Returns 0, or 1 if content was lost."""
-    if not symbol_index.is_installed():
+    if find_spec("tree_sitter") is None:
         fail("no symbol index: install the extra `symbols` (pip install 'stratiform[symbols]')")
     try:
         found = histories(arguments.repository, arguments.commits or structured.TURNS)

@@ -48,8 +48,8 @@ from proxy.clock import SystemClock
 from proxy.core.modes import Mode
 from proxy.core.providers import PROFILES
 from proxy.core.secrets import without_keys
+from proxy.deployment import Transport
 from proxy.engine.conclusion import Line
-from proxy.ports import Transport
 from proxy.settings import IGNORE_FLAG, MOST_WORKERS, NO_SHARED_STORE, ConfigError, Limits, Settings, export, load
 from proxy.tasks import Tasks, spawn
 from proxy.telemetry.metrics import FOLDER_VARIABLE, SharedMetrics

@@ -48,9 +48,9 @@ from proxy.core.response.usage import BillSum, Usage
 from proxy.core.shadow import Deviation
 from proxy.core.value import dataclass, field, replace
 from proxy.core.wire.json_body import utf8
+from proxy.deployment import Transport
 from proxy.deployments import choose_profile, provider_of
 from proxy.doctor.records import Call, CutSizes, Gap, LineSigns
-from proxy.ports import Transport
 from proxy.replay.runner import Ours, Setting, Total
 from proxy.replay.trace import Step, TraceError, chat_body
 

@@ -60,6 +60,7 @@ from proxy.core.response.outcome import QUESTIONS
 from proxy.core.response.refusal import NO_WORDS, Refusal
 from proxy.core.value import replace
 from proxy.core.wire.json_body import MOST_ELEMENTS, TooMany, with_options
+from proxy.deployment import Deployment, Headers, Transport
 from proxy.engine.exchange import Exchange, Inquiry
 from proxy.engine.headers import get
 from proxy.errors import (
@@ -71,7 +72,7 @@ from proxy.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from proxy.ports import Deployment, Headers, Plan, Transport
+from proxy.ports import Plan
 from proxy.tasks import Aside, suppress_and_log, work_in
 
 # Clients choose the names that match a wildcard, so the number of remembered names is bounded.

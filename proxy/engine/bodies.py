@@ -27,11 +27,12 @@ from proxy.core.account.objects import Act, Path
 from proxy.core.digest import digest
 from proxy.core.request.parsed_body import NO_UTF8, TOO_DEEP, ParsedBody, RequestFields, head_of
 from proxy.core.value import dataclass
+from proxy.deployment import Deployment, Headers
 from proxy.engine.exchange import Exchange
 from proxy.engine.headers import content_length, content_type, for_upstream, get, sent_query, with_id
 from proxy.engine.ports import Client
 from proxy.errors import InvalidRequest
-from proxy.ports import Call, Deployment, Headers, Principal
+from proxy.ports import Call, Principal
 
 _MOST_HEAD_BYTES = 16 << 10
 _MOST_NAME_BYTES = 1024

@@ -15,6 +15,7 @@ from proxy.core.structured import SECTION, WINDOW, Section, section_of, split
 from proxy.core.structured.session import AssembledChat
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Unreadable
+from proxy.deployment import Deployment
 from proxy.engine.attempts import Attempts, OurEdit, Outgoing, QuestionOptOut
 from proxy.engine.bodies import Raw, addressed, call_to
 from proxy.engine.conclusion import Conclusion, own_headers
@@ -25,7 +26,7 @@ from proxy.engine.ports import Client, ComposedRequest, ComposeRequest, Follower
 from proxy.engine.relay import Accepted, AnswerRelay
 from proxy.engine.upstream_answer import PanelService
 from proxy.errors import InvalidRequest, PayloadTooLarge
-from proxy.ports import Call, Deployment, Plan, PlanRequest, Principal
+from proxy.ports import Call, Plan, PlanRequest, Principal
 from proxy.tasks import Aside, suppress_and_log
 
 MODE_HEADER = "x-stratiform-mode"

@@ -33,6 +33,7 @@ from proxy.core.response.outcome import UNTOLD
 from proxy.core.response.refusal import ContextRefusalOutcome
 from proxy.core.secrets import without_keys
 from proxy.core.value import dataclass
+from proxy.deployment import Headers
 from proxy.deployments import ModelTable
 from proxy.engine.custody import Custody, has_news
 from proxy.engine.exchange import (
@@ -47,7 +48,7 @@ from proxy.engine.exchange import (
 )
 from proxy.engine.headers import ID_HEADER, decoded, get, is_safe
 from proxy.engine.ports import Follower, Ports
-from proxy.ports import Headers, Principal, Reservation
+from proxy.ports import Principal, Reservation
 from proxy.tasks import Tasks, drain, spawn, suppress_and_log
 
 _UNSAFE = re.compile(r"[^\w.:/@+*-]", re.ASCII)

@@ -25,7 +25,8 @@ from proxy.core.structured.session import AssembledChat
 from proxy.core.value import dataclass, field
 from proxy.core.window import CapabilityProfile
 from proxy.core.window.fitting import Fitted
-from proxy.ports import Call, Deployment, Plan, PlanResult, Principal, Reservation
+from proxy.deployment import Deployment
+from proxy.ports import Call, Plan, PlanResult, Principal, Reservation
 
 
 class ExchangeOutcome(StrEnum):

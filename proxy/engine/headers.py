@@ -28,9 +28,10 @@ from proxy.core.secrets import (
     without_literals,
     without_shapes,
 )
+from proxy.deployment import Deployment, Headers, Transport
 from proxy.engine.exchange import Exchange
 from proxy.errors import InvalidRequest
-from proxy.ports import Deployment, Headers, Principal, Transport
+from proxy.ports import Principal
 
 OWN_PREFIX = "x-stratiform-"
 PROFILE_HEADER = "x-stratiform-profile"

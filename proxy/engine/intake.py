@@ -14,7 +14,6 @@ from contextlib import suppress
 from functools import partial
 from urllib.parse import quote
 
-from proxy.access.validation import one_line
 from proxy.clock import request_time
 from proxy.core.access import ModelPlace, Reach, reach_of, speaks_of_models
 from proxy.core.account.objects import Path
@@ -24,7 +23,8 @@ from proxy.core.request.demand import demand_of, wants_of
 from proxy.core.request.parsed_body import ParsedBody, RequestFields
 from proxy.core.resilience import RETRY_COUNT, USER_AGENT, RetryPolicy, beside_client
 from proxy.core.value import dataclass, replace
-from proxy.core.wire.json_body import Unreadable, members_of, value
+from proxy.core.wire.json_body import Unreadable, members_of, one_line, value
+from proxy.deployment import Deployment, Transport
 from proxy.deployments import ModelTable
 from proxy.engine.attempts import ONE_TRY, Attempts, Breakers, Levels
 from proxy.engine.bodies import Raw, Upload, check_addressed, has_body, refuse_compressed
@@ -33,7 +33,7 @@ from proxy.engine.exchange import Exchange, Requested
 from proxy.engine.headers import get, refuse_key_in_model, refuse_key_in_path, without_credentials, without_keys_of
 from proxy.engine.ports import Client, Limits, Ports
 from proxy.errors import ContextTooLong, Forbidden, UnknownModel
-from proxy.ports import Deployment, Planner, Principal, Transport
+from proxy.ports import Planner, Principal
 from proxy.tasks import Aside
 
 _SHOWN_CHARS = 128

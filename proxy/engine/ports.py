@@ -4,18 +4,19 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
-from proxy.core.prompts import Inset
-from proxy.core.request.parsed_body import ParsedBody
+from proxy.clock import Clock
+from proxy.core.request.parsed_body import Inset, ParsedBody
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
 from proxy.core.value import dataclass
 from proxy.core.window import CapabilityProfile, WindowParts
 from proxy.core.window.fitting import Fitted
+from proxy.deployment import Deployment, Headers, Transport
 from proxy.deployments import ModelTable
 from proxy.engine.attempts import Inquiries
 from proxy.engine.exchange import Exchange, Settlement
 from proxy.errors import ProxyError
-from proxy.ports import Clock, Deployment, Headers, Planner, Principal, Transport, Upstream
+from proxy.ports import Planner, Principal, Upstream
 
 
 class Meter(Protocol):

@@ -34,6 +34,7 @@ from proxy.core.response.stream import MAX_BODY_BYTES, BodyFold, Fold, StreamFol
 from proxy.core.response.usage import usage_of
 from proxy.core.value import dataclass, field, replace
 from proxy.core.window import OverBudget
+from proxy.deployment import Headers
 from proxy.engine.attempts import Attempts, OurEdit, Outgoing, failure_answered, failure_of, refusal_of
 from proxy.engine.bodies import Raw
 from proxy.engine.conclusion import Conclusion, own_headers, shown
@@ -68,7 +69,7 @@ from proxy.errors import (
     error_form,
     sse_error,
 )
-from proxy.ports import Answer, Call, Headers, TellsUsage, Upstream
+from proxy.ports import Answer, Call, TellsUsage, Upstream
 from proxy.tasks import suppress_and_log
 
 # A gateway gave up waiting for a server that had the request: RFC 9110 section 15.6.5, and Cloudflare's 524,

@@ -46,12 +46,13 @@ from proxy.core.response.stream import BodyFold, Fold, StreamFold
 from proxy.core.structured import SECTION
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Unreadable, text_value
+from proxy.deployment import Headers
 from proxy.engine.attempts import Attempts, failure_answered, failure_of
 from proxy.engine.exchange import Exchange
 from proxy.engine.headers import content_length, content_type, is_coded
 from proxy.engine.ports import Admission, Client, Meter, UsageReports
 from proxy.errors import ProxyError, UpstreamError, UpstreamRejected, UpstreamUnavailable, error_body
-from proxy.ports import Answer, Call, Headers, Upstream
+from proxy.ports import Answer, Call, Upstream
 from proxy.tasks import Aside, suppress_and_log
 
 _log = logging.getLogger("stratiform")

@@ -33,6 +33,7 @@ from proxy.core.response.outcome import AnswerFacts
 from proxy.core.response.refusal import is_context_refusal, refusal_of_object
 from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Unreadable
+from proxy.deployment import Deployment, Headers
 from proxy.engine import Conclusion, Ports
 from proxy.engine.attempts import OurEdit
 from proxy.engine.conclusion import own_headers
@@ -54,7 +55,7 @@ from proxy.inside.incoming import (
     rewriting,
     with_room,
 )
-from proxy.ports import Deployment, Headers, Plan, PlanRequest, Principal, Reservation
+from proxy.ports import Plan, PlanRequest, Principal, Reservation
 from proxy.settings import ConfigError, load_section
 from proxy.spend.bookings import settled_entry
 from proxy.spend.store_client import StoreClient

@@ -33,9 +33,10 @@ from proxy.core.money.prices import PriceMap
 from proxy.core.providers import CacheProfile
 from proxy.core.request.parsed_body import BodyChanges
 from proxy.core.value import dataclass
+from proxy.deployment import Deployment, Headers, Transport
 from proxy.deployments import deployment_of
 from proxy.engine.chat import MODE_HEADER
-from proxy.ports import Deployment, Headers, Principal, Transport
+from proxy.ports import Principal
 from proxy.settings import ModelEntry, Settings
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream.litellm_.library import CHAT_FIELDS, Library, Route, mapping

@@ -74,9 +74,9 @@ from proxy.core.structured.session import (
 )
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import printable, utf8
+from proxy.deployment import Deployment
 from proxy.planning.layout_state import TTL_S, Key, SharedBlobs, wait_for_s
 from proxy.planning.tokenizers import ModelFacts
-from proxy.ports import Deployment
 from proxy.storage.port import Store
 from proxy.tasks import Aside, Tasks, cancel, drain, spawn, suppress_and_log
 

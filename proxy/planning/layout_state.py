@@ -31,7 +31,8 @@ from proxy.core.digest import digest
 from proxy.core.lru import Bounded, LastUsed
 from proxy.core.sessions.sharing import StateLookup
 from proxy.core.window import TokenFactor
-from proxy.ports import Deployment, StoreError
+from proxy.deployment import Deployment
+from proxy.errors import StoreError
 from proxy.storage.port import Store
 from proxy.tasks import Tasks, cancel, drain, pause, spawn
 

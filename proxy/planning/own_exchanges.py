@@ -21,6 +21,7 @@ from typing import Final
 
 import orjson
 
+from proxy.clock import Clock
 from proxy.core.caches.cache import Bill
 from proxy.core.modes import Mode
 from proxy.core.money.charges import most_cost, nanos, runs_on
@@ -33,6 +34,7 @@ from proxy.core.request.demand import PLAIN, Demand, Wants
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.stream import MAX_BODY_BYTES, BodyFold
 from proxy.core.value import dataclass, field, replace
+from proxy.deployment import Deployment, Transport
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
 from proxy.engine.headers import uses_operators_key
@@ -40,7 +42,7 @@ from proxy.engine.ports import Follower, Ports
 from proxy.errors import ProxyError, UpstreamError, UpstreamRejected, UpstreamTimeout
 from proxy.planning.context_sessions import Compactions, CompactionWork
 from proxy.planning.layout_state import Key
-from proxy.ports import Call, Clock, Deployment, Principal, Transport
+from proxy.ports import Call, Principal
 from proxy.tasks import Tasks, end_within, spawn, suppress_and_log
 
 _DAY_S = 86_400.0

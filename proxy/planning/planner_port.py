@@ -43,13 +43,14 @@ from proxy.core.structured.blocks import Circumstances, Measure, shown
 from proxy.core.structured.panels.board import Board
 from proxy.core.structured.session import AssembledChat, Dialogue, filled
 from proxy.core.wire.json_body import MOST_ELEMENTS, TooMany, Unreadable
+from proxy.deployment import Deployment
 from proxy.errors import InvalidRequest, MissingContent
 from proxy.planning.context_assembler import Arrangement, ContextAssembler, Resolved, SentContext
 from proxy.planning.context_sessions import CompactionOutcome, Compactions, SessionStore, TextStore
 from proxy.planning.layout_state import SharedLayoutStore
 from proxy.planning.tokenizers import ModelFacts
 from proxy.planning.windows import read_ahead
-from proxy.ports import Deployment, PlanRequest, Principal
+from proxy.ports import PlanRequest, Principal
 from proxy.storage.database import make_private, tighten
 from proxy.tasks import Aside, Tasks, drain, place_of, spawn, suppress_and_log, work_in
 from proxy.telemetry.metrics import Metrics

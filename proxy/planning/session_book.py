@@ -51,9 +51,9 @@ from proxy.core.wire.json_body import Unreadable, printable
 from proxy.engine.conclusion import shown, shown_piece
 from proxy.engine.exchange import Exchange, Settlement
 from proxy.engine.ports import Follower
+from proxy.errors import StoreError
 from proxy.planning.layout_state import TTL_S
 from proxy.planning.tokenizers import ModelFacts
-from proxy.ports import StoreError
 from proxy.storage.port import Store
 from proxy.tasks import OBJECT_BYTES, REST_S, Aside, Tasks, drain, end_within, pause, spawn, suppress_and_log
 

@@ -14,8 +14,8 @@ import tiktoken
 from proxy.core.money.prices import Price
 from proxy.core.request.tokens import Encode, bytes_over_four
 from proxy.core.value import dataclass
+from proxy.deployment import Deployment
 from proxy.deployments import litellm_file
-from proxy.ports import Deployment
 
 Limits = tuple[int | None, int | None]
 """The most tokens that a model reads and writes, as far as they are known."""

@@ -16,11 +16,10 @@ from types import MappingProxyType
 from msgspec import Raw
 
 from proxy.core.digest import digest
-from proxy.core.prompts import Inset
 from proxy.core.request.demand import demand_of
 from proxy.core.request.element import Element
 from proxy.core.request.message import PartKind
-from proxy.core.request.parsed_body import ParsedBody, with_inset
+from proxy.core.request.parsed_body import Inset, ParsedBody, with_inset
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Encode
 from proxy.core.request.transcript import Transcript
@@ -39,11 +38,11 @@ from proxy.core.window import (
 )
 from proxy.core.window.fitting import Fitted, FittedMessages, Terms, fitted_completion, fitted_messages
 from proxy.core.wire.json_body import Unreadable, splice, utf8
+from proxy.deployment import Deployment
 from proxy.engine.ports import ComposedRequest
 from proxy.errors import ContextTooLong, InvalidRequest
 from proxy.planning.layout_state import TokenFactors
 from proxy.planning.tokenizers import ModelFacts
-from proxy.ports import Deployment
 from proxy.tasks import LARGE_BYTES, OBJECT_BYTES, Aside, suppress_and_log
 
 # About 5 ms of reading and tokenising. For less, a thread costs more time than it saves.

@@ -31,7 +31,6 @@ from proxy.core.model_patterns import matches_any
 from proxy.core.prompts import (
     ClientWish,
     Composition,
-    Inset,
     OnFailure,
     Prompt,
     PromptFailure,
@@ -42,7 +41,7 @@ from proxy.core.prompts import (
 )
 from proxy.core.prompts.assembler import PERSONA_PREFIX, assemble, checked_persona, read_wish
 from proxy.core.prompts.steadiness import VOLATILE_SHARE, Seen, Steadiness
-from proxy.core.request.parsed_body import ParsedBody, check_spelling, takes_inset, with_system
+from proxy.core.request.parsed_body import Inset, ParsedBody, check_spelling, takes_inset, with_system
 from proxy.core.value import dataclass, replace
 from proxy.core.window import CapabilityProfile, WindowRules, read_parts
 from proxy.core.wire.json_body import Unreadable

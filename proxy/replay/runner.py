@@ -23,13 +23,12 @@ from proxy.core.modes import Mode
 from proxy.core.planner.keep_alive import RefreshPlan
 from proxy.core.planner.plan import Plan, PlannerOptions
 from proxy.core.planner.planner import TierPlanner
-from proxy.core.prompts import Inset
 from proxy.core.providers import EMBEDDED, CacheProfile, Dialect
 from proxy.core.reasons import Reason
 from proxy.core.recognition import Recogniser
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import MARK_KEYS
-from proxy.core.request.parsed_body import head_of, parse_body
+from proxy.core.request.parsed_body import Inset, head_of, parse_body
 from proxy.core.request.reader import Route
 from proxy.core.request.tokens import Encode, TokenCounter, quick
 from proxy.core.response.usage import BillSum, Usage

@@ -67,7 +67,7 @@ SendableText = Annotated[str, Field(max_length=MOST_TEXT_CHARS), AfterValidator(
 Patterns = Annotated[list[str], AfterValidator(_patterns)]
 OptionalName = Annotated[str, StringConstraints(pattern=r"^(?:[A-Za-z0-9][A-Za-z0-9_.:/-]{0,118})?$")]
 Context = Annotated[dict[Root, dict[str, object]], BeforeValidator(_roots), AfterValidator(_json_values)]
-ModelPattern = Annotated[str, StringConstraints(min_length=1, max_length=validation.MAX_TEXT_CHARS)]
+ModelPattern = Annotated[str, StringConstraints(min_length=1, max_length=validation.MAX_LINE_CHARS)]
 KeyIds = BeforeValidator(_key_ids)
 
 

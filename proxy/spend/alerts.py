@@ -25,9 +25,9 @@ from re import ASCII, compile
 import aiohttp
 import orjson
 
+from proxy.clock import Clock
 from proxy.core.lru import LastUsed
 from proxy.core.money.charges import NANOS_PER_USD, Rule, amount_text
-from proxy.ports import Clock
 from proxy.spend.bookings import NOTHING, Booking, BudgetReservation, account_of, booked
 from proxy.spend.store_client import StoreClient
 from proxy.storage.port import Balance, Charge

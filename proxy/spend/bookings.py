@@ -30,8 +30,9 @@ from proxy.core.response.outcome import UNTOLD
 from proxy.core.response.usage import Usage
 from proxy.core.secrets import without_keys, without_shapes
 from proxy.core.value import dataclass, field, replace
+from proxy.deployment import Deployment, Headers, RateLimit
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
-from proxy.ports import Deployment, Headers, Principal, RateLimit, Reservation
+from proxy.ports import Principal, Reservation
 from proxy.storage.port import Balance, BudgetRecord, Charge, LedgerEntry, Refused, Reserve
 from proxy.telemetry.metrics import mode_label
 

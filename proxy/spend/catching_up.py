@@ -18,8 +18,9 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from proxy.clock import Clock
 from proxy.core.money.charges import NANOS_PER_USD
-from proxy.ports import Clock, StoreError
+from proxy.errors import StoreError
 from proxy.storage.port import Balance, Charge, Granted, PutOff, Refused, Release, Reserve, Settle, Store
 from proxy.storage.sqlite import Spool
 from proxy.tasks import within

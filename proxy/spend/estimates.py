@@ -46,9 +46,9 @@ from proxy.core.request.demand import Demand, Kind
 from proxy.core.request.parsed_body import ParsedBody, parse_body
 from proxy.core.request.tokens import Encode
 from proxy.core.wire.json_body import Unreadable, elements
+from proxy.deployment import Deployment
 from proxy.engine.exchange import Exchange
 from proxy.errors import Forbidden, InvalidRequest
-from proxy.ports import Deployment
 from proxy.tasks import LARGE_BYTES, Aside
 
 _MOST_KNOWN = 20_000

@@ -19,10 +19,11 @@ from proxy.core.money.bound import InputBound
 from proxy.core.money.charges import Rule, nanos_at_most, refusal
 from proxy.core.request.demand import Kind
 from proxy.core.response.usage import Usage
+from proxy.deployment import Deployment, Headers, Transport
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.engine.headers import uses_operators_key
 from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
-from proxy.ports import Deployment, Headers, Principal, Transport
+from proxy.ports import Principal
 from proxy.spend.alerts import BudgetAlerts, header_text, time_text
 from proxy.spend.bookings import (
     DEFERRED,

@@ -32,11 +32,12 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from proxy.access.authentication import Directory
-from proxy.clock import SETTLED_S, Departure, SteadyClock
+from proxy.clock import SETTLED_S, Clock, Departure, SteadyClock
 from proxy.core import epoch
 from proxy.core.epoch import StoreEpoch
 from proxy.core.value import dataclass, replace
-from proxy.ports import Clock, Fault, StoreError
+from proxy.errors import StoreError
+from proxy.ports import Fault
 from proxy.spend.catching_up import CatchingUp
 from proxy.storage.database import read_small, replace_small
 from proxy.storage.port import Balance, Charge, Granted, PutOff, Refused, Release, Reserve, Settle, Store

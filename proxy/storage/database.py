@@ -40,7 +40,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from proxy.core.value import dataclass
-from proxy.ports import StoreError
+from proxy.errors import StoreError
 
 _log = logging.getLogger("stratiform.store")
 

@@ -31,7 +31,7 @@ from urllib.parse import quote
 from msgspec import DecodeError, json, msgpack
 
 from proxy.core import epoch
-from proxy.ports import StoreError
+from proxy.errors import StoreError
 from proxy.storage.port import (
     GROUP_FIELDS,
     RECORD_KINDS,

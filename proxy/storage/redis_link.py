@@ -38,7 +38,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as LineError
 
 from proxy.core.value import dataclass, field
-from proxy.ports import StoreError
+from proxy.errors import StoreError
 from proxy.tasks import Tasks, drain, spawn, within
 
 PREFIX = "stratiform:"

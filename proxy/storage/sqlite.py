@@ -33,7 +33,7 @@ from typing import Any, Concatenate, Literal, ParamSpec
 import msgspec
 
 from proxy.core.value import dataclass, replace
-from proxy.ports import StoreError
+from proxy.errors import StoreError
 from proxy.storage import tables
 from proxy.storage.database import (
     SERVING_WAIT_S,

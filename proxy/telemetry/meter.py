@@ -24,9 +24,9 @@ from proxy.core.reasons import Reason
 from proxy.core.request.demand import UNIT_KINDS, Kind
 from proxy.core.response.outcome import CHANGES, Outcome
 from proxy.core.response.usage import Usage, merged, summed
+from proxy.deployment import Deployment
 from proxy.deployments import price_for
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
-from proxy.ports import Deployment
 from proxy.telemetry.metrics import NO_PROFILE, UNRECOGNISED, Metrics, mode_label
 
 NONE = "none"

@@ -46,7 +46,7 @@ from proxy.core.response.refusal import ContextRefusalOutcome
 from proxy.core.response.usage import Usage
 from proxy.core.secrets import without_keys
 from proxy.core.shadow import Deviation
-from proxy.ports import Deployment
+from proxy.deployment import Deployment
 from proxy.tasks import in_turns
 
 OTHER = "other"

@@ -54,6 +54,7 @@ from proxy.core.account.objects import INVALID_PATH, Path, read_path
 from proxy.core.model_patterns import allows
 from proxy.core.secrets import bare, sent_keys
 from proxy.core.value import dataclass
+from proxy.deployment import Deployment
 from proxy.deployments import ModelTable
 from proxy.engine import ClientDisconnected, Engine
 from proxy.engine.engine import CHAT
@@ -71,7 +72,7 @@ from proxy.errors import (
     UnknownModel,
     error_body,
 )
-from proxy.ports import Deployment, Fault, Principal
+from proxy.ports import Fault, Principal
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics
 from proxy.web.connection import Connection
 

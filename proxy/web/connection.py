@@ -34,6 +34,7 @@ from starlette.types import Receive, Scope, Send
 
 from proxy.core.response.event_format import END_OF_EVENT
 from proxy.core.value import dataclass
+from proxy.deployment import Headers
 from proxy.engine import ClientDisconnected, suppress_and_log
 from proxy.engine.headers import content_length, content_type, is_coded, is_safe
 from proxy.errors import (
@@ -48,7 +49,6 @@ from proxy.errors import (
     error_form,
     sse_error,
 )
-from proxy.ports import Headers
 from proxy.tasks import Tasks, spawn
 
 try:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from proxy.core.providers import ANTHROPIC, NONE
-from proxy.ports import Answer, Call, Deployment, Transport
+from proxy.deployment import Deployment, Transport
+from proxy.ports import Answer, Call
 from proxy.upstream.litellm_.upstream import LitellmUpstream
 from tests.contract.litellm_fakes import Provider, anthropic_events, openai_events, provider
 

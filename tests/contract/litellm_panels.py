@@ -14,12 +14,13 @@ from proxy.core.providers import NONE, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.history.compaction import Compaction, digest_of_known
 from proxy.core.structured.session import AssembledChat
+from proxy.deployment import Deployment, Transport
 from proxy.inside import Callback, Host, Work
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.context_sessions import AssemblyOptions
 from proxy.planning.planner_port import Planning, StructuredChats
 from proxy.plugins import build_plugin_manager, recognisers
-from proxy.ports import Deployment, PlanRequest, Principal, Transport
+from proxy.ports import PlanRequest, Principal
 from proxy.tasks import Aside
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream.litellm_.library import Library, call_arguments

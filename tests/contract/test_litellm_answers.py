@@ -7,8 +7,9 @@ import pytest
 
 from proxy.core.providers import NONE
 from proxy.core.response.usage import Usage, usage_of
+from proxy.deployment import Deployment, Transport
 from proxy.errors import InvalidRequest, NotFound
-from proxy.ports import Call, Deployment, Transport
+from proxy.ports import Call
 from proxy.upstream.litellm_.upstream import LitellmUpstream
 from tests.contract.litellm_calls import (
     CLAUDE,

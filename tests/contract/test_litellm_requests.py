@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from proxy.core.providers import NONE, PROFILES, fitted
+from proxy.deployment import Deployment, Transport
 from proxy.errors import InvalidRequest, ProxyError
-from proxy.ports import Deployment, Transport
 from proxy.upstream.litellm_.library import Library
 from tests.contract.litellm_calls import (
     CLAUDE,

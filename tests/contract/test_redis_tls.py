@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from proxy.app.factories import open_store
-from proxy.ports import StoreError
+from proxy.errors import StoreError
 from proxy.settings import Environment, load
 from proxy.storage.port import Balance, Charge, LedgerEntry, Settle
 from proxy.storage.redis import RedisStore

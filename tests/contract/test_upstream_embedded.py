@@ -7,7 +7,7 @@ import pytest
 
 from proxy.core.providers import PROFILES
 from proxy.core.request.tokens import bytes_over_four
-from proxy.ports import Deployment, Transport
+from proxy.deployment import Deployment, Transport
 from proxy.upstream.embedded.upstream import EmbeddedUpstream, account_name
 from tests.contract.upstream_contract import Subject, UpstreamContract, body_of
 

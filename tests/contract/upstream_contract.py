@@ -12,8 +12,9 @@ from typing import Any
 import orjson
 import pytest
 
+from proxy.deployment import Deployment
 from proxy.errors import ProxyError
-from proxy.ports import Answer, Call, Deployment, Upstream
+from proxy.ports import Answer, Call, Upstream
 
 QUESTION = [{"role": "user", "content": "What is a stratum?"}]
 

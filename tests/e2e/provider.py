@@ -12,8 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from proxy.clock import SystemClock
 from proxy.core.providers import ANTHROPIC, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
+from proxy.deployment import Transport
 from proxy.engine import Engine, Ports
-from proxy.ports import Transport
 from proxy.upstream.embedded.upstream import EmbeddedUpstream
 from proxy.web.app import Parts, create_app
 from tests.doubles import Ledger, ModelList, NoMetrics, OpenDoor, PassthroughPlanner, make_deployment

@@ -19,7 +19,7 @@ import openai
 import pytest
 
 from proxy.app.composition import build
-from proxy.ports import Transport
+from proxy.deployment import Transport
 from proxy.settings import load
 from proxy.web.app import create_app
 from tests.doubles import serving

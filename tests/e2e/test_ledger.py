@@ -21,7 +21,8 @@ from starlette.types import Receive, Send
 from proxy.core.money.bound import InputBound
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import bytes_over_four
-from proxy.ports import Call, Deployment, Transport
+from proxy.deployment import Deployment, Transport
+from proxy.ports import Call
 from proxy.storage.port import Charge, LedgerEntry, SpendQuery
 from proxy.storage.redis import RedisStore
 from proxy.storage.sqlite import SqliteStore

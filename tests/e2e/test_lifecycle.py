@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from proxy.clock import SystemClock
+from proxy.deployment import Transport
 from proxy.deployments import load_price_map
 from proxy.engine import Engine, Ports
 from proxy.engine.exchange import ExchangeOutcome
-from proxy.ports import Transport
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream.http import HttpUpstream

@@ -15,10 +15,10 @@ from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
+from proxy.deployment import Transport
 from proxy.engine import Engine, Ports
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.planning.planner_port import Planning
-from proxy.ports import Transport
 from proxy.upstream.litellm_.upstream import LitellmUpstream
 from proxy.web.app import Parts, create_app
 from tests.contract.litellm_calls import LITELLM, WAIT_S, run

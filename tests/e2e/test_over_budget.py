@@ -17,8 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from proxy.cli.demo import running
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.window import Capability, CapabilityProfile, OverBudget
+from proxy.deployment import Transport
 from proxy.engine import Engine, Ports
-from proxy.ports import Transport
 from proxy.settings import Environment, load
 from proxy.upstream.http import HttpUpstream
 from proxy.upstream.litellm_.upstream import LitellmUpstream

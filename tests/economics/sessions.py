@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from proxy.core.modes import Mode
-from proxy.core.prompts import Inset
 from proxy.core.providers import PROFILES, CacheProfile
+from proxy.core.request.parsed_body import Inset
 from proxy.core.request.tokens import Encode
 from proxy.demo.chats import samples
 from proxy.demo.tool_agent import NOUNS

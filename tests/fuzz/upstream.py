@@ -6,8 +6,9 @@ from random import Random
 
 import orjson
 
+from proxy.deployment import Headers
 from proxy.errors import ProxyError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
-from proxy.ports import Answer, Call, Headers
+from proxy.ports import Answer, Call
 from tests.fuzz.values import mutated, text, value
 
 SEED_HEADER = "x-fuzz-seed"

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 
 from proxy.app import composition
 from proxy.core.request.tokens import bytes_over_four
-from proxy.ports import Transport
+from proxy.deployment import Transport
 from proxy.settings import Environment, load
 from proxy.upstream.embedded.upstream import EmbeddedUpstream
 from proxy.web.app import create_app

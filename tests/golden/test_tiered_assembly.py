@@ -5,8 +5,7 @@ import orjson
 import pytest
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.prompts import Inset
-from proxy.core.request.parsed_body import with_inset
+from proxy.core.request.parsed_body import Inset, with_inset
 from proxy.core.structured import Page, Review, StructuredContext
 from proxy.core.structured.blocks import Circumstances, Measure
 from proxy.core.structured.placement import Placement, TierItems

@@ -24,11 +24,11 @@ from proxy.core.window import (
     beside_conversation,
     budget_of,
 )
+from proxy.deployment import Deployment, Transport
 from proxy.engine.ports import ComposedRequest
 from proxy.errors import ContextTooLong
 from proxy.planning.tokenizers import ModelFacts
 from proxy.planning.windows import ContextWindows
-from proxy.ports import Deployment, Transport
 from tests.talk import assistant, system, user
 from tests.windows import OVERHEAD, TEXTS, fit, sent, text_of
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from proxy.access.authentication import Declared, Directory, Identity
 from proxy.admin import AdminService
 from proxy.core.providers import NONE
+from proxy.deployment import Deployment, Transport
 from proxy.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, Unauthorized
-from proxy.ports import Deployment, Principal, Transport
+from proxy.ports import Principal
 from proxy.spend.bookings import LimitResolver, window_at
 from proxy.storage.port import TeamRecord
 from proxy.storage.sqlite import MemoryStore

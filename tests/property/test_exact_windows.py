@@ -7,17 +7,16 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.prompts import Inset
 from proxy.core.providers import OPENAI
-from proxy.core.request.parsed_body import inset_body
+from proxy.core.request.parsed_body import Inset, inset_body
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS, quick
 from proxy.core.window import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts
+from proxy.deployment import Deployment, Transport
 from proxy.engine.ports import ComposedRequest
 from proxy.errors import ContextTooLong
 from proxy.planning.tokenizers import ModelFacts, local_encode
 from proxy.planning.windows import ContextWindows
-from proxy.ports import Deployment, Transport
 from tests.examples import examples
 from tests.talk import assistant, calling, result, system, user
 from tests.windows import TEXTS, Body

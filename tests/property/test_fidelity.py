@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.core.modes import Mode
-from proxy.core.prompts import Inset
 from proxy.core.providers import EMBEDDED, PROFILES
 from proxy.core.reasons import Reason
+from proxy.core.request.parsed_body import Inset
 from proxy.core.request.tokens import bytes_over_four
 from proxy.errors import UpstreamRejected
 from proxy.upstream.embedded.provider import Provider

@@ -14,10 +14,10 @@ from proxy.core.providers import OPENAI
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import quick
 from proxy.core.window import Capability, CapabilityProfile, PartCaps, PartName, WindowParts
+from proxy.deployment import Deployment, Transport
 from proxy.engine.ports import ComposedRequest
 from proxy.planning.tokenizers import ModelFacts, local_encode
 from proxy.planning.windows import ContextWindows
-from proxy.ports import Deployment, Transport
 from tests.examples import examples
 from tests.windows import TEXTS
 

@@ -24,11 +24,12 @@ from proxy.core.request.reader import BodyCache, Route
 from proxy.core.request.tokens import Encode, quick
 from proxy.core.wire.json_body import Unreadable, mended, parse_members, value_spans
 from proxy.core.wire.scan import PIECE_BYTES
+from proxy.deployment import Deployment, Transport
 from proxy.errors import InvalidRequest
 from proxy.planning.planner_port import Planning
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
-from proxy.ports import Deployment, PlanRequest, Principal, Transport
+from proxy.ports import PlanRequest, Principal
 from proxy.tasks import LARGE_BYTES, Aside
 from proxy.telemetry.metrics import Metrics
 from tests.examples import sampled

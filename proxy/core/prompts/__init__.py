@@ -23,6 +23,7 @@ import orjson
 from msgspec import Meta, Struct
 
 from proxy.core.model_patterns import fitting, matches_any
+from proxy.core.request.parsed_body import Inset
 from proxy.core.value import dataclass, field, replace
 from proxy.errors import Forbidden
 
@@ -218,22 +219,6 @@ def resolved(variables: Sequence[Variable], context: PromptContext) -> Mapping[s
             raise RenderError(f"the required variable '{variable.name}' has no value")
         found[variable.name] = value if is_there else variable.default
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Inset:
-    """Texts of the operator around the client's own text in one user message; "" adds nothing. There is a blank line
-    between each of them and the client's text."""
-
-    before: str = ""
-    after: str = ""
-
-    def __bool__(self) -> bool:
-        return bool(self.before or self.after)
-
-    def followed_by(self, text: str) -> "Inset":
-        """The same with a further text at the very end."""
-        return Inset(self.before, "\n\n".join(part for part in (self.after, text) if part))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,6 @@ from proxy.core.prompts import (
     Composition,
     Condition,
     ConditionError,
-    Inset,
     Json,
     Position,
     Prompt,
@@ -42,6 +41,7 @@ from proxy.core.prompts import (
     resolved,
 )
 from proxy.core.prompts.conditions import checked, compiled, holds
+from proxy.core.request.parsed_body import Inset
 from proxy.core.value import replace
 from proxy.core.wire.json_body import utf8
 from proxy.core.wire.refusals import check_fields, check_ids, decoded, invalid, names_within, unknown_field

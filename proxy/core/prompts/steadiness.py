@@ -25,7 +25,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from proxy.core.lru import Bounded, LastUsed
-from proxy.core.prompts import Composition, Inset, Json, Position
+from proxy.core.prompts import Composition, Json, Position
+from proxy.core.request.parsed_body import Inset
 from proxy.core.value import dataclass, field, replace
 
 VOLATILE_SHARE = 0.2

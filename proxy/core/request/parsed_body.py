@@ -18,7 +18,6 @@ import msgspec
 import orjson
 from msgspec import Raw
 
-from proxy.core.prompts import Inset
 from proxy.core.request.demand import MEMBERS
 from proxy.core.request.message import SYSTEM_ROLES, Message, answered_calls, message_json, text_part
 from proxy.core.request.transcript import Transcript
@@ -404,6 +403,22 @@ def _joined(first: Raw | bytes, text: str) -> bytes | None:
         return None
     is_empty = bytes(members.get("content", b"")) == b'""'
     return _around(members, text if is_empty else text + _JOINT, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Inset:
+    """Texts of the operator around the client's own text in one user message; "" adds nothing. There is a blank line
+    between each of them and the client's text."""
+
+    before: str = ""
+    after: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.before or self.after)
+
+    def followed_by(self, text: str) -> "Inset":
+        """The same with a further text at the very end."""
+        return Inset(self.before, "\n\n".join(part for part in (self.after, text) if part))
 
 
 def with_inset(raw: bytes, inset: Inset) -> bytes:

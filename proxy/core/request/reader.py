@@ -18,12 +18,11 @@ from operator import is_
 from msgspec import Raw
 
 from proxy.core.lru import Bounded
-from proxy.core.prompts import Inset
 from proxy.core.providers import CacheProfile
 from proxy.core.recognition import Recogniser
 from proxy.core.request.element import ToolReader
 from proxy.core.request.message import Message, MessageReader
-from proxy.core.request.parsed_body import Continuation, ParsedBody, parse_body, placed, with_inset
+from proxy.core.request.parsed_body import Continuation, Inset, ParsedBody, parse_body, placed, with_inset
 from proxy.core.request.tokens import Encode, TokenCounter
 from proxy.core.request.transcript import Transcript
 from proxy.core.value import dataclass, field

@@ -89,6 +89,16 @@ def raw_text(raw: bytes) -> str:
         return raw.decode("utf-8", "replace")
 
 
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""A control character, or a line separator of Unicode's."""
+MAX_LINE_CHARS = 256
+
+
+def one_line(text: str) -> str:
+    """The beginning of a text, without control characters, so that it can be stored and shown as one line."""
+    return CONTROL.sub("", text[:MAX_LINE_CHARS])
+
+
 def printable(text: str) -> str:
     """The text with each surrogate replaced by its escape, so that it can be written anywhere."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

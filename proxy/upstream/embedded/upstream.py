@@ -29,8 +29,9 @@ from proxy.core.request.tokens import Encode
 from proxy.core.response.event_format import DONE
 from proxy.core.response.usage import BillSum
 from proxy.core.value import dataclass
+from proxy.deployment import Deployment, Headers
 from proxy.errors import UpstreamError, UpstreamRejected, UpstreamUnavailable, error_body
-from proxy.ports import Call, Deployment, Headers
+from proxy.ports import Call
 from proxy.upstream.embedded.provider import DEFAULT_OUTPUT_TOKENS, Provider, ProviderReply
 from proxy.upstream.embedded.turns import KNOWN_TURNS, refuse
 

@@ -22,8 +22,9 @@ from proxy.access.authentication import (
 )
 from proxy.core.modes import Mode
 from proxy.core.secrets import KEY_PREFIX
-from proxy.errors import NotReady, Unauthorized
-from proxy.ports import Headers, Principal, RateLimit, StoreError
+from proxy.deployment import Headers, RateLimit
+from proxy.errors import NotReady, StoreError, Unauthorized
+from proxy.ports import Principal
 from proxy.storage.port import BudgetRecord, KeyRecord, R, TeamRecord
 from proxy.storage.sqlite import MemoryStore
 from tests.examples import for_every

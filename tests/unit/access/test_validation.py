@@ -81,11 +81,6 @@ def test_a_budget_has_one_unit_and_warns_first(amounts: tuple[int | None, ...]) 
         validation.check_amounts(*amounts)
 
 
-def test_what_clients_name_is_cut_and_kept_on_one_line() -> None:
-    assert validation.one_line("a\r\nb\u2028c\x1b[31m") == "abc[31m"
-    assert len(validation.one_line("x" * 1000)) == validation.MAX_TEXT_CHARS
-
-
 @pytest.mark.parametrize(("duration", "window"), [("", "total"), (None, "total"), ("2w", 14), ("2mo", 62), ("45d", 45)])
 def test_any_other_window_rolls_and_is_one_that_a_budget_may_have(duration: str | None, window: str | int) -> None:
     found = validation.window(window_of(duration))

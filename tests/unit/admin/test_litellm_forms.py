@@ -10,8 +10,8 @@ from proxy.access.authentication import Declared, Directory, digest_of
 from proxy.admin import AdminService, litellm_forms
 from proxy.admin.litellm_forms import LitellmForms
 from proxy.core.modes import Mode
-from proxy.errors import InvalidRequest, NotReady
-from proxy.ports import Principal, StoreError
+from proxy.errors import InvalidRequest, NotReady, StoreError
+from proxy.ports import Principal
 from proxy.storage.port import BudgetRecord, KeyRecord, LedgerEntry, Record, Settle, SpendQuery, TeamRecord
 from proxy.storage.sqlite import MemoryStore
 from tests.doubles import ManualClock

@@ -12,8 +12,16 @@ from proxy.admin import AdminService, operations
 from proxy.admin.forms import BudgetForm, Form, KeyForm, TeamForm, read
 from proxy.app.declared import declared
 from proxy.core.modes import Mode
-from proxy.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, NotReady, ProxyError, Unauthorized
-from proxy.ports import StoreError
+from proxy.errors import (
+    Conflict,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    NotReady,
+    ProxyError,
+    StoreError,
+    Unauthorized,
+)
 from proxy.settings import load
 from proxy.spend.bookings import account_of, rule_of, window_at
 from proxy.storage.port import BudgetRecord, Charge, KeyRecord, LedgerEntry, Refused, Reserve, Settle, TeamRecord

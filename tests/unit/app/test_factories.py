@@ -14,8 +14,8 @@ from proxy.app import declared, factories
 from proxy.core.layout.tiers import ClassicPolicy
 from proxy.core.modes import Mode
 from proxy.core.money.prices import PriceMap
+from proxy.deployment import Transport
 from proxy.deployments import ModelTable
-from proxy.ports import Transport
 from proxy.settings import ConfigError, Environment, Settings, load
 from proxy.storage.sqlite import MemoryStore
 

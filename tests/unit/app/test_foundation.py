@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from proxy.app import foundation
-from proxy.ports import StoreError
+from proxy.errors import StoreError
 from proxy.settings import Settings
 from proxy.settings.schema import Stratiform
 from proxy.storage.port import TeamRecord

@@ -10,8 +10,8 @@ import proxy.deployments as litellm_files
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
 from proxy.core.providers import NONE
+from proxy.deployment import Deployment, Transport
 from proxy.deployments import bundled_price_file, deviation_of, litellm_file, load_price_map, price_for, provider_names
-from proxy.ports import Deployment, Transport
 from tests.examples import for_every
 
 

@@ -10,9 +10,9 @@ import proxy.deployments as litellm_files
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
 from proxy.core.providers import ANTHROPIC, NONE, PROFILES
+from proxy.deployment import Deployment, Transport
 from proxy.deployments import ListedModel, ModelTable, choose_profile, deployment_of, provider_names, provider_of
 from proxy.errors import UnknownModel
-from proxy.ports import Deployment, Transport
 from proxy.upstream.litellm_.library import Library
 from tests.examples import for_every
 

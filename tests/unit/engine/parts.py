@@ -11,12 +11,13 @@ from proxy.core.resilience import RetryPolicy
 from proxy.core.response.usage import Usage
 from proxy.core.window import CapabilityProfile
 from proxy.core.window.fitting import Fitted
+from proxy.deployment import Deployment, Headers, Transport
 from proxy.engine import Breakers, Engine, Limits, Ports, RequestRules
 from proxy.engine.attempts import ONE_TRY, Inquiries
 from proxy.engine.exchange import Exchange
 from proxy.engine.ports import ComposedRequest, ComposeRequest, UsageReports
 from proxy.errors import ContextTooLong, PayloadTooLarge, ProxyError, error_body
-from proxy.ports import Answer, Call, Deployment, Headers, Plan, Planner, PlanRequest, Principal, Transport, Upstream
+from proxy.ports import Answer, Call, Plan, Planner, PlanRequest, Principal, Upstream
 from tests.doubles import Ledger, ManualClock, ModelList, OpenDoor, PassthroughPlanner, make_deployment
 
 JSON: Headers = [("content-type", "application/json")]

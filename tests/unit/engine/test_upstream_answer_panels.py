@@ -15,10 +15,11 @@ from proxy.core.response.usage import Usage
 from proxy.core.structured import Conversation, StructuredContext
 from proxy.core.structured.blocks import Assembly, AssemblyKind
 from proxy.core.structured.session import AssembledChat, Dialogue
+from proxy.deployment import Deployment
 from proxy.engine import Breakers
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.errors import RateLimited, UpstreamTimeout, UpstreamUnavailable
-from proxy.ports import Deployment, Plan, PlanResult, Principal
+from proxy.ports import Plan, PlanResult, Principal
 from tests.doubles import PassthroughPlanner
 from tests.examples import for_every
 from tests.unit.engine.parts import (

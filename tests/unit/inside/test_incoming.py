@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from proxy.app.factories import price_map, price_source
 from proxy.core.modes import Mode
 from proxy.core.providers import ANTHROPIC
+from proxy.deployment import Transport
 from proxy.inside.incoming import Deployments, StoodDown, body_of, injected_marks, mode_of, principal_of
-from proxy.ports import Transport
 from proxy.settings import Settings
 from tests.inside import call
 

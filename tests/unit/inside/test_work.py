@@ -12,9 +12,10 @@ from proxy.core.modes import Mode
 from proxy.core.request.parsed_body import BodyChanges
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import bytes_over_four
+from proxy.deployment import Headers
 from proxy.inside.callback import LONGEST_S, Attempt, OpenAttempts, ShareOfTime, timed
 from proxy.inside.incoming import Rewriting, StoodDown, rewriting
-from proxy.ports import Headers, Plan
+from proxy.ports import Plan
 from proxy.upstream.litellm_.library import Route
 from tests.exchanges import make_exchange
 

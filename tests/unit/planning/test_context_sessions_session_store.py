@@ -8,8 +8,8 @@ import pytest
 
 from proxy.core.response.usage import Usage
 from proxy.core.structured.history.compaction import Compaction
+from proxy.errors import StoreError
 from proxy.planning.context_sessions import RENEWED_S
-from proxy.ports import StoreError
 from proxy.storage.sqlite import MemoryStore
 from tests.live_workers import NOW, SCENE, Worker, alone, settled, told
 

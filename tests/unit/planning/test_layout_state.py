@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import pytest
 
+from proxy.errors import StoreError
 from proxy.planning.layout_state import (
     LEAST_WAIT_S,
     MOST_WAIT_S,
@@ -17,7 +18,6 @@ from proxy.planning.layout_state import (
     SharedBlobs,
     SharedLayoutStore,
 )
-from proxy.ports import StoreError
 from proxy.storage.sqlite import MemoryStore
 from tests.waiting import until_async
 

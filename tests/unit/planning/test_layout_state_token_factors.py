@@ -14,11 +14,11 @@ from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
 from proxy.core.window import MOST_FACTOR, Capability, CapabilityProfile
 from proxy.core.window.fitting import Fitted
+from proxy.deployment import Deployment, Transport
 from proxy.engine.ports import ComposedRequest
 from proxy.planning.layout_state import SharedLayoutStore, TokenFactors
 from proxy.planning.tokenizers import ModelFacts
 from proxy.planning.windows import ContextWindows
-from proxy.ports import Deployment, Transport
 from proxy.storage.sqlite import MemoryStore
 from tests.examples import examples
 from tests.talk import assistant, user

@@ -11,10 +11,11 @@ from proxy.core.planner.plan import Plan
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand, Tool, Wants
 from proxy.core.response.stream import MAX_BODY_BYTES
+from proxy.deployment import Deployment, Transport
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
 from proxy.errors import RateLimited, UpstreamTimeout, UpstreamUnavailable
 from proxy.planning.own_exchanges import Caps, DailyTerms, OwnEnding, RefreshTerms
-from proxy.ports import Call, Deployment, Principal, Transport
+from proxy.ports import Call, Principal
 from tests.unit.planning.test_own_exchanges_compactor import Said, Scene
 from tests.unit.telemetry.test_metrics import value
 

@@ -25,6 +25,7 @@ from proxy.core.structured.blocks import Assembly, AssemblyKind
 from proxy.core.structured.history import RuledHistory, ruled
 from proxy.core.structured.history.compaction import CompactionRules, CompactionTerms, compacted
 from proxy.core.structured.session import AssembledChat, Dialogue
+from proxy.deployment import Deployment, Headers, Transport
 from proxy.deployments import price_for
 from proxy.engine import Conclusion, Ports
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
@@ -34,7 +35,7 @@ from proxy.planning.context_sessions import Compactions
 from proxy.planning.own_exchanges import MOST_AT_ONCE, Compactor, DailyTerms, OwnExchanges, answer_text
 from proxy.planning.planner_port import Planning
 from proxy.planning.tokenizers import ModelFacts
-from proxy.ports import Call, Deployment, Headers, Principal, Transport
+from proxy.ports import Call, Principal
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics
 from tests.compactions import TEXTS

@@ -13,13 +13,14 @@ from proxy.core.money.prices import PriceMap
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four
+from proxy.deployment import Deployment, Transport
 from proxy.deployments import price_for
 from proxy.engine import Conclusion, Engine, Ports
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import BudgetExceeded, UpstreamUnavailable
 from proxy.planning.own_exchanges import KeepAlive, OwnExchanges, RefreshTerms
 from proxy.planning.planner_port import Planning
-from proxy.ports import Answer, Call, Deployment, Transport
+from proxy.ports import Answer, Call
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream.embedded.upstream import EmbeddedUpstream

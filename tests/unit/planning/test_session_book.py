@@ -17,15 +17,16 @@ from proxy.core.planner.planner import TierPlanner
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
 from proxy.core.sessions.session_record import SessionFacts, SessionRecord, SessionSums
+from proxy.deployment import Transport
 from proxy.deployments import price_for
 from proxy.engine import Conclusion, Engine, Ports
 from proxy.engine.exchange import Exchange, Settlement
-from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound
+from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound, StoreError
 from proxy.planning.own_exchanges import KeepAlive, OwnExchanges, RefreshTerms
 from proxy.planning.planner_port import Planning
 from proxy.planning.session_book import SCOPE, SessionBook, packed
 from proxy.planning.tokenizers import ModelFacts
-from proxy.ports import Principal, StoreError, Transport
+from proxy.ports import Principal
 from proxy.storage.port import Place
 from proxy.storage.sqlite import MemoryStore
 from proxy.tasks import Aside

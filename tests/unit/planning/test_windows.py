@@ -9,20 +9,20 @@ from typing import Any, TypeVar
 import orjson
 import pytest
 
-from proxy.core.prompts import Inset
 from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.core.reasons import Edit
 from proxy.core.recognition import Recogniser
+from proxy.core.request.parsed_body import Inset
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import Encode, bytes_over_four, quick
 from proxy.core.response.usage import Usage
 from proxy.core.window import Capability, CapabilityProfile, WindowParts
 from proxy.core.window.fitting import Fitted
+from proxy.deployment import Deployment, Transport
 from proxy.engine.ports import ComposedRequest
 from proxy.errors import ContextTooLong, InvalidRequest
 from proxy.planning.tokenizers import ModelFacts, local_encode
 from proxy.planning.windows import ContextWindows, read_ahead
-from proxy.ports import Deployment, Transport
 from proxy.tasks import Aside
 from tests.talk import assistant, calling, result, system, tool, user
 from tests.window_replay import BY_TOKENS, TURNS, Replay

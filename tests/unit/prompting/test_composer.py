@@ -16,7 +16,6 @@ from proxy.core.prompts import (
     ClientWish,
     Composition,
     Condition,
-    Inset,
     OnFailure,
     Position,
     Prompt,
@@ -25,7 +24,7 @@ from proxy.core.prompts import (
     PromptRules,
     PromptTerms,
 )
-from proxy.core.request.parsed_body import parse_body
+from proxy.core.request.parsed_body import Inset, parse_body
 from proxy.core.window import BUILT_IN, Capability, CapabilityProfile, WindowRules
 from proxy.engine.ports import ComposedRequest, ComposeRequest
 from proxy.errors import Forbidden, InvalidRequest, PromptInvalid

@@ -6,8 +6,8 @@ import pytest
 
 from proxy.app import factories
 from proxy.core.modes import Mode
+from proxy.deployment import Transport
 from proxy.deployments import ModelTable
-from proxy.ports import Transport
 from proxy.settings import ConfigError, Environment, Settings, load, unused_on_http
 
 FILE = Path(__file__).parent / "litellm_config.yaml"

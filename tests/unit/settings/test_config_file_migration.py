@@ -12,8 +12,8 @@ from proxy.app import factories
 from proxy.app.declared import declared
 from proxy.cli.check_config import check
 from proxy.core.resilience import Failure, Kind, Option, next_step
+from proxy.deployment import RateLimit
 from proxy.deployments import ModelTable
-from proxy.ports import RateLimit
 from proxy.settings import ConfigError, Effect, Environment, Settings, load
 
 MODELS = """

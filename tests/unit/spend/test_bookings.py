@@ -12,8 +12,9 @@ from proxy.access.authentication import Declared, Directory
 from proxy.core.money.charges import Estimate, Rule
 from proxy.core.money.prices import Price
 from proxy.core.providers import NONE
+from proxy.deployment import Deployment, RateLimit, Transport
 from proxy.deployments import ListedModel, ModelTable
-from proxy.ports import Deployment, Principal, RateLimit, Transport
+from proxy.ports import Principal
 from proxy.spend.bookings import (
     REQUESTS_ID,
     TOKENS_ID,

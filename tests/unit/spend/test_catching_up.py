@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.ports import StoreError
+from proxy.errors import StoreError
 from proxy.spend.catching_up import Backlog, CatchingUp, lines_of_lost
 from proxy.storage.port import Balance, Charge, Granted, LedgerEntry, PutOff, Refused, Release, Reserve, Settle
 from proxy.storage.sqlite import PAGE, MemoryStore, Spool

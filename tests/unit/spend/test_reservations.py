@@ -15,9 +15,10 @@ from proxy.core.money.charges import Rule
 from proxy.core.planner.plan import Plan
 from proxy.core.request.demand import Kind
 from proxy.core.response.usage import Usage
+from proxy.deployment import Deployment, RateLimit, Transport
 from proxy.engine.exchange import ExchangeOutcome, Settlement
 from proxy.errors import BudgetExceeded, Forbidden, RateLimited
-from proxy.ports import Deployment, Principal, RateLimit, Transport
+from proxy.ports import Principal
 from proxy.spend.alerts import WebhookSender
 from proxy.storage.port import Charge, LedgerEntry
 from proxy.telemetry.metrics import Metrics

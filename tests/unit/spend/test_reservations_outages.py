@@ -12,10 +12,11 @@ from proxy.core.account.references import Said
 from proxy.core.money.charges import Rule
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
+from proxy.deployment import Deployment
 from proxy.engine.conclusion import bill_of, owing
 from proxy.engine.exchange import ExchangeOutcome, Settlement
-from proxy.errors import BudgetExceeded, BudgetUnavailable
-from proxy.ports import Deployment, Principal, StoreError
+from proxy.errors import BudgetExceeded, BudgetUnavailable, StoreError
+from proxy.ports import Principal
 from proxy.spend.bookings import counter_of
 from proxy.spend.reservations import DEFERRED_S
 from proxy.spend.store_client import Epochs

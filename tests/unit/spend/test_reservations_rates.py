@@ -9,10 +9,10 @@ import pytest
 from proxy.core.money.charges import Rule
 from proxy.core.providers import NONE
 from proxy.core.response.usage import Usage
+from proxy.deployment import Deployment, RateLimit, Transport
 from proxy.engine.exchange import Exchange
 from proxy.engine.ports import Admission
 from proxy.errors import Forbidden, RateLimited
-from proxy.ports import Deployment, RateLimit, Transport
 from proxy.spend.bookings import account_of, deployment_rules
 from tests.exchanges import make_exchange
 from tests.money import (

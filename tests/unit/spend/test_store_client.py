@@ -11,8 +11,8 @@ import pytest
 
 from proxy.core.money.charges import Rule
 from proxy.core.response.usage import Usage
-from proxy.errors import BudgetExceeded
-from proxy.ports import Principal, StoreError
+from proxy.errors import BudgetExceeded, StoreError
+from proxy.ports import Principal
 from proxy.storage.port import Balance, Charge, LedgerEntry, PutOff, Reserve, Settle
 from tests.money import NOW, RED, SIZE, Flaky, budgeting, exchange
 from tests.waiting import until_async

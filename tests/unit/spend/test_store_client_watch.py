@@ -10,7 +10,7 @@ import pytest
 
 from proxy.access.authentication import Declared, Directory
 from proxy.clock import SETTLED_S, Readings, SteadyClock
-from proxy.ports import StoreError
+from proxy.errors import StoreError
 from proxy.spend.store_client import Epochs, StoreClient, ask_time, faults, report_departure
 from proxy.storage.port import BudgetRecord, TeamRecord
 from proxy.storage.sqlite import MemoryStore

@@ -17,8 +17,9 @@ from proxy.core.response.outcome import Outcome
 from proxy.core.response.refusal import ContextRefusalOutcome
 from proxy.core.response.usage import Usage
 from proxy.core.window import Capability, CapabilityProfile
+from proxy.deployment import Deployment, Transport
 from proxy.engine.exchange import ExchangeOutcome, Settlement
-from proxy.ports import Call, Deployment, Principal, Reservation, Transport
+from proxy.ports import Call, Principal, Reservation
 from proxy.telemetry.meter import Meter, error_kind, savings
 from proxy.telemetry.metrics import ERROR_KINDS, Metrics
 from tests.exchanges import make_exchange

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.ports import StoreError
+from proxy.errors import StoreError
 from proxy.ui.gate import COOKIE
 from proxy.ui.pages import usd
 from tests.pages import CONFIG, MASTER, OPEN, WITH_MASTER, Browser, visited

@@ -9,7 +9,8 @@ import orjson
 
 from proxy.core.providers import ANTHROPIC, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
-from proxy.ports import Call, Deployment, Transport
+from proxy.deployment import Deployment, Transport
+from proxy.ports import Call
 from proxy.upstream.embedded.upstream import EmbeddedUpstream, account_name
 
 MARK = {"type": "ephemeral"}

@@ -16,6 +16,7 @@ import pytest
 from proxy.core.providers import ANTHROPIC
 from proxy.core.response.event_format import event_of
 from proxy.core.secrets import client_key
+from proxy.deployment import Deployment, Transport
 from proxy.errors import (
     InvalidRequest,
     ProxyError,
@@ -24,7 +25,6 @@ from proxy.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from proxy.ports import Deployment, Transport
 from proxy.upstream.http import secrets_of
 from proxy.upstream.litellm_ import library
 from proxy.upstream.litellm_.library import EMBEDDING_FIELDS, Library, Route, call_arguments

@@ -14,10 +14,11 @@ from yarl import URL
 
 from proxy.clock import SystemClock
 from proxy.core.money.prices import Price
+from proxy.deployment import Deployment, Transport
 from proxy.deployments import ListedModel, ModelTable
 from proxy.engine import Engine, Ports
 from proxy.errors import MethodNotAllowed, NotFound
-from proxy.ports import Deployment, Fault, Transport, Upstream
+from proxy.ports import Fault, Upstream
 from proxy.telemetry.metrics import Metrics
 from proxy.web.app import PROBES, AllowedAddresses, Health, Parts, check_request_line, create_app, sent_path
 from tests.doubles import Ledger, NoMetrics, OpenDoor, PassthroughPlanner, serving

@@ -1,7 +1,7 @@
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import Plan
-from proxy.core.prompts import Inset
 from proxy.core.providers import ANTHROPIC
+from proxy.core.request.parsed_body import Inset
 from proxy.core.request.reader import Route
 
 

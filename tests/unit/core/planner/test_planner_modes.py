@@ -7,8 +7,8 @@ import pytest
 
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import PlannerOptions
-from proxy.core.prompts import Inset
 from proxy.core.reasons import Reason
+from proxy.core.request.parsed_body import Inset
 from tests.edited_talks import SYSTEM, editing
 from tests.talk import (
     Talk,

@@ -9,8 +9,8 @@ import pytest
 from proxy.core.modes import Mode
 from proxy.core.planner.candidates import IncomingChat
 from proxy.core.planner.plan import PlannerOptions
-from proxy.core.prompts import Inset
 from proxy.core.reasons import Reason
+from proxy.core.request.parsed_body import Inset
 from tests.fidelity.chats import File
 from tests.signed_thinking import SignedForm, signed
 from tests.talk import Body, Talk, assistant, calling, chat, lines, result, sent, shown, system, tool, user

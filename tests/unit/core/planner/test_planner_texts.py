@@ -7,10 +7,10 @@ import pytest
 
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import Plan, PlannerOptions
-from proxy.core.prompts import Inset
 from proxy.core.prompts.steadiness import Again
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, CacheProfile
 from proxy.core.reasons import Reason
+from proxy.core.request.parsed_body import Inset
 from tests.edited_talks import SYSTEM
 from tests.examples import sampled
 from tests.talk import (

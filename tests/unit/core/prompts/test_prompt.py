@@ -8,13 +8,13 @@ from proxy.core.prompts import (
     MOST_VALUES,
     ROOTS,
     Composition,
-    Inset,
     Json,
     added,
     exceeded_bound,
     merged,
     value_at,
 )
+from proxy.core.request.parsed_body import Inset
 from tests.examples import for_every
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.prompts import Inset
 from proxy.core.prompts.steadiness import Again, StoredPrompt, TextPrices, TurnTexts, applies_again
+from proxy.core.request.parsed_body import Inset
 
 MARKED, GRID, FREE = TextPrices(0.1, 1.25), TextPrices(0.1, 1.0), TextPrices(0.0, 1.0)
 TEXT = Inset("in front", "behind")

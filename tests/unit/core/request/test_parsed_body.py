@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.prompts import Inset
 from proxy.core.request.parsed_body import (
     BodyChanges,
+    Inset,
     head_of,
     inset_body,
     parse_body,

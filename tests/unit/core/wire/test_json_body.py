@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 
 from proxy.core.request.parsed_body import ParsedBody, parse_body
 from proxy.core.wire.json_body import (
+    MAX_LINE_CHARS,
     Unreadable,
     elements,
     join_members,
     members_of,
+    one_line,
     parse_members,
     splice,
     value,
@@ -177,3 +179,8 @@ class TestPieces:
 def test_names_that_are_no_text_cannot_be_read(raw: bytes) -> None:
     with pytest.raises(Unreadable):
         members_of(raw)
+
+
+def test_what_clients_name_is_cut_and_kept_on_one_line() -> None:
+    assert one_line("a\r\nb\u2028c\x1b[31m") == "abc[31m"
+    assert len(one_line("x" * 1000)) == MAX_LINE_CHARS

@@ -7,9 +7,10 @@ import pytest
 
 from proxy.core.money.prices import Price
 from proxy.core.providers import ANTHROPIC, OPENAI, OPENAI_EXPLICIT, CacheProfile
+from proxy.deployment import Headers
 from proxy.engine.attempts import Inquiries
 from proxy.engine.exchange import Exchange
-from proxy.ports import Headers, Principal
+from proxy.ports import Principal
 from proxy.spend.bookings import settled_entry
 from proxy.tasks import Aside
 from tests.doubles import ModelList, make_deployment

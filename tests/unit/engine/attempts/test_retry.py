@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from proxy.core.resilience import ORDINARY, BreakerPolicy, RetryPolicy
 from proxy.core.window import Capability, CapabilityProfile, OverBudget
+from proxy.deployment import Deployment
 from proxy.engine import Breakers
 from proxy.engine.attempts import Attempts, ordered, retry_after_s
 from proxy.engine.exchange import Exchange, ExchangeOutcome
@@ -26,7 +27,7 @@ from proxy.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from proxy.ports import Deployment, Principal
+from proxy.ports import Principal
 from tests.doubles import ModelList, RewritingPlanner, make_deployment
 from tests.examples import for_every
 from tests.unit.engine.parts import BODY, DONE, JSON, ROLE, WORD, Bench, MemoryClient, Script, answers, chat_body, ended

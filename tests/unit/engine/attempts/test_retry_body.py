@@ -10,9 +10,9 @@ import pytest
 
 from proxy.core.modes import Mode
 from proxy.core.providers import PROFILES
+from proxy.deployment import Deployment, Transport
 from proxy.engine.attempts import OurEdit, QuestionOptOut, ordered
 from proxy.errors import UpstreamRejected
-from proxy.ports import Deployment, Transport
 from tests.doubles import ModelList, RewritingPlanner, make_deployment
 from tests.examples import for_every
 from tests.unit.engine.parts import DONE, JSON, ROLE, SSE, WORD, Bench, MemoryClient, Script, answers, chat_body
