@@ -14,9 +14,8 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.providers import NONE
-from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import ParsedBody, parse_body
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage, summed

@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from proxy.access.authentication import Declared, Directory, Identity
+from proxy.access import Declared, Directory, Identity
 from proxy.clock import Clock
 from proxy.core.money.charges import Rule
 from proxy.core.money.prices import Price, cost

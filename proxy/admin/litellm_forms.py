@@ -13,11 +13,10 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
-from proxy.access import validation
-from proxy.access.authentication import DEFAULT_TEAM, Directory, declared_id, digest_of, new_key
+from proxy.access import DEFAULT_TEAM, Directory, declared_id, digest_of, new_key, validation
 from proxy.access.validation import window_of
+from proxy.admin import AdminService, store_away
 from proxy.admin.forms import Query, View, checked
-from proxy.admin.operations import AdminService, store_away
 from proxy.admin.reports import ledger_entries
 from proxy.errors import Conflict, Forbidden, InvalidRequest, MethodNotAllowed, NotFound, ProxyError, StoreError
 from proxy.ports import Principal

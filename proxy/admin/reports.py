@@ -20,7 +20,7 @@ import orjson
 from proxy.access import validation
 from proxy.admin.forms import Query, View, check_query, checked, limit_of
 from proxy.core.layout.tiers import Change, Tier
-from proxy.core.reasons import Edit
+from proxy.core.modes import Edit
 from proxy.core.response.usage import Usage
 from proxy.core.sessions.session_record import (
     SessionDetails,

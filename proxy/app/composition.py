@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from proxy.access.authentication import Directory, Identity
+from proxy.access import Directory, Identity
 from proxy.admin import AdminService
 from proxy.admin.litellm_forms import LitellmForms
 from proxy.app import declared, factories

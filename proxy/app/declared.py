@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Collection, Iterator
 
-from proxy.access.authentication import DEFAULT_TEAM, Declared, Directory, Identity, declared_id, digest_of
+from proxy.access import DEFAULT_TEAM, Declared, Directory, Identity, declared_id, digest_of
 from proxy.access.validation import nanos
 from proxy.core.model_patterns import matches
 from proxy.core.prompts import Allowed, NamesOf, PromptLayer, PromptRules, PromptTerms, layered, only_itself

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pluggy
 
-from proxy.access.authentication import DEFAULT_TEAM, POLL_S, Directory
+from proxy.access import DEFAULT_TEAM, POLL_S, Directory
 from proxy.app import declared, factories
 from proxy.app.factories import load_context_texts, load_window_texts
 from proxy.clock import Readings, SteadyClock

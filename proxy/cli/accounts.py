@@ -21,8 +21,7 @@ from typing import Any
 
 import orjson
 
-from proxy.access import validation
-from proxy.access.authentication import CLIENT_KEYS_TEAM, DEFAULT_TEAM, declared_id, digest_of
+from proxy.access import CLIENT_KEYS_TEAM, DEFAULT_TEAM, declared_id, digest_of, validation
 from proxy.access.validation import window_of
 from proxy.admin.litellm_forms import restricting
 from proxy.cli.admin_client import LIMITS, Ask, Option, Request, add_action, add_where, names, run, run_with, show

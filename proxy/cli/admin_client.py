@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 
 import aiohttp
 
-from proxy.access.authentication import Directory
+from proxy.access import Directory
 from proxy.admin import AdminService
 from proxy.app import declared, factories
 from proxy.cli.output import Output, add_json, fail, plain_failures, plain_table, print_result

@@ -14,10 +14,9 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
-from proxy.access.authentication import CLIENT_KEYS_TEAM, DEFAULT_TEAM
-from proxy.app import declared, factories
+from proxy.access import CLIENT_KEYS_TEAM, DEFAULT_TEAM
+from proxy.app import declared, factories, shadowing
 from proxy.app.declared import levels_of, missing_prompts, named_prompts, rules_of
-from proxy.app.shadowed import shadowing
 from proxy.cli.checks import (
     IGNORE_HELP,
     dear_prices,

@@ -34,9 +34,8 @@ from proxy.core.money.prices import Price
 from proxy.core.providers import PROFILES
 from proxy.core.request.tokens import Encode
 from proxy.core.value import dataclass
-from proxy.demo import panels, structured
+from proxy.demo import MODEL, POLICIES, Costs, RequestRecorder, Tally, added_up, panels, structured, usages
 from proxy.demo.chats import samples
-from proxy.demo.sample import MODEL, POLICIES, Costs, RequestRecorder, Tally, added_up, usages
 from proxy.demo.structured import GOALS, GitError, History
 from proxy.deployment import Transport
 from proxy.deployments import price_for

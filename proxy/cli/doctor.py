@@ -21,7 +21,7 @@ from proxy.cli.replay import assembler_maker, progress
 from proxy.core.providers import PROFILES
 from proxy.core.request.tokens import bytes_over_four, quick
 from proxy.deployments import load_price_map
-from proxy.doctor.doctor import Client, Rules, count_entry, name_pieces
+from proxy.doctor import Client, Rules, count_entry, name_pieces
 from proxy.doctor.report import (
     ClientReport,
     Report,

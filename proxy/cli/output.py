@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from proxy.core.value import dataclass
-from proxy.replay.trace import TraceError
+from proxy.replay import TraceError
 
 # This is wide enough that no table is cut if the output is not a terminal.
 _FILE_COLUMNS = 200

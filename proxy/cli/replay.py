@@ -44,16 +44,16 @@ from proxy.cli.output import (
     write_file,
 )
 from proxy.core.caches.cache import Bill
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import PROFILES, CacheProfile, optimistic, pessimistic
-from proxy.core.reasons import Reason
 from proxy.core.request.tokens import Encode, quick
 from proxy.core.shadow import cost_of
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.context_sessions import AssemblyOptions
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
+from proxy.replay import Step, Trace, TraceError, find_traces, read_trace, without_prompts
 from proxy.replay.comparison import (
     BEST,
     CLASSIC,
@@ -72,7 +72,6 @@ from proxy.replay.comparison import (
 )
 from proxy.replay.explain import Explanation, explain_request
 from proxy.replay.runner import AS_SENT, OURS, SYSTEM_LAST, Result, Setting, Summary, counted_once, replay, summary
-from proxy.replay.trace import Step, Trace, TraceError, find_traces, read_trace, without_prompts
 
 _UNKNOWNS: Mapping[str, Callable[[CacheProfile], CacheProfile]] = MappingProxyType(
     {"default": lambda profile: profile, "pessimistic": pessimistic, "optimistic": optimistic}

@@ -39,9 +39,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from proxy import __version__
-from proxy.app import composition, declared, factories
+from proxy.app import composition, declared, factories, shadowing
 from proxy.app.composition import ConfigSource
-from proxy.app.shadowed import shadowing
 from proxy.cli.checks import IGNORE_HELP, dear_prices, expired_keys, not_honoured, refuse_exposed, unsupported
 from proxy.cli.output import number_within
 from proxy.clock import SystemClock

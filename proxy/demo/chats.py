@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 
 from proxy.core.value import dataclass
-from proxy.demo.sample import BEGIN, Message, Request, Sample, assistant, chat, system, user
+from proxy.demo import BEGIN, Message, Request, Sample, assistant, chat, system, user
 from proxy.demo.tool_agent import (
     TEST_LOOKUP,
     TEST_NAME,

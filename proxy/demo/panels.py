@@ -16,7 +16,7 @@ from random import Random
 from proxy.core.money.prices import Price
 from proxy.core.structured.panels import Panel
 from proxy.core.value import dataclass
-from proxy.demo.sample import BEGIN, Message, Sending, Tally, Wanted, assistant, chat, system, user
+from proxy.demo import BEGIN, Message, Sending, Tally, Wanted, assistant, chat, system, user
 from proxy.demo.tool_agent import NOUNS, SOURCE, exchange, function, read, source_file, tested
 from proxy.replay.runner import OURS, Setting
 

@@ -35,8 +35,8 @@ from typing import Any
 from proxy.client import Context
 from proxy.core.money.prices import Price
 from proxy.core.value import dataclass
+from proxy.demo import BEGIN, Message, Sending, Tally, Wanted, assistant, chat, system, user
 from proxy.demo.chats import FILES_ACK, RULES, committed, line_ended, shown
-from proxy.demo.sample import BEGIN, Message, Sending, Tally, Wanted, assistant, chat, system, user
 from proxy.replay.runner import OURS, SYSTEM_LAST, Setting
 
 

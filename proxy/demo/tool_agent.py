@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from proxy.core.value import dataclass, replace
-from proxy.demo.sample import BEGIN, Message, Request, Sample, assistant, chat, system, user
+from proxy.demo import BEGIN, Message, Request, Sample, assistant, chat, system, user
 
 NOUNS = (
     ("order", "total"), ("basket", "weight"), ("customer", "balance"), ("supplier", "rating"), ("parcel", "distance"),

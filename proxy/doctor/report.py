@@ -17,7 +17,7 @@ from proxy.core.modes import Mode
 from proxy.core.shadow import Deviation
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import printable
-from proxy.doctor.doctor import (
+from proxy.doctor import (
     UNTOLD_CULPRIT,
     Client,
     Culprit,

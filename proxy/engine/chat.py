@@ -7,8 +7,7 @@ from functools import partial
 import orjson
 
 from proxy.core.access import unambiguous
-from proxy.core.modes import Mode
-from proxy.core.reasons import Edit, Reason
+from proxy.core.modes import Edit, Mode, Reason
 from proxy.core.request.message import may_be_signed
 from proxy.core.request.parsed_body import ParsedBody, RequestFields, head_of, inset_body, untouched
 from proxy.core.structured import SECTION, WINDOW, Section, section_of, split

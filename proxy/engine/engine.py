@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from proxy.core.account.objects import Path, read_path
-from proxy.core.reasons import Reason
+from proxy.core.modes import Reason
 from proxy.engine.attempts import Breakers
 from proxy.engine.bodies import is_compressed
 from proxy.engine.chat import ChatRequests

@@ -14,8 +14,7 @@ from time import perf_counter
 
 from proxy.core.account.objects import Act, Operation, Path, asks_model, read_path
 from proxy.core.diagnosis.diagnose import Continued
-from proxy.core.modes import Mode
-from proxy.core.reasons import Reason
+from proxy.core.modes import Mode, Reason
 from proxy.core.request.demand import Demand
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.outcome import MissQuestion, Outcome

@@ -24,8 +24,8 @@ from time import perf_counter, thread_time
 from types import coroutine
 from typing import Any, TypeVar
 
+from proxy.app import shadowing
 from proxy.app.foundation import lay
-from proxy.app.shadowed import shadowing
 from proxy.core.lru import Bounded, LastUsed
 from proxy.core.request.demand import demand_of
 from proxy.core.request.message import may_be_signed

@@ -25,7 +25,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from proxy.access.authentication import DEFAULT_TEAM, session_hint
+from proxy.access import DEFAULT_TEAM, session_hint
 from proxy.app.factories import listed_model, price_source
 from proxy.core.lru import LastUsed
 from proxy.core.modes import Mode

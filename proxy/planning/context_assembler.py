@@ -19,11 +19,10 @@ import msgspec
 from proxy.core.digest import digest
 from proxy.core.layout.inventory import Inventory
 from proxy.core.layout.tiers import HISTORY, Change, Tracked, with_target
-from proxy.core.modes import Mode
+from proxy.core.modes import Edit, Mode, Reason
 from proxy.core.money.prices import Price
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import CacheProfile, Dialect
-from proxy.core.reasons import Edit, Reason
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.tokens import Encode, TokenCounter
 from proxy.core.response.panel_answer import PANEL_TOOL

@@ -23,13 +23,12 @@ import orjson
 
 from proxy.clock import Clock
 from proxy.core.caches.cache import Bill
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.money.charges import most_cost, nanos, runs_on
 from proxy.core.money.prices import Price
 from proxy.core.planner.keep_alive import RefreshPlan
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
-from proxy.core.reasons import Reason
 from proxy.core.request.demand import PLAIN, Demand, Wants
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.stream import MAX_BODY_BYTES, BodyFold

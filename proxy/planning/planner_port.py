@@ -30,11 +30,10 @@ from pathlib import Path
 
 from proxy.core.diagnosis.record import VERSION, Fingerprint, line_of
 from proxy.core.layout.tiers import Change
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.money.prices import Price, cost
 from proxy.core.planner.plan import Plan, PlanResult
 from proxy.core.planner.planner import TierPlanner
-from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.reader import Route
 from proxy.core.response.usage import Usage

@@ -28,10 +28,9 @@ from proxy.core.diagnosis.record import TURN
 from proxy.core.layout.inventory import Inventory, short_key
 from proxy.core.layout.tiers import ENTRY_N, Tier
 from proxy.core.lru import Bounded
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.money.prices import saved_as_reported, saved_on_shadow, scaled
 from proxy.core.planner.plan import CONTROL, Plan, breakpoints, inventory_of
-from proxy.core.reasons import Reason
 from proxy.core.response.usage import Usage
 from proxy.core.sessions.session_record import (
     DETAILS,

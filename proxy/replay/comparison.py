@@ -50,6 +50,7 @@ from proxy.core.providers import CacheProfile, Family
 from proxy.core.shadow import cost_of, most_regret
 from proxy.core.value import dataclass, field, replace
 from proxy.errors import UpstreamRejected
+from proxy.replay import Step, Trace
 from proxy.replay.fidelity import violations
 from proxy.replay.runner import (
     AS_SENT,
@@ -66,7 +67,6 @@ from proxy.replay.runner import (
 )
 from proxy.replay.search import find_layouts
 from proxy.replay.templates import templates_in
-from proxy.replay.trace import Step, Trace
 from proxy.upstream.embedded.provider import TAIL_TOKENS, PromptReader
 
 # As files are written: a paragraph begins at the margin behind a blank line.

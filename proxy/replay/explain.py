@@ -8,18 +8,17 @@ import orjson
 from proxy.core.caches.cache import Bill, Life
 from proxy.core.diagnosis.record import Break
 from proxy.core.layout.layout import Layout
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.planner.candidates import UNMARKED
 from proxy.core.planner.plan import InFlight
 from proxy.core.providers import CacheProfile, Family
-from proxy.core.reasons import Reason
 from proxy.core.recognition import TAG_OPEN, ContextPiece, PieceKind
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import Message
 from proxy.core.shadow import cost_of
 from proxy.core.value import dataclass
+from proxy.replay import Trace
 from proxy.replay.runner import Ours, ReplayedContexts, Setting
-from proxy.replay.trace import Trace
 
 _SHOWN_CHARS = 40
 _UNLIKELY = 0.5

@@ -19,12 +19,11 @@ from proxy.core.caches import Bill, Prompt, make_cache
 from proxy.core.digest import digest
 from proxy.core.layout.render import render_tools
 from proxy.core.layout.tiers import Tier
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.planner.keep_alive import RefreshPlan
 from proxy.core.planner.plan import Plan, PlannerOptions
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import EMBEDDED, CacheProfile, Dialect
-from proxy.core.reasons import Reason
 from proxy.core.recognition import Recogniser
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import MARK_KEYS
@@ -42,8 +41,8 @@ from proxy.core.value import dataclass, field, replace
 from proxy.core.wire.json_body import Unreadable, elements, members_of, parse_members, splice, text_json, value
 from proxy.errors import InvalidRequest, MissingContent, UpstreamRejected
 from proxy.planning.context_assembler import ContextAssembler
+from proxy.replay import Step, Trace, TraceError
 from proxy.replay.fidelity import tools_of, violations
-from proxy.replay.trace import Step, Trace, TraceError
 from proxy.upstream.embedded.provider import TAIL_TOKENS, PromptReader
 
 Baseline = Callable[[bytes, Dialect], bytes]

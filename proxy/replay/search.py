@@ -36,7 +36,7 @@ from proxy.core.shadow import cost_of
 from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Unreadable, splice
 from proxy.errors import UpstreamRejected
-from proxy.replay.trace import Step
+from proxy.replay import Step
 from proxy.upstream.embedded.provider import PromptReader
 
 LOOK_AHEAD = 5

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from proxy.access.authentication import digest_of
+from proxy.access import digest_of
 from proxy.access.validation import window_of
 from proxy.core.value import dataclass, field, replace
 from proxy.core.window import BUILT_IN, CapabilityProfile

@@ -22,7 +22,7 @@ from re import ASCII, compile
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from proxy.access.authentication import Directory
+from proxy.access import Directory
 from proxy.core.model_patterns import matches
 from proxy.core.money.bound import InputBound
 from proxy.core.money.charges import Estimate, Rule, Unit, nanos, unit_tokens

@@ -31,7 +31,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from proxy.access.authentication import Directory
+from proxy.access import Directory
 from proxy.clock import SETTLED_S, Clock, Departure, SteadyClock
 from proxy.core import epoch
 from proxy.core.epoch import StoreEpoch

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from proxy.core.caches.cache import Bill
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.money.charges import Heard, Speeds, bill, unanswered
 from proxy.core.money.prices import (
     Cost,
@@ -20,7 +20,6 @@ from proxy.core.money.prices import (
     uncached_cost,
 )
 from proxy.core.planner.plan import CONTROL, Plan
-from proxy.core.reasons import Reason
 from proxy.core.request.demand import UNIT_KINDS, Kind
 from proxy.core.response.outcome import CHANGES, Outcome
 from proxy.core.response.usage import Usage, merged, summed

@@ -36,9 +36,8 @@ from prometheus_client.utils import floatToGoString
 
 from proxy import __version__
 from proxy.core.diagnosis.record import KINDS
-from proxy.core.modes import Mode
+from proxy.core.modes import Edit, Mode, Reason
 from proxy.core.planner.candidates import UNMARKED
-from proxy.core.reasons import Edit, Reason
 from proxy.core.resilience import Kind
 from proxy.core.response.outcome import UNTOLD
 from proxy.core.response.panel_answer import PanelCallOutcome

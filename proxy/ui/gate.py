@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
-from proxy.access.authentication import Identity
+from proxy.access import Identity
 from proxy.core.value import dataclass, field
 from proxy.errors import ProxyError
 

@@ -47,7 +47,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy import __version__
-from proxy.access.authentication import Identity, digest_of
+from proxy.access import Identity, digest_of
 from proxy.admin import AdminService
 from proxy.admin.litellm_forms import LitellmForms
 from proxy.core.account.objects import INVALID_PATH, Path, read_path

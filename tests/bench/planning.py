@@ -5,11 +5,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import PROFILES
-from proxy.core.reasons import Reason
 from proxy.core.request.reader import Route
 from proxy.core.request.tokens import quick
 from proxy.planning.tokenizers import local_encode

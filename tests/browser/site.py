@@ -11,8 +11,8 @@ from typing import Any
 
 from proxy.cli.demo import running
 from proxy.core.request.tokens import bytes_over_four
+from proxy.demo import MODEL, Sample, usages
 from proxy.demo.chats import samples
-from proxy.demo.sample import MODEL, Sample, usages
 from tests.waiting import until
 from tests.whole import settings_of
 

@@ -21,10 +21,10 @@ from proxy.cli.demo import demo_settings, running, scene_of, send_all
 from proxy.core.planner.plan import Plan
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
+from proxy.demo import Tally
 from proxy.demo.chats import samples
-from proxy.demo.sample import Tally
+from proxy.replay import Step
 from proxy.replay.runner import counted_once, replay
-from proxy.replay.trace import Step
 from proxy.upstream.embedded.upstream import account_name
 from tests.documents import Page
 from tests.waiting import until

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import PROFILES
-from proxy.core.reasons import Reason
 from proxy.core.request.tokens import Encode
 from proxy.planning.tokenizers import local_encode
+from proxy.replay import Step, Trace, read_trace
 from proxy.replay.runner import Setting, replay
-from proxy.replay.trace import Step, Trace, read_trace
 from tests.examples import in_turn
 from tests.fidelity.checker import check
 from tests.fidelity.recorded import trace_files

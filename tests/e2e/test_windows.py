@@ -15,7 +15,7 @@ import httpx2 as httpx
 import openai
 import pytest
 
-from proxy.access.authentication import declared_id, digest_of
+from proxy.access import declared_id, digest_of
 from proxy.core.request.tokens import bytes_over_four
 from tests.doubles import serving
 from tests.e2e.provider import Reply, Scripted, completion, replies

@@ -9,9 +9,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
 
+from proxy.demo import BEGIN, Message, Request, Sample, assistant, chat, system, user
 from proxy.demo.chats import document, prompt, shown
 from proxy.demo.panels import Form, Pace, sendings, turns
-from proxy.demo.sample import BEGIN, Message, Request, Sample, assistant, chat, system, user
 from proxy.demo.tool_agent import (
     NOUNS,
     SOURCE,

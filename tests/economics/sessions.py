@@ -10,8 +10,8 @@ from proxy.core.request.parsed_body import Inset
 from proxy.core.request.tokens import Encode
 from proxy.demo.chats import samples
 from proxy.demo.tool_agent import NOUNS
+from proxy.replay import Trace, read_trace, trace_name
 from proxy.replay.comparison import kind_of, own_order, prefix_share
-from proxy.replay.trace import Trace, read_trace, trace_name
 from proxy.upstream.embedded.provider import PromptReader
 from tests.economics.made import (
     chat_page,

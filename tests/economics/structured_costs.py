@@ -14,8 +14,8 @@ from proxy.core.request.reader import Route
 from proxy.core.shadow import most_regret
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.plugins import build_plugin_manager, recognisers
+from proxy.replay import Step
 from proxy.replay.runner import COMPARED, ReplayedContexts
-from proxy.replay.trace import Step
 from tests.economics.billing import Provider, tokens
 from tests.economics.structured_sessions import Form, Spec, body_of, moments
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from proxy.core.modes import Edit
 from proxy.core.providers import OPENAI
-from proxy.core.reasons import Edit
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import bytes_over_four

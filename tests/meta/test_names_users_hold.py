@@ -22,9 +22,8 @@ from pydantic import BaseModel
 from proxy.admin import forms
 from proxy.admin.reports import GROUPS
 from proxy.cli import COMMANDS, command_of
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.providers import PROFILES
-from proxy.core.reasons import Reason
 from proxy.hookspecs import PROJECT, Hooks
 from proxy.plugins import DEFAULT_PLUGINS
 from proxy.settings.schema import ConfigFile

@@ -16,7 +16,7 @@ import yaml
 from proxy.app import factories
 from proxy.cli import COMMANDS, command_of
 from proxy.cli.check_config import check
-from proxy.core.reasons import Edit, Reason
+from proxy.core.modes import Edit, Reason
 from proxy.core.shadow import Deviation
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.settings import Environment, load

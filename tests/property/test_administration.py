@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.access.authentication import Declared, Directory, Identity
+from proxy.access import Declared, Directory, Identity
 from proxy.admin import AdminService
 from proxy.core.providers import NONE
 from proxy.deployment import Deployment, Transport

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core.modes import Mode
+from proxy.core.modes import Edit, Mode, Reason
 from proxy.core.providers import PROFILES
-from proxy.core.reasons import Edit, Reason
 from proxy.core.request.parsed_body import Inset, parse_body, with_system
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.window import Capability, CapabilityProfile
@@ -21,7 +20,7 @@ from proxy.engine.ports import ComposedRequest
 from proxy.errors import ContextTooLong
 from proxy.planning.tokenizers import ModelFacts
 from proxy.planning.windows import ContextWindows
-from proxy.replay.trace import Step, read_trace
+from proxy.replay import Step, read_trace
 from tests.economics.made import environment_agent
 from tests.examples import in_turn, sampled
 from tests.fidelity.checker import check

@@ -6,9 +6,8 @@ from dataclasses import replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.providers import EMBEDDED, PROFILES
-from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import Inset
 from proxy.core.request.tokens import bytes_over_four
 from proxy.errors import UpstreamRejected

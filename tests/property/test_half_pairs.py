@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from proxy.core.modes import Reason
 from proxy.core.providers import OPENAI, CacheProfile
-from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four
 from proxy.upstream.embedded.provider import Provider
 from tests.examples import examples

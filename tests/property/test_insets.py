@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.planner.plan import PlannerOptions
 from proxy.core.providers import PROFILES
-from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import Inset
 from proxy.demo.tool_agent import tool_agent
-from proxy.replay.trace import Step, read_trace
+from proxy.replay import Step, read_trace
 from tests.economics.made import chat_page, environment_agent
 from tests.examples import in_turn, sampled
 from tests.fidelity.checker import check

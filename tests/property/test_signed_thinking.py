@@ -12,12 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.planner.candidates import IncomingChat
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC, PROFILES
-from proxy.core.reasons import Reason
 from proxy.core.request.reader import Route
 from proxy.core.request.tokens import bytes_over_four
 from tests.examples import examples, in_turn, sampled

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from proxy.core.providers import PROFILES
 from proxy.core.value import replace
+from proxy.replay import TraceError, read_trace
 from proxy.replay.comparison import compare
 from proxy.replay.explain import explain_request
 from proxy.replay.runner import replay
-from proxy.replay.trace import TraceError, read_trace
 from tests.examples import examples
 from tests.property.test_planner_any_json import PROFILE, QUIRKS, near_misses
 from tests.unit.replay.test_runner_structured import wanted

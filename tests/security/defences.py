@@ -36,7 +36,7 @@ _AT_ONCE = 2
 @dataclass(frozen=True, slots=True)
 class Defence:
     """``where`` is a module and a name in it (``proxy.engine.headers:is_safe``,
-    ``proxy.access.authentication:Identity.is_master``); ``becomes`` makes what stands there instead; ``cases`` are the
+    ``proxy.access:Identity.is_master``); ``becomes`` makes what stands there instead; ``cases`` are the
     tests of which one must fail then."""
 
     name: str
@@ -106,12 +106,12 @@ async def _granted(*_: object, **__: object) -> bool:
 
 DEFENCES = (
     # Who may enter
-    Defence("expiry and revocation", "proxy.access.authentication:_check_good", nothing, ["test_authentication.py"]),
-    Defence("the master key", "proxy.access.authentication:Identity.is_master", always(True), ["test_admin.py"]),
-    Defence("a door that stays shut", "proxy.access.authentication:Declared.is_empty",
+    Defence("expiry and revocation", "proxy.access:_check_good", nothing, ["test_authentication.py"]),
+    Defence("the master key", "proxy.access:Identity.is_master", always(True), ["test_admin.py"]),
+    Defence("a door that stays shut", "proxy.access:Declared.is_empty",
             lambda old: property(lambda self: True),
             ["test_authentication.py"]),
-    Defence("the whole key", "proxy.access.authentication:digest_of", lambda old: lambda key: old(key[:12].lower()),
+    Defence("the whole key", "proxy.access:digest_of", lambda old: lambda key: old(key[:12].lower()),
             ["test_authentication.py"]),
     Defence("the key of the metrics", "proxy.settings.schema:MetricsPage.secret", lambda old: property(lambda self: ""),
             ["test_authentication.py"]),
@@ -313,7 +313,7 @@ DEFENCES = (
     Defence("an open proxy after a reload", "proxy.cli.serve:_settings_at",
             lambda old: lambda arguments, address: settings_of(arguments), ["test_configuration.py"]),
     # Isolation
-    Defence("a scope for each key", "proxy.access.authentication:Identity._scope", always("everybody"),
+    Defence("a scope for each key", "proxy.access:Identity._scope", always("everybody"),
             ["test_isolation.py"]),
     # Words
     Defence("keys in an upstream's errors", "proxy.core.secrets:Redaction.body", lambda old: lambda self,

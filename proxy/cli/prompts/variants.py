@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import orjson
 
-from proxy.access.authentication import DEFAULT_TEAM
+from proxy.access import DEFAULT_TEAM
 from proxy.app import declared, factories
 from proxy.cli.admin_client import DEFAULT_CONFIG, config_or_default
 from proxy.cli.output import add_json, fail

@@ -25,10 +25,9 @@ from proxy.core.layout.layout import (
 )
 from proxy.core.layout.orders import RequestElements, behind_prefix, by_tiers, valid_prefix, whole_groups
 from proxy.core.layout.render import are_ordered, off_notices
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.prompts.steadiness import AppliedTexts
 from proxy.core.providers import CacheProfile, Dialect, Family
-from proxy.core.reasons import Reason
 from proxy.core.request.element import Element, form_digest
 from proxy.core.request.message import MARK_KEYS, piece_digest
 from proxy.core.request.parsed_body import BodyChanges, Inset, ParsedBody

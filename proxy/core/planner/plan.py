@@ -25,12 +25,11 @@ from proxy.core.layout.layout import given_members
 from proxy.core.layout.render import elsewhere, patches, render_messages, render_tools, written_front
 from proxy.core.layout.tiers import CACHED, Change, Tier, Tracked
 from proxy.core.lru import Bounded, LastUsed
-from proxy.core.modes import Mode
+from proxy.core.modes import Edit, Mode, Reason
 from proxy.core.money.prices import Price
 from proxy.core.planner.candidates import IncomingChat, PlanAnalysis, TextsInFlight
 from proxy.core.prompts.steadiness import Again, StoredPrompt
 from proxy.core.providers import NO_BOUNDARIES, Family
-from proxy.core.reasons import Edit, Reason
 from proxy.core.recognition import PieceKind
 from proxy.core.request.message import Message
 from proxy.core.request.parsed_body import BodyChanges
@@ -379,7 +378,7 @@ class Plan:
     it has still to make the body, and until then ``body`` is the original.
 
     ``original`` is the client's request with only the edits that every mode allows; a retry after a refused rewrite
-    sends it. ``reason`` is from a closed vocabulary (``proxy.core.reasons``). ``predicted`` and ``own`` are the shadow
+    sends it. ``reason`` is from a closed vocabulary (``proxy.core.modes``). ``predicted`` and ``own`` are the shadow
     cache's bills: of this plan, and of the client's own layout with the client's own markers. ``tier_tokens`` are the
     tokens of context pieces by their tier. ``segment_tokens`` are the tokens of the whole prompt by segment; a segment
     ends at a marker. ``arm`` is the arm of the hold-out, empty without one. ``session`` is the planner's name for the

@@ -13,7 +13,7 @@ from proxy.core.layout.orders import RequestElements, moved_elements, request_el
 from proxy.core.layout.render import begun_with, digests_on_wire, laid_out_again
 from proxy.core.layout.tiers import with_target
 from proxy.core.lru import Bounded
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.planner.candidates import (
     CandidateInputs,
     Choice,
@@ -44,7 +44,6 @@ from proxy.core.planner.plan import (
 )
 from proxy.core.prompts.steadiness import StoredPrompt, TextPrices, TurnTexts
 from proxy.core.providers import ASSUMED, CacheProfile, Family, may_add, may_tell_explicit, routing_key
-from proxy.core.reasons import Reason
 from proxy.core.recognition import Recogniser
 from proxy.core.request.element import Element, ToolOrders, in_order
 from proxy.core.request.message import may_be_signed

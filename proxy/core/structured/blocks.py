@@ -19,7 +19,7 @@ from typing import NamedTuple
 from proxy.core.digest import DIGEST_BYTES, digest
 from proxy.core.layout.inventory import Inventory, ListedItem, ListedSection
 from proxy.core.layout.tiers import ENTRY_N, Change, Tier
-from proxy.core.reasons import Edit
+from proxy.core.modes import Edit
 from proxy.core.request.tokens import IMAGE_TOKENS, TokenCounter
 from proxy.core.response.usage import Usage
 from proxy.core.value import dataclass, field

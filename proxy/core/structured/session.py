@@ -29,7 +29,7 @@ from msgspec import Meta, msgpack
 
 from proxy.core.layout.tiers import Change, Tracked
 from proxy.core.lru import Bounded
-from proxy.core.reasons import Edit
+from proxy.core.modes import Edit
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.panel_answer import PanelAnswers
 from proxy.core.response.usage import Usage, summed

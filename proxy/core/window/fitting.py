@@ -24,7 +24,7 @@ from itertools import accumulate
 
 from msgspec import Raw, structs
 
-from proxy.core.reasons import Edit
+from proxy.core.modes import Edit
 from proxy.core.request.message import Message, message_json
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS
 from proxy.core.request.transcript import Transcript

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from proxy.access.authentication import (
+from proxy.access import (
     CLIENT_KEYS_TEAM,
     DEFAULT_TEAM,
     Declared,

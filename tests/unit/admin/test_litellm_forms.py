@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.access.authentication import Declared, Directory, digest_of
+from proxy.access import Declared, Directory, digest_of
 from proxy.admin import AdminService, litellm_forms
 from proxy.admin.litellm_forms import LitellmForms
 from proxy.core.modes import Mode

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from proxy.access.authentication import Declared, Directory, Identity, digest_of
-from proxy.admin import AdminService, operations
+from proxy.access import Declared, Directory, Identity, digest_of
+from proxy.admin import AdminService
 from proxy.admin.forms import BudgetForm, Form, KeyForm, TeamForm, read
 from proxy.app.declared import declared
 from proxy.core.modes import Mode
@@ -135,7 +135,7 @@ async def test_a_key_is_revoked_and_stays_in_the_list(at: Office) -> None:
 
 async def test_a_key_never_takes_the_place_of_another(at: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     # Ids have 48 bits: whoever chooses keys can find two of one id.
-    monkeypatch.setattr(operations, "declared_id", lambda digest: "key-same")
+    monkeypatch.setattr("proxy.admin.declared_id", lambda digest: "key-same")
     await at.ask("POST", "keys", {"sha256": digest_of("sk-old")})
     await at.refused(Conflict, "POST", "keys", {"sha256": digest_of("sk-evil")})
     admit = Identity(at.directory, b"s").admit

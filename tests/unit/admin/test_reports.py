@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.access.authentication import Declared, Directory
+from proxy.access import Declared, Directory
 from proxy.admin import AdminService
 from proxy.errors import InvalidRequest
 from proxy.storage.port import LedgerEntry, Settle

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.access.authentication import Directory
+from proxy.access import Directory
 from proxy.app import declared, factories
 from proxy.app.composition import ConfigSource, LazyRegistry, Reload
 from proxy.core.prompts import Allowed, OnFailure, PromptLayer, PromptRules, PromptTerms

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.access.authentication import Directory
+from proxy.access import Directory
 from proxy.app import declared, factories
 from proxy.core.layout.tiers import ClassicPolicy
 from proxy.core.modes import Mode

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from proxy.cli import main
-from proxy.doctor.doctor import Client, count_entry, name_pieces
+from proxy.doctor import Client, count_entry, name_pieces
 from proxy.doctor.records import Problem
 from proxy.doctor.report import ClientReport, CulpritReport, ModeReport, Report
 from proxy.storage.port import LedgerEntry

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from proxy.client import Context, review_digest, text_digest
-from proxy.client.context import MOST_DELIVERED, Minimum
+from proxy.client import MOST_DELIVERED, Context, Minimum, review_digest, text_digest
 from proxy.core.prompts.assembler import read_wish
 from proxy.core.structured import form, split
 from proxy.core.structured.form import DetachJson, StructuredForm, read_form, review_json

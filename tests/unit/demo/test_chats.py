@@ -12,6 +12,7 @@ from plugins.aider import AiderRecogniser
 from proxy.core.recognition import MessageKind
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
+from proxy.demo import Message, Sample
 from proxy.demo.chats import (
     EDITS,
     changed,
@@ -23,7 +24,6 @@ from proxy.demo.chats import (
     shown,
     support_chat,
 )
-from proxy.demo.sample import Message, Sample
 from proxy.demo.tool_agent import clock_agent, tool_agent
 
 MAKERS = (editor_chat, tool_agent, clock_agent, support_chat)

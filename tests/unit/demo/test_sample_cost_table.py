@@ -4,7 +4,7 @@ import pytest
 
 from proxy.core.money.prices import Price
 from proxy.core.response.usage import Usage
-from proxy.demo.sample import Sample, Tally, added_up
+from proxy.demo import Sample, Tally, added_up
 from proxy.demo.tool_agent import tool_agent
 from proxy.replay.runner import AS_SENT, OURS, SYSTEM_LAST, replay
 from tests.unit.replay.sessions import setting

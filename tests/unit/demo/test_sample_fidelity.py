@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.demo.sample import Message, Wanted, assistant, system, user
+from proxy.demo import Message, Wanted, assistant, system, user
 
 Change = Callable[[list[Any]], object]
 

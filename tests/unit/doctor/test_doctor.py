@@ -17,7 +17,7 @@ from proxy.core.money.prices import PriceMap
 from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
-from proxy.doctor.doctor import Culprit, Entries, Intake, Rules, diagnose_all
+from proxy.doctor import Culprit, Entries, Intake, Rules, diagnose_all
 from proxy.doctor.reader import read_calls
 from proxy.doctor.records import Call
 from proxy.doctor.report import MONTH_HOURS, ClientReport, Report, advice, examine, page

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.core.money.prices import PriceMap
-from proxy.doctor.doctor import Rules
+from proxy.doctor import Rules
 from proxy.doctor.report import ClientReport, Report, examine
 from tests import doctor_logs as logs
 from tests.examples import examples, sampled

@@ -8,11 +8,10 @@ from itertools import product
 import orjson
 import pytest
 
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.money.prices import Price
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC, NONE, OPENAI
-from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.resilience import RetryPolicy
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement

@@ -7,11 +7,10 @@ import orjson
 import pytest
 
 from proxy.app.factories import load_context_texts
-from proxy.core.modes import Mode
+from proxy.core.modes import Edit, Mode, Reason
 from proxy.core.money.prices import Price
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import ANTHROPIC, NONE, CacheProfile
-from proxy.core.reasons import Edit, Reason
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.response.usage import Usage

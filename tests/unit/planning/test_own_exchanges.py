@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.planner.plan import Plan
-from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand, Tool, Wants
 from proxy.core.response.stream import MAX_BODY_BYTES
 from proxy.deployment import Deployment, Transport

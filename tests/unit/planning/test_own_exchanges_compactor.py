@@ -10,12 +10,11 @@ import orjson
 import pytest
 
 from proxy.app.factories import load_context_texts
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.money.prices import PriceMap
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import NONE
-from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.outcome import Outcome

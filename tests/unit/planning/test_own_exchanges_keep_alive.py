@@ -8,10 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.money.prices import PriceMap
 from proxy.core.planner.planner import TierPlanner
-from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four
 from proxy.deployment import Deployment, Transport
 from proxy.deployments import price_for

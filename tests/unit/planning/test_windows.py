@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import orjson
 import pytest
 
+from proxy.core.modes import Edit
 from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
-from proxy.core.reasons import Edit
 from proxy.core.recognition import Recogniser
 from proxy.core.request.parsed_body import Inset
 from proxy.core.request.reader import RequestReader

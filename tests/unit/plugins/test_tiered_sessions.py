@@ -8,9 +8,9 @@ import pytest
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import bytes_over_four
 from proxy.plugins import build_plugin_manager, recognisers
+from proxy.replay import Step, Trace
 from proxy.replay.comparison import CLASSIC, ECONOMIC, compare, shares
 from proxy.replay.runner import Setting
-from proxy.replay.trace import Step, Trace
 from tests.assemblies import flat, tiered
 from tests.fidelity.checker import replay_check
 from tests.talk import RECOGNISERS, Body, Talk

@@ -9,8 +9,8 @@ import orjson
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import bytes_over_four
 from proxy.plugins import build_plugin_manager, recognisers
+from proxy.replay import Step, Trace
 from proxy.replay.runner import Setting
-from proxy.replay.trace import Step, Trace
 
 RECOGNISERS = recognisers(build_plugin_manager())
 MARK = {"type": "ephemeral"}

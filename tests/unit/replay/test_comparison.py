@@ -9,6 +9,7 @@ from proxy.core.providers import ANTHROPIC, DEEPSEEK, OPENAI, PROFILES, CachePro
 from proxy.core.request.tokens import Encode
 from proxy.demo.chats import samples
 from proxy.planning.tokenizers import local_encode
+from proxy.replay import Step, Trace, read_trace
 from proxy.replay.comparison import (
     BEST,
     CLASSIC,
@@ -34,7 +35,6 @@ from proxy.replay.runner import (
     replay,
     tools_system_and_last_two,
 )
-from proxy.replay.trace import Step, Trace, read_trace
 from proxy.upstream.embedded.provider import PromptReader
 from tests.examples import in_turn, sampled
 from tests.fidelity.recorded import trace_files

@@ -7,6 +7,7 @@ import pytest
 from proxy.core.caches.cache import Bill, Prompt
 from proxy.core.providers import ANTHROPIC, NONE, OPENAI
 from proxy.core.request.tokens import bytes_over_four
+from proxy.replay import Step
 from proxy.replay.comparison import (
     Bagger,
     Rates,
@@ -18,7 +19,6 @@ from proxy.replay.comparison import (
     prefix_share,
 )
 from proxy.replay.runner import Account, Waste
-from proxy.replay.trace import Step
 from proxy.upstream.embedded.provider import PromptReader
 from tests.unit.replay.sessions import MARK, body, growing, say, text
 

@@ -4,15 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.providers import DEEPSEEK
-from proxy.core.reasons import Reason
+from proxy.demo import Sample
 from proxy.demo.chats import editor_chat
-from proxy.demo.sample import Sample
 from proxy.demo.tool_agent import clock_agent, tool_agent
+from proxy.replay import Step, Trace
 from proxy.replay.explain import MEANINGS, Explanation, explain_request
 from proxy.replay.runner import Ours, Setting
-from proxy.replay.trace import Step, Trace
 from tests.examples import sampled
 from tests.talk import analysis_of
 from tests.unit.replay.sessions import MARK, body, growing, say, setting, text

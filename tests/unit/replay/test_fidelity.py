@@ -10,12 +10,12 @@ import pytest
 
 from proxy.core.planner.plan import Plan
 from proxy.core.recognition import CLAIM_HEADERS, TAG_CLOSE, TAG_OPEN, FileClaim
+from proxy.demo import Sample
 from proxy.demo.chats import editor_chat, support_chat
-from proxy.demo.sample import Sample
 from proxy.demo.tool_agent import clock_agent
+from proxy.replay import Step
 from proxy.replay.fidelity import tools_of, violations
 from proxy.replay.runner import replay
-from proxy.replay.trace import Step
 from tests.examples import for_every, sampled
 from tests.talk import as_parts
 from tests.unit.replay.sessions import MARK, RECOGNISERS, body, say, setting

@@ -6,16 +6,15 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, CacheProfile
-from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.shadow import cost_of
+from proxy.replay import Step, Trace
 from proxy.replay.comparison import compare
 from proxy.replay.runner import AS_SENT, CLIENT, COMPARED, OURS, SYSTEM_LAST, Ours, counted_once, replay
-from proxy.replay.trace import Step, Trace
 from tests.examples import sampled
 from tests.unit.replay.sessions import MARK, Message, body, growing, say, setting, text
 

@@ -11,10 +11,10 @@ from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.session import AssembledChat
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.context_sessions import AssemblyOptions
+from proxy.replay import Step, Trace, TraceError
 from proxy.replay.comparison import compare, shares
 from proxy.replay.explain import explain_request
 from proxy.replay.runner import OURS, ReplayedContexts, Setting, lost_items, replay
-from proxy.replay.trace import Step, Trace, TraceError
 from tests.unit.replay.sessions import setting
 
 

@@ -8,10 +8,10 @@ import pytest
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
 from proxy.demo.chats import samples
+from proxy.replay import Step, Trace
 from proxy.replay.fidelity import violations
 from proxy.replay.runner import Account
 from proxy.replay.search import find_layouts
-from proxy.replay.trace import Step, Trace
 from proxy.upstream.embedded.provider import PromptReader
 from tests.examples import sampled
 from tests.unit.replay.sessions import RECOGNISERS, body, growing, say, text

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.access.authentication import Declared, Directory
+from proxy.access import Declared, Directory
 from proxy.core.money.charges import Estimate, Rule
 from proxy.core.money.prices import Price
 from proxy.core.providers import NONE

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from proxy.access.authentication import Declared, Directory
+from proxy.access import Declared, Directory
 from proxy.clock import SETTLED_S, Readings, SteadyClock
 from proxy.errors import StoreError
 from proxy.spend.store_client import Epochs, StoreClient, ask_time, faults, report_departure

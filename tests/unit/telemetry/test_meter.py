@@ -7,11 +7,10 @@ import pytest
 from proxy.core.caches.cache import Bill
 from proxy.core.diagnosis.record import Break, BreakKind
 from proxy.core.layout.tiers import Change, Tier
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.money.prices import Price, PriceMap
 from proxy.core.planner.plan import Plan, PlanResult
 from proxy.core.providers import ANTHROPIC
-from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.refusal import ContextRefusalOutcome

@@ -12,8 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from proxy import __version__
 from proxy.core.diagnosis.record import KINDS
-from proxy.core.modes import Mode
-from proxy.core.reasons import Edit, Reason
+from proxy.core.modes import Edit, Mode, Reason
 from proxy.core.response.outcome import CAUSES
 from proxy.core.response.usage import Usage
 from proxy.core.shadow import Deviation

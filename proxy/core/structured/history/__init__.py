@@ -31,7 +31,7 @@ from itertools import chain, islice
 import msgspec
 from msgspec import Raw
 
-from proxy.core.reasons import Edit
+from proxy.core.modes import Edit
 from proxy.core.request.message import MARK_KEYS, THINKING_TYPES
 from proxy.core.structured import Conversation, Turn, parts_of, string_of
 from proxy.core.structured.panels import FROZEN_PREFIX, HISTORY_KIND, Panel

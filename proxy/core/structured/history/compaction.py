@@ -22,7 +22,7 @@ import orjson
 from msgspec import Meta, Struct, ValidationError, convert
 
 from proxy.core.digest import digest
-from proxy.core.reasons import Edit
+from proxy.core.modes import Edit
 from proxy.core.request.message import RESULT_ROLES
 from proxy.core.structured import Turn, pair, parts_of, string_of
 from proxy.core.structured.history import MADE, RuledHistory, call_members, cuts

@@ -7,10 +7,9 @@ import pytest
 
 from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.layout.orders import RequestElements, behind_prefix, moved_elements, request_elements, split_layout
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import ANTHROPIC, PROFILES
-from proxy.core.reasons import Reason
 from proxy.core.request.element import ElementKind
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from tests.fidelity.checker import check

@@ -8,10 +8,9 @@ import pytest
 
 from proxy.core.caches import validate
 from proxy.core.layout.render import stays
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, GEMINI, CacheProfile
-from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.shadow import Deviation
 from proxy.errors import UpstreamRejected

@@ -10,9 +10,9 @@ from proxy.core.forecast import Candidate, forecast
 from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.layout.orders import moved_elements, request_elements
 from proxy.core.layout.tiers import Classic, ClassicPolicy, Tier, Tracked
+from proxy.core.modes import Reason
 from proxy.core.planner.candidates import CandidateInputs, Choice, OwnRequest, Pricing, choose
 from proxy.core.providers import DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, CacheProfile, Family
-from proxy.core.reasons import Reason
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import Part, PartKind
 from proxy.core.request.tokens import TokenCounter, bytes_over_four

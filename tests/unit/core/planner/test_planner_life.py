@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.layout.tiers import Tier
+from proxy.core.modes import Reason
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import OPENAI, PROFILES
-from proxy.core.reasons import Reason
 from proxy.core.response.usage import Usage
 from proxy.core.shadow import Deviation
 from tests.edited_talks import SYSTEM, A, B, editing, exchange

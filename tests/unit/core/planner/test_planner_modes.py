@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.planner.plan import PlannerOptions
-from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import Inset
 from tests.edited_talks import SYSTEM, editing
 from tests.talk import (

@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, EMBEDDED, NONE, OPENAI, OPENAI_EXPLICIT, CacheProfile
-from proxy.core.reasons import Reason
 from proxy.core.request.reader import Route
 from tests.edited_talks import SYSTEM, editing, exchange
 from tests.fidelity.chats import File

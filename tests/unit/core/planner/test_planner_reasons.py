@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC
-from proxy.core.reasons import Reason
 from proxy.core.request.reader import Route
 from proxy.core.request.tokens import bytes_over_four
 from proxy.errors import InvalidRequest

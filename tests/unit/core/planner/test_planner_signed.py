@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.planner.candidates import IncomingChat
 from proxy.core.planner.plan import PlannerOptions
-from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import Inset
 from tests.fidelity.chats import File
 from tests.signed_thinking import SignedForm, signed

@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.planner.plan import Plan, PlannerOptions
 from proxy.core.prompts.steadiness import Again
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, CacheProfile
-from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import Inset
 from tests.edited_talks import SYSTEM
 from tests.examples import sampled

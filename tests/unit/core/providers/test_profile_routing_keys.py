@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.planner.plan import PlannerOptions
 from proxy.core.providers import EMBEDDED, PROFILES, may_add, routing_key
-from proxy.core.reasons import Reason
 from tests.examples import for_every
 from tests.talk import Body, Talk, assistant, chat, lines, marks_in, sent, system, user
 

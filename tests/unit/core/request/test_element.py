@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.planner.plan import Plan, PlannerOptions
 from proxy.core.providers import NONE, OPENAI
-from proxy.core.reasons import Reason
 from proxy.core.request.element import ElementKind, ToolOrders, ToolReader, bare_tool
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.wire.json_body import Unreadable

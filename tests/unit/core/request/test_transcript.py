@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.modes import Mode
+from proxy.core.modes import Mode, Reason
 from proxy.core.planner.plan import Plan
-from proxy.core.reasons import Reason
 from proxy.core.request.message import Message
 from proxy.core.request.transcript import (
     Kept,

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.core.caches.cache import Bill, Prompt
+from proxy.core.modes import Reason
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import ANTHROPIC, OPENAI, PROFILES, CacheProfile
-from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage, usage_of
 from proxy.core.shadow import Deviation, Observation, ProviderObservations, missing, tolerance

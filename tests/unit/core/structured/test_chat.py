@@ -9,7 +9,7 @@ import pytest
 
 from proxy.app.factories import load_context_texts
 from proxy.core.layout.tiers import Tier
-from proxy.core.reasons import Edit
+from proxy.core.modes import Edit
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.structured import Conversation, Turn
 from proxy.core.structured.blocks import Assembly, Block

@@ -1,6 +1,6 @@
 """What becomes of the messages of a request with its parts, within a budget."""
 
-from proxy.core.reasons import Edit
+from proxy.core.modes import Edit
 from proxy.core.window import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts
 from proxy.core.window.fitting import Terms, fitted_messages
 from tests.growth import assert_linear

@@ -9,8 +9,8 @@ from proxy.core.money.prices import Price
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
+from proxy.demo import added_up
 from proxy.demo.panels import SCENARIOS, Comparison, Form, Pace, Scenario, comparison
-from proxy.demo.sample import added_up
 from proxy.replay.runner import Setting
 
 SETTING = Setting(ANTHROPIC, bytes_over_four, ())

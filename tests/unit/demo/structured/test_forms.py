@@ -7,8 +7,8 @@ import pytest
 
 from plugins.aider import AiderRecogniser
 from proxy.core.recognition import MessageKind, PieceKind
+from proxy.demo import Sending
 from proxy.demo.chats import RULES
-from proxy.demo.sample import Sending
 from proxy.demo.structured import GOALS, PACKAGE, Form, Turn, busy, installed_files, sendings, turns
 from tests.examples import sampled
 

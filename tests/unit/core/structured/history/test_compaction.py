@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.reasons import Edit
+from proxy.core.modes import Edit
 from proxy.core.structured import Conversation
 from proxy.core.structured.history import MessageMeta, RuledHistory, Status, ruled
 from proxy.core.structured.history.compaction import (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.reasons import Edit
+from proxy.core.modes import Edit
 from proxy.core.structured import Conversation, Turn
 from proxy.core.structured.history import DetachTerms, RuledHistory, chunk_text, frozen, ruled
 from proxy.core.structured.panels import HISTORY_KIND, Panel

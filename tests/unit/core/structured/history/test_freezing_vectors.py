@@ -6,7 +6,7 @@
 import json
 from pathlib import Path
 
-from proxy.core.reasons import Edit
+from proxy.core.modes import Edit
 from proxy.core.structured import Conversation
 from proxy.core.structured.history import DetachTerms, frozen, ruled
 from tests.examples import for_every

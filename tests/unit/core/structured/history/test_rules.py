@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.reasons import Edit
+from proxy.core.modes import Edit
 from proxy.core.structured import Conversation, Turn
 from proxy.core.structured.history import MADE, DetachTerms, MessageMeta, RuledHistory, Status, entry_of, ruled
 from proxy.errors import InvalidRequest

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.core.reasons import Edit
+from proxy.core.modes import Edit
 from proxy.core.structured import Conversation
 from proxy.core.structured.history import DetachTerms, MessageMeta, Status, frozen, ruled
 from proxy.core.wire.json_body import MOST_ELEMENTS

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.core.reasons import Edit
+from proxy.core.modes import Edit
 from proxy.core.structured import Conversation
 from proxy.core.structured.history import ruled
 from proxy.errors import InvalidRequest

@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from proxy.app.shadowed import shadowing
+from proxy.app import shadowing
 from proxy.cli import main
 
 ROOT = Path(__file__).parents[3]
