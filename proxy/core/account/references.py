@@ -291,8 +291,11 @@ def _item(item: _Object) -> Iterator[Reference]:
 
 
 _MOST_MADE = 1000
-# A batch's results, and the file that a finished upload has become.
-_FILES = ("output_file_id", "error_file_id", "file")
+# A conversation, a container, a batch's results, and the file that a finished upload has become.
+_MADE = {
+    "conversation": "conversations", "container": "containers", "output_file_id": "files", "error_file_id": "files",
+    "file": "files",
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -344,13 +347,12 @@ def known_items(output: bytes | msgspec.Raw) -> list[dict[str, object]]:
 
 
 def _made(said: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    for member, family in (("conversation", "conversations"), ("container", "containers")):
-        if found := _id_in(said.get(member)):
+    for member, family in _MADE.items():
+        if member not in said:
+            continue
+        value = said[member]
+        if found := _id_in(value) or (_id(value) if family == "files" else ""):
             yield found, family
-    for member in _FILES:
-        value = said.get(member)
-        if found := _id(value) or _id_in(value):
-            yield found, "files"
     for item in _objects(said.get("output")):
         # The item itself is an object, and so are the containers in which its tools ran.
         if found := _id(item.get("id")):
@@ -362,7 +364,7 @@ def _made(said: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     for choice in _objects(said.get("choices")):
         for member in ("message", "delta"):
             message = choice.get(member)
-            if isinstance(message, Mapping) and (found := _id_in(message.get("audio"))):
+            if isinstance(message, Mapping) and "audio" in message and (found := _id_in(message["audio"])):
                 yield found, "chat/completions"
 
 

@@ -71,13 +71,16 @@ CAUSES = (UNTOLD, OTHER, *dict.fromkeys(_CAUSES.values()))
 """All causes that can occur."""
 CHANGES = frozenset(cause for cause in CAUSES if cause.endswith("-changed"))
 """Causes that say that the client has changed something."""
+_DIAGNOSTICS = frozenset({"diagnostics", "prompt_cache_diagnostics"})
 HOLDERS = ("message", "response")
 """Members of an event that hold an answer."""
 
 
 def cause_of(payload: Mapping[str, object]) -> str:
     """The cause in an answer or an event of a stream."""
-    for holder in (payload, *(mapping(payload.get(name)) for name in HOLDERS)):
+    for holder in (payload, *(mapping(payload[name]) for name in HOLDERS if name in payload)):
+        if _DIAGNOSTICS.isdisjoint(holder):
+            continue
         anthropic = mapping(mapping(holder.get("diagnostics")).get("cache_miss_reason"))
         openai = mapping(holder.get("prompt_cache_diagnostics"))
         kind, reason = openai.get("type"), openai.get("reason")

@@ -43,6 +43,8 @@ _ANY_KEYS = frozenset({"total_tokens"}).union(
 _WRITE_KEYS = ("cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens")
 _SHORT_LIFE_KEYS = ("ephemeral_5m_input_tokens", "ephemeral_30m_input_tokens", "ttl_30m_tokens")
 _LONG_LIFE_KEYS = ("ephemeral_1h_input_tokens", "ephemeral_12h_input_tokens", "ttl_12h_tokens")
+# Members of a report's details in which its writes are split by life.
+_SPLITS = ("cache_creation", "cache_creation_token_details", "cache_write_tokens_details")
 _HOLDERS = ("response", "message", "metadata", "x_groq")
 _NAMES = ("usage", "usageMetadata", "amazon-bedrock-invocationMetrics", "timings")
 
@@ -81,7 +83,7 @@ class Usage:
     @property
     def plain(self) -> int:
         """Prompt tokens neither read from nor written to the cache."""
-        return self.prompt - self.read - self.write
+        return self.prompt - self.read - self.write_5m - self.write_1h
 
     @property
     def total(self) -> int:
@@ -314,22 +316,16 @@ def _llamacpp(report: Mapping[str, object]) -> Counts:
 
 def _lives(report: Mapping[str, object], details: Mapping[str, object]) -> tuple[int, int]:
     """Written tokens by life: the short one (5 minutes; OpenAI: 30 minutes) and the long one (1 hour; 12 hours)."""
-    short = long = 0
-    for split in (
-        report.get("cache_creation"),
-        details.get("cache_creation"),
-        details.get("cache_creation_token_details"),
-        details.get("cache_write_tokens_details"),
-    ):
-        if by_life := mapping(split):
-            short = max(short, _count(by_life, *_SHORT_LIFE_KEYS))
-            long = max(long, _count(by_life, *_LONG_LIFE_KEYS))
-    return short, long
+    found = (report.get("cache_creation"), *(details[name] for name in _SPLITS if name in details))
+    splits = [split for split in found if isinstance(split, dict)]
+    short = max([_count(split, *_SHORT_LIFE_KEYS) for split in splits], default=0)
+    return short, max([_count(split, *_LONG_LIFE_KEYS) for split in splits], default=0)
 
 
 def _count(report: Mapping[str, object], *names: str, most: int = _LARGEST) -> int:
     """The largest count under these names. A value that is no count, or is above ``most``, counts as 0."""
-    return max([int(value) for name in names if _is_count(value := report.get(name), most)], default=0)
+    counts = [int(value) for name in names if name in report and _is_count(value := report[name], most)]
+    return max(counts, default=0)
 
 
 def _is_count(value: object, most: int = _LARGEST) -> TypeGuard[int | float]:
@@ -379,13 +375,12 @@ NOTHING_REPORTED = Reported()
 
 def reported_in(payload: Mapping[str, object]) -> Reported:
     """The report in an answer, or in an event of a stream."""
-    outer = mapping(payload.get("response")) or mapping(payload.get("message")) or payload
-    usage = mapping(outer.get("usage")) or mapping(payload.get("usage"))
+    outer = _first_object(payload, "response", "message") or payload
+    usage = _first_object(outer, "usage") or _first_object(payload, "usage")
     tier = outer.get("service_tier")
-    prompt = mapping(usage.get("prompt_tokens_details")) or mapping(usage.get("input_tokens_details"))
-    prompt = prompt or mapping(usage.get("input_token_details"))
-    answer = mapping(usage.get("completion_tokens_details")) or mapping(usage.get("output_tokens_details"))
-    tools = mapping(usage.get("server_tool_use"))
+    prompt = _first_object(usage, "prompt_tokens_details", "input_tokens_details", "input_token_details")
+    answer = _first_object(usage, "completion_tokens_details", "output_tokens_details")
+    tools = _first_object(usage, "server_tool_use")
     types = [item.get("type") for item in items_of(outer.get("output"), _MOST_ITEMS)]
     data = payload.get("data")
     # https://ai.google.dev/gemini-api/docs/google-search#understanding_the_grounding_response
@@ -411,6 +406,11 @@ def reported_in(payload: Mapping[str, object]) -> Reported:
         seconds=_amount(usage.get("seconds"), _MOST_SECONDS) or _amount(payload.get("duration"), _MOST_SECONDS),
         usd=_amount(usage.get("cost"), _MOST_USD),
     )  # fmt: skip
+
+
+def _first_object(holder: Mapping[str, object], *names: str) -> Mapping[str, object]:
+    """The first of these members that is an object with anything in it. Otherwise an empty object."""
+    return next((one for name in names if isinstance(one := holder.get(name), dict) and one), _NOTHING)
 
 
 def _by_mode(found: object) -> Mapping[str, object]:
