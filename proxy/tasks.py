@@ -22,6 +22,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
+from proxy.core.value import dataclass
+
 LARGE_BYTES = 512 << 10
 """Reading so many bytes takes about a millisecond. For smaller work a thread costs more time than it saves."""
 _VAST_BYTES = 4 << 20
@@ -157,15 +159,16 @@ def _ended(held_in: Tasks, task: asyncio.Task[Any]) -> None:
         _log.error("a background task failed", exc_info=error)
 
 
+@dataclass(slots=True)
 class suppress_and_log:
-    """A block whose failure is logged and goes no further (fidelity rule 7: caching never fails a request).
+    """A block whose failure is logged and goes no further (fidelity rule 7: caching never fails a request). ``step`` is
+    the block's name in the log.
 
     The log names only the error's type and place, because a message could quote the prompt.
     """
 
-    def __init__(self, step: str) -> None:
-        self._step = step
-        self.has_failed = False
+    step: str
+    has_failed: bool = False
 
     def __enter__(self) -> Self:
         return self
@@ -176,7 +179,7 @@ class suppress_and_log:
         if not isinstance(error, Exception):
             return False
         self.has_failed = True
-        _log.error("contained a failure in %s: %s", self._step, place_of(error))
+        _log.error("contained a failure in %s: %s", self.step, place_of(error))
         return True
 
 

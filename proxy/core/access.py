@@ -213,7 +213,8 @@ def reach_of(
         found.unread.append("its body is no JSON object that could be read here")
     if place is not None:
         found.add([place.name])
-    _read_query(query, found)
+    if query:
+        _read_query(query, found)
     _read_headers(headers, found)
     if not found.models and needs_model:
         found.unread.append("it names no model")
@@ -268,7 +269,7 @@ def _may_choose(name: str, raw: bytes, members: Values, found: _Found) -> bool:
 
 
 def _read_query(query: str, found: _Found) -> None:
-    for part in query.replace(";", "&").split("&") if query else ():
+    for part in query.replace(";", "&").split("&"):
         name, _, value = part.partition("=")
         plain, text = _decoded(name), _decoded(value)
         if plain is None or text is None:

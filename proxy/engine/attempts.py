@@ -524,7 +524,7 @@ class Inquiries:
         question = QUESTIONS.get(exchange.parsed.text)
         if question is None or parsed is None or not exchange.asks_model:
             return None
-        scope, at = exchange.admitted.scope + exchange.parsed.text, exchange.arrival.now
+        scope, at = exchange.principal.scope + exchange.parsed.text, exchange.arrival.now
         found = None
         with suppress_and_log("inquiries.open"):
             found = await self._aside.run_large(work_in(parsed.body), self._read, parsed.body, scope, at)

@@ -455,7 +455,7 @@ def call_to(
     accept_encoding: str | None = "identity",
 ) -> Call:
     """A call to a deployment: the client's own headers, as far as they pass, and ``further`` ones."""
-    principal, arrival = exchange.admitted, exchange.arrival
+    principal, arrival = exchange.principal, exchange.arrival
     headers: Headers = for_upstream(client.headers, deployment, principal, accept_encoding)
     if arrival.tells_id:
         headers = with_id(headers, deployment, arrival.request_id)

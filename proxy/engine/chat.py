@@ -53,7 +53,7 @@ class ChatRequests:
         chat, raw = await self._received(exchange, client)
         attempts, reach = await self._intake.route(exchange, client, raw, may_repeat=True)
         outgoing = await self._outgoing(exchange, chat)
-        if attempts.others and not outgoing.plan.edits.keys().isdisjoint(_REDUCED):
+        if not outgoing.plan.edits.keys().isdisjoint(_REDUCED) and attempts.others:
             # Another deployment, whose window may be wider, may be called. So budgets are also checked against the
             # parts for which this deployment's window has no room.
             inset = chat.composed.inset
@@ -89,7 +89,7 @@ class ChatRequests:
         exchange.asks_break = (get(client.headers, BREAK_HEADER) or "0").lower() not in _OFF
         await self._intake.enter(exchange, client)
         body = await client.read(self._intake.rules.limits.body_bytes)
-        exchange.arrived(self._intake.now(client), len(body))
+        self._intake.arrived(exchange, client, len(body))
         read = partial(_read, body, exchange.arrival.addressed, self._ports.planner.parse)
         found, section = await self._aside.run_large(len(body), read)
         exchange.returns_usage = section.returns_usage
@@ -109,10 +109,8 @@ class ChatRequests:
         if not section.is_plain:
             assembled = await self._assembled(exchange, found, keeps_state=keeps_state, own_count=own_count)
             found = await self._reread(exchange, assembled.body)
-        raw = Raw(found.body, found)
-        await self._intake.check_objects(exchange, raw)
-        size = len(section.window or b"")
-        return _Chat(client, exchange.admitted, found, assembled, composed, size), raw
+        chat = _Chat(client, exchange.principal, found, assembled, composed, len(section.window or b""))
+        return chat, Raw(found.body, found)
 
     async def _composed(
         self, exchange: Exchange, client: Client, found: RequestFields, section: Section, *, keeps_state: bool
@@ -124,7 +122,7 @@ class ChatRequests:
         composed = await self._ports.composer.compose(
             ComposeRequest(
                 found.parsed,
-                exchange.admitted,
+                exchange.principal,
                 found.model,
                 section.prompts,
                 section.window,
@@ -143,7 +141,6 @@ class ChatRequests:
         """The request with its structured context as messages. Rights and budgets are checked against this request.
         Raises InvalidRequest, PayloadTooLarge, MissingContent."""
         sent, principal = found.parsed, exchange.principal
-        assert principal is not None
         if sent is None:
             raise InvalidRequest(
                 f"a request with '{SECTION}' must be JSON that every reader understands alike",

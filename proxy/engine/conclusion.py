@@ -86,7 +86,7 @@ def exchange_values(exchange: Exchange) -> dict[str, Value]:
         "path": safe(arrival.path),
         "model": safe(exchange.requested.model),
         "deployment": safe(exchange.deployment.name) if exchange.deployment else "",
-        "team": safe(exchange.principal.team) if exchange.principal else "",
+        "team": safe(exchange.principal.team),
         "status": answer.status,
         "ending": exchange.ending,
         "error": safe(answer.error_code),
@@ -264,7 +264,7 @@ class Conclusion:
         fitted, windows, deployment = exchange.fitted, self._ports.windows, exchange.deployment
         if fitted is not None and windows is not None and deployment is not None and exchange.answer.is_accepted:
             with suppress_and_log("windows.settled"):
-                windows.settled(deployment, fitted, exchange.answer.outcome.usage, scope=exchange.admitted.scope)
+                windows.settled(deployment, fitted, exchange.answer.outcome.usage, scope=exchange.principal.scope)
 
     async def _write(self, exchange: Exchange, *, defers: bool) -> None:
         """Write the settlement and the objects that the exchange made at the same time, because a store writes them in
@@ -287,7 +287,7 @@ class Conclusion:
         with suppress_and_log("admission.settle_later"):
             said = shown.answer.outcome.said
             assert said is not None
-            bill = await custody.take_bill(shown.admitted.team, said.id)
+            bill = await custody.take_bill(shown.principal.team, said.id)
             exchange = owing(bill, shown, self._ports.models) if bill else None
             if exchange is None:
                 return
@@ -354,7 +354,7 @@ def shows_end(exchange: Exchange) -> bool:
 
 def bill_of(exchange: Exchange) -> str:
     """The bill that waits with the object."""
-    principal, deployment = exchange.admitted, exchange.deployment
+    principal, deployment = exchange.principal, exchange.deployment
     arrival, requested, planned = exchange.arrival, exchange.requested, exchange.planned
     assert deployment is not None
     counted = exchange.reservation.prompt_tokens if exchange.reservation is not None else 0

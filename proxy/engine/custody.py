@@ -74,7 +74,7 @@ class Custody:
         segments = exchange.parsed.segments
         operation = operation_of(exchange.arrival.method, segments)
         exchange.objects = ObjectUse(operation)
-        principal = exchange.admitted
+        principal = exchange.principal
         if not principal.is_confined:
             return
         named = _in_query(client.query)
@@ -97,8 +97,7 @@ class Custody:
             members = raw.head.members if raw.head is not None else None
             given = bytes(members["store"]).strip() if members is not None and "store" in members else b""
             exchange.objects.is_stored = given == b"true" if operation.family == COMPLETIONS else given != b"false"
-        principal = exchange.principal
-        if principal is None or not principal.is_confined:
+        if not exchange.principal.is_confined:
             return
         if isinstance(raw.body, bytes):
             if raw.body:
@@ -123,7 +122,7 @@ class Custody:
     async def remember(self, exchange: Exchange, bill: str = "") -> None:
         """Store the objects that the exchange made. A failure of the store never raises an error here."""
         principal, deployment, said = exchange.principal, exchange.deployment, exchange.answer.outcome.said
-        if principal is None or deployment is None or said is None or not exchange.answer.is_accepted:
+        if deployment is None or said is None or not exchange.answer.is_accepted:
             return
         operation = exchange.objects.operation
         if _deletes(exchange):
@@ -175,7 +174,7 @@ class Custody:
         )
         return ObjectRecord(
             name=_kept(name),
-            team=exchange.admitted.team,
+            team=exchange.principal.team,
             family=family,
             # An object's id is unique within its server, which is kept as a digest.
             server=digest(deployment.transport.value.encode(), deployment.base_url.encode()).hex()[:16],
@@ -185,7 +184,7 @@ class Custody:
         )
 
     async def _check(self, exchange: Exchange, named: Sequence[Reference]) -> None:
-        principal = exchange.admitted
+        principal = exchange.principal
         asked = [one for one in named if not is_allowed(principal.paths, one.family.split("/"))]
         if not asked:
             return
@@ -233,8 +232,7 @@ class Custody:
 
 def has_news(exchange: Exchange) -> bool:
     """Whether an exchange without a waiting bill may still have something to remember."""
-    principal = exchange.principal
-    return principal is not None and principal.is_confined and exchange.objects.is_stored or _deletes(exchange)
+    return (exchange.principal.is_confined and exchange.objects.is_stored) or _deletes(exchange)
 
 
 def _deletes(exchange: Exchange) -> bool:

@@ -196,7 +196,8 @@ class Exchange:
     """One request, from its arrival to its settlement."""
 
     arrival: Arrival
-    principal: Principal | None = None
+    principal: Principal = Principal(scope="", team="")
+    """The sender. It belongs to no team until it is admitted."""
     requested: Requested = field(default_factory=Requested)
     objects: ObjectUse = field(default_factory=ObjectUse)
     deployment: Deployment | None = None
@@ -239,12 +240,6 @@ class Exchange:
     is about."""
 
     @property
-    def admitted(self) -> Principal:
-        """The principal of an exchange that was admitted."""
-        assert self.principal is not None
-        return self.principal
-
-    @property
     def parsed(self) -> Path:
         """The parsed path, which all checks share. Raises NotFound for a path that can be read in several ways."""
         if self.read_as is None:
@@ -268,10 +263,6 @@ class Exchange:
         """The settled usage that is this exchange's own. The cost of an object is billed to the exchange that makes it,
         however often the object is read afterwards."""
         return self.settlement.usage if self.settlement is not None and self.objects.operation.bills else None
-
-    def arrived(self, now: float, size: int) -> None:
-        """The request is complete. The client's own slowness up to here is not counted as the proxy's."""
-        self.arrival.now, self.arrival.opened, self.arrival.size = now, perf_counter(), size
 
     def stands_for(self, size: int) -> None:
         """Record how many bytes are sent, which may differ from how many arrived. The possible cost depends on the

@@ -247,8 +247,7 @@ def refuse_key_in_model(model: str, exchange: Exchange) -> None:
     """Raises InvalidRequest for a model whose name holds a key, because a name that matches a wildcard goes
     upstream."""
     principal = exchange.principal
-    is_ours = principal is not None and (principal.virtual or principal.forwards_key)
-    if is_ours and holds(model, (KEY_PREFIX, *exchange.arrival.keys)):
+    if (principal.virtual or principal.forwards_key) and holds(model, (KEY_PREFIX, *exchange.arrival.keys)):
         raise InvalidRequest("'model' holds an API key; send the name of a model", param="model", code="key_in_model")
 
 

@@ -12,6 +12,7 @@ conversation always changes.
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from time import perf_counter
 from urllib.parse import quote
 
 from proxy.clock import request_time
@@ -133,9 +134,9 @@ def usable(levels: Levels, principal: Principal, checked: str | None = None) -> 
     return [level for level in found if level]
 
 
-def refuse_unpriced(exchange: Exchange, reach: Reach, further: Further) -> None:
-    """Raises Forbidden if a limit holds for the request and its price cannot be known."""
-    if exchange.reservation is None or not exchange.reservation.is_limited or reach.is_listing:
+def refuse_unpriced(reach: Reach, further: Further) -> None:
+    """Raises Forbidden for a request under a limit if its price cannot be known."""
+    if reach.is_listing:
         return
     why = reach.unread
     if not why and further.unknown is not None:
@@ -239,27 +240,29 @@ class Intake:
 
     async def enter(self, exchange: Exchange, client: Client) -> Principal:
         """Identify the sender of the request, and check that its path may be used. Raises ProxyError."""
-        now = self.now(client) if self.rules.trust_time_header else exchange.arrival.now
+        now = self._now(client) if self.rules.trust_time_header else exchange.arrival.now
         principal = exchange.principal = self._ports.admission.admit(client.headers, now)
         refuse_key_in_path(client.path, client.headers, principal)
         if self._custody is not None:
             await self._custody.enter(exchange, client)
         return principal
 
-    def now(self, client: Client) -> float:
+    def arrived(self, exchange: Exchange, client: Client, size: int) -> None:
+        """The request is complete. The client's own slowness up to here is not counted as the proxy's."""
+        arrival = exchange.arrival
+        arrival.now, arrival.opened, arrival.size = self._now(client), perf_counter(), size
+
+    def _now(self, client: Client) -> float:
         """The time at which the request happens."""
         return request_time(client.headers, self._ports.clock, trust_header=self.rules.trust_time_header)
-
-    async def check_objects(self, exchange: Exchange, raw: Raw) -> None:
-        """Check that the request may use the objects that its body names. Raises ProxyError."""
-        if self._custody is not None:
-            await self._custody.read(exchange, raw)
 
     async def route(self, exchange: Exchange, client: Client, raw: Raw, *, may_repeat: bool) -> tuple[Attempts, Reach]:
         """The deployments that may serve the request, in the order in which its session calls them, and everything that
         the request can reach. If the request must not be repeated, only the first deployment is called, once. Raises
-        UnknownModel, Forbidden, InvalidRequest, CircuitOpen."""
-        principal, head, models = exchange.admitted, raw.head, self._ports.models
+        ProxyError, also if the request may not use the objects that its body names."""
+        if self._custody is not None:
+            await self._custody.read(exchange, raw)
+        principal, head, models = exchange.principal, raw.head, self._ports.models
         reach = await self._aside.run_large(raw.size, reach_of_request, exchange.parsed, client, raw, principal)
         if head is not None:
             exchange.requested = Requested(head.model, head.stream, head.wants_usage)
@@ -312,9 +315,10 @@ class Intake:
             exchange.sent = ((body, 0),)
         exchange.requested.further = further.deployments
         await self._ports.admission.reserve(exchange, (*attempts.others, *further.deployments))
-        if raw.is_unread and exchange.reservation is not None and exchange.reservation.is_limited:
-            refuse_compressed()
-        refuse_unpriced(exchange, reach, further)
+        if exchange.reservation is not None and exchange.reservation.is_limited:
+            if raw.is_unread:
+                refuse_compressed()
+            refuse_unpriced(reach, further)
 
 
 def _without_credentials(levels: Levels) -> Levels:

@@ -122,10 +122,9 @@ class RawRequests:
         """Serve one request. Raises ProxyError."""
         principal = await self.intake.enter(exchange, client)
         raw = await self._read(exchange, client, principal)
-        await self.intake.check_objects(exchange, raw)
         # The length of a JSON body that is too long to be read counts. Other uploads are no prompts.
         declared = content_length(client.headers) or 0 if is_json(client) else 0
-        exchange.arrived(self.intake.now(client), raw.size or declared)
+        self.intake.arrived(exchange, client, raw.size or declared)
         attempts, reach = await self.intake.route(exchange, client, raw, may_repeat=raw.may_repeat(exchange))
         self._obey_operator(exchange, client, raw, reach)
         fitted = await self._fitted(exchange, raw)
@@ -194,7 +193,7 @@ class RawRequests:
                 break
             page, found = _page(body)
             first = first or page
-            records = await custody.owned(exchange.admitted.team, [str(row["id"]) for row in found])
+            records = await custody.owned(exchange.principal.team, [str(row["id"]) for row in found])
             rows += _own_rows(found, records)
             is_more = page.get("has_more") is True and bool(found)
             if not is_more or len(rows) >= wanted or any(name in _BACKWARDS for name, _ in parse_qsl(call.query)):
@@ -213,13 +212,13 @@ class RawRequests:
         if composer is None or not asks_for_text(exchange.arrival.method, path):
             return
         models = (exchange.requested.model, *reach.models)
-        if any(composer.requires(model, exchange.admitted) for model in models):
+        if any(composer.requires(model, exchange.principal) for model in models):
             raise InvalidRequest(
                 "the operator's prompts belong into this request, and are composed in chat completions only",
                 code="prompts_unavailable",
             )
         wished = get(client.headers, PROFILE_HEADER) or ""
-        windows = [window for model in models if (window := composer.window(model, exchange.admitted, wished))]
+        windows = [window for model in models if (window := composer.window(model, exchange.principal, wished))]
         if windows and not (takes_prompt(exchange.parsed) and raw.head is not None and raw.head.parsed is not None):
             raise InvalidRequest(
                 "this request has a budget for its context window, which is kept in chat completions and in completions"
@@ -233,7 +232,7 @@ class RawRequests:
         windows, profile, parsed = self.ports.windows, exchange.window, raw.head.parsed if raw.head else None
         if windows is None or profile is None or parsed is None or exchange.deployment is None:
             return raw
-        deployment, scope = exchange.deployment, exchange.admitted.scope
+        deployment, scope = exchange.deployment, exchange.principal.scope
         fitted = await windows.fitted_completion(parsed, profile, deployment, scale=scale, scope=scope)
         exchange.fitted = fitted
         return raw if fitted.body is parsed.body else Raw(fitted.body, peeked_head(fitted.body))

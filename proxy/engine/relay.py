@@ -188,7 +188,7 @@ class AnswerRelay:
         fitted, deployment = exchange.fitted, exchange.deployment
         sizes = fitted.sizes if fitted is not None else {}
         if windows is not None and fitted is not None and deployment is not None:
-            windows.refused(deployment, fitted, named_tokens(self._said), scope=exchange.admitted.scope)
+            windows.refused(deployment, fitted, named_tokens(self._said), scope=exchange.principal.scope)
         outgoing = await self._resized(refused, resize)
         if profile.over_budget is not OverBudget.RETRY:
             self._shares = ()
@@ -238,8 +238,9 @@ class AnswerRelay:
             exchange.call = call
             is_hard = exchange.reservation is not None and exchange.reservation.is_hard
             is_background = exchange.requested.demand.wants.is_background
-            goes_on = runs_on(call.deployment.server, is_stream=call.stream, is_background=is_background)
-            self._client.is_awaited = is_hard and goes_on
+            self._client.is_awaited = is_hard and runs_on(
+                call.deployment.server, is_stream=call.stream, is_background=is_background
+            )
             exchange.answer.asked(exchange.elapsed_s(), runs_on=self._client.is_awaited)
             answer = self._source = await upstream.open(call)
             try:
@@ -254,7 +255,7 @@ class AnswerRelay:
                     answer = self._further = ContinuedAnswer(
                         answer, exchange, self._client, self._panels, upstream, call, attempts
                     )
-                told = await shaped(answer) if exchange.arrival.is_chat else answer
+                told = await shaped(answer) if answer.status >= 400 and exchange.arrival.is_chat else answer
                 result = await self._pass_on(told, attempts, may_refuse=OurEdit.LAYOUT in suspects)
                 if result is AttemptResult.DONE and answer.status >= 400:
                     self._count_passed(answer.status, said)

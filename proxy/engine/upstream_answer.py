@@ -144,7 +144,7 @@ async def shaped(answer: Answer) -> Answer:
     answer as it is. If the body is a JSON object after all, only its content type is changed. For a body that is long
     or slow, or that breaks off, the beginning is enough."""
     kind = content_type(answer.headers)
-    if answer.status < 400 or "json" in kind or kind.startswith("text/event-stream"):
+    if "json" in kind or kind.startswith("text/event-stream"):
         return answer
     ahead = answer if isinstance(answer, ReadAhead) else ReadAhead(answer)
     found = await ahead.read()

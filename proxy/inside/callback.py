@@ -525,7 +525,7 @@ class Recording:
         """Have the end of the exchange recorded, if the store outlives this process. Otherwise nobody could read its
         ledger."""
         if self._store_client.is_durable:
-            exchange.reservation = Reservation(exchange.arrival.id, exchange.admitted.team)
+            exchange.reservation = Reservation(exchange.arrival.id, exchange.principal.team)
 
     async def extend(self, exchange: Exchange, spent: Settlement, further_tokens: int = 0) -> bool:
         """Always True: no budget holds here."""

@@ -145,7 +145,7 @@ class OwnExchanges:
         its rewritten request was refused, or nobody would pay."""
         call, principal = exchange.call, exchange.principal
         is_complete = exchange.answer.is_accepted and exchange.ending is ExchangeOutcome.COMPLETED
-        if call is None or principal is None or not is_complete or exchange.planned.was_retried:
+        if call is None or not is_complete or exchange.planned.was_retried:
             return None
         if not self.is_allowed(call, principal):
             return None
@@ -171,7 +171,7 @@ class OwnExchanges:
         """Run one exchange from its reservation to its settlement. Returns its ending and the body of the answer (only
         the beginning of a very long body). ``prompt_tokens`` and ``output_tokens`` are the most that it can take, by
         the proxy's own count. ``has_hour``: some tokens may be written with the longer TTL."""
-        team, price = exchange.admitted.team, self._price_of(call.deployment)
+        team, price = exchange.principal.team, self._price_of(call.deployment)
         demand, prompt, most = exchange.requested.demand, int(prompt_tokens * _COUNTED_MORE), None
         if price is not None:
             most = most_cost(price, demand, prompt, output_tokens, long_life=has_hour, model=call.deployment.model)

@@ -411,7 +411,7 @@ def measure_of(plan: Plan) -> tuple[Callable[[], Inventory], int]:
 
 def _facts(exchange: Exchange, plan: Plan) -> SessionFacts:
     """The facts about the request. All texts that a client chose are cut to a length, and show no key."""
-    principal, keys = exchange.admitted, exchange.arrival.keys
+    principal, keys = exchange.principal, exchange.arrival.keys
     is_planned = plan.mode > Mode.OBSERVE and not exchange.planned.was_retried
     points = breakpoints(plan.in_flight, is_planned=is_planned) if plan.in_flight is not None and plan.own else []
     return SessionFacts(

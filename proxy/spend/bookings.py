@@ -343,7 +343,7 @@ def lost_entry(exchange: Exchange, deployment: Deployment, amounts: Mapping[str,
 
 
 def _entry(exchange: Exchange, deployment: Deployment | None, **of_its_end: Any) -> LedgerEntry:
-    principal = exchange.admitted
+    principal = exchange.principal
     return LedgerEntry(
         exchange_id=exchange.arrival.id,
         at=exchange.arrival.now,

@@ -89,11 +89,11 @@ class BudgetReservations:
         it instead. Raises BudgetExceeded, RateLimited, BudgetUnavailable, Forbidden, InvalidRequest."""
         deployment = exchange.deployment
         assert deployment is not None
-        _check_upstream_keys(exchange.admitted, (deployment, *others))
+        _check_upstream_keys(exchange.principal, (deployment, *others))
         rules = self._rules_of(exchange, (deployment, *exchange.requested.further))
         reservation = BudgetReservation(
             exchange.arrival.id,
-            exchange.admitted.team,
+            exchange.principal.team,
             is_limited=bool(rules),
             is_hard=bool(rules) and _is_hard(rules),
             deployments=(deployment, *others),
@@ -207,7 +207,7 @@ class BudgetReservations:
 
     def _rules_of(self, exchange: Exchange, deployments: Sequence[Deployment]) -> Sequence[Rule]:
         """The limits that hold for any of these deployments, each once."""
-        found = (rule for one in deployments for rule in self._rules.rules(exchange.admitted, one))
+        found = (rule for one in deployments for rule in self._rules.rules(exchange.principal, one))
         return list({(rule.id, rule.whom): rule for rule in found}.values())
 
     async def _reserve_further(
@@ -299,7 +299,7 @@ class BudgetReservations:
         for account in {one.charge.account for one in bookings}:
             if self._estimated.get(account, inf) < inf:
                 del self._estimated[account]
-        await self._write(exchange, BudgetReservation(exchange.arrival.id, exchange.admitted.team, bookings=bookings))
+        await self._write(exchange, BudgetReservation(exchange.arrival.id, exchange.principal.team, bookings=bookings))
 
     async def settle(self, exchange: Exchange) -> None:
         """Write the exchange into the ledger, and replace its reservation by its actual cost. On return, this is
@@ -330,7 +330,7 @@ class BudgetReservations:
             await self.store_client.release(ask.exchange_id, ask.team)
 
     async def _refuse(self, exchange: Exchange, booking: Booking, balance: Balance, bound: InputBound | None) -> None:
-        team, why = exchange.admitted.team, bound.words() if bound is not None else ""
+        team, why = exchange.principal.team, bound.words() if bound is not None else ""
         if booking.rule.is_rate:
             raise self._rate_refusal(team, booking, balance, exchange.arrival.now, why)
         await self.alerts.notify("budget.hard_limit", team, booking, balance)

@@ -58,7 +58,7 @@ class Meter:
         self._metrics.began()
 
     def failed(self, exchange: Exchange, kind: str) -> None:
-        model = _model(exchange)
+        model = exchange.deployment.name if exchange.deployment else NONE
         self._metrics.upstream_error(model, kind)
         self._metrics.retried(model, kind)
 
@@ -75,6 +75,8 @@ class Meter:
         if exchange.answer.further and deployment is not None:
             more = self._unplanned(exchange, deployment, exchange.answer.further, has_use=True)
             own = Settlement(summed(own.usage, more.usage), own.cost_usd + more.cost_usd, own.saved_usd)
+        if lost.usage is None and not lost.cost_usd:
+            return own
         return Settlement(both(own.usage, lost.usage), lost.cost_usd + own.cost_usd, own.saved_usd)
 
     def spent(self, exchange: Exchange, outcomes: Sequence[Outcome]) -> Settlement:
@@ -94,7 +96,7 @@ class Meter:
 
     def settle(self, exchange: Exchange) -> None:
         metrics, answer, deployment = self._metrics, exchange.answer, exchange.deployment
-        model, mode = _model(exchange), mode_label(exchange.planned.mode)
+        model, mode = deployment.name if deployment else NONE, mode_label(exchange.planned.mode)
         status = answer.status or _STATUS.get(exchange.ending or ExchangeOutcome.FAILED, 500)
         metrics.ended(model, mode, status, deployment.transport.value if deployment else NONE)
         if answer.first_byte_s is not None:
@@ -309,9 +311,5 @@ def error_kind(exchange: Exchange) -> str:
     return _STATUS_KINDS.get(answer.status, "rejected" if answer.status < 500 else "server-error")
 
 
-def _model(exchange: Exchange) -> str:
-    return exchange.deployment.name if exchange.deployment else NONE
-
-
 def _team(exchange: Exchange) -> str:
-    return exchange.principal.team if exchange.principal else NONE
+    return exchange.principal.team or NONE

@@ -12,15 +12,6 @@ def test_time_runs_from_the_exchanges_own_now() -> None:
     assert 1000.0 <= exchange.time() <= exchange.time()
 
 
-def test_the_clients_slowness_is_not_counted() -> None:
-    exchange = make_exchange(opened=-3600.0)
-    before = exchange.elapsed_s()
-    assert before >= 3600.0
-    exchange.arrived(1.0, 12)
-    assert exchange.elapsed_s() < before
-    assert exchange.arrival.size == 12
-
-
 def test_accepted_means_2xx_and_a_first_byte() -> None:
     exchange = make_exchange(status=200)
     assert not exchange.answer.is_accepted

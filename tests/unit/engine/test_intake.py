@@ -121,6 +121,19 @@ def test_an_unknown_mode_is_refused() -> None:
     assert ended(bench).planned.reason == "not-planned", "the log does not call a refused chat something else"
 
 
+def test_the_clients_slowness_is_not_counted() -> None:
+    class Slow(MemoryClient):
+        async def read(self, limit: int) -> bytes:
+            await asyncio.sleep(0.2)
+            return await super().read(limit)
+
+    bench = Bench(answers(BODY, headers=JSON))
+    bench.chat(Slow(chat_body()))
+    exchange = ended(bench)
+    assert exchange.arrival.size == len(chat_body())
+    assert exchange.total_s < 0.2
+
+
 def test_virtual_time_is_taken_only_where_its_header_is_trusted() -> None:
     headers = [*JSON, ("x-stratiform-time", "42.5")]
     for trust, expected in ((True, 42.5), (False, 1000.0)):
