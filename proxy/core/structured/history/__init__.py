@@ -206,15 +206,13 @@ PLACEHOLDER = "No result was recorded: the call was interrupted, or its result w
 
 
 def repaired(group: Group) -> tuple[Group, int]:
-    """The group with all results behind their calls and no call without a result, and how many of its messages were
-    changed or left out for that. A group for which ``is_known`` is False stays as it came.
+    """A group that ``is_known``, with all results behind their calls and no call without a result, and how many of its
+    messages were changed or left out for that.
 
     A message loses its calls if none of them is answered, and is left out if it has no other content. There is one
     exception: a message with content behind a message whose calls are answered keeps its calls, and they get
     placeholders. Without its calls it would stand between the other message's calls and their results.
     """
-    if not any(each.sort in (Sort.CALLS, Sort.RESULT) for each in group) or not is_known(group):
-        return group, 0
     asked = {call_id for each in group if each.sort is Sort.CALLS for call_id in each.ids}
     answered = asked.intersection(each.ids[0] for each in group if each.sort is Sort.RESULT)
     kept: Group = []
@@ -254,14 +252,12 @@ _TEXT_JOINT = rb"\n"
 
 
 def merged(group: Group) -> tuple[Group, int]:
-    """The group with neighbouring calls in one message, and how many messages were joined to another one. A message is
-    not joined if it has members besides its content and calls that the first message does not have in the same way. A
-    group for which ``is_known`` is False stays as it came."""
-    if sum(each.sort is Sort.CALLS for each in group) < 2 or not is_known(group):
-        return group, 0
-    chains = [[group[0]]]
-    for each in group[1:]:
-        if _is_joined(each, chains[-1][0]):
+    """A group that ``is_known``, with neighbouring calls in one message, and how many messages were joined to another
+    one. A message is not joined if it has members besides its content and calls that the first message does not have in
+    the same way."""
+    chains: list[Group] = []
+    for each in group:
+        if chains and _is_joined(each, chains[-1][0]):
             chains[-1].append(each)
         else:
             chains.append([each])
@@ -425,10 +421,11 @@ def _summarized(turn: Turn, tl_dr: str) -> Turn:
 
 
 def _in_groups(entries: Sequence[Entry], edits: Counter[Edit]) -> Group:
-    """The messages with calls and results matched, and neighbouring calls joined."""
+    """The messages with calls and results matched, and neighbouring calls joined. A group that is not known stays as it
+    came."""
     found: Group = []
     for group in grouped(entries):
-        if group[0].sort is Sort.PLAIN:  # a group of its own, as most messages are
+        if group[0].sort is Sort.PLAIN or not is_known(group):  # most messages are a plain group of their own
             found += group
             continue
         whole, repairs = repaired(group)

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.core.structured import Conversation
-from proxy.core.structured.history import MADE, PLACEHOLDER, Entry, entry_of, merged, repaired
+from proxy.core.structured.history import MADE, PLACEHOLDER, Entry, entry_of, merged, repaired, ruled
 
 CALLS = b'{"role":"assistant","content":"see","tool_calls":[{"id":"\\u0061\\ud83d"},{"id":"b"}],"x":1.0}'
 RESULT = b'{"role":"tool","tool_call_id":"b","content":"r"}'
@@ -38,10 +38,10 @@ def test_a_message_without_its_calls_keeps_all_other_members_as_they_were() -> N
     assert repairs == 2
 
 
-def test_a_group_that_is_not_known_whole_is_the_same_object() -> None:
-    given = group(CALLS, b"5", OTHER)
+def test_a_group_that_is_not_known_stays_as_it_came() -> None:
+    given = Conversation.of((CALLS, b"5", OTHER))
 
-    assert repaired(given)[0] is given
+    assert ruled(given, {}).conversation == given
 
 
 # Neighbouring calls become one message, of the client's own bytes. Most cases stand in ``rules.vectors``.
