@@ -75,7 +75,7 @@ class Worker:
 
     def board(self, scope: str = "key") -> Board:
         """The remembered state of the conversation's panels."""
-        return self.assembler.sessions.session(scope, "main").board
+        return self.assembler.sessions.session(scope, "main").state.board
 
     async def aclose(self) -> None:
         """End, and write everything that is not written yet."""

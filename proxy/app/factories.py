@@ -27,12 +27,12 @@ from proxy.core.structured.assembly import AssemblyTexts, ContextTexts
 from proxy.core.structured.history import DetachTerms
 from proxy.core.structured.history.compaction import CompactionTerms, CompactionTexts
 from proxy.core.structured.panels.inlay import PanelTexts
+from proxy.core.structured.session import AssemblyOptions
 from proxy.core.window import PartName, WindowTexts
 from proxy.deployment import Deployment, RateLimit, Transport
 from proxy.deployments import ListedModel, ModelTable, forms, load_price_map, price_for, provider_names, provider_of
 from proxy.engine import Limits, RequestRules
 from proxy.errors import StoreError, UnknownModel
-from proxy.planning.context_sessions import AssemblyOptions
 from proxy.planning.own_exchanges import DailyTerms, RefreshTerms
 from proxy.prompting.sources import SHIPPED
 from proxy.settings import ConfigError, Environment, ModelEntry, Settings, nearest, weights_of

@@ -49,8 +49,8 @@ from proxy.core.planner.plan import Plan
 from proxy.core.providers import PROFILES, CacheProfile, optimistic, pessimistic
 from proxy.core.request.tokens import Encode, quick
 from proxy.core.shadow import cost_of
+from proxy.core.structured.session import AssemblyOptions
 from proxy.planning.context_assembler import ContextAssembler
-from proxy.planning.context_sessions import AssemblyOptions
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
 from proxy.replay import Step, Trace, TraceError, find_traces, read_trace, without_prompts

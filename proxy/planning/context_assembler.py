@@ -52,19 +52,17 @@ from proxy.core.structured.panels.inlay import Inlay, Wants, fitted, moving, nam
 from proxy.core.structured.placement import Blocks, Placement
 from proxy.core.structured.session import (
     AssembledChat,
-    Before,
+    AssemblyOptions,
     ChatReading,
     ContextSession,
     Dialogue,
-    DialogueRules,
     Uploads,
     body_of,
-    dialogue_of,
     has_thinking,
 )
 from proxy.core.value import dataclass, field, replace
 from proxy.errors import InvalidRequest, PayloadTooLarge
-from proxy.planning.context_sessions import AssemblyOptions, ContextSessions, PanelBill, panel_tokens
+from proxy.planning.context_sessions import ContextSessions, PanelBill, panel_tokens
 from proxy.tasks import place_of, suppress_and_log
 
 # The reasons of layouts that the planner only observes.
@@ -168,12 +166,6 @@ class ContextAssembler:
     ) -> None:
         self._options = options or AssemblyOptions()
         self._texts = texts
-        self._rules = DialogueRules(
-            texts.compaction,
-            self._options.detach,
-            self._options.keep_exchanges,
-            is_classic=self._options.is_classic,
-        )
         self._counter = TokenCounter(encode, capacity=100_000)
         self._indexer = indexer
         self.uploads = Uploads(self._options.text_bytes)
@@ -412,11 +404,16 @@ class ContextAssembler:
 
     def _dialogue(self, resolved: Resolved, counter: TokenCounter, now: float) -> Dialogue:
         """The conversation as it is sent, and what the session will remember of it."""
-        session, members = resolved.session, resolved.sent.members
-        before, form = Before(session.board, session.compaction, session.terms), resolved.form
-        tokens = partial(Turn.tokens, counter=counter)
-        thinks = has_thinking(members)
-        found = dialogue_of(resolved.conversation, form, before, self._rules, tokens, now, has_thinking=thinks)
+        members = resolved.sent.members
+        found = resolved.session.dialogue(
+            resolved.conversation,
+            resolved.form,
+            self._options,
+            self._texts.compaction,
+            partial(Turn.tokens, counter=counter),
+            now,
+            has_thinking=has_thinking(members),
+        )
         if found.has_panels and names_tool(members.get("tools")):
             message = f"a tool of the request is called '{PANEL_TOOL}', as the proxy's own that shows panels: rename it"
             raise InvalidRequest(message, param="tools", code="reserved_tool")

@@ -33,7 +33,7 @@ from sys import getsizeof
 from typing import Final
 
 from proxy.core.digest import digest
-from proxy.core.layout.tiers import Change, ClassicPolicy
+from proxy.core.layout.tiers import Change
 from proxy.core.lru import Bounded, LastUsed
 from proxy.core.money.prices import Price
 from proxy.core.providers import CacheProfile
@@ -41,7 +41,6 @@ from proxy.core.request.tokens import TokenCounter
 from proxy.core.response.usage import Usage
 from proxy.core.structured import Turn
 from proxy.core.structured.form import StructuredForm
-from proxy.core.structured.history import DetachTerms
 from proxy.core.structured.history.compaction import (
     MOST_FAILURES,
     WINDOW_SHARE,
@@ -59,8 +58,8 @@ from proxy.core.structured.panels.board import Board, counted
 from proxy.core.structured.panels.inlay import iso_time, panel_text
 from proxy.core.structured.placement import ContextTracker
 from proxy.core.structured.session import (
-    UPLOAD_BYTES,
     AssembledChat,
+    AssemblyOptions,
     ContextSession,
     LiveState,
     Part,
@@ -205,36 +204,6 @@ def _unpacked(digests: Sequence[str], blobs: Mapping[str, bytes]) -> dict[str, t
     return {digest: kept for digest, kept in found.items() if kept is not None}
 
 
-MOST_UNFOLDED_CHARS = 16 << 20
-"""More than any model reads. To assemble this much takes a third of a second."""
-
-
-@dataclass(frozen=True, slots=True)
-class AssemblyOptions:
-    """``policy`` is ``economic`` or ``classic``. ``classic`` are the flags of the classic policy; its target follows
-    the model's minimum unless ``has_target``. ``text_bytes`` bounds the texts, ``session_bytes`` all other state, and
-    ``most_chars`` all texts together that one request shows. ``detach`` are the minimums by which the oldest part of a
-    conversation is frozen; None: only what a client asks for is frozen. ``repeats_for`` names the cache profiles whose
-    models read the system text again behind the panels. ``keep_exchanges`` is the number of the newest user exchanges
-    that a compaction never leaves out. ``keeps_alive``: a prefix may be kept alive beyond its life."""
-
-    policy: str = "economic"
-    classic: ClassicPolicy = ClassicPolicy()
-    has_target: bool = False
-    text_bytes: int = UPLOAD_BYTES
-    session_bytes: int = 64 << 20
-    most_chars: int = MOST_UNFOLDED_CHARS
-    detach: DetachTerms | None = DetachTerms()
-    keep_exchanges: int = 2
-    repeats_for: frozenset[str] = frozenset()
-    keeps_alive: bool = False
-
-    @property
-    def is_classic(self) -> bool:
-        """Whether tiers decide the layout."""
-        return self.policy == "classic"
-
-
 _MILLION = 1_000_000
 
 
@@ -323,7 +292,8 @@ class ContextSessions:
 
     def go_on(self, scope: str, name: str, session: ContextSession, board: Board) -> None:
         """Let the conversation go on with this board. It may have been forgotten while its request was read."""
-        self._held.setdefault((scope, name), session).board = board
+        session = self._held.setdefault((scope, name), session)
+        session.state = replace(session.state, board=board)
         self.grown(scope, name)
 
     def counted(
@@ -351,7 +321,7 @@ class ContextSessions:
         session.freezing_cost += chat.dialogue.freezing_cost
         session.empty_tiers += chat.assembly.empty_tiers
         if bill is not None:
-            session.board = bill.charged(session.board)
+            session.state = replace(session.state, board=bill.charged(session.state.board))
         session.map = chat.map or session.map
         session.changes = session.tracker.settle(chat.context, chat.reading.history)
         self.grown(chat.scope, chat.session)
@@ -386,14 +356,14 @@ class SessionStore:
         session = self._sessions.session(scope, name)
         self.keep(scope, name, session, self._now())
         # This process's state may be old: another process may have served the conversation's last request.
-        if not self._blobs.is_away and (self._blobs.is_shared or not session.board.is_begun):
+        if not self._blobs.is_away and (self._blobs.is_shared or not session.state.board.is_begun):
             await self._blobs.recall(partial(self._learn, scope, name), wait_for_s(size_bytes))
 
     def keep(self, scope: str, name: str, session: ContextSession, now: float) -> None:
         """Write in the background what has changed since the session was last kept or recalled. ``now`` is when it
         changed."""
-        before, state = session.dated, session.live(now)
-        session.dated = state
+        before, state = session.kept, session.dated(now)
+        session.state = session.kept = state
         has_text = state.compaction is not None and state.compaction.summary != ""
         unkept = Part.COMPACTION if has_text and not self._keeps_texts else None
         parts = [part for part in _changed(before, state) if part is not unkept]
@@ -494,7 +464,7 @@ class Compactions:
         # A token has at least one byte.
         if size < self._rules.terms.min_history_tokens:
             return None
-        former, prices = session.compaction, self._prices(deployment, session.requests, prompt_tokens)
+        former, prices = session.state.compaction, self._prices(deployment, session.requests, prompt_tokens)
         tokens = partial(Turn.tokens, counter=self._sessions.counter.fork())
         work = partial(proposal_of, history, former, session.attempts, tokens, self._rules, prices)
         look = await self._aside.run_large(size, work)
@@ -513,12 +483,12 @@ class Compactions:
         finding = read_finding(answer, len(proposal.question.starts))
         made = proposal.outcome(finding) if finding is not None else None
         session = self._sessions.known(*work.key)
-        if session is None or session.compaction != work.former:
+        if session is None or session.state.compaction != work.former:
             return CompactionOutcome.OUTDATED
         if made is None:
             session.attempts = session.attempts.failed(work.tokens)
             return CompactionOutcome.UNREADABLE
-        session.compaction = made
+        session.state = replace(session.state, compaction=made)
         session.attempts = CompactionAttempts(tried_tokens=proposal.left_tokens(made))
         session.rewritten()
         self._sessions.grown(*work.key)

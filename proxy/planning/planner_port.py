@@ -285,7 +285,7 @@ class StructuredChats:
         with suppress_and_log("context.aliases"):
             assembler.give_aliases(resolved)
         symbols = await self._indexed(resolved)
-        context, board = assembler.context(resolved, symbols, keeps_state=keeps_state), session.board
+        context, board = assembler.context(resolved, symbols, keeps_state=keeps_state), session.state.board
         # A short body may name long texts, and a first request may name thousands of files. To read them here would
         # hold up every other client.
         size = max(size, context.chars) + _BYTES_PER_PANEL * len(form.panels)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,11 +13,10 @@ from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import NONE, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.history.compaction import Compaction, digest_of_known
-from proxy.core.structured.session import AssembledChat
+from proxy.core.structured.session import AssembledChat, AssemblyOptions
 from proxy.deployment import Deployment, Transport
 from proxy.inside import Callback, Host, Work
 from proxy.planning.context_assembler import ContextAssembler
-from proxy.planning.context_sessions import AssemblyOptions
 from proxy.planning.planner_port import Planning, StructuredChats
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import PlanRequest, Principal
@@ -58,7 +57,7 @@ class Sender:
         assert self._last.dialogue.uncompacted is not None
         session = self._assembler.sessions.session(_SCOPE, "s")
         digest = digest_of_known(self._last.dialogue.uncompacted, covered)
-        session.compaction = Compaction(covered, covered, digest, summary)
+        session.state = replace(session.state, compaction=Compaction(covered, covered, digest, summary))
 
     def send(self, section: Body, messages: Sequence[Body], mode: Mode = Mode.TIER, **more: Any) -> tuple[Body, Body]:
         """What is sent, and what is sent where that is refused."""

@@ -16,11 +16,11 @@ from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured import SymbolIndexer
+from proxy.core.structured.session import AssemblyOptions
 from proxy.deployment import Transport
 from proxy.engine import Engine, Limits, Ports, RequestRules
 from proxy.engine.ports import Admission
 from proxy.planning.context_assembler import ContextAssembler
-from proxy.planning.context_sessions import AssemblyOptions
 from proxy.planning.planner_port import Planning, StructuredChats
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Planner

@@ -4,7 +4,7 @@ refuses the other one.
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -18,9 +18,8 @@ from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.history import cuts, ruled
-from proxy.core.structured.session import AssembledChat
+from proxy.core.structured.session import AssembledChat, AssemblyOptions
 from proxy.planning.context_assembler import Arrangement, ContextAssembler, Resolved
-from proxy.planning.context_sessions import AssemblyOptions
 from tests.compactions import compaction_of
 from tests.examples import examples
 from tests.fidelity.checker import check
@@ -99,7 +98,9 @@ class Worker:
         if not allowed:
             return False
         covered = history.origins[allowed[at % len(allowed)]]
-        resolved.session.compaction = compaction_of(history, covered, covered, summary)
+        resolved.session.state = replace(
+            resolved.session.state, compaction=compaction_of(history, covered, covered, summary)
+        )
         return True
 
 

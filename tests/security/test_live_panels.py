@@ -12,8 +12,9 @@ from proxy.core.money.prices import Price
 from proxy.core.providers import PROFILES
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
+from proxy.core.structured.session import AssemblyOptions
 from proxy.planning.context_assembler import ContextAssembler, Resolved
-from proxy.planning.context_sessions import AssemblyOptions, PanelBill
+from proxy.planning.context_sessions import PanelBill
 from tests.examples import sampled
 from tests.security.provider import INPUT_USD, OUTPUT_USD, Answer, Seen, event
 from tests.security.threads import on_the_loop, watched
@@ -225,7 +226,7 @@ def test_no_key_learns_when_another_keys_panel_has_changed(name: str) -> None:
     section: dict[str, object] = {"session": name, "panels": [panel(), panel("more", "q")]}
     for scope, now in (("first", 1.0e9), ("second", 2.0e9), ("first", 3.0e9)):
         asked(subject, scope, section, now)
-    boards = {scope: session.board for (scope, _), session in subject.sessions._held.items()}
+    boards = {scope: session.state.board for (scope, _), session in subject.sessions._held.items()}
     stamps = {scope: {memory.stamp_s for memory in board.panels.values()} for scope, board in boards.items()}
     assert stamps == {"first": {1.0e9}, "second": {2.0e9}}
 

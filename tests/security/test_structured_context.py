@@ -6,6 +6,7 @@ import hashlib
 import json
 import tracemalloc
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import openai
@@ -18,8 +19,8 @@ from proxy.core.providers import PROFILES
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.history.compaction import Compaction
+from proxy.core.structured.session import AssemblyOptions
 from proxy.planning.context_assembler import ContextAssembler
-from proxy.planning.context_sessions import AssemblyOptions
 from tests.examples import sampled
 from tests.security.provider import Answer
 from tests.security.threads import on_the_loop, watched
@@ -330,7 +331,7 @@ def test_what_is_remembered_of_conversations_is_bounded(kind: str) -> None:
         counted(subject, section(number), f"turn {number}")
         if kind == "summaries":
             session = subject.sessions.session("key", f"{number}")
-            session.compaction = Compaction(2, 2, b"", "\u2014" * 8_000 + str(number))
+            session.state = replace(session.state, compaction=Compaction(2, 2, b"", "\u2014" * 8_000 + str(number)))
             subject.sessions.grown("key", f"{number}")
 
     tracemalloc.start()

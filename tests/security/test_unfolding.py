@@ -22,9 +22,9 @@ from proxy.core.request.tokens import Encode, quick
 from proxy.core.response.stream import StreamFold
 from proxy.core.structured import ContextFile
 from proxy.core.structured.form import text_digest
+from proxy.core.structured.session import MOST_UNFOLDED_CHARS, AssemblyOptions
 from proxy.errors import PayloadTooLarge
 from proxy.planning.context_assembler import ContextAssembler
-from proxy.planning.context_sessions import MOST_UNFOLDED_CHARS, AssemblyOptions
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.tasks import LARGE_BYTES, work_in

@@ -8,8 +8,8 @@ to this process and is bounded by bytes; the least recently used content is drop
 the scope (of a key, of a team) whose request has sent its content. So nobody can find out whether somebody else has a
 text. The methods are called only by the thread of the event loop. Small texts may be kept in a store as well.
 
-Then comes the state of one conversation with structured context. At the end stands a chat request whose context was
-assembled, and its conversation, edited by the rules of the history and with live panels.
+Then comes the state of one conversation with structured context. By this state and the rules of the history, the
+conversation of a request is edited, and gets live panels. At the end stands a chat request whose context was assembled.
 """
 
 import math
@@ -27,7 +27,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta, msgpack
 
-from proxy.core.layout.tiers import Change, Tracked
+from proxy.core.layout.tiers import Change, ClassicPolicy, Tracked
 from proxy.core.lru import Bounded
 from proxy.core.modes import Edit
 from proxy.core.request.parsed_body import ParsedBody
@@ -334,111 +334,39 @@ def filled(form: StructuredForm, texts: Mapping[str, str]) -> StructuredForm:
     return replace(_with_texts(form, texts), review=review)
 
 
-_ENTRY_BYTES = 2_000
-# The size of a path's slot in a table, without the path.
-_SLOT_BYTES = 150
-
-
-@dataclass(slots=True)
-class ContextSession:
-    """The state of one conversation. Only the review and a summary are held as texts; of everything else there are only
-    digests and counts.
-
-    ``map`` has the chunks of the symbol map. ``board`` is the board of the panels. ``compaction``, if there is one,
-    leaves out the oldest part of the conversation. ``attempts`` has the results of earlier attempts to compact, and
-    ``requests`` is the number of answered requests. ``aliases`` are the short names of directories that the legend has
-    given, and ``shown`` are the paths that were named so far. ``counted`` is the digest of the conversation that was
-    counted last: a retry of it does not count again. ``empty_tiers`` is the sum over all counted requests. ``changes``
-    are those of the last counted answer. ``last`` is the usage that the provider reported for the last answer, and
-    ``total`` is the sum of all. ``dated`` has the board and the compaction with the times at which they changed.
-    ``terms`` are those of the cache that has served the last request; None: they are not known. ``freezing_cost`` is
-    the cost of freezing, in tokens at the plain input price.
-    """
-
-    tracker: ContextTracker
-    map: MapChunks = MapChunks()
-    board: Board = Board()
-    compaction: Compaction | None = None
-    attempts: CompactionAttempts = CompactionAttempts()
-    requests: int = 0
-    review: Review | None = None
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    shown: set[str] = field(default_factory=set)
-    counted: bytes = b""
-    empty_tiers: int = 0
-    changes: Sequence[Change] = ()
-    last: Usage | None = None
-    total: Usage = Usage(0, 0)
-    dated: LiveState = LiveState()
-    terms: CacheTerms | None = None
-    freezing_cost: float = 0.0
-
-    @property
-    def bytes(self) -> int:
-        """An estimate of its size in memory."""
-        review = content_bytes(self.review) if self.review is not None else 0
-        paths = sum(_SLOT_BYTES * len(held) + sum(map(getsizeof, held)) for held in (self.map.places, self.shown))
-        summary = getsizeof(self.compaction.summary) if self.compaction is not None else 0
-        changes = _SLOT_BYTES * len(self.changes)
-        return _ENTRY_BYTES + review + self.tracker.size_bytes + paths + self.board.size_bytes + summary + changes
-
-    def live(self, now: float) -> LiveState:
-        """The state with which other processes can continue. Parts that have changed since the last time get the time
-        ``now``, in unix seconds."""
-        board, dated = self.board, self.dated
-        return LiveState(
-            board=board,
-            charged_s=dated.charged_s if board.costs is dated.board.costs else now,
-            compaction=self.compaction,
-            compacted_s=dated.compacted_s if self.compaction is dated.compaction else now,
-        )
-
-    def adopt(self, known: LiveState, now: float) -> None:
-        """Merge in the state that other processes know."""
-        self.dated = merged(self.live(now), known)
-        if self.compaction != self.dated.compaction:
-            self.rewritten()
-        self.board, self.compaction = self.dated.board, self.dated.compaction
-
-    def rewritten(self) -> None:
-        """Take note that the next request has a new beginning. Turns are named by their indices, which are different
-        from now on, and the cache does not hold what is behind the new beginning."""
-        self.tracker.purge_history()
-        if self.terms is not None:
-            self.terms = replace(self.terms, life_s=0.0)
-
-    def spent(self, usage: Usage | None) -> None:
-        """Count an answer with the usage that the provider has reported for it; None if the provider reported
-        nothing."""
-        self.last = usage
-        self.requests += 1
-        self.total = summed(self.total, usage) or self.total
-
-
 _THINKING = ("thinking", "reasoning_effort", "reasoning")
 _NO_THINKING = frozenset({b"null", b'{"type":"disabled"}', b'"none"', b'{"effort":"none"}', b'{"enabled":false}'})
 
 
-@dataclass(frozen=True, slots=True)
-class DialogueRules:
-    """The settings of the operator. ``detach`` has the minimums for freezing; None: a conversation is frozen only if
-    its client asks for it. ``keep_exchanges`` is the number of the newest user exchanges that a compaction never leaves
-    out. ``is_classic``: the rules of the original apply, whatever they cost."""
+MOST_UNFOLDED_CHARS = 16 << 20
+"""More than any model reads. To assemble this much takes a third of a second."""
 
-    compaction: CompactionTexts
-    detach: DetachTerms | None = None
+
+@dataclass(frozen=True, slots=True)
+class AssemblyOptions:
+    """The settings of the operator. ``policy`` is ``economic`` or ``classic``. ``classic`` are the flags of the classic
+    policy; its target follows the model's minimum unless ``has_target``. ``text_bytes`` bounds the texts,
+    ``session_bytes`` all other state, and ``most_chars`` all texts together that one request shows. ``detach`` are the
+    minimums by which the oldest part of a conversation is frozen; None: only what a client asks for is frozen.
+    ``repeats_for`` names the cache profiles whose models read the system text again behind the panels.
+    ``keep_exchanges`` is the number of the newest user exchanges that a compaction never leaves out. ``keeps_alive``: a
+    prefix may be kept alive beyond its life."""
+
+    policy: str = "economic"
+    classic: ClassicPolicy = ClassicPolicy()
+    has_target: bool = False
+    text_bytes: int = UPLOAD_BYTES
+    session_bytes: int = 64 << 20
+    most_chars: int = MOST_UNFOLDED_CHARS
+    detach: DetachTerms | None = DetachTerms()
     keep_exchanges: int = 2
-    is_classic: bool = False
+    repeats_for: frozenset[str] = frozenset()
+    keeps_alive: bool = False
 
-
-@dataclass(frozen=True, slots=True)
-class Before:
-    """The state of the session from the requests before this one. ``terms`` are those of the cache that has served the
-    last request; None: they are not known."""
-
-    board: Board = Board()
-    compaction: Compaction | None = None
-    terms: CacheTerms | None = None
+    @property
+    def is_classic(self) -> bool:
+        """Whether tiers decide the layout, and the rules of the original apply, whatever they cost."""
+        return self.policy == "classic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -479,47 +407,127 @@ def has_thinking(members: Members) -> bool:
     return any(each not in _NO_THINKING for each in said)
 
 
-def dialogue_of(
-    conversation: Conversation,
-    form: StructuredForm,
-    before: Before,
-    rules: DialogueRules,
-    tokens: Callable[[Turn], int],
-    now_s: float,
-    has_thinking: bool = False,
-) -> Dialogue:
-    """The dialogue of a request that has arrived at ``now_s``, in unix seconds. ``tokens`` counts a message.
-    ``has_thinking``: thinking is switched on, so that providers accept no call of the proxy behind the newest results.
-    Raises InvalidRequest if the form describes messages that the request does not have."""
-    if not (form.has_history or form.compaction):
-        return Dialogue(conversation)
-    as_sent = RuledHistory(conversation, tuple(range(len(conversation.turns))), {})
-    history = ruled(conversation, form.metas) if form.has_history else as_sent
-    uncompacted = history if form.compaction else None
-    if form.compaction:
-        history = compacted(history, before.compaction, rules.compaction, rules.keep_exchanges)
-    terms = detach_terms(form.detach, rules.detach) if form.has_history else None
-    chunks: tuple[Panel, ...] = ()
-    # Whether the provider's cache may still hold the conversation, and the model's window has room for it. Then further
-    # parts are frozen only for a client that asks for it.
-    cache, cost = before.terms, 0.0
-    is_held = cache is None or not (cache.is_full or now_s - before.board.last_s > cache.life_s)
-    held = sum(name.startswith(FROZEN_PREFIX) for name in before.board.panels)
-    if terms is not None:
-        # Freezing makes no token cheaper, so its cost is what has to be written anew.
-        is_priced = is_held and form.detach is None and not rules.is_classic
-        whole = history
-        history, chunks = frozen(whole, terms, tokens, held if is_priced else None)
-        if is_held and len(chunks) > held and cache is not None:
-            cost = cache.anew * _behind(whole, chunks[:held], tokens)
-    edits = Counter({edit: history.edits.get(edit, 0) for edit in Edit})
-    panels = (*chunks, *form.panels)
-    edits[Edit.PANELS_SHOWN] = sum(panel.is_shown for panel in panels)
-    board = None
-    if form.has_history:
-        progress = Progress.of(conversation, has_thinking=has_thinking)
-        board = refreshed(before.board, panels, progress, now_s, before.terms)
-    return Dialogue(history.conversation, history.origins, panels, board, +edits, uncompacted, cost)
+_ENTRY_BYTES = 2_000
+# The size of a path's slot in a table, without the path.
+_SLOT_BYTES = 150
+
+
+@dataclass(slots=True)
+class ContextSession:
+    """The state of one conversation. Only the review and a summary are held as texts; of everything else there are only
+    digests and counts.
+
+    ``map`` has the chunks of the symbol map. ``state`` has the board of the panels and the compaction, and ``kept`` is
+    the state that was written or read last. ``attempts`` has the results of earlier attempts to compact, and
+    ``requests`` is the number of answered requests. ``aliases`` are the short names of directories that the legend has
+    given, and ``shown`` are the paths that were named so far. ``counted`` is the digest of the conversation that was
+    counted last: a retry of it does not count again. ``empty_tiers`` is the sum over all counted requests. ``changes``
+    are those of the last counted answer. ``last`` is the usage that the provider reported for the last answer, and
+    ``total`` is the sum of all. ``terms`` are those of the cache that has served the last request; None: they are not
+    known. ``freezing_cost`` is the cost of freezing, in tokens at the plain input price.
+    """
+
+    tracker: ContextTracker
+    map: MapChunks = MapChunks()
+    state: LiveState = LiveState()
+    kept: LiveState = LiveState()
+    attempts: CompactionAttempts = CompactionAttempts()
+    requests: int = 0
+    review: Review | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    shown: set[str] = field(default_factory=set)
+    counted: bytes = b""
+    empty_tiers: int = 0
+    changes: Sequence[Change] = ()
+    last: Usage | None = None
+    total: Usage = Usage(0, 0)
+    terms: CacheTerms | None = None
+    freezing_cost: float = 0.0
+
+    @property
+    def bytes(self) -> int:
+        """An estimate of its size in memory."""
+        review = content_bytes(self.review) if self.review is not None else 0
+        paths = sum(_SLOT_BYTES * len(held) + sum(map(getsizeof, held)) for held in (self.map.places, self.shown))
+        board, compaction = self.state.board, self.state.compaction
+        summary = getsizeof(compaction.summary) if compaction is not None else 0
+        changes = _SLOT_BYTES * len(self.changes)
+        return _ENTRY_BYTES + review + self.tracker.size_bytes + paths + board.size_bytes + summary + changes
+
+    def dated(self, now: float) -> LiveState:
+        """The state with which other processes can continue. Parts that have changed since it was kept get the time
+        ``now``, in unix seconds."""
+        state, kept = self.state, self.kept
+        return replace(
+            state,
+            charged_s=kept.charged_s if state.board.costs is kept.board.costs else now,
+            compacted_s=kept.compacted_s if state.compaction is kept.compaction else now,
+        )
+
+    def adopt(self, known: LiveState, now: float) -> None:
+        """Merge in the state that other processes know."""
+        self.kept = merged(self.dated(now), known)
+        if self.state.compaction != self.kept.compaction:
+            self.rewritten()
+        self.state = self.kept
+
+    def rewritten(self) -> None:
+        """Take note that the next request has a new beginning. Turns are named by their indices, which are different
+        from now on, and the cache does not hold what is behind the new beginning."""
+        self.tracker.purge_history()
+        if self.terms is not None:
+            self.terms = replace(self.terms, life_s=0.0)
+
+    def spent(self, usage: Usage | None) -> None:
+        """Count an answer with the usage that the provider has reported for it; None if the provider reported
+        nothing."""
+        self.last = usage
+        self.requests += 1
+        self.total = summed(self.total, usage) or self.total
+
+    def dialogue(
+        self,
+        conversation: Conversation,
+        form: StructuredForm,
+        options: AssemblyOptions,
+        texts: CompactionTexts,
+        tokens: Callable[[Turn], int],
+        now_s: float,
+        has_thinking: bool = False,
+    ) -> Dialogue:
+        """The dialogue of a request that has arrived at ``now_s``, in unix seconds. The session stays as it is.
+        ``tokens`` counts a message. ``has_thinking``: thinking is switched on, so that providers accept no call of the
+        proxy behind the newest results. Raises InvalidRequest if the form describes messages that the request does not
+        have."""
+        if not (form.has_history or form.compaction):
+            return Dialogue(conversation)
+        as_sent = RuledHistory(conversation, tuple(range(len(conversation.turns))), {})
+        history = ruled(conversation, form.metas) if form.has_history else as_sent
+        uncompacted = history if form.compaction else None
+        before, cache = self.state, self.terms
+        if form.compaction:
+            history = compacted(history, before.compaction, texts, options.keep_exchanges)
+        terms = detach_terms(form.detach, options.detach) if form.has_history else None
+        chunks: tuple[Panel, ...] = ()
+        # Whether the provider's cache may still hold the conversation, and the model's window has room for it. Then
+        # further parts are frozen only for a client that asks for it.
+        cost, is_held = 0.0, cache is None or not (cache.is_full or now_s - before.board.last_s > cache.life_s)
+        held = sum(name.startswith(FROZEN_PREFIX) for name in before.board.panels)
+        if terms is not None:
+            # Freezing makes no token cheaper, so its cost is what has to be written anew.
+            is_priced = is_held and form.detach is None and not options.is_classic
+            whole = history
+            history, chunks = frozen(whole, terms, tokens, held if is_priced else None)
+            if is_held and len(chunks) > held and cache is not None:
+                cost = cache.anew * _behind(whole, chunks[:held], tokens)
+        edits = Counter({edit: history.edits.get(edit, 0) for edit in Edit})
+        panels = (*chunks, *form.panels)
+        edits[Edit.PANELS_SHOWN] = sum(panel.is_shown for panel in panels)
+        board = None
+        if form.has_history:
+            progress = Progress.of(conversation, has_thinking=has_thinking)
+            board = refreshed(before.board, panels, progress, now_s, cache)
+        return Dialogue(history.conversation, history.origins, panels, board, +edits, uncompacted, cost)
 
 
 def _behind(whole: RuledHistory, held: Sequence[Panel], tokens: Callable[[Turn], int]) -> float:

@@ -16,10 +16,9 @@ from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.response.usage import Usage
 from proxy.core.structured import MapChunks
 from proxy.core.structured.blocks import Assembly, AssemblyKind, Circumstances, Measure, shown
-from proxy.core.structured.session import AssembledChat
+from proxy.core.structured.session import AssembledChat, AssemblyOptions
 from proxy.errors import MissingContent
 from proxy.planning.context_assembler import Arrangement, ContextAssembler
-from proxy.planning.context_sessions import AssemblyOptions
 from tests.examples import for_every
 
 TEXT = "line of a file\n" * 800

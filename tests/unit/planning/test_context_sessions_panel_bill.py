@@ -12,8 +12,8 @@ from proxy.core.providers import ANTHROPIC
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.structured.blocks import Measure
+from proxy.core.structured.session import AssemblyOptions
 from proxy.planning.context_assembler import Arrangement, ContextAssembler
-from proxy.planning.context_sessions import AssemblyOptions
 
 PRICE = Price(5e-6, 25e-6, 0.5e-6, 6.25e-6, 10e-6)
 NOW = 1_771_509_600.0

@@ -56,7 +56,7 @@ async def compacted(worker: Worker) -> None:
     """The worker has compacted its conversation, behind an answer."""
     assert worker.sessions is not None
     session = worker.assembler.sessions.session("key", "main")
-    session.compaction = COMPACTION
+    session.state = replace(session.state, compaction=COMPACTION)
     worker.sessions.keep("key", "main", session, worker.now)
     await settled(worker)
 
@@ -85,20 +85,20 @@ async def test_no_text_of_a_client_is_kept_where_texts_may_not_be(store: Recorde
     blobs = b"".join(blob for _, saved in store.saves for blob in saved.values())
     assert b"garden" not in blobs
     assert await other.ask(6, SCENE[6])
-    assert other.assembler.sessions.session("key", "main").compaction is None
+    assert other.assembler.sessions.session("key", "main").state.compaction is None
     await worker.ask(6, SCENE[6])
-    assert worker.assembler.sessions.session("key", "main").compaction == COMPACTION, "in memory it stays"
+    assert worker.assembler.sessions.session("key", "main").state.compaction == COMPACTION, "in memory it stays"
 
 
 async def test_a_compaction_without_a_text_is_kept_in_any_case(store: Recorder) -> None:
     worker, other = Worker(store, keeps_texts=False), Worker(store, keeps_texts=False)
     assert worker.sessions is not None
     session = worker.assembler.sessions.session("key", "main")
-    session.compaction = replace(COMPACTION, summary="")
+    session.state = replace(session.state, compaction=replace(COMPACTION, summary=""))
     worker.sessions.keep("key", "main", session, worker.now)
     await settled(worker)
     await other.ask(0, SCENE[0])
-    assert other.assembler.sessions.session("key", "main").compaction == session.compaction
+    assert other.assembler.sessions.session("key", "main").state.compaction == session.state.compaction
 
 
 async def test_another_worker_goes_on_with_a_compaction(store: Recorder) -> None:
@@ -107,7 +107,7 @@ async def test_another_worker_goes_on_with_a_compaction(store: Recorder) -> None
     await told(one, range(1, 2))
     await compacted(one)
     await told(two, range(2, 3))
-    assert two.assembler.sessions.session("key", "main").compaction == COMPACTION
+    assert two.assembler.sessions.session("key", "main").state.compaction == COMPACTION
 
 
 async def test_a_worker_that_settles_late_does_not_write_over_the_next_request(store: Recorder) -> None:

@@ -13,10 +13,10 @@ from proxy.client import review_digest
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.form import text_digest
-from proxy.core.structured.session import MOST_TEXT_BYTES, blob_name, packed_text
+from proxy.core.structured.session import MOST_TEXT_BYTES, AssemblyOptions, blob_name, packed_text
 from proxy.errors import MissingContent, StoreError
 from proxy.planning.context_assembler import ContextAssembler
-from proxy.planning.context_sessions import RENEWED_S, AssemblyOptions, TextStore
+from proxy.planning.context_sessions import RENEWED_S, TextStore
 from proxy.planning.planner_port import StructuredChats
 from proxy.ports import Principal
 from proxy.storage.sqlite import MemoryStore

@@ -173,7 +173,7 @@ class Scene:
         """What the next request sends of this conversation."""
         session = self.assembler.sessions.session(chat.scope, chat.session)
         assert chat.dialogue.uncompacted is not None
-        return compacted(chat.dialogue.uncompacted, session.compaction, TEXTS)
+        return compacted(chat.dialogue.uncompacted, session.state.compaction, TEXTS)
 
     def count(self, outcome: str) -> float:
         return value(self.metrics, "compactions_total", outcome=outcome) or 0.0

@@ -14,11 +14,10 @@ from proxy.core.providers import ANTHROPIC
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured import ContextFile, SymbolMap
-from proxy.core.structured.session import AssembledChat
+from proxy.core.structured.session import AssembledChat, AssemblyOptions
 from proxy.core.wire.json_body import MOST_ELEMENTS
 from proxy.errors import InvalidRequest
 from proxy.planning.context_assembler import ContextAssembler
-from proxy.planning.context_sessions import AssemblyOptions
 from proxy.planning.planner_port import StructuredChats
 from proxy.planning.tokenizers import ModelFacts
 from proxy.ports import Principal

@@ -8,9 +8,8 @@ import pytest
 
 from proxy.app.factories import load_context_texts
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.structured.session import AssembledChat
+from proxy.core.structured.session import AssembledChat, AssemblyOptions
 from proxy.planning.context_assembler import ContextAssembler
-from proxy.planning.context_sessions import AssemblyOptions
 from proxy.replay import Step, Trace, TraceError
 from proxy.replay.comparison import compare, shares
 from proxy.replay.explain import explain_request

@@ -11,13 +11,15 @@ from proxy.app.factories import load_context_texts
 from proxy.core.layout.tiers import Tier
 from proxy.core.modes import Edit
 from proxy.core.request.parsed_body import parse_body
+from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.structured import Conversation, Turn
 from proxy.core.structured.blocks import Assembly, Block
 from proxy.core.structured.form import StructuredForm, read_form
-from proxy.core.structured.history import DetachTerms, RuledHistory, ruled
+from proxy.core.structured.history import RuledHistory, ruled
 from proxy.core.structured.panels import CacheTerms
 from proxy.core.structured.panels.inlay import DECLARATION
-from proxy.core.structured.session import Before, Dialogue, DialogueRules, body_of, dialogue_of
+from proxy.core.structured.placement import ContextTracker
+from proxy.core.structured.session import AssemblyOptions, ContextSession, Dialogue, LiveState, body_of
 from proxy.errors import InvalidRequest
 from tests.compactions import compaction_of
 
@@ -43,7 +45,7 @@ def test_tools_that_are_no_list_stay_as_they_are() -> None:
 
 
 TEXTS = load_context_texts()
-RULES = DialogueRules(TEXTS.compaction, DetachTerms())
+RULES = AssemblyOptions()
 NOW = 1_771_509_600.0
 TODO = {"id": "P1", "kind": "todo", "header": "Todo List", "content": "rest"}
 
@@ -60,16 +62,20 @@ def form(**fields: object) -> StructuredForm:
 
 
 def dialogue(
-    talk: Conversation, section: StructuredForm, before: Before | None = None, rules: DialogueRules = RULES
+    talk: Conversation, section: StructuredForm, before: ContextSession | None = None, rules: AssemblyOptions = RULES
 ) -> Dialogue:
-    return dialogue_of(talk, section, before or Before(), rules, lambda turn: len(turn.raw), NOW)
+    return (before or session()).dialogue(talk, section, rules, TEXTS.compaction, lambda turn: len(turn.raw), NOW)
 
 
-def after(found: Dialogue, pause_s: float = 100.0, life_s: float = 300.0, *, is_full: bool = False) -> Before:
+def session(state: LiveState | None = None, terms: CacheTerms | None = None) -> ContextSession:
+    return ContextSession(ContextTracker(TokenCounter(bytes_over_four)), state=state or LiveState(), terms=terms)
+
+
+def after(found: Dialogue, pause_s: float = 100.0, life_s: float = 300.0, *, is_full: bool = False) -> ContextSession:
     """What the session remembers so many seconds after a request, whose cache holds it for ``life_s``."""
     assert found.board is not None
     terms = CacheTerms(read=0.1, write=1.25, life_s=life_s, is_full=is_full)
-    return Before(replace(found.board, last_s=NOW - pause_s), terms=terms)
+    return session(LiveState(replace(found.board, last_s=NOW - pause_s)), terms)
 
 
 def said(found: Dialogue) -> list[Any]:
@@ -111,7 +117,7 @@ def long_talk() -> Conversation:
 
 
 def test_a_long_conversation_is_frozen_by_the_operator_s_minimums_where_the_client_sends_panels() -> None:
-    found = dialogue(long_talk(), form(panels=[]), Before(terms=CacheTerms(0.1, 1.25)))
+    found = dialogue(long_talk(), form(panels=[]), session(terms=CacheTerms(0.1, 1.25)))
     assert found.edits[Edit.HISTORY_FROZEN] >= 25
     assert Edit.PANELS_SHOWN in found.edits
     assert all(panel.is_frozen for panel in found.panels)
@@ -147,7 +153,7 @@ def test_a_client_that_asks_for_it_has_parts_frozen_at_once_and_what_that_costs_
 
 
 def test_the_original_s_rules_freeze_at_once() -> None:
-    rules = replace(RULES, is_classic=True)
+    rules = replace(RULES, policy="classic")
     first = dialogue(long_talk(), form(panels=[]), rules=rules)
     assert Edit.HISTORY_FROZEN in first.edits
 
@@ -162,7 +168,7 @@ def test_the_client_decides_where_the_operator_does_not(detach: bool | None, fre
 def test_a_compaction_holds_only_where_the_client_asks_for_it() -> None:
     talk = conversation("a", "b", "c", "d", "e", "f", "g")
     history = ruled(talk, {})
-    before = Before(compaction=compaction_of(history, 2, 2, "They said a."))
+    before = session(LiveState(compaction=compaction_of(history, 2, 2, "They said a.")))
     found = dialogue(talk, form(compaction=True), before)
     assert found.edits == {Edit.HISTORY_COMPACTED: 2}
     assert said(found)[-5:] == ["c", "d", "e", "f", "g"]
@@ -185,6 +191,6 @@ def test_messages_are_counted_by_what_the_caller_counts() -> None:
         seen.append(turn)
         return 0
 
-    found = dialogue_of(long_talk(), form(panels=[], detach=True), Before(), RULES, tokens, NOW)
+    found = session().dialogue(long_talk(), form(panels=[], detach=True), RULES, TEXTS.compaction, tokens, NOW)
     assert seen
     assert Edit.HISTORY_FROZEN not in found.edits
