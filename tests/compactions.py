@@ -19,11 +19,12 @@ from proxy.core.structured.history.compaction import (
     CompactionTerms,
     digest_of_known,
 )
+from proxy.core.structured.panels import CacheTerms
 
 TEXTS = load_compaction_texts()
 RULES = CompactionRules(CompactionTerms(), TEXTS)
-UNCACHED = CompactionPrices(read=1.0, write=1.0, output=5.0, requests=10)
-CACHED = CompactionPrices(read=0.1, write=1.25, output=5.0, requests=10)
+UNCACHED = CompactionPrices(CacheTerms(read=1.0, write=1.0), output=5.0, requests=10)
+CACHED = CompactionPrices(CacheTerms(read=0.1, write=1.25), output=5.0, requests=10)
 _ROLES = {"u": "user", "a": "assistant", "s": "system", "c": "assistant", "r": "tool"}
 
 

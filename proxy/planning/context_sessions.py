@@ -311,7 +311,7 @@ class ContextSessions:
         session.spent(usage)
         life_s = profile.long_life_s if session.total.write_1h and profile.long_life_s else profile.life_s
         life_s = UNKNOWN_LIFE_S if self._options.keeps_alive else life_s
-        is_full = usage is not None and most_input is not None and usage.prompt >= WINDOW_SHARE * most_input
+        is_full = usage is not None and bool(most_input) and usage.prompt >= WINDOW_SHARE * (most_input or 0)
         session.terms = CacheTerms(
             profile.read, profile.write, life_s, is_full, profile.answer_mark or profile.stores_prefixes
         )
@@ -453,18 +453,20 @@ class Compactions:
         self._aside = aside or Aside()
         self._compacted = compacted
 
-    async def plan(self, chat: AssembledChat, deployment: Deployment, prompt_tokens: int) -> CompactionWork | None:
-        """The call that shall be made for a conversation after its last answer. The request of that answer had
-        ``prompt_tokens``. None: no call shall be made."""
+    async def plan(self, chat: AssembledChat, deployment: Deployment) -> CompactionWork | None:
+        """The call that shall be made for a conversation after its last answer, which has been counted. None: no call
+        shall be made."""
         key, history = (chat.scope, chat.session), chat.dialogue.uncompacted
         session = self._sessions.known(*key)
-        if session is None or history is None or session.attempts.failures >= MOST_FAILURES:
+        if session is None or session.terms is None or history is None or session.attempts.failures >= MOST_FAILURES:
             return None
         size = sum(len(turn.raw) for turn in history.conversation.turns)
         # A token has at least one byte.
         if size < self._rules.terms.min_history_tokens:
             return None
-        former, prices = session.state.compaction, self._prices(deployment, session.requests, prompt_tokens)
+        price = self._facts.price(deployment)
+        output = price.output / price.input if price is not None and price.input else _OUTPUT_PRICE
+        former, prices = session.state.compaction, CompactionPrices(session.terms, output, session.requests)
         tokens = partial(Turn.tokens, counter=self._sessions.counter.fork())
         work = partial(proposal_of, history, former, session.attempts, tokens, self._rules, prices)
         look = await self._aside.run_large(size, work)
@@ -507,9 +509,3 @@ class Compactions:
         session = self._sessions.known(*work.key)
         if session is not None:
             session.attempts = replace(session.attempts, tried_tokens=work.tokens)
-
-    def _prices(self, deployment: Deployment, requests: int, prompt_tokens: int) -> CompactionPrices:
-        profile, price = deployment.profile, self._facts.price(deployment)
-        output = price.output / price.input if price is not None and price.input else _OUTPUT_PRICE
-        most, _ = self._facts.limits(deployment)
-        return CompactionPrices(profile.read, profile.write, output, requests, prompt_tokens, most)

@@ -405,9 +405,7 @@ class Compactor(Follower):
         behind = self._own.behind(exchange)
         if behind is not None:
             self._running.add(key)
-            usage = exchange.answer.outcome.usage
-            prompt_tokens = usage.prompt if usage is not None else 0
-            planning = partial(self._compactions.plan, chat, behind.call.deployment, prompt_tokens)
+            planning = partial(self._compactions.plan, chat, behind.call.deployment)
             spawn(self._run(key, behind, planning), self._tasks)
 
     async def aclose(self) -> None:

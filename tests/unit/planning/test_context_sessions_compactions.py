@@ -6,8 +6,11 @@ import pytest
 
 from proxy.app.factories import load_context_texts
 from proxy.core.layout.tiers import Tracked
+from proxy.core.modes import Mode
 from proxy.core.providers import NONE
+from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
+from proxy.core.response.usage import Usage
 from proxy.core.structured import StructuredContext
 from proxy.core.structured.history.compaction import CompactionRules
 from proxy.planning.context_assembler import ContextAssembler
@@ -17,8 +20,8 @@ from tests.compactions import TEXTS
 from tests.unit.planning.test_own_exchanges_compactor import GOOD, TERMS, Scene
 
 
-async def planned(scene: Scene, exchanges: int = 30, prompt_tokens: int = 2_000) -> CompactionWork | None:
-    return await scene.compactions.plan(scene.chat(exchanges), scene.deployment, prompt_tokens)
+async def planned(scene: Scene, exchanges: int = 30) -> CompactionWork | None:
+    return await scene.compactions.plan(scene.chat(exchanges), scene.deployment)
 
 
 async def test_what_does_not_pay_is_not_asked_again_before_the_conversation_has_grown() -> None:
@@ -38,7 +41,7 @@ async def test_what_does_not_pay_is_not_asked_again_before_the_conversation_has_
 async def test_an_answer_for_a_session_that_was_forgotten_is_forgotten_too() -> None:
     scene = Scene()
     chat = scene.chat(30)
-    work = await scene.compactions.plan(chat, scene.deployment, 2_000)
+    work = await scene.compactions.plan(chat, scene.deployment)
     assert work is not None
     other = ContextAssembler(load_context_texts(), bytes_over_four)
     facts = ModelFacts(lambda of: (None, None), lambda of: None)
@@ -51,7 +54,7 @@ async def test_an_answer_for_a_session_that_was_forgotten_is_forgotten_too() -> 
 
 async def test_of_two_answers_for_one_conversation_the_first_counts() -> None:
     scene = Scene()
-    work = await scene.compactions.plan(scene.chat(30), scene.deployment, 2_000)
+    work = await scene.compactions.plan(scene.chat(30), scene.deployment)
     assert work is not None
     assert scene.compactions.answered(work, GOOD) == "summarized"
     assert scene.compactions.answered(work, GOOD.replace("counted", "slept")) == "outdated"
@@ -59,13 +62,9 @@ async def test_of_two_answers_for_one_conversation_the_first_counts() -> None:
 
 async def test_a_nearly_full_window_is_no_matter_of_price() -> None:
     scene = Scene(profile=replace(NONE, name="cached", read=0.001, write=1.25))
-    scene.compactions = Compactions(
-        scene.assembler.sessions,
-        CompactionRules(TERMS, TEXTS),
-        ModelFacts(lambda of: (10_000, None), lambda of: None),
-    )
-    assert await planned(scene, prompt_tokens=8_499) is None
-    assert await planned(scene, prompt_tokens=8_500) is not None
+    assert await planned(scene) is None
+    scene.is_full = True
+    assert await planned(scene) is not None
 
 
 async def test_after_a_success_the_conversation_has_to_grow_by_a_tenth_of_what_is_left() -> None:
@@ -104,3 +103,16 @@ async def test_the_summary_counts_among_what_the_session_takes() -> None:
     before = scene.assembler.sessions.session("key", "talk").bytes
     scene.compactions.answered(work, GOOD.replace("They counted.", "x" * 3_000))
     assert scene.assembler.sessions.session("key", "talk").bytes >= before + 3_000
+
+
+@pytest.mark.parametrize(
+    ("prompt", "most", "expected"), [(85, 100, True), (84, 100, False), (10**9, None, False), (10**9, 0, False)]
+)
+def test_a_window_is_nearly_full_at_85_percent(prompt: int, most: int | None, *, expected: bool) -> None:
+    assembler = ContextAssembler(load_context_texts(), bytes_over_four)
+    sent = parse_body(b'{"model":"m","messages":[{"role":"user","content":"q"}],"stratiform":{"session":"s"}}')
+    chat = assembler.chat_of(sent, "key")
+    assembler.arrange(chat, None, NONE, Mode.TIER, None, most).counted(Usage(prompt, 1))
+    terms = assembler.sessions.session("key", "s").terms
+    assert terms is not None
+    assert terms.is_full is expected

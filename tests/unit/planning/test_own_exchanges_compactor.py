@@ -23,6 +23,7 @@ from proxy.core.structured import StructuredContext
 from proxy.core.structured.blocks import Assembly, AssemblyKind
 from proxy.core.structured.history import RuledHistory, ruled
 from proxy.core.structured.history.compaction import CompactionRules, CompactionTerms, compacted
+from proxy.core.structured.panels import CacheTerms
 from proxy.core.structured.session import AssembledChat, Dialogue
 from proxy.deployment import Deployment, Headers, Transport
 from proxy.deployments import price_for
@@ -130,6 +131,7 @@ class Scene:
         self.compactions = Compactions(self.assembler.sessions, CompactionRules(TERMS, TEXTS), facts)
         given = terms or DailyTerms()
         self.own = OwnExchanges(ports, Conclusion(ports), price_of, given)
+        self.is_full = False
         self.compactor = Compactor(self.compactions, self.own, ports.clock, self.metrics.compacted)
 
     def chat(self, exchanges: int, name: str = "talk", scope: str = "key") -> AssembledChat:
@@ -138,7 +140,8 @@ class Scene:
         turns = [turn for pair in pairs for turn in pair]
         conversation = conversation_of(*turns, user("and now?"))
         session = self.assembler.sessions.session(scope, name)
-        session.requests = exchanges
+        session.requests, profile = exchanges, self.deployment.profile
+        session.terms = CacheTerms(profile.read, profile.write, is_full=self.is_full)
         sent = parse_body(orjson.dumps({"model": "m", "messages": []}))
         dialogue = Dialogue(conversation, uncompacted=ruled(conversation, {}))
         kind, context = AssemblyKind.ECONOMIC, StructuredContext()

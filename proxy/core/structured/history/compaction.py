@@ -26,6 +26,7 @@ from proxy.core.modes import Edit
 from proxy.core.request.message import RESULT_ROLES
 from proxy.core.structured import Turn, pair, parts_of, string_of
 from proxy.core.structured.history import MADE, RuledHistory, call_members, cuts
+from proxy.core.structured.panels import CacheTerms
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Members, Unreadable, join_members, members_of, printable
 
@@ -93,23 +94,14 @@ WINDOW_SHARE = 0.85
 
 @dataclass(frozen=True, slots=True)
 class CompactionPrices:
-    """The prices by which the decision is made. ``read`` (r) and ``write`` (w) are the costs of a cache read and of a
-    cache write of one token, and ``output`` is the cost of one output token, all in input prices (r and w are 1 if
-    nothing is cached). ``requests`` is the number of requests that the conversation has had: it is expected to have as
-    many again. ``prompt_tokens`` are those of the whole last request. ``max_input_tokens`` is the size of the model's
-    window, or None if it is not known."""
+    """The prices by which the decision is made. ``cache`` are the terms of the cache that has served the last request,
+    with the costs of a read (r) and of a write (w) of one token; both are 1 if nothing is cached. ``output`` is the
+    cost of one output token, in input prices. ``requests`` is the number of requests that the conversation has had: it
+    is expected to have as many again."""
 
-    read: float
-    write: float
+    cache: CacheTerms
     output: float
     requests: int
-    prompt_tokens: int = 0
-    max_input_tokens: int | None = None
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the last request nearly fills the model's window; False if the window is not known."""
-        return bool(self.max_input_tokens) and self.prompt_tokens >= WINDOW_SHARE * (self.max_input_tokens or 0)
 
     def pays(self, *, dropped_tokens: int, summary_tokens: int, behind_tokens: int, call_tokens: float) -> bool:
         """Whether a compaction saves more than it costs. All amounts are in tokens at the plain input price.
@@ -120,8 +112,8 @@ class CompactionPrices:
         request reads D - s tokens less, which saves r (D - s). A cached history is nearly free to keep, and an uncached
         one is not, so the prices decide.
         """
-        once = (self.write - self.read) * behind_tokens + self.write * summary_tokens + call_tokens
-        return self.requests * self.read * (dropped_tokens - summary_tokens) > once
+        once = self.cache.anew * behind_tokens + self.cache.write * summary_tokens + call_tokens
+        return self.requests * self.cache.read * (dropped_tokens - summary_tokens) > once
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +386,7 @@ def proposal_of(
     turns = sent.conversation.turns
     sizes = [tokens(turn) for turn in turns]
     total = sum(sizes)
-    if total < terms.min_history_tokens or not attempts.allow(total, is_full=prices.is_full):
+    if total < terms.min_history_tokens or not attempts.allow(total, is_full=prices.cache.is_full):
         return None
     question = question_of(sent.conversation.history, texts, terms.summary_tokens)
     window = _window(sizes, terms.verbatim_tokens)
@@ -410,7 +402,7 @@ def proposal_of(
         behind_tokens=sum(sizes[at:]),
         call_tokens=question.prompt_tokens + prices.output * terms.summary_tokens,
     )
-    if not pays and not (prices.is_full and dropped > terms.summary_tokens):
+    if not pays and not (prices.cache.is_full and dropped > terms.summary_tokens):
         return total, None
     # The model reads these messages, either directly or through the summary of what it read before.
     known = next(origin for origin in sent.origins[question.end :] if origin != MADE)

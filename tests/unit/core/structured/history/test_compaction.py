@@ -20,6 +20,7 @@ from proxy.core.structured.history.compaction import (
     compacted,
     place_of,
 )
+from proxy.core.structured.panels import CacheTerms
 from tests.compactions import TEXTS, compaction_of, messages_of, ruled_of, sent
 from tests.examples import for_every
 
@@ -172,7 +173,7 @@ def test_a_no_does_not_count_as_a_failure() -> None:
 
 
 def pays(dropped: int, behind: int, read: float, write: float, call: float, requests: int) -> bool:
-    prices = CompactionPrices(read, write, 5.0, requests)
+    prices = CompactionPrices(CacheTerms(read, write), 5.0, requests)
     return prices.pays(dropped_tokens=dropped, summary_tokens=500, behind_tokens=behind, call_tokens=call)
 
 
@@ -210,14 +211,6 @@ def test_a_compaction_pays_if_the_bill_with_it_is_lower(
         assert bill < without + 1e-3
     else:
         assert bill > without - read * dropped - 1e-3
-
-
-@pytest.mark.parametrize(
-    ("prompt", "most", "expected"),
-    [(85, 100, True), (84, 100, False), (10**9, None, False), (10**9, 0, False), (0, 100, False)],
-)
-def test_a_window_is_full_at_85_percent(prompt: int, most: int | None, *, expected: bool) -> None:
-    assert CompactionPrices(0.1, 1.25, 5.0, 1, prompt, most).is_full is expected
 
 
 # The messages that a summary stands in are the same bytes each time.

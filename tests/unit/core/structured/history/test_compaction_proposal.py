@@ -107,9 +107,8 @@ def test_what_is_sent_behind_a_finding(name: str, talk: str, boundary: int, conf
     assert sent(compacted(ruled_of(talk), compaction(talk, boundary, confidence), TEXTS)) == expected, name
 
 
-def full(prompt_tokens: int) -> CompactionPrices:
-    """A prompt of so many tokens in a window of 100,000, and no further request expected."""
-    return replace(CACHED, requests=0, prompt_tokens=prompt_tokens, max_input_tokens=100_000)
+FULL = replace(CACHED, cache=replace(CACHED.cache, is_full=True), requests=0)
+"""A prompt that nearly fills the window, and no further request expected."""
 
 
 def shown(proposal: CompactionProposal) -> str:
@@ -125,11 +124,10 @@ DECISIONS = [
     ("not within one request, for the call reads the history, too", TAIL, replace(UNCACHED, requests=0), False),
     ("a cached history is nearly free to keep", LONG, replace(CACHED, requests=2), False),
     ("a long session pays for it at cached prices, too", LONG, replace(CACHED, requests=30), True),
-    ("a nearly full window is compacted whatever that costs", LONG, full(85_000), True),
-    ("a window that is not that full", LONG, full(84_999), False),
-    ("a window of unknown size", LONG, replace(CACHED, requests=0, prompt_tokens=10**9), False),
-    ("a full window below the floor", "u1 a9 u1 a1 u1", full(99_000), False),
-    ("a full window with nothing to drop", "u1 a30 u1", full(99_000), False),
+    ("a nearly full window is compacted whatever that costs", LONG, FULL, True),
+    ("a window that is not that full", LONG, replace(CACHED, requests=0), False),
+    ("a full window below the floor", "u1 a9 u1 a1 u1", FULL, False),
+    ("a full window with nothing to drop", "u1 a30 u1", FULL, False),
     ("what would be dropped is shorter than its summary", "u.1 a.1 u24 a1 u1", UNCACHED, False),
 ]  # fmt: skip
 
