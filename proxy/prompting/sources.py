@@ -40,7 +40,7 @@ from proxy.core.prompts import (
     Variable,
     is_json,
 )
-from proxy.core.prompts.conditions import checked
+from proxy.core.prompts.assembler import checked
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.refusals import refused
 from proxy.prompting.templates import Templates

@@ -22,8 +22,7 @@ from proxy.core.prompts import (
     merged,
     value_at,
 )
-from proxy.core.prompts.assembler import assemble
-from proxy.core.prompts.conditions import OPERATORS, checked, holds
+from proxy.core.prompts.assembler import OPERATORS, assemble, checked, holds
 
 leaves: st.SearchStrategy[Json] = (
     st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-3, 3) | st.sampled_from(("", "a", "ab", "(", "a+"))

@@ -48,8 +48,7 @@ from proxy.core.prompts import (
     resolved,
     value_at,
 )
-from proxy.core.prompts.assembler import chosen, in_order
-from proxy.core.prompts.conditions import contradiction, holds
+from proxy.core.prompts.assembler import chosen, contradiction, holds, in_order
 from proxy.core.prompts.steadiness import Volatile, volatile_in, volatile_name, volatile_values
 from proxy.core.value import dataclass
 from proxy.errors import ProxyError

@@ -7,8 +7,8 @@ the result of composing: the system text, and the texts around a user message. A
 a request. A configuration has them in levels (all requests, models, teams, keys). A later level takes precedence, and a
 client adds what it is allowed to add.
 
-``assembler`` reads the wishes of a client, chooses and orders the prompts, evaluates their ``conditions`` in a context,
-and joins the texts into a composition. ``steadiness`` finds prompts that change within conversations, decides whether
+``assembler`` reads the wishes of a client, chooses and orders the prompts, evaluates their conditions in a context, and
+joins the texts into a composition. ``steadiness`` finds prompts that change within conversations, decides whether
 texts of earlier turns are sent again, and has the checks of ``stratiform prompts lint``.
 """
 
@@ -79,7 +79,7 @@ _Needed = Annotated[str, Meta(min_length=1)]
 
 class Condition(Struct, frozen=True, forbid_unknown_fields=True):
     """A condition that must hold for a prompt to be composed, as a file states it. ``field`` is a path with dots that
-    begins with a root; ``operator`` is one of ``proxy.core.prompts.conditions.OPERATORS``, and ``value`` is JSON."""
+    begins with a root; ``operator`` is one of ``proxy.core.prompts.assembler.OPERATORS``, and ``value`` is JSON."""
 
     field: _Needed
     operator: _Needed

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from proxy.core.prompts import Condition, ConditionError, merged
-from proxy.core.prompts.conditions import holds
+from proxy.core.prompts.assembler import holds
 from tests.examples import for_every
 from tests.prompt_vectors import Vector, read_vectors
 

@@ -20,8 +20,7 @@ from proxy.core.prompts import (
     exceeded_bound,
     merged,
 )
-from proxy.core.prompts.assembler import assemble, chosen
-from proxy.core.prompts.conditions import holds
+from proxy.core.prompts.assembler import assemble, chosen, holds
 from tests.growth import assert_linear
 
 ALL = PromptTerms(use=("*",))

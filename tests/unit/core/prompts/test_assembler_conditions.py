@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.prompts import Condition, ConditionError, Json, merged
-from proxy.core.prompts.conditions import (
+from proxy.core.prompts.assembler import (
     MOST_PATTERN_CHARS,
     OPERATORS,
     checked,
