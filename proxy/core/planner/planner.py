@@ -42,7 +42,7 @@ from proxy.core.planner.plan import (
     changes_as_read,
     planned_changes,
 )
-from proxy.core.prompts.steadiness import StoredPrompt, TextPrices, TurnTexts
+from proxy.core.prompts.steadiness import StoredPrompt, TurnTexts
 from proxy.core.providers import ASSUMED, CacheProfile, Family, may_add, may_tell_explicit, routing_key
 from proxy.core.recognition import Recogniser
 from proxy.core.request.element import Element, ToolOrders, in_order
@@ -149,9 +149,8 @@ class TierPlanner:
         profile = ASSUMED if route.profile.family is Family.NONE else route.profile
         head = head_digest(transcript, incoming.parsed.members.get("tools"))
         behind = partial(tokens_from, transcript, turns, route.moving, caches_output=profile.caches_output)
-        prices = TextPrices(profile.read, profile.write)
         signed = transcript.signed[-1] if transcript.signed else -1
-        applied = self._texts.earlier(turns, head, prices, incoming.now, behind, signed)
+        applied = self._texts.earlier(turns, head, profile, incoming.now, behind, signed)
         inset = self._texts.sent_with(applied.newest) if turns and turns[-1][0] < signed else None
         inset = inset if inset is not None else route.inset
         route = replace(route, earlier={**applied.texts, **route.earlier}, inset=inset)

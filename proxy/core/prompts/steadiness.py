@@ -26,6 +26,7 @@ from enum import StrEnum
 
 from proxy.core.lru import Bounded, LastUsed
 from proxy.core.prompts import Composition, Json, Position
+from proxy.core.providers import CacheProfile
 from proxy.core.request.parsed_body import Inset
 from proxy.core.value import dataclass, field, replace
 
@@ -199,15 +200,6 @@ class Again(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class TextPrices:
-    """The prices of a token that is read from the provider's cache and of one that is written, relative to a plain
-    token."""
-
-    read: float
-    write: float
-
-
-@dataclass(frozen=True, slots=True)
 class AppliedTexts:
     """The texts around user messages before the newest one. ``texts`` are by the messages' indices. ``kept`` are the
     keys of their turns. ``decided`` says for turns whether their text is sent from now on. ``newest`` is the key of the
@@ -266,7 +258,7 @@ class TurnTexts:
         self,
         turns: Sequence[tuple[int, bytes]],
         head: bytes,
-        prices: TextPrices,
+        profile: CacheProfile,
         now: float,
         tokens_from: Callable[[int], int],
         signed: int = -1,
@@ -293,7 +285,7 @@ class TurnTexts:
             is_kept = sent.is_kept
             if is_kept is None:
                 behind = max(0, tokens_from(index) - max(latest.stored.loose_tokens, latest.lost_tokens))
-                is_cheaper = applies_again(sent.tokens, behind, prices, latest.number, chance)
+                is_cheaper = applies_again(sent.tokens, behind, profile, latest.number, chance)
                 is_asked = is_cheaper if self._again is Again.BY_PRICE else self._again is Again.ALWAYS
                 is_kept = decided[key] = is_asked or index < signed
                 if not is_kept:
@@ -322,12 +314,12 @@ class TurnTexts:
             self._sent.put(applied.newest, SentText(inset, tokens, number, stored, applied.head, lost))
 
 
-def applies_again(text_tokens: int, tokens_behind: int, prices: TextPrices, requests: int, chance: float) -> bool:
+def applies_again(text_tokens: int, tokens_behind: int, profile: CacheProfile, requests: int, chance: float) -> bool:
     """Whether it is expected to be cheaper to send a text with its turn again than to write the tokens after it again.
     ``requests`` is how many requests the conversation has had, and ``chance`` is P(the prefix is still stored)."""
     later = min(max(requests, _FEWEST_REQUESTS), _MOST_REQUESTS)
-    now = chance * prices.read + (1.0 - chance) * prices.write
-    return text_tokens * (now + later * prices.read) <= chance * (prices.write - prices.read) * tokens_behind
+    now = chance * profile.read + (1.0 - chance) * profile.write
+    return text_tokens * (now + later * profile.read) <= chance * (profile.write - profile.read) * tokens_behind
 
 
 def _chance(latest: SentText, head: bytes, now: float) -> float:

@@ -4,10 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.prompts.steadiness import Again, StoredPrompt, TextPrices, TurnTexts, applies_again
+from proxy.core.prompts.steadiness import Again, StoredPrompt, TurnTexts, applies_again
+from proxy.core.providers import CacheProfile, Family
 from proxy.core.request.parsed_body import Inset
 
-MARKED, GRID, FREE = TextPrices(0.1, 1.25), TextPrices(0.1, 1.0), TextPrices(0.0, 1.0)
+MARKED = CacheProfile("marked", Family.MARKER, read=0.1, write=1.25)
+GRID = CacheProfile("grid", Family.GRID, read=0.1, write=1.0)
+FREE = replace(GRID, read=0.0)
 TEXT = Inset("in front", "behind")
 FIRST, SECOND, THIRD = (1, b"first"), (3, b"second"), (5, b"third")
 HEAD = b"head"
@@ -45,10 +48,12 @@ def test_at_most_sixty_more_requests_are_expected() -> None:
 
 
 @given(st.integers(1, 10**5), st.integers(0, 10**6), st.integers(0, 500), st.sampled_from([MARKED, GRID]))
-def test_more_behind_a_text_never_speaks_against_it(text: int, behind: int, requests: int, prices: TextPrices) -> None:
-    if applies_again(text, behind, prices, requests, 1.0):
-        assert applies_again(text, behind + 1, prices, requests, 1.0)
-        assert applies_again(text - 1, behind, prices, requests, 1.0)
+def test_more_behind_a_text_never_speaks_against_it(
+    text: int, behind: int, requests: int, profile: CacheProfile
+) -> None:
+    if applies_again(text, behind, profile, requests, 1.0):
+        assert applies_again(text, behind + 1, profile, requests, 1.0)
+        assert applies_again(text - 1, behind, profile, requests, 1.0)
 
 
 def test_a_text_is_applied_to_its_own_turn_when_the_next_one_comes() -> None:
