@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from proxy.core.recognition import (
+from proxy.protocol.recognition import (
     MOST_PIECES,
     Bound,
     Cut,

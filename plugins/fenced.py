@@ -12,8 +12,8 @@ header that refers to it and claims nothing itself.
 
 import re
 
-from proxy.core.digest import digest
-from proxy.core.recognition import (
+from proxy.kit.digest import digest
+from proxy.protocol.recognition import (
     MOST_PIECES,
     Bound,
     Cut,

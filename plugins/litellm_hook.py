@@ -1,6 +1,6 @@
 """Stratiform inside a LiteLLM proxy: ``callbacks: ["plugins.litellm_hook.stratiform"]``.
 
-This is only the entry, and the only module besides ``proxy.upstream.litellm_`` that imports litellm. ``proxy.inside``
+This is only the entry, and the only module besides ``proxy.upstream.litellm_`` that imports litellm. ``proxy.app.inside``
 does the work. This module is not a plugin of Stratiform: LiteLLM loads it.
 """
 
@@ -19,11 +19,11 @@ if _FOUND is None or Path(_FOUND.origin or "nothing").resolve().parent != _OURS:
         f"Python finds {found} for `proxy`, and not Stratiform's {_OURS}: rename it, or see to PYTHONPATH"
     )
 
-from proxy.inside import Callback, Host, Work  # noqa: E402 - only once it is known to be ours
+from proxy.app.inside import Callback, Host, Work  # noqa: E402 - only once it is known to be ours
 
 
 class StratiformLogger(CustomLogger):  # type: ignore[misc]  # litellm is not read by the type checker
-    """Gives the functions of ``proxy.inside.callback`` the names that LiteLLM calls."""
+    """Gives the functions of ``proxy.app.inside.callback`` the names that LiteLLM calls."""
 
     def __init__(self) -> None:
         super().__init__()

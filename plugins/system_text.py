@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice, pairwise
 
-from proxy.core.digest import digest
-from proxy.core.recognition import (
+from proxy.kit.digest import digest
+from proxy.protocol.recognition import (
     MOST_PIECES,
     Bound,
     Cut,
@@ -21,7 +21,7 @@ from proxy.core.recognition import (
     TooMuch,
     files_at_end,
 )
-from proxy.core.recognition.lines import break_before, lines_before, one_break_before
+from proxy.protocol.recognition.lines import break_before, lines_before, one_break_before
 from proxy.hookspecs import hookimpl
 
 # A text that is longer, or has more of these, is not a prompt that a person wrote. To look through it would delay all

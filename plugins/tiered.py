@@ -2,14 +2,14 @@
 
 Such a client sorts its files by how stable they are and shows each tier in a separate message: the tier's part of the
 repository map, if it has one, then its files under a header that never changes
-(``proxy.core.recognition``). The list of all files, fetched pages and the review are separate messages,
+(``proxy.protocol.recognition``). The list of all files, fetched pages and the review are separate messages,
 which stay whole. The client renders all of them anew for every request, and closes each with an assistant message that
 never changes, either.
 
 If a line of a file may also be a border, the message stays in one piece.
 """
 
-from proxy.core.recognition import (
+from proxy.protocol.recognition import (
     REFERENCE_HEADERS,
     WORKING_HEADER,
     Cut,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from proxy.demo.tool_agent import NOUNS
+from proxy.lab.demo.tool_agent import NOUNS
 
 Message = dict[str, Any]
 

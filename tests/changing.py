@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from random import Random
 
-from proxy.demo.tool_agent import NOUNS
+from proxy.lab.demo.tool_agent import NOUNS
 from tests.append_only import Message, Sent
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING
 

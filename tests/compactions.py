@@ -10,16 +10,16 @@ from typing import Any
 import orjson
 
 from proxy.app.factories import load_compaction_texts
-from proxy.core.structured import Conversation, Turn
-from proxy.core.structured.history import RuledHistory, ruled
-from proxy.core.structured.history.compaction import (
+from proxy.context import Conversation, Turn
+from proxy.context.history import RuledHistory, ruled
+from proxy.context.history.compaction import (
     Compaction,
     CompactionPrices,
     CompactionRules,
     CompactionTerms,
     digest_of_known,
 )
-from proxy.core.structured.panels import CacheTerms
+from proxy.context.panels import CacheTerms
 
 TEXTS = load_compaction_texts()
 RULES = CompactionRules(CompactionTerms(), TEXTS)

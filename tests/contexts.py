@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 
 from proxy.app.factories import load_assembly_texts
-from proxy.core.layout.tiers import HISTORY, Tier, Tracked
-from proxy.core.providers import Dialect
-from proxy.core.request.tokens import TokenCounter
-from proxy.core.structured import ContextFile, Conversation, StructuredContext
-from proxy.core.structured.assembly import MOST_MARKS, front_of, tiered_assembly, untiered_assembly
-from proxy.core.structured.blocks import (
+from proxy.planner.layout.tiers import HISTORY, Tier, Tracked
+from proxy.protocol.providers import Dialect
+from proxy.protocol.request.tokens import TokenCounter
+from proxy.context import ContextFile, Conversation, StructuredContext
+from proxy.context.assembly import MOST_MARKS, front_of, tiered_assembly, untiered_assembly
+from proxy.context.blocks import (
     Assembly,
     Circumstances,
     Item,
@@ -23,8 +23,8 @@ from proxy.core.structured.blocks import (
     inventory_of,
     shown,
 )
-from proxy.core.structured.panels.inlay import NO_INLAY, Inlay
-from proxy.core.structured.placement import FILE, SYMBOL, ContextTracker, Placement, TierItems
+from proxy.context.panels.inlay import NO_INLAY, Inlay
+from proxy.context.placement import FILE, SYMBOL, ContextTracker, Placement, TierItems
 from tests.talk import Body, assistant, system, user
 
 TEXTS = load_assembly_texts()

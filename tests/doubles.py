@@ -14,17 +14,17 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from proxy.core.modes import Mode, Reason
-from proxy.core.providers import NONE
-from proxy.core.request.parsed_body import ParsedBody, parse_body
-from proxy.core.response.outcome import Outcome
-from proxy.core.response.usage import Usage, summed
-from proxy.core.structured.session import AssembledChat
-from proxy.core.wire.json_body import Unreadable, splice
-from proxy.deployment import Deployment, Headers, Transport
+from proxy.kit.modes import Mode, Reason
+from proxy.protocol.providers import NONE
+from proxy.protocol.request.parsed_body import ParsedBody, parse_body
+from proxy.protocol.response.outcome import Outcome
+from proxy.protocol.response.usage import Usage, summed
+from proxy.context.session import AssembledChat
+from proxy.protocol.wire.json_body import Unreadable, splice
+from proxy.models.deployment import Deployment, Headers, Transport
 from proxy.engine.exchange import Exchange, Settlement
-from proxy.errors import InvalidRequest, UnknownModel
-from proxy.ports import Plan, PlanRequest, PlanResult, Principal, Reservation
+from proxy.kit.errors import InvalidRequest, UnknownModel
+from proxy.engine.interfaces import Plan, PlanRequest, PlanResult, Principal, Reservation
 
 
 class PassthroughPlanner:
@@ -282,7 +282,7 @@ _KEEPALIVE_S = 3600
 @contextmanager
 def serving(app: ASGIApp, http: Any = "auto", drain_s: int = 5) -> Iterator[str]:
     """Run an app on a free port in a thread. Gives its base URL, and stops it in an orderly way: requests that have not
-    ended after ``drain_s`` are cut off. ``http`` is uvicorn's protocol (``proxy.web.connection``)."""
+    ended after ``drain_s`` are cut off. ``http`` is uvicorn's protocol (``proxy.app.web.connection``)."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
         app,

@@ -1,6 +1,6 @@
 """Conversations in which files are edited, for tests of the planner."""
 
-from proxy.core.planner.plan import Plan
+from proxy.planner.plan import Plan
 from tests.fidelity.chats import File
 from tests.talk import Body, Talk, assistant, chat, lines, shown, system, user
 

@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
-from proxy.core.response.outcome import Outcome
+from proxy.protocol.response.outcome import Outcome
 from proxy.engine.exchange import AnswerRecord, Arrival, Exchange, ObjectUse, Planned, Requested, Settlement
 
 

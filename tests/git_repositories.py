@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.demo.structured import History
+from proxy.lab.demo.structured import History
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 

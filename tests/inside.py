@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from proxy.inside import Callback, Host
-from proxy.inside.incoming import StandDownReason
+from proxy.app.inside import Callback, Host
+from proxy.app.inside.incoming import StandDownReason
 from proxy.upstream.litellm_.library import Route
 
 MODEL_INFO = {"id": "dep-1", "cache_profile": "anthropic"}

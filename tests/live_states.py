@@ -2,10 +2,10 @@
 
 from hypothesis import strategies as st
 
-from proxy.core.structured.history.compaction import Compaction
-from proxy.core.structured.panels import PanelMemory, Place
-from proxy.core.structured.panels.board import Board, PanelCost, PanelCosts
-from proxy.core.structured.session import LiveState
+from proxy.context.history.compaction import Compaction
+from proxy.context.panels import PanelMemory, Place
+from proxy.context.panels.board import Board, PanelCost, PanelCosts
+from proxy.context.session import LiveState
 
 _DIGESTS = st.sampled_from([bytes([n]) * 16 for n in range(4)])
 _TIMES = st.sampled_from([0.0, 1.5, 1_700_000_000.25, 1_800_000_000.0])

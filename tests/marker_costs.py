@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from proxy.core.response.usage import Usage
+from proxy.protocol.response.usage import Usage
 
 SYSTEM = ("system", "developer")
 _FRAME_TOKENS = 4

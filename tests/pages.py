@@ -18,9 +18,9 @@ from unittest.mock import patch
 import httpx
 
 from proxy.app.composition import Assembly, build
-from proxy.clock import Readings
-from proxy.core.request.tokens import bytes_over_four
-from proxy.web.app import create_app
+from proxy.kit.clock import Readings
+from proxy.protocol.request.tokens import bytes_over_four
+from proxy.app.web.app import create_app
 from tests.whole import settings_of
 
 MASTER = "sk-master-of-the-pages-1234"
@@ -101,7 +101,7 @@ async def visited(folder: Path, text: str = WITH_MASTER, readings: Readings | No
     """A browser that is not logged in yet."""
     assembly = await build(settings_of(folder, text), encode=bytes_over_four, readings=readings)
     try:
-        with patch("proxy.planning.session_book._EVERY_S", 0.01):
+        with patch("proxy.services.session_book._EVERY_S", 0.01):
             yield Browser(assembly)
     finally:
         await assembly.parts.engine.aclose()

@@ -9,14 +9,14 @@ from typing import Any
 
 import certifi
 
-from proxy import deployments
-from proxy.core.money.prices import Entry, PriceMap
+from proxy.models import deployments
+from proxy.protocol.prices import Entry, PriceMap
 
 _new_context = ssl.create_default_context
 
 
 def load_price_map(overrides: Mapping[str, Entry] | None = None) -> PriceMap:
-    """Do the same as ``proxy.deployments.load_price_map``. All price maps share their entries."""
+    """Do the same as ``proxy.models.deployments.load_price_map``. All price maps share their entries."""
     return PriceMap(_entries(), overrides)
 
 

@@ -6,15 +6,15 @@ kinds of caches, of the embedded one.
 
 from dataclasses import replace
 
-from proxy.core.modes import Mode
-from proxy.core.planner.planner import TierPlanner
-from proxy.core.providers import ANTHROPIC, EMBEDDED, CacheProfile, Family
-from proxy.core.request.reader import Route
-from proxy.core.request.tokens import Encode, quick
-from proxy.core.response.usage import Usage
-from proxy.core.shadow import most_regret
-from proxy.plugins import build_plugin_manager, recognisers
-from proxy.replay.runner import CLIENT, COMPARED, Account
+from proxy.kit.modes import Mode
+from proxy.planner.planner import TierPlanner
+from proxy.protocol.providers import ANTHROPIC, EMBEDDED, CacheProfile, Family
+from proxy.protocol.request.reader import Route
+from proxy.protocol.request.tokens import Encode, quick
+from proxy.protocol.response.usage import Usage
+from proxy.planner.shadow import most_regret
+from proxy.services.plugins import build_plugin_manager, recognisers
+from proxy.lab.replay.runner import CLIENT, COMPARED, Account
 from proxy.upstream.embedded.provider import PromptReader
 from tests.append_only import Sent
 from tests.economics.measure import encode

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from proxy.core.structured.form import text_digest
+from proxy.context.form import text_digest
 
 _texts = st.text(st.characters(codec="utf-8"), max_size=12)
 _lines = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Zl", "Zp")), max_size=12)

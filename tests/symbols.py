@@ -5,7 +5,7 @@ import hashlib
 import importlib
 
 from plugins.symbol_index import is_installed
-from proxy.core.structured import ContextFile, SymbolIndexer, SymbolMap
+from proxy.context import ContextFile, SymbolIndexer, SymbolMap
 from tests.services import absent
 
 

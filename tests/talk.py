@@ -8,16 +8,16 @@ from typing import Any
 from plugins.aider import AiderRecogniser
 from plugins.fenced import FencedRecogniser
 from plugins.system_text import SystemTextRecogniser
-from proxy.core.modes import Mode
-from proxy.core.planner.candidates import PlanAnalysis
-from proxy.core.planner.plan import Plan, PlannerOptions, PlanResult
-from proxy.core.planner.planner import TierPlanner
-from proxy.core.providers import ANTHROPIC, CacheProfile
-from proxy.core.request.message import Message, MessageReader
-from proxy.core.request.reader import Route
-from proxy.core.request.tokens import Encode, TokenCounter, bytes_over_four
-from proxy.core.request.transcript import NOTHING_MOVES, RecognisedRequest, Transcript, recognise_request
-from proxy.core.wire.json_body import elements
+from proxy.kit.modes import Mode
+from proxy.planner.candidates import PlanAnalysis
+from proxy.planner.plan import Plan, PlannerOptions, PlanResult
+from proxy.planner.planner import TierPlanner
+from proxy.protocol.providers import ANTHROPIC, CacheProfile
+from proxy.protocol.request.message import Message, MessageReader
+from proxy.protocol.request.reader import Route
+from proxy.protocol.request.tokens import Encode, TokenCounter, bytes_over_four
+from proxy.protocol.request.transcript import NOTHING_MOVES, RecognisedRequest, Transcript, recognise_request
+from proxy.protocol.wire.json_body import elements
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING, File
 
 Body = dict[str, Any]

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proxy.core.structured import Conversation
-from proxy.core.structured.history import PLACEHOLDER, MessageMeta, Status
+from proxy.context import Conversation
+from proxy.context.history import PLACEHOLDER, MessageMeta, Status
 from tests.talk import Body, calling, result, said, text_part
 
 ROLES = {"user": "user", "asst": "assistant", "sys": "system", "odd": "narrator"}

@@ -4,18 +4,18 @@ import asyncio
 import json
 from dataclasses import dataclass, field
 
-from proxy.core.caches.cache import Bill
-from proxy.core.modes import Mode
-from proxy.core.planner.planner import TierPlanner
-from proxy.core.providers import CacheProfile
-from proxy.core.request.reader import Route
-from proxy.core.request.tokens import bytes_over_four
-from proxy.core.response.usage import Usage
-from proxy.core.window import Capability, CapabilityProfile
-from proxy.deployment import Deployment, Transport
+from proxy.protocol.caches.cache import Bill
+from proxy.kit.modes import Mode
+from proxy.planner.planner import TierPlanner
+from proxy.protocol.providers import CacheProfile
+from proxy.protocol.request.reader import Route
+from proxy.protocol.request.tokens import bytes_over_four
+from proxy.protocol.response.usage import Usage
+from proxy.prompts.window import Capability, CapabilityProfile
+from proxy.models.deployment import Deployment, Transport
 from proxy.engine.ports import ComposedRequest
-from proxy.planning.tokenizers import ModelFacts
-from proxy.planning.windows import ContextWindows
+from proxy.services.tokenizers import ModelFacts
+from proxy.services.windows import ContextWindows
 from proxy.upstream.embedded.provider import Provider
 from tests.talk import RECOGNISERS, Body, assistant, calling, result, system, tool, user
 from tests.windows import TEXTS, text_of, tokens_of

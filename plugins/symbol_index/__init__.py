@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from proxy.core.structured import ContextFile, SymbolIndexer, SymbolMap
+from proxy.context import ContextFile, SymbolIndexer, SymbolMap
 from proxy.hookspecs import hookimpl
 
 _log = logging.getLogger("stratiform")

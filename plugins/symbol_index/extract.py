@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from tree_sitter import Node, Tree
 
-from proxy.core.value import dataclass, field, replace
+from proxy.kit.value import dataclass, field, replace
 
 _MOST_LINES = 400
 _MOST_LINE_CHARS = 160

@@ -28,9 +28,9 @@ from plugins.symbol_index.compiled import GO, JAVA, RUST, C
 from plugins.symbol_index.extract import Extract, Rules, extract
 from plugins.symbol_index.references import FAMILIES, Entry, References
 from plugins.symbol_index.scripts import JAVASCRIPT, PHP, PYTHON, RUBY
-from proxy.core.lru import Bounded
-from proxy.core.structured import ContextFile, SymbolMap, shorten
-from proxy.core.value import dataclass
+from proxy.kit.lru import Bounded
+from proxy.context import ContextFile, SymbolMap, shorten
+from proxy.kit.value import dataclass
 
 _GRAMMARS: dict[str, tuple[str, str]] = {
     "python": ("tree_sitter_python", "language"),
@@ -220,7 +220,7 @@ class TreeSitterIndexer:
         )
 
     def index(self, files: Sequence[ContextFile], aliases: Mapping[str, str]) -> SymbolMap:
-        """See ``proxy.core.structured.SymbolIndexer``."""
+        """See ``proxy.context.SymbolIndexer``."""
         paths = tuple(file.path for file in files)
         digests = tuple(file.digest if file.text is not None else "" for file in files)
         with self._lock:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 
 from plugins.symbol_index.extract import Extract, Import
-from proxy.core.value import dataclass
+from proxy.kit.value import dataclass
 
 
 @dataclass(frozen=True, slots=True)

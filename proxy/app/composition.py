@@ -15,44 +15,44 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from proxy.access import Directory, Identity
-from proxy.admin import AdminService
-from proxy.admin.litellm_forms import LitellmForms
+from proxy.teams.authentication import Directory, Identity
+from proxy.app.admin import AdminService
+from proxy.app.admin.litellm_forms import LitellmForms
 from proxy.app import declared, factories
 from proxy.app.foundation import Foundation, State, lay
-from proxy.clock import Readings
-from proxy.core.money.prices import PriceMap
-from proxy.core.request.tokens import Encode
-from proxy.core.value import dataclass, field, replace
-from proxy.deployment import Transport
-from proxy.deployments import ModelTable
+from proxy.kit.clock import Readings
+from proxy.protocol.prices import PriceMap
+from proxy.protocol.request.tokens import Encode
+from proxy.kit.value import dataclass, field, replace
+from proxy.models.deployment import Transport
+from proxy.models.deployments import ModelTable
 from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
 from proxy.engine.attempts import Inquiries
 from proxy.engine.conclusion import Followers
 from proxy.engine.ports import Follower
-from proxy.planning.own_exchanges import Compactor, KeepAlive, OwnExchanges
-from proxy.planning.session_book import SessionBook, TokenUsage, UsageFollower
-from proxy.planning.tokenizers import is_counted_by
-from proxy.ports import Upstream
-from proxy.prompting import Composer, Rules
-from proxy.settings import ConfigError, Settings, Stratiform
-from proxy.spend.alerts import BudgetAlerts, WebhookSender
-from proxy.spend.bookings import LimitResolver, rule_of
-from proxy.spend.estimates import Estimates, PromptBounds
-from proxy.spend.reservations import BudgetReservations
-from proxy.spend.store_client import faults
-from proxy.tasks import Tasks, cancel, spawn
-from proxy.telemetry.meter import Meter
-from proxy.telemetry.metrics import Metrics, SharedMetrics
-from proxy.ui.endpoint import Live, UiEndpoint
-from proxy.ui.gate import Gate
+from proxy.services.own_exchanges import Compactor, KeepAlive, OwnExchanges
+from proxy.services.session_book import SessionBook, TokenUsage, UsageFollower
+from proxy.services.tokenizers import is_counted_by
+from proxy.engine.interfaces import Upstream
+from proxy.services.prompting import Composer, Rules
+from proxy.app.settings import ConfigError, Settings, Stratiform
+from proxy.teams.alerts import BudgetAlerts, WebhookSender
+from proxy.teams.bookings import LimitResolver, rule_of
+from proxy.teams.estimates import Estimates, PromptBounds
+from proxy.teams.reservations import BudgetReservations
+from proxy.teams.store_client import faults
+from proxy.kit.tasks import Tasks, cancel, spawn
+from proxy.engine.telemetry.meter import Meter
+from proxy.engine.telemetry.metrics import Metrics, SharedMetrics
+from proxy.app.ui.endpoint import Live, UiEndpoint
+from proxy.app.ui.gate import Gate
 from proxy.upstream.embedded.upstream import EmbeddedUpstream
 from proxy.upstream.http import HttpUpstream
 from proxy.upstream.litellm_.upstream import LitellmUpstream
-from proxy.web.app import AdminEndpoint, Parts
+from proxy.app.web.app import AdminEndpoint, Parts
 
 if TYPE_CHECKING:
-    from proxy.prompting.sources import Registry, Snapshot
+    from proxy.services.prompting.sources import Registry, Snapshot
 
 _TAKEN_OVER = frozenset({"teams", "client_keys", "prices", "mode", "prompts", "window"})
 _FIXED = [name for name in Stratiform.model_fields if name not in _TAKEN_OVER]
@@ -133,7 +133,7 @@ class LazyRegistry:
 
     def _read(self) -> "Registry":
         # The import takes a tenth of the start time, so only proxies that compose prompts do it.
-        from proxy.prompting.sources import Registry, Sources
+        from proxy.services.prompting.sources import Registry, Sources
 
         folders, is_shipped = self.started.prompt_folders, self.started.stratiform.prompts.shipped
         return Registry(Sources.of(folders, is_shipped=is_shipped, manager=self.manager), self.metrics)

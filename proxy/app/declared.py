@@ -6,14 +6,14 @@ import hashlib
 import secrets
 from collections.abc import Collection, Iterator
 
-from proxy.access import DEFAULT_TEAM, Declared, Directory, Identity, declared_id, digest_of
-from proxy.access.validation import nanos
-from proxy.core.model_patterns import matches
-from proxy.core.prompts import Allowed, NamesOf, PromptLayer, PromptRules, PromptTerms, layered, only_itself
-from proxy.core.window import WindowRules
-from proxy.prompting import Rules
-from proxy.settings import Budget, PromptLevel, Settings, key_digest
-from proxy.settings.messages import join, nearest, shown
+from proxy.teams.authentication import DEFAULT_TEAM, Declared, Directory, Identity, declared_id, digest_of
+from proxy.teams.validation import nanos
+from proxy.kit.model_patterns import matches
+from proxy.prompts import Allowed, NamesOf, PromptLayer, PromptRules, PromptTerms, layered, only_itself
+from proxy.prompts.window import WindowRules
+from proxy.services.prompting import Rules
+from proxy.app.settings import Budget, PromptLevel, Settings, key_digest
+from proxy.kit.messages import join, nearest, shown
 from proxy.storage.port import BudgetRecord, KeyRecord, Store, TeamRecord
 
 

@@ -18,32 +18,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from proxy.core.layout.tiers import ClassicPolicy
-from proxy.core.model_patterns import matches
-from proxy.core.modes import Mode
-from proxy.core.money.prices import PriceMap
-from proxy.core.providers import PROFILES, provider_at
-from proxy.core.structured.assembly import AssemblyTexts, ContextTexts
-from proxy.core.structured.history import DetachTerms
-from proxy.core.structured.history.compaction import CompactionTerms, CompactionTexts
-from proxy.core.structured.panels.inlay import PanelTexts
-from proxy.core.structured.session import AssemblyOptions
-from proxy.core.window import PartName, WindowTexts
-from proxy.deployment import Deployment, RateLimit, Transport
-from proxy.deployments import ListedModel, ModelTable, forms, load_price_map, price_for, provider_names, provider_of
+from proxy.planner.layout.tiers import ClassicPolicy
+from proxy.kit.model_patterns import matches
+from proxy.kit.modes import Mode
+from proxy.protocol.prices import PriceMap
+from proxy.protocol.providers import PROFILES, provider_at
+from proxy.context.assembly import AssemblyTexts, ContextTexts
+from proxy.context.history import DetachTerms
+from proxy.context.history.compaction import CompactionTerms, CompactionTexts
+from proxy.context.panels.inlay import PanelTexts
+from proxy.context.session import AssemblyOptions
+from proxy.prompts.window import PartName, WindowTexts
+from proxy.models.deployment import Deployment, RateLimit, Transport
+from proxy.models.deployments import ListedModel, ModelTable, forms, load_price_map, price_for, provider_names, provider_of
 from proxy.engine import Limits, RequestRules
-from proxy.errors import StoreError, UnknownModel
-from proxy.planning.own_exchanges import DailyTerms, RefreshTerms
-from proxy.prompting.sources import SHIPPED
-from proxy.settings import ConfigError, Environment, ModelEntry, Settings, nearest, weights_of
-from proxy.spend.estimates import PriceOf
+from proxy.kit.errors import StoreError, UnknownModel
+from proxy.services.own_exchanges import DailyTerms, RefreshTerms
+from proxy.services.prompting.sources import SHIPPED
+from proxy.app.settings import ConfigError, Environment, ModelEntry, Settings, nearest, weights_of
+from proxy.teams.estimates import PriceOf
 from proxy.storage.database import SERVING_WAIT_S
 from proxy.storage.port import Store
 from proxy.storage.sqlite import MemoryStore, SqliteStore
-from proxy.ui.gate import is_loopback
+from proxy.app.ui.gate import is_loopback
 
 if TYPE_CHECKING:
-    from proxy.telemetry.spans import Spans
+    from proxy.engine.telemetry.spans import Spans
 
 
 _store_log = logging.getLogger("stratiform.store")
@@ -344,7 +344,7 @@ def spans_of(settings: Settings) -> "Spans | None":
         return None
     refuse_without_otel(settings)
     # Only configurations with a collector import this.
-    from proxy.telemetry.spans import Spans
+    from proxy.engine.telemetry.spans import Spans
 
     headers = {name: value.get_secret_value() for name, value in given.headers.items()}
     has_sampler = Environment.of_process().get("OTEL_TRACES_SAMPLER") is not None

@@ -1,7 +1,7 @@
 """The foundation of every way to serve: the store, the metrics and the planner, made from settings.
 
 Nothing here depends on HTTP. A program with its own server and its own calls to providers, such as a gateway that loads
-the planner into its process, builds on this module and on no part of ``proxy.web`` and ``proxy.upstream``.
+the planner into its process, builds on this module and on no part of ``proxy.app.web`` and ``proxy.upstream``.
 """
 
 import secrets
@@ -11,31 +11,31 @@ from pathlib import Path
 
 import pluggy
 
-from proxy.access import DEFAULT_TEAM, POLL_S, Directory
+from proxy.teams.authentication import DEFAULT_TEAM, POLL_S, Directory
 from proxy.app import declared, factories
 from proxy.app.factories import load_context_texts, load_window_texts
-from proxy.clock import Readings, SteadyClock
-from proxy.core.money.prices import PriceMap
-from proxy.core.planner.plan import PlannerOptions
-from proxy.core.planner.planner import TierPlanner
-from proxy.core.request.tokens import Encode, quick
-from proxy.core.structured.history.compaction import CompactionRules
-from proxy.core.value import dataclass
-from proxy.deployments import ModelTable
-from proxy.planning.context_assembler import ContextAssembler
-from proxy.planning.context_sessions import Compactions, SessionStore, TextStore
-from proxy.planning.layout_state import SharedLayoutStore, TokenFactors
-from proxy.planning.planner_port import FingerprintFile, Planning, StructuredChats
-from proxy.planning.tokenizers import ModelFacts, local_tokens
-from proxy.planning.windows import ContextWindows
-from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
-from proxy.settings import Settings
-from proxy.spend import store_client
-from proxy.spend.store_client import Epochs, StoreClient, ask_time, report_departure
+from proxy.kit.clock import Readings, SteadyClock
+from proxy.protocol.prices import PriceMap
+from proxy.planner.plan import PlannerOptions
+from proxy.planner.planner import TierPlanner
+from proxy.protocol.request.tokens import Encode, quick
+from proxy.context.history.compaction import CompactionRules
+from proxy.kit.value import dataclass
+from proxy.models.deployments import ModelTable
+from proxy.services.context_assembler import ContextAssembler
+from proxy.services.context_sessions import Compactions, SessionStore, TextStore
+from proxy.services.layout_state import SharedLayoutStore, TokenFactors
+from proxy.services.planner_port import FingerprintFile, Planning, StructuredChats
+from proxy.services.tokenizers import ModelFacts, local_tokens
+from proxy.services.windows import ContextWindows
+from proxy.services.plugins import build_plugin_manager, recognisers, symbol_indexer
+from proxy.app.settings import Settings
+from proxy.teams import store_client
+from proxy.teams.store_client import Epochs, StoreClient, ask_time, report_departure
 from proxy.storage.port import Store
 from proxy.storage.sqlite import Spool
-from proxy.tasks import Aside, Tasks, cancel, repeat, spawn
-from proxy.telemetry.metrics import Metrics, SharedMetrics
+from proxy.kit.tasks import Aside, Tasks, cancel, repeat, spawn
+from proxy.engine.telemetry.metrics import Metrics, SharedMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Foundation:
     @property
     def closing(self) -> Sequence[Callable[[], Awaitable[None]]]:
         """The functions to call when the parts are no longer used, the last one first. The store is not among them: the
-        store client closes it (``proxy.spend.store_client``), or else it is closed separately."""
+        store client closes it (``proxy.teams.store_client``), or else it is closed separately."""
         return self.planner.aclose, partial(cancel, self.state.loops)
 
 

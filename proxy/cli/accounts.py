@@ -21,14 +21,15 @@ from typing import Any
 
 import orjson
 
-from proxy.access import CLIENT_KEYS_TEAM, DEFAULT_TEAM, declared_id, digest_of, validation
-from proxy.access.validation import window_of
-from proxy.admin.litellm_forms import restricting
+from proxy.teams.authentication import CLIENT_KEYS_TEAM, DEFAULT_TEAM, declared_id, digest_of
+from proxy.teams import validation
+from proxy.teams.validation import window_of
+from proxy.app.admin.litellm_forms import restricting
 from proxy.cli.admin_client import LIMITS, Ask, Option, Request, add_action, add_where, names, run, run_with, show
 from proxy.cli.output import Command, number_within, print_result, visible
-from proxy.core.value import dataclass, field
-from proxy.errors import Conflict, InvalidRequest, NotFound, ProxyError
-from proxy.settings import ConfigError
+from proxy.kit.value import dataclass, field
+from proxy.kit.errors import Conflict, InvalidRequest, NotFound, ProxyError
+from proxy.app.settings import ConfigError
 
 _TEAM_OPTIONS = (
     *LIMITS,

@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
-from proxy.access import CLIENT_KEYS_TEAM, DEFAULT_TEAM
-from proxy.app import declared, factories, shadowing
+from proxy.teams.authentication import CLIENT_KEYS_TEAM, DEFAULT_TEAM
+from proxy.app import declared, factories
+from proxy.app.shadowed import shadowing
 from proxy.app.declared import levels_of, missing_prompts, named_prompts, rules_of
 from proxy.cli.checks import (
     IGNORE_HELP,
@@ -28,19 +29,19 @@ from proxy.cli.checks import (
     unsupported,
 )
 from proxy.cli.output import add_json, plain_table, print_result
-from proxy.clock import SystemClock
-from proxy.core.model_patterns import matches, matches_any
-from proxy.core.money.prices import PriceMap
-from proxy.core.providers import PRICES, sources_of
-from proxy.deployment import Deployment, Transport
-from proxy.deployments import ListedModel, ModelTable, deployment_of, provider_names
+from proxy.kit.clock import SystemClock
+from proxy.kit.model_patterns import matches, matches_any
+from proxy.protocol.prices import PriceMap
+from proxy.protocol.providers import PRICES, sources_of
+from proxy.models.deployment import Deployment, Transport
+from proxy.models.deployments import ListedModel, ModelTable, deployment_of, provider_names
 from proxy.engine.headers import uses_operators_key
-from proxy.errors import UnknownModel
-from proxy.plugins import build_plugin_manager
-from proxy.prompting.sources import PromptFileError, Snapshot, Sources
-from proxy.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Mistakes, PromptLevel, Settings, places, read
-from proxy.settings.messages import shown
-from proxy.spend.estimates import PriceOf
+from proxy.kit.errors import UnknownModel
+from proxy.services.plugins import build_plugin_manager
+from proxy.services.prompting.sources import PromptFileError, Snapshot, Sources
+from proxy.app.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Mistakes, PromptLevel, Settings, places, read
+from proxy.kit.messages import shown
+from proxy.teams.estimates import PriceOf
 
 _SECTIONS = ("models", "teams", "keys")
 _LATER = "; one that is made while the proxy runs will have it"

@@ -4,14 +4,14 @@ restrictions of LiteLLM that are not enforced, expired keys, and budgets that ar
 from collections.abc import Iterator, Sequence
 
 from proxy.app import factories
-from proxy.core.model_patterns import allows, matches
-from proxy.core.money.charges import longest_output, nanos, worst_case
-from proxy.deployment import Deployment, Transport
-from proxy.deployments import ModelTable, deployment_of
+from proxy.kit.model_patterns import allows, matches
+from proxy.models.charges import longest_output, nanos, worst_case
+from proxy.models.deployment import Deployment, Transport
+from proxy.models.deployments import ModelTable, deployment_of
 from proxy.engine.headers import uses_operators_key
-from proxy.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Settings, Team, Unused, unused_on_http
-from proxy.spend.estimates import PriceOf
-from proxy.ui.gate import is_loopback
+from proxy.app.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Settings, Team, Unused, unused_on_http
+from proxy.teams.estimates import PriceOf
+from proxy.app.ui.gate import is_loopback
 
 # The dearest token of LiteLLM's price map costs 0.0097 USD.
 _DEAR_USD = 0.02
@@ -129,7 +129,7 @@ def dear_prices(settings: Settings) -> Iterator[str]:
 
 
 def _reserved(budget: Budget, team: Team, deployment: Deployment, price_of: PriceOf) -> int:
-    """The reservation for the answer alone, as ``proxy.spend.estimates`` computes it."""
+    """The reservation for the answer alone, as ``proxy.teams.estimates`` computes it."""
     price = price_of(deployment)
     assumed = [one.assumed_output_tokens for one in team.all_budgets if _holds(one, deployment)]
     known = [tokens for tokens in assumed if tokens is not None]

@@ -18,11 +18,11 @@ from proxy.cli.output import (
     write_file,
 )
 from proxy.cli.replay import assembler_maker, progress
-from proxy.core.providers import PROFILES
-from proxy.core.request.tokens import bytes_over_four, quick
-from proxy.deployments import load_price_map
-from proxy.doctor import Client, Rules, count_entry, name_pieces
-from proxy.doctor.report import (
+from proxy.protocol.providers import PROFILES
+from proxy.protocol.request.tokens import bytes_over_four, quick
+from proxy.models.deployments import load_price_map
+from proxy.lab.doctor import Client, Rules, count_entry, name_pieces
+from proxy.lab.doctor.report import (
     ClientReport,
     Report,
     costly,
@@ -34,9 +34,9 @@ from proxy.doctor.report import (
     usd,
     visible,
 )
-from proxy.errors import NotFound
-from proxy.plugins import build_plugin_manager, recognisers
-from proxy.replay.runner import Setting, counted_once
+from proxy.kit.errors import NotFound
+from proxy.services.plugins import build_plugin_manager, recognisers
+from proxy.lab.replay.runner import Setting, counted_once
 
 _SHOWN_CLIENTS = 20
 _SHOWN_CULPRITS = 10
@@ -124,7 +124,7 @@ def _of_proxy(arguments: argparse.Namespace) -> Report:
     """The report of a running proxy, by its ledger and its sessions. Raises ConfigError if the master key is
     missing."""
     # The modules that ask a proxy are imported only here: the import takes longer than most logs take to read.
-    from proxy.admin.reports import ledger_entries
+    from proxy.app.admin.reports import ledger_entries
     from proxy.cli.admin_client import Ask, run_with
 
     clients: dict[str, Client] = {}

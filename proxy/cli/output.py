@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from proxy.core.value import dataclass
-from proxy.replay import TraceError
+from proxy.kit.value import dataclass
+from proxy.lab.replay import TraceError
 
 # This is wide enough that no table is cut if the output is not a terminal.
 _FILE_COLUMNS = 200

@@ -43,18 +43,18 @@ from proxy.cli.output import (
     print_result,
     write_file,
 )
-from proxy.core.caches.cache import Bill
-from proxy.core.modes import Mode, Reason
-from proxy.core.planner.plan import Plan
-from proxy.core.providers import PROFILES, CacheProfile, optimistic, pessimistic
-from proxy.core.request.tokens import Encode, quick
-from proxy.core.shadow import cost_of
-from proxy.core.structured.session import AssemblyOptions
-from proxy.planning.context_assembler import ContextAssembler
-from proxy.planning.tokenizers import local_encode
-from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
-from proxy.replay import Step, Trace, TraceError, find_traces, read_trace, without_prompts
-from proxy.replay.comparison import (
+from proxy.protocol.caches.cache import Bill
+from proxy.kit.modes import Mode, Reason
+from proxy.planner.plan import Plan
+from proxy.protocol.providers import PROFILES, CacheProfile, optimistic, pessimistic
+from proxy.protocol.request.tokens import Encode, quick
+from proxy.planner.shadow import cost_of
+from proxy.context.session import AssemblyOptions
+from proxy.services.context_assembler import ContextAssembler
+from proxy.services.tokenizers import local_encode
+from proxy.services.plugins import build_plugin_manager, recognisers, symbol_indexer
+from proxy.lab.replay import Step, Trace, TraceError, find_traces, read_trace, without_prompts
+from proxy.lab.replay.comparison import (
     BEST,
     CLASSIC,
     COLUMNS,
@@ -70,8 +70,8 @@ from proxy.replay.comparison import (
     plot,
     shares,
 )
-from proxy.replay.explain import Explanation, explain_request
-from proxy.replay.runner import AS_SENT, OURS, SYSTEM_LAST, Result, Setting, Summary, counted_once, replay, summary
+from proxy.lab.replay.explain import Explanation, explain_request
+from proxy.lab.replay.runner import AS_SENT, OURS, SYSTEM_LAST, Result, Setting, Summary, counted_once, replay, summary
 
 _UNKNOWNS: Mapping[str, Callable[[CacheProfile], CacheProfile]] = MappingProxyType(
     {"default": lambda profile: profile, "pessimistic": pessimistic, "optimistic": optimistic}

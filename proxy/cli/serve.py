@@ -39,22 +39,23 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from proxy import __version__
-from proxy.app import composition, declared, factories, shadowing
+from proxy.app import composition, declared, factories
+from proxy.app.shadowed import shadowing
 from proxy.app.composition import ConfigSource
 from proxy.cli.checks import IGNORE_HELP, dear_prices, expired_keys, not_honoured, refuse_exposed, unsupported
 from proxy.cli.output import number_within
-from proxy.clock import SystemClock
-from proxy.core.modes import Mode
-from proxy.core.providers import PROFILES
-from proxy.core.secrets import without_keys
-from proxy.deployment import Transport
+from proxy.kit.clock import SystemClock
+from proxy.kit.modes import Mode
+from proxy.protocol.providers import PROFILES
+from proxy.kit.secrets import without_keys
+from proxy.models.deployment import Transport
 from proxy.engine.conclusion import Line
-from proxy.settings import IGNORE_FLAG, MOST_WORKERS, NO_SHARED_STORE, ConfigError, Limits, Settings, export, load
-from proxy.tasks import Tasks, spawn
-from proxy.telemetry.metrics import FOLDER_VARIABLE, SharedMetrics
+from proxy.app.settings import IGNORE_FLAG, MOST_WORKERS, NO_SHARED_STORE, ConfigError, Limits, Settings, export, load
+from proxy.kit.tasks import Tasks, spawn
+from proxy.engine.telemetry.metrics import FOLDER_VARIABLE, SharedMetrics
 from proxy.upstream.litellm_.upstream import LitellmUpstream
-from proxy.web.app import create_app
-from proxy.web.connection import WireLimits, guarded_http
+from proxy.app.web.app import create_app
+from proxy.app.web.connection import WireLimits, guarded_http
 
 _workers_log = logging.getLogger("stratiform.workers")
 
@@ -255,7 +256,7 @@ def log_to_stderr(level: str, log_format: str = "text") -> None:
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("stratiform").setLevel(level.upper())
     logging.getLogger("uvicorn.error").addFilter(_is_news)
-    # This logger reports for each batch that a collector is away; proxy.telemetry.spans reports it once.
+    # This logger reports for each batch that a collector is away; proxy.engine.telemetry.spans reports it once.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     if level in ("debug", "error"):
         logging.getLogger().setLevel(level.upper())

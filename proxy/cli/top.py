@@ -23,10 +23,10 @@ from rich.panel import Panel
 from rich.table import Column, Table
 from rich.text import Text
 
-from proxy.admin.reports import BILLED, grouped
+from proxy.app.admin.reports import BILLED, grouped
 from proxy.cli.admin_client import Ask, run_with
 from proxy.cli.output import Output, add_json, fail, plain_table, print_json, visible
-from proxy.errors import ProxyError
+from proxy.kit.errors import ProxyError
 
 _EVERY_S = 2.0
 _PAGE = 1_000
@@ -179,7 +179,7 @@ def _name(value: object) -> str:
 
 
 class Hud:
-    """Writes reports (``proxy.planning.session_book``) to a terminal, from a separate thread. If the thread cannot keep
+    """Writes reports (``proxy.services.session_book``) to a terminal, from a separate thread. If the thread cannot keep
     up, reports are left out."""
 
     def __init__(self, stream: TextIO) -> None:

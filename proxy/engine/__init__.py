@@ -17,7 +17,7 @@ from proxy.engine.custody import Bounds, Custody
 from proxy.engine.engine import Engine
 from proxy.engine.intake import RequestRules
 from proxy.engine.ports import Client, ClientDisconnected, Limits, Ports
-from proxy.tasks import suppress_and_log
+from proxy.kit.tasks import suppress_and_log
 
 __all__ = [
     "Bounds", "Breakers", "Client", "ClientDisconnected", "Conclusion", "Custody", "Engine", "Limits", "Ports",

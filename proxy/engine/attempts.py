@@ -36,14 +36,14 @@ from time import perf_counter
 
 import orjson
 
-from proxy.core.diagnosis.diagnose import Continued, Conversations, Exchanged
-from proxy.core.diagnosis.record import is_continuation, wire_record
-from proxy.core.lru import LastUsed
-from proxy.core.money.prices import Price
-from proxy.core.providers import PROFILES, fitted
-from proxy.core.request.parsed_body import ParsedBody, RequestFields, untouched
-from proxy.core.request.tokens import bytes_over_four, quick
-from proxy.core.resilience import (
+from proxy.planner.diagnosis.diagnose import Continued, Conversations, Exchanged
+from proxy.planner.diagnosis.record import is_continuation, wire_record
+from proxy.kit.lru import LastUsed
+from proxy.protocol.prices import Price
+from proxy.protocol.providers import PROFILES, fitted
+from proxy.protocol.request.parsed_body import ParsedBody, RequestFields, untouched
+from proxy.protocol.request.tokens import bytes_over_four, quick
+from proxy.kit.resilience import (
     ORDINARY,
     Breaker,
     BreakerPolicy,
@@ -56,14 +56,14 @@ from proxy.core.resilience import (
     kind_of,
     next_step,
 )
-from proxy.core.response.outcome import QUESTIONS
-from proxy.core.response.refusal import NO_WORDS, Refusal
-from proxy.core.value import replace
-from proxy.core.wire.json_body import MOST_ELEMENTS, TooMany, with_options
-from proxy.deployment import Deployment, Headers, Transport
+from proxy.protocol.response.outcome import QUESTIONS
+from proxy.protocol.response.refusal import NO_WORDS, Refusal
+from proxy.kit.value import replace
+from proxy.protocol.wire.json_body import MOST_ELEMENTS, TooMany, with_options
+from proxy.models.deployment import Deployment, Headers, Transport
 from proxy.engine.exchange import Exchange, Inquiry
 from proxy.engine.headers import get
-from proxy.errors import (
+from proxy.kit.errors import (
     CircuitOpen,
     ProxyError,
     RateLimited,
@@ -72,8 +72,8 @@ from proxy.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from proxy.ports import Plan
-from proxy.tasks import Aside, suppress_and_log, work_in
+from proxy.engine.interfaces import Plan
+from proxy.kit.tasks import Aside, suppress_and_log, work_in
 
 # Clients choose the names that match a wildcard, so the number of remembered names is bounded.
 _MOST = 2048

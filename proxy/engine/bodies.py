@@ -22,17 +22,17 @@ from urllib.parse import unquote
 import orjson
 from tinytag import TinyTag, TinyTagException
 
-from proxy.core.access import unambiguous
-from proxy.core.account.objects import Act, Path
-from proxy.core.digest import digest
-from proxy.core.request.parsed_body import NO_UTF8, TOO_DEEP, ParsedBody, RequestFields, head_of
-from proxy.core.value import dataclass
-from proxy.deployment import Deployment, Headers
+from proxy.protocol.access import unambiguous
+from proxy.protocol.account.objects import Act, Path
+from proxy.kit.digest import digest
+from proxy.protocol.request.parsed_body import NO_UTF8, TOO_DEEP, ParsedBody, RequestFields, head_of
+from proxy.kit.value import dataclass
+from proxy.models.deployment import Deployment, Headers
 from proxy.engine.exchange import Exchange
 from proxy.engine.headers import content_length, content_type, for_upstream, get, sent_query, with_id
 from proxy.engine.ports import Client
-from proxy.errors import InvalidRequest
-from proxy.ports import Call, Principal
+from proxy.kit.errors import InvalidRequest
+from proxy.engine.interfaces import Call, Principal
 
 _MOST_HEAD_BYTES = 16 << 10
 _MOST_NAME_BYTES = 1024
@@ -338,7 +338,7 @@ def longest_s(files: Sequence[bytes]) -> float | None:
     A second of audio has no minimum number of bytes. Hours of silence are a few kilobytes of FLAC, Opus or AAC, and
     their header may claim one second, which no decoder believes. Plain WAV and MP3 last no longer than their bytes
     allow, whatever their headers say. Any other file counts as the longest that any provider accepts
-    (``proxy.core.request.demand``), until the answer says how long it was."""
+    (``proxy.protocol.request.demand``), until the answer says how long it was."""
     found = [_seconds(file) for file in files]
     known = [seconds for seconds in found if seconds is not None]
     return max(known) if known and len(known) == len(found) else None

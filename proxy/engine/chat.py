@@ -6,15 +6,15 @@ from functools import partial
 
 import orjson
 
-from proxy.core.access import unambiguous
-from proxy.core.modes import Edit, Mode, Reason
-from proxy.core.request.message import may_be_signed
-from proxy.core.request.parsed_body import ParsedBody, RequestFields, head_of, inset_body, untouched
-from proxy.core.structured import SECTION, WINDOW, Section, section_of, split
-from proxy.core.structured.session import AssembledChat
-from proxy.core.value import dataclass, replace
-from proxy.core.wire.json_body import Unreadable
-from proxy.deployment import Deployment
+from proxy.protocol.access import unambiguous
+from proxy.kit.modes import Edit, Mode, Reason
+from proxy.protocol.request.message import may_be_signed
+from proxy.protocol.request.parsed_body import ParsedBody, RequestFields, head_of, inset_body, untouched
+from proxy.context import SECTION, WINDOW, Section, section_of, split
+from proxy.context.session import AssembledChat
+from proxy.kit.value import dataclass, replace
+from proxy.protocol.wire.json_body import Unreadable
+from proxy.models.deployment import Deployment
 from proxy.engine.attempts import Attempts, OurEdit, Outgoing, QuestionOptOut
 from proxy.engine.bodies import Raw, addressed, call_to
 from proxy.engine.conclusion import Conclusion, own_headers
@@ -24,9 +24,9 @@ from proxy.engine.intake import Intake
 from proxy.engine.ports import Client, ComposedRequest, ComposeRequest, Follower, Ports
 from proxy.engine.relay import Accepted, AnswerRelay
 from proxy.engine.upstream_answer import PanelService
-from proxy.errors import InvalidRequest, PayloadTooLarge
-from proxy.ports import Call, Plan, PlanRequest, Principal
-from proxy.tasks import Aside, suppress_and_log
+from proxy.kit.errors import InvalidRequest, PayloadTooLarge
+from proxy.engine.interfaces import Call, Plan, PlanRequest, Principal
+from proxy.kit.tasks import Aside, suppress_and_log
 
 MODE_HEADER = "x-stratiform-mode"
 PERSONA_HEADER = "x-stratiform-persona"

@@ -26,15 +26,15 @@ from functools import partial
 
 import msgspec
 
-from proxy.core.account.objects import BATCHES, RESPONSES, Act, Operation
-from proxy.core.modes import Mode
-from proxy.core.request.demand import Demand
-from proxy.core.response.outcome import UNTOLD
-from proxy.core.response.refusal import ContextRefusalOutcome
-from proxy.core.secrets import without_keys
-from proxy.core.value import dataclass
-from proxy.deployment import Headers
-from proxy.deployments import ModelTable
+from proxy.protocol.account.objects import BATCHES, RESPONSES, Act, Operation
+from proxy.kit.modes import Mode
+from proxy.protocol.request.demand import Demand
+from proxy.protocol.response.outcome import UNTOLD
+from proxy.protocol.response.refusal import ContextRefusalOutcome
+from proxy.kit.secrets import without_keys
+from proxy.kit.value import dataclass
+from proxy.models.deployment import Headers
+from proxy.models.deployments import ModelTable
 from proxy.engine.custody import Custody, has_news
 from proxy.engine.exchange import (
     AnswerRecord,
@@ -48,8 +48,8 @@ from proxy.engine.exchange import (
 )
 from proxy.engine.headers import ID_HEADER, decoded, get, is_safe
 from proxy.engine.ports import Follower, Ports
-from proxy.ports import Principal, Reservation
-from proxy.tasks import Tasks, drain, spawn, suppress_and_log
+from proxy.engine.interfaces import Principal, Reservation
+from proxy.kit.tasks import Tasks, drain, spawn, suppress_and_log
 
 _UNSAFE = re.compile(r"[^\w.:/@+*-]", re.ASCII)
 # A retrieved document is identified by the attributes of its tag.

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from proxy.core.account.objects import Path, read_path
-from proxy.core.modes import Reason
+from proxy.protocol.account.objects import Path, read_path
+from proxy.kit.modes import Reason
 from proxy.engine.attempts import Breakers
 from proxy.engine.bodies import is_compressed
 from proxy.engine.chat import ChatRequests
@@ -15,9 +15,9 @@ from proxy.engine.headers import get, keys_of, named_by
 from proxy.engine.intake import Intake, RequestRules
 from proxy.engine.ports import Client, ClientDisconnected, Follower, Ports
 from proxy.engine.raw_requests import RawRequests
-from proxy.errors import InternalError, ProxyError, UpstreamError, UpstreamRejected
-from proxy.ports import Principal
-from proxy.tasks import Aside
+from proxy.kit.errors import InternalError, ProxyError, UpstreamError, UpstreamRejected
+from proxy.engine.interfaces import Principal
+from proxy.kit.tasks import Aside
 
 CHAT = "/chat/completions"
 Serve = Callable[[Exchange, Client], Awaitable[None]]

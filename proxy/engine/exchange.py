@@ -12,20 +12,20 @@ from collections.abc import Sequence
 from enum import StrEnum
 from time import perf_counter
 
-from proxy.core.account.objects import Act, Operation, Path, asks_model, read_path
-from proxy.core.diagnosis.diagnose import Continued
-from proxy.core.modes import Mode, Reason
-from proxy.core.request.demand import Demand
-from proxy.core.request.parsed_body import ParsedBody
-from proxy.core.response.outcome import MissQuestion, Outcome
-from proxy.core.response.refusal import ContextRefusalOutcome
-from proxy.core.response.usage import Usage
-from proxy.core.structured.session import AssembledChat
-from proxy.core.value import dataclass, field
-from proxy.core.window import CapabilityProfile
-from proxy.core.window.fitting import Fitted
-from proxy.deployment import Deployment
-from proxy.ports import Call, Plan, PlanResult, Principal, Reservation
+from proxy.protocol.account.objects import Act, Operation, Path, asks_model, read_path
+from proxy.planner.diagnosis.diagnose import Continued
+from proxy.kit.modes import Mode, Reason
+from proxy.protocol.request.demand import Demand
+from proxy.protocol.request.parsed_body import ParsedBody
+from proxy.protocol.response.outcome import MissQuestion, Outcome
+from proxy.protocol.response.refusal import ContextRefusalOutcome
+from proxy.protocol.response.usage import Usage
+from proxy.context.session import AssembledChat
+from proxy.kit.value import dataclass, field
+from proxy.prompts.window import CapabilityProfile
+from proxy.prompts.window.fitting import Fitted
+from proxy.models.deployment import Deployment
+from proxy.engine.interfaces import Call, Plan, PlanResult, Principal, Reservation
 
 
 class ExchangeOutcome(StrEnum):

@@ -1,7 +1,7 @@
 """What crosses the proxy in either direction: the headers, and the query of a request. Keys in the wrong place do not.
 
 All headers pass except those that belong to one connection (RFC 9110 section 7.6.1), those that the proxy sets itself,
-the proxy's own, and credentials that are not meant for the other side (``proxy.core.secrets``). Names are
+the proxy's own, and credentials that are not meant for the other side (``proxy.kit.secrets``). Names are
 always in lower case. A name with ``_`` is treated like the name with ``-``, because some servers do not distinguish the
 two.
 
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from urllib.parse import unquote_plus
 
-from proxy.core.secrets import (
+from proxy.kit.secrets import (
     ACCOUNT_HEADERS,
     CREDENTIAL_HEADERS,
     KEY_PARAMETERS,
@@ -28,10 +28,10 @@ from proxy.core.secrets import (
     without_literals,
     without_shapes,
 )
-from proxy.deployment import Deployment, Headers, Transport
+from proxy.models.deployment import Deployment, Headers, Transport
 from proxy.engine.exchange import Exchange
-from proxy.errors import InvalidRequest
-from proxy.ports import Principal
+from proxy.kit.errors import InvalidRequest
+from proxy.engine.interfaces import Principal
 
 OWN_PREFIX = "x-stratiform-"
 PROFILE_HEADER = "x-stratiform-profile"

@@ -14,12 +14,12 @@ from urllib.parse import parse_qsl, urlencode
 
 import orjson
 
-from proxy.core.access import Reach, unambiguous
-from proxy.core.account.objects import is_body_path, takes_prompt
-from proxy.core.request.demand import asks_for_text
-from proxy.core.request.parsed_body import RequestFields, parse_body
-from proxy.core.structured import SECTION, section_of
-from proxy.core.value import dataclass
+from proxy.protocol.access import Reach, unambiguous
+from proxy.protocol.account.objects import is_body_path, takes_prompt
+from proxy.protocol.request.demand import asks_for_text
+from proxy.protocol.request.parsed_body import RequestFields, parse_body
+from proxy.context import SECTION, section_of
+from proxy.kit.value import dataclass
 from proxy.engine.attempts import MOST_ASKED_BYTES, Attempts, OurEdit
 from proxy.engine.bodies import (
     Raw,
@@ -45,10 +45,10 @@ from proxy.engine.intake import Intake, path_for, refused_fields
 from proxy.engine.ports import Client, Ports
 from proxy.engine.relay import Accepted, AnswerRelay
 from proxy.engine.upstream_answer import check_status
-from proxy.errors import Forbidden, InvalidRequest, UpstreamError, UpstreamUnavailable
-from proxy.ports import Answer, Call, Principal
+from proxy.kit.errors import Forbidden, InvalidRequest, UpstreamError, UpstreamUnavailable
+from proxy.engine.interfaces import Answer, Call, Principal
 from proxy.storage.port import ObjectRecord
-from proxy.tasks import Aside
+from proxy.kit.tasks import Aside
 
 _MOST_PAGES = 20
 _MOST_BYTES = 8 << 20

@@ -18,11 +18,11 @@ from typing import TypeVar
 
 import orjson
 
-from proxy.core.money.charges import runs_on
-from proxy.core.resilience import Failure
-from proxy.core.response.event_format import DONE, END_OF_EVENT, event_of
-from proxy.core.response.outcome import AnswerWithout, Outcome
-from proxy.core.response.refusal import (
+from proxy.models.charges import runs_on
+from proxy.kit.resilience import Failure
+from proxy.protocol.response.event_format import DONE, END_OF_EVENT, event_of
+from proxy.protocol.response.outcome import AnswerWithout, Outcome
+from proxy.protocol.response.refusal import (
     NO_WORDS,
     ContextRefusalOutcome,
     Refusal,
@@ -30,11 +30,11 @@ from proxy.core.response.refusal import (
     named_tokens,
     refusal_of_object,
 )
-from proxy.core.response.stream import MAX_BODY_BYTES, BodyFold, Fold, StreamFold
-from proxy.core.response.usage import usage_of
-from proxy.core.value import dataclass, field, replace
-from proxy.core.window import OverBudget
-from proxy.deployment import Headers
+from proxy.protocol.response.stream import MAX_BODY_BYTES, BodyFold, Fold, StreamFold
+from proxy.protocol.response.usage import usage_of
+from proxy.kit.value import dataclass, field, replace
+from proxy.prompts.window import OverBudget
+from proxy.models.deployment import Headers
 from proxy.engine.attempts import Attempts, OurEdit, Outgoing, failure_answered, failure_of, refusal_of
 from proxy.engine.bodies import Raw
 from proxy.engine.conclusion import Conclusion, own_headers, shown
@@ -58,7 +58,7 @@ from proxy.engine.upstream_answer import (
     shaped,
     with_refusal_read,
 )
-from proxy.errors import (
+from proxy.kit.errors import (
     BudgetExceeded,
     ContextTooLong,
     ProxyError,
@@ -69,8 +69,8 @@ from proxy.errors import (
     error_form,
     sse_error,
 )
-from proxy.ports import Answer, Call, TellsUsage, Upstream
-from proxy.tasks import suppress_and_log
+from proxy.engine.interfaces import Answer, Call, TellsUsage, Upstream
+from proxy.kit.tasks import suppress_and_log
 
 # A gateway gave up waiting for a server that had the request: RFC 9110 section 15.6.5, and Cloudflare's 524,
 # https://developers.cloudflare.com/support/troubleshooting/http-status-codes/cloudflare-5xx-errors/error-524/.

@@ -39,8 +39,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from proxy.core.value import dataclass
-from proxy.errors import StoreError
+from proxy.kit.value import dataclass
+from proxy.kit.errors import StoreError
 
 _log = logging.getLogger("stratiform.store")
 
@@ -146,7 +146,7 @@ STORE = (
     CREATE INDEX object_forget_at ON object (team, forget_at);
     CREATE INDEX object_end ON object (forget_at);
     """,
-    # Facts of the file about itself (proxy.core.epoch).
+    # Facts of the file about itself (proxy.kit.epoch).
     """
     CREATE TABLE fact (
         name TEXT PRIMARY KEY,

@@ -1,7 +1,7 @@
 """The store port: everything that outlives a request, behind one protocol with three engines (memory, SQLite, Redis).
 
 Money is counted in integer nano-dollars, so that sums are exact on every engine. A counter stays below 2^53, which is 9
-million USD, because Redis scripts compute in doubles. Every method may raise ``proxy.ports.StoreError``; no other error
+million USD, because Redis scripts compute in doubles. Every method may raise ``proxy.engine.interfaces.StoreError``; no other error
 leaves an engine. One method is one round trip. ``now`` is unix seconds of the machine's clock: it decides what has
 expired, never the window of an exchange.
 
@@ -22,7 +22,7 @@ reservations for at least ``REMEMBERED_S``.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Protocol, TypeVar
 
-from proxy.core.value import dataclass, field
+from proxy.kit.value import dataclass, field
 
 REMEMBERED_S = 86400.0
 """The shortest time for which a release, or a reservation that was billed as it stood, is remembered."""
@@ -73,7 +73,7 @@ class Balance:
 @dataclass(frozen=True, slots=True)
 class Granted:
     """The reservation was made. There is a balance for each charge, in the order of the charges, which includes the new
-    reservation. ``epoch`` is the store's epoch (``proxy.core.epoch``); empty if the store has lost it; None if the
+    reservation. ``epoch`` is the store's epoch (``proxy.kit.epoch``); empty if the store has lost it; None if the
     store has no epoch."""
 
     balances: Sequence[Balance]
@@ -99,7 +99,7 @@ class LedgerEntry:
     public id, and ``user`` is the user that the key or the client named. ``saved`` is the difference to the cost of the
     client's own layout. ``break_kind`` says why less of the request was read from the cache than possible, and
     ``break_cost`` is the cost of that; they are empty and 0 if there was no cache break. ``provider_cause`` is the
-    cause that the provider itself reports (``proxy.core.response.outcome``); empty if it reports none.
+    cause that the provider itself reports (``proxy.protocol.response.outcome``); empty if it reports none.
     """
 
     exchange_id: str
@@ -386,7 +386,7 @@ class Store(Protocol):
         after ``behind``, the place of the last blob of the page before; (inf, "") for the first page. One round
         trip."""
 
-    # Facts are statements of the store about itself: short texts by name (``proxy.core.epoch``).
+    # Facts are statements of the store about itself: short texts by name (``proxy.kit.epoch``).
 
     async def facts(self) -> Mapping[str, str]:
         """All facts."""

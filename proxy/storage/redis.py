@@ -9,7 +9,7 @@ configuration makes it: with ``appendonly yes`` and ``appendfsync always``, no a
 The owners of objects in the provider's account stand under one hash tag, so that a script sees the owners of every
 team: no team can take over an object that another team has made.
 
-The facts stand in one hash. A copy of the epoch (``proxy.core.epoch``) also stands among the counters of every team,
+The facts stand in one hash. A copy of the epoch (``proxy.kit.epoch``) also stands among the counters of every team,
 where each script of the team reads it. If that copy is missing or differs, either the team is new under this epoch, or
 its counters were lost. For each epoch there is a set of teams, which tells the two cases apart, even if one node of a
 cluster was emptied, or a server evicted only these counters: a team's copy is written before the team is entered into
@@ -30,8 +30,8 @@ from urllib.parse import quote
 
 from msgspec import DecodeError, json, msgpack
 
-from proxy.core import epoch
-from proxy.errors import StoreError
+from proxy.kit import epoch
+from proxy.kit.errors import StoreError
 from proxy.storage.port import (
     GROUP_FIELDS,
     RECORD_KINDS,

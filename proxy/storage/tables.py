@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from proxy.core.epoch import EPOCH
-from proxy.core.money.charges import MOST_AMOUNT
+from proxy.kit.epoch import EPOCH
+from proxy.models.charges import MOST_AMOUNT
 from proxy.storage.port import (
     GROUP_FIELDS,
     RECORD_KINDS,

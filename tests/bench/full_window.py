@@ -7,8 +7,8 @@ requests to the window of a capability profile. The table is about the requests 
 
 import sys
 
-from proxy.core.money.prices import Price, input_cost, uncached_cost
-from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
+from proxy.protocol.prices import Price, input_cost, uncached_cost
+from proxy.protocol.providers import ANTHROPIC, OPENAI, CacheProfile
 from tests.window_replay import BY_TOKENS, TURNS, WINDOW, Replay
 
 

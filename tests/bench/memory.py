@@ -6,7 +6,7 @@ import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
-from proxy.core.lru import Bounded
+from proxy.kit.lru import Bounded
 from tests.fidelity.chats import File
 from tests.talk import Body, Talk, assistant, chat, shown, system, user
 

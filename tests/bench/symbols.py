@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plugins.symbol_index.indexer import SUFFIXES
-from proxy.core.structured import ContextFile, SymbolMap, legend_for
+from proxy.context import ContextFile, SymbolMap, legend_for
 from tests.symbols import make_indexer, source
 
 _SUFFIXES = frozenset(f".{suffix}" for suffix in SUFFIXES)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from proxy.telemetry.metrics import Metrics
+from proxy.engine.telemetry.metrics import Metrics
 
 pytestmark = pytest.mark.slow
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from proxy.admin.reports import sessions_answer
-from proxy.core.sessions.session_record import SessionFacts, SessionRecord, SessionSums
-from proxy.planning.session_book import SCOPE, SessionBook, packed
-from proxy.planning.tokenizers import ModelFacts
+from proxy.app.admin.reports import sessions_answer
+from proxy.planner.sessions.session_record import SessionFacts, SessionRecord, SessionSums
+from proxy.services.session_book import SCOPE, SessionBook, packed
+from proxy.services.tokenizers import ModelFacts
 from proxy.storage.port import Store
-from proxy.tasks import Aside
+from proxy.kit.tasks import Aside
 from tests.contract.stores import ENGINES
 
 pytestmark = pytest.mark.slow

@@ -2,7 +2,7 @@
 
 Every character that Unicode has assigned is counted alone and in a run of twelve, by each tokenizer that is at hand.
 The table shows for each script the most tokens a byte of UTF-8, and a byte of the NFKC form where that is longer: the
-bound on prompts (``proxy/core/money/bound.py``) holds as long as no figure of the last column is above 1.
+bound on prompts (``proxy/models/bound.py``) holds as long as no figure of the last column is above 1.
 """
 
 import sys

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from proxy.core.layout.inventory import Inventory, ListedItem, ListedSection
-from proxy.core.layout.tiers import Tier
-from proxy.core.sessions.session_record import (
+from proxy.planner.layout.inventory import Inventory, ListedItem, ListedSection
+from proxy.planner.layout.tiers import Tier
+from proxy.planner.sessions.session_record import (
     MOST_REQUESTS,
     SessionContents,
     SessionDetails,
@@ -17,7 +17,7 @@ from proxy.core.sessions.session_record import (
     SessionRequest,
     SessionSums,
 )
-from proxy.planning.session_book import DETAILS_SCOPE, SCOPE, packed
+from proxy.services.session_book import DETAILS_SCOPE, SCOPE, packed
 from proxy.storage.sqlite import SqliteStore
 
 SESSIONS = 10_000

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from proxy.core.providers import ANTHROPIC, NONE
-from proxy.deployment import Deployment, Transport
-from proxy.ports import Answer, Call
+from proxy.protocol.providers import ANTHROPIC, NONE
+from proxy.models.deployment import Deployment, Transport
+from proxy.engine.interfaces import Answer, Call
 from proxy.upstream.litellm_.upstream import LitellmUpstream
 from tests.contract.litellm_fakes import Provider, anthropic_events, openai_events, provider
 

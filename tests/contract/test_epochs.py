@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core.epoch import EPOCH
-from proxy.spend import store_client
-from proxy.spend.store_client import Epochs
+from proxy.kit.epoch import EPOCH
+from proxy.teams import store_client
+from proxy.teams.store_client import Epochs
 from proxy.storage.port import Charge, Granted, LedgerEntry, Reserve, Store
 from proxy.storage.sqlite import MemoryStore, SqliteStore
 from tests.contract.stores import DURABLE, ENGINES, redis_store

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.errors import StoreError
+from proxy.kit.errors import StoreError
 from proxy.storage.port import Balance, Charge, Granted, LedgerEntry, Release, Reserve, Settle, TeamRecord
 from proxy.storage.redis import RedisStore
 from tests.contract.stores import redis_store

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from proxy.errors import StoreError
+from proxy.kit.errors import StoreError
 from proxy.storage.port import (
     Charge,
     Granted,

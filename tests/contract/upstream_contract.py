@@ -1,4 +1,4 @@
-"""What the engine relies on in every transport (``proxy.ports.Upstream``).
+"""What the engine relies on in every transport (``proxy.engine.interfaces.Upstream``).
 
 A transport's test module makes a subclass named ``Test...`` that says how to open one.
 """
@@ -12,9 +12,9 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.deployment import Deployment
-from proxy.errors import ProxyError
-from proxy.ports import Answer, Call, Upstream
+from proxy.models.deployment import Deployment
+from proxy.kit.errors import ProxyError
+from proxy.engine.interfaces import Answer, Call, Upstream
 
 QUESTION = [{"role": "user", "content": "What is a stratum?"}]
 

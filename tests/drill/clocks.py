@@ -4,7 +4,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from proxy.core.money.charges import NANOS_PER_USD
+from proxy.models.charges import NANOS_PER_USD
 from tests.drill.clients import Clients, Told, statuses
 from tests.drill.drill import Drill, Findings
 from tests.drill.money import compare, read

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from proxy.cli import main
-from proxy.core.money.charges import NANOS_PER_USD
+from proxy.models.charges import NANOS_PER_USD
 from proxy.storage.port import Charge, LedgerEntry
 from proxy.storage.redis import RedisStore
 from proxy.storage.sqlite import SqliteStore

@@ -11,7 +11,7 @@ from typing import Literal
 
 import yaml
 
-from proxy.core.money.charges import NANOS_PER_USD
+from proxy.models.charges import NANOS_PER_USD
 from tests.drill.clients import Clients, statuses
 from tests.drill.drill import Drill, Findings
 from tests.drill.files import readiness

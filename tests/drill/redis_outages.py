@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Literal
 
-from proxy.core.money.bound import InputBound
-from proxy.core.money.charges import NANOS_PER_USD
+from proxy.models.bound import InputBound
+from proxy.models.charges import NANOS_PER_USD
 from tests.drill.clients import Clients, statuses
 from tests.drill.drill import Drill, Findings
 from tests.drill.money import compare, read

@@ -11,23 +11,23 @@ import pytest
 from starlette.types import ASGIApp
 
 from proxy.app.factories import load_context_texts
-from proxy.clock import SystemClock
-from proxy.core.planner.planner import TierPlanner
-from proxy.core.providers import ANTHROPIC
-from proxy.core.request.tokens import bytes_over_four
-from proxy.core.structured import SymbolIndexer
-from proxy.core.structured.session import AssemblyOptions
-from proxy.deployment import Transport
+from proxy.kit.clock import SystemClock
+from proxy.planner.planner import TierPlanner
+from proxy.protocol.providers import ANTHROPIC
+from proxy.protocol.request.tokens import bytes_over_four
+from proxy.context import SymbolIndexer
+from proxy.context.session import AssemblyOptions
+from proxy.models.deployment import Transport
 from proxy.engine import Engine, Limits, Ports, RequestRules
 from proxy.engine.ports import Admission
-from proxy.planning.context_assembler import ContextAssembler
-from proxy.planning.planner_port import Planning, StructuredChats
-from proxy.plugins import build_plugin_manager, recognisers
-from proxy.ports import Planner
-from proxy.tasks import Aside
-from proxy.telemetry.metrics import Metrics
+from proxy.services.context_assembler import ContextAssembler
+from proxy.services.planner_port import Planning, StructuredChats
+from proxy.services.plugins import build_plugin_manager, recognisers
+from proxy.engine.interfaces import Planner
+from proxy.kit.tasks import Aside
+from proxy.engine.telemetry.metrics import Metrics
 from proxy.upstream.http import HttpUpstream
-from proxy.web.app import Parts, create_app
+from proxy.app.web.app import Parts, create_app
 from tests.doubles import Ledger, ModelList, NoMetrics, OpenDoor, make_deployment, serving
 from tests.redis_server import BRISK, RedisServer, redis_server
 

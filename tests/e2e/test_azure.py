@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from proxy.core.providers import ANTHROPIC
+from proxy.protocol.providers import ANTHROPIC
 from tests.e2e.conftest import Start
 from tests.e2e.provider import embedded_app, new_embedded
 from tests.security.world import KEYS, MODELS, World, chat, world_of

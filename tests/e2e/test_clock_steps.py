@@ -8,7 +8,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from proxy.clock import TIME_HEADER, Readings
+from proxy.kit.clock import TIME_HEADER, Readings
 from tests.doubles import serving
 from tests.e2e.provider import Scripted, completion, replies
 from tests.examples import sampled

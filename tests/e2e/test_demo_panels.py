@@ -8,7 +8,7 @@ import pytest
 
 from proxy.cli import main
 from proxy.cli.demo import configure
-from proxy.demo.panels import SCENARIOS
+from proxy.lab.demo.panels import SCENARIOS
 
 
 def test_arguments_of_other_sessions_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.core.modes import Reason
+from proxy.kit.modes import Reason
 from tests.doubles import serving
 from tests.e2e.fleet import CLAUDE, KEY, claude_configuration
 from tests.e2e.provider import Scripted, completion, embedded_app, new_embedded, replies

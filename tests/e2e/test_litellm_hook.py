@@ -11,7 +11,7 @@ import openai
 import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from proxy.core.providers import ANTHROPIC
+from proxy.protocol.providers import ANTHROPIC
 from proxy.upstream.embedded.upstream import Ledger, account_name
 from tests.doubles import serving
 from tests.e2e.provider import DONE, Seen, chunk, completion, embedded_app, new_embedded, replies, streams, usage_chunk

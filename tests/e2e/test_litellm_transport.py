@@ -10,17 +10,17 @@ from typing import Any
 import openai
 import pytest
 
-from proxy.core.modes import Mode
-from proxy.core.planner.planner import TierPlanner
-from proxy.core.providers import ANTHROPIC
-from proxy.core.request.tokens import bytes_over_four
-from proxy.core.response.usage import Usage
-from proxy.deployment import Transport
+from proxy.kit.modes import Mode
+from proxy.planner.planner import TierPlanner
+from proxy.protocol.providers import ANTHROPIC
+from proxy.protocol.request.tokens import bytes_over_four
+from proxy.protocol.response.usage import Usage
+from proxy.models.deployment import Transport
 from proxy.engine import Engine, Ports
 from proxy.engine.exchange import ExchangeOutcome
-from proxy.planning.planner_port import Planning
+from proxy.services.planner_port import Planning
 from proxy.upstream.litellm_.upstream import LitellmUpstream
-from proxy.web.app import Parts, create_app
+from proxy.app.web.app import Parts, create_app
 from tests.contract.litellm_calls import LITELLM, WAIT_S, run
 from tests.contract.litellm_fakes import Provider, anthropic_events, provider
 from tests.doubles import Ledger, ManualClock, ModelList, NoMetrics, OpenDoor, make_deployment, serving

@@ -8,9 +8,9 @@ import openai
 import pytest
 
 from proxy.cli.demo import running
-from proxy.core.providers import ANTHROPIC, MISTRAL, OPENAI, CacheProfile
-from proxy.core.request.tokens import bytes_over_four
-from proxy.settings import Environment, load
+from proxy.protocol.providers import ANTHROPIC, MISTRAL, OPENAI, CacheProfile
+from proxy.protocol.request.tokens import bytes_over_four
+from proxy.app.settings import Environment, load
 from tests.doubles import serving
 from tests.e2e.conftest import Start
 from tests.e2e.provider import Scripted, completion, embedded_app, new_embedded, replies

@@ -7,7 +7,7 @@ import openai
 import pytest
 from starlette.types import Message, Receive, Send
 
-from proxy.core.providers import MISTRAL, OPENAI, CacheProfile
+from proxy.protocol.providers import MISTRAL, OPENAI, CacheProfile
 from tests.e2e.conftest import Proxy, Start
 from tests.e2e.provider import DONE, Scripted, Seen, chunk, completion, read_body, replies, streams
 from tests.e2e.test_live_panels import TODO, TREE, ask, bodies, outline

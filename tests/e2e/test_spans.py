@@ -14,7 +14,7 @@ from starlette.types import Receive, Send
 
 from proxy.app import factories
 from proxy.engine.conclusion import Line
-from proxy.settings import ConfigError
+from proxy.app.settings import ConfigError
 from tests.doubles import serving
 from tests.receiver import Received, Receiver, send_whole
 from tests.services import closed_port

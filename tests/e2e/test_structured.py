@@ -7,7 +7,7 @@ import openai
 import orjson
 import pytest
 
-from proxy.core.modes import Mode
+from proxy.kit.modes import Mode
 from tests.e2e.conftest import Proxy, Start, planner_of
 from tests.e2e.provider import Scripted, completion, replies
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.settings import ConfigError
+from proxy.app.settings import ConfigError
 from tests.examples import sampled
 from tests.security.world import CONFIG, KEYS, World, chat, world_of
 

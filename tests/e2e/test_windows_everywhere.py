@@ -14,7 +14,7 @@ import openai
 import pytest
 from starlette.types import Receive, Send
 
-from proxy.core.request.tokens import bytes_over_four
+from proxy.protocol.request.tokens import bytes_over_four
 from tests.doubles import serving
 from tests.e2e.provider import DONE, Reply, Scripted, Seen, completion, event, read_body, replies, streams
 from tests.examples import examples

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from proxy.core.providers import CacheProfile, Family
-from proxy.core.response.usage import Usage
+from proxy.protocol.providers import CacheProfile, Family
+from proxy.protocol.response.usage import Usage
 
 _LOOKBACK = 20
 _MOST_MARKS = 4

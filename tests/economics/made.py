@@ -9,10 +9,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
 
-from proxy.demo import BEGIN, Message, Request, Sample, assistant, chat, system, user
-from proxy.demo.chats import document, prompt, shown
-from proxy.demo.panels import Form, Pace, sendings, turns
-from proxy.demo.tool_agent import (
+from proxy.lab.demo import BEGIN, Message, Request, Sample, assistant, chat, system, user
+from proxy.lab.demo.chats import document, prompt, shown
+from proxy.lab.demo.panels import Form, Pace, sendings, turns
+from proxy.lab.demo.tool_agent import (
     NOUNS,
     SOURCE,
     SourceFile,

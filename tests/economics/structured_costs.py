@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from proxy.cli.replay import assembler_maker
-from proxy.core.modes import Mode
-from proxy.core.planner.planner import TierPlanner
-from proxy.core.providers import PROFILES, CacheProfile
-from proxy.core.recognition import Recogniser
-from proxy.core.request.reader import Route
-from proxy.core.shadow import most_regret
-from proxy.planning.context_assembler import ContextAssembler
-from proxy.plugins import build_plugin_manager, recognisers
-from proxy.replay import Step
-from proxy.replay.runner import COMPARED, ReplayedContexts
+from proxy.kit.modes import Mode
+from proxy.planner.planner import TierPlanner
+from proxy.protocol.providers import PROFILES, CacheProfile
+from proxy.protocol.recognition import Recogniser
+from proxy.protocol.request.reader import Route
+from proxy.planner.shadow import most_regret
+from proxy.services.context_assembler import ContextAssembler
+from proxy.services.plugins import build_plugin_manager, recognisers
+from proxy.lab.replay import Step
+from proxy.lab.replay.runner import COMPARED, ReplayedContexts
 from tests.economics.billing import Provider, tokens
 from tests.economics.structured_sessions import Form, Spec, body_of, moments
 
@@ -23,7 +23,7 @@ RULES = ("anthropic", "openai", "anthropic", "vllm", "gemini", "groq", "deepseek
 TOLERANCE = 1.01
 LEARNING_REQUESTS = most_regret("economic")
 """What nobody can know in advance may cost so many times the longest request: how often things change, and whether the
-client pauses. It is the planner's own allowance (``proxy/core/README.md``)."""
+client pauses. It is the planner's own allowance (``proxy/planner/README.md``)."""
 
 _Sent = Sequence[tuple[float, bytes]]
 

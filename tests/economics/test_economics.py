@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core.prompts.steadiness import Again
-from proxy.core.providers import PROFILES
+from proxy.prompts.steadiness import Again
+from proxy.protocol.providers import PROFILES
 from tests.documents import Page
 from tests.economics import __main__ as command
 from tests.economics import table
@@ -47,7 +47,7 @@ def test_the_page_on_live_panels_says_what_the_table_says() -> None:
     costs = [
         known[session, "anthropic"].share for session in ("made-panels", "made-panels-agent", "made-panels-frozen")
     ]
-    row = Page(Path("proxy/core/structured/README.md")).row(
+    row = Page(Path("proxy/context/README.md")).row(
         "40 turns with pauses; 6 turns of an agent; 60 turns with freezing"
     )
     assert row[1] == "; ".join(f"{share:.3f}" for share in costs)

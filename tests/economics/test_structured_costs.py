@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.providers import PROFILES
+from proxy.protocol.providers import PROFILES
 from tests.economics.billing import Provider
 from tests.economics.structured_costs import RULES, compared
 from tests.economics.structured_sessions import Form, Spec, Thing, spec_of

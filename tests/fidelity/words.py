@@ -1,6 +1,6 @@
 """The documented words: everything that the proxy may add to a prompt, as literals of the checker's own.
 
-Written down a second time on purpose. If the product's list (proxy/core/recognition/__init__.py) changes, this one
+Written down a second time on purpose. If the product's list (proxy/protocol/recognition/__init__.py) changes, this one
 has to be changed by hand, and somebody has looked.
 """
 

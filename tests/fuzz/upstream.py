@@ -6,9 +6,9 @@ from random import Random
 
 import orjson
 
-from proxy.deployment import Headers
-from proxy.errors import ProxyError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
-from proxy.ports import Answer, Call
+from proxy.models.deployment import Headers
+from proxy.kit.errors import ProxyError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
+from proxy.engine.interfaces import Answer, Call
 from tests.fuzz.values import mutated, text, value
 
 SEED_HEADER = "x-fuzz-seed"
@@ -30,7 +30,7 @@ MORE: tuple[tuple[str, str], ...] = (
 
 
 class StrangeUpstream:
-    """``proxy.ports.Upstream``. ``opened`` and ``closed`` count answers."""
+    """``proxy.engine.interfaces.Upstream``. ``opened`` and ``closed`` count answers."""
 
     def __init__(self) -> None:
         self.opened = 0

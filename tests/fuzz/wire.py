@@ -8,7 +8,7 @@ from random import Random
 import uvicorn
 from starlette.types import ASGIApp
 
-from proxy.web.connection import WireLimits, guarded_http
+from proxy.app.web.connection import WireLimits, guarded_http
 from tests.fuzz.values import chat, mutated, written
 
 LIMITS = WireLimits(head_bytes=8192, headers=64, head_s=2.0, send_s=2.0, linger_s=2.0)

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from proxy.core.modes import Mode
-from proxy.core.providers import PROFILES, CacheProfile
+from proxy.kit.modes import Mode
+from proxy.protocol.providers import PROFILES, CacheProfile
 from tests.fidelity import chats
 from tests.talk import Body, assistant, calling, chat, file_text, lines, result, said, system, text_part, tool, user
 

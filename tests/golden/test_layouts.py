@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core.caches.cache import Bill, Life
-from proxy.core.layout.layout import Layout
-from proxy.core.planner.candidates import PlanAnalysis
-from proxy.core.planner.plan import InFlight, Plan
-from proxy.core.providers import Family
-from proxy.core.recognition import TAG_CLOSE, TAG_OPEN, PieceKind
-from proxy.core.request.element import Element, ElementKind
-from proxy.replay.explain import first_words
+from proxy.protocol.caches.cache import Bill, Life
+from proxy.planner.layout.layout import Layout
+from proxy.planner.candidates import PlanAnalysis
+from proxy.planner.plan import InFlight, Plan
+from proxy.protocol.providers import Family
+from proxy.protocol.recognition import TAG_CLOSE, TAG_OPEN, PieceKind
+from proxy.protocol.request.element import Element, ElementKind
+from proxy.lab.replay.explain import first_words
 from tests.examples import for_every
 from tests.fidelity.checker import check
 from tests.golden.scenario import parse_scenario

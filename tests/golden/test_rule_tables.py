@@ -12,7 +12,7 @@ TABLES = {
 }
 VECTORS = [
     *(path for folder in ("prompts", "window") for path in sorted((GOLDEN / folder).glob("*.vectors"))),
-    *(TESTS / "unit/core/structured" / name for name in (
+    *(TESTS / "unit/context" / name for name in (
         "history/rules.vectors", "history/freezing.vectors", "panels/panels.vectors", "panels/costs.vectors"
     )),
 ]  # fmt: skip

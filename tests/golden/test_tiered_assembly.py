@@ -4,11 +4,11 @@ product. ``TIERED.md`` says which rule of the two documents each test holds."""
 import orjson
 import pytest
 
-from proxy.core.layout.tiers import Tier
-from proxy.core.request.parsed_body import Inset, with_inset
-from proxy.core.structured import Page, Review, StructuredContext
-from proxy.core.structured.blocks import Circumstances, Measure
-from proxy.core.structured.placement import Placement, TierItems
+from proxy.planner.layout.tiers import Tier
+from proxy.protocol.request.parsed_body import Inset, with_inset
+from proxy.context import Page, Review, StructuredContext
+from proxy.context.blocks import Circumstances, Measure
+from proxy.context.placement import Placement, TierItems
 from tests.contexts import a_file, breakdown, conversation_of, flat_assembly, items_of, placed, sent, tiered
 from tests.talk import Body, assistant, system, user
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from proxy.core.modes import Edit
-from proxy.core.providers import OPENAI
-from proxy.core.request.parsed_body import parse_body
-from proxy.core.request.reader import RequestReader
-from proxy.core.request.tokens import bytes_over_four
-from proxy.core.window import (
+from proxy.kit.modes import Edit
+from proxy.protocol.providers import OPENAI
+from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request.reader import RequestReader
+from proxy.protocol.request.tokens import bytes_over_four
+from proxy.prompts.window import (
     BUILT_IN,
     Budget,
     Capability,
@@ -24,11 +24,11 @@ from proxy.core.window import (
     beside_conversation,
     budget_of,
 )
-from proxy.deployment import Deployment, Transport
+from proxy.models.deployment import Deployment, Transport
 from proxy.engine.ports import ComposedRequest
-from proxy.errors import ContextTooLong
-from proxy.planning.tokenizers import ModelFacts
-from proxy.planning.windows import ContextWindows
+from proxy.kit.errors import ContextTooLong
+from proxy.services.tokenizers import ModelFacts
+from proxy.services.windows import ContextWindows
 from tests.talk import assistant, system, user
 from tests.windows import OVERHEAD, TEXTS, fit, sent, text_of
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from proxy.cli import COMMANDS
-from tests.unit.replay.sessions import growing, lines, write
+from tests.unit.lab.replay.sessions import growing, lines, write
 
 FRAMEWORKS = ("starlette", "uvicorn", "litellm", "aiohttp", "openai", "redis", "opentelemetry.exporter")
 OFFLINE = sorted({"explain", "replay", "doctor"} & COMMANDS.keys())
@@ -26,7 +26,7 @@ def loaded(code: str, *words: str) -> list[str]:
 BUILT = """
 import asyncio
 from proxy.app.foundation import lay
-from proxy.settings import Settings
+from proxy.app.settings import Settings
 async def main():
     base = await lay(Settings(), encode=len)
     assert base.planner.pure and base.windows() and "stratiform" in b"".join(base.metrics.pieces()).decode()
@@ -42,7 +42,7 @@ def test_neither_commands_offline_nor_the_callback_nor_store_metrics_and_planner
     """All of them in one process, which is faster: what one of them loaded would be seen."""
     trace = write(tmp_path / "chat.jsonl", lines(growing(3)))
     offline = "from proxy.cli import main\nfor name in words[1:]: assert main([name, words[0]]) == 0\n"
-    assert loaded(f"import proxy.inside\n{offline}{BUILT}", str(trace), *OFFLINE) == []
+    assert loaded(f"import proxy.app.inside\n{offline}{BUILT}", str(trace), *OFFLINE) == []
 
 
 def test_the_check_sees_what_is_loaded() -> None:

@@ -9,7 +9,7 @@ import pytest
 from proxy import __version__
 from proxy.cli import COMMANDS
 from tests.install.environments import Place, asked, uv
-from tests.unit.replay.sessions import growing, lines, write
+from tests.unit.lab.replay.sessions import growing, lines, write
 
 pytestmark = pytest.mark.slow
 

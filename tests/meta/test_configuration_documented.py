@@ -1,4 +1,4 @@
-"""The pages in proxy/settings know every key of the strict section."""
+"""The pages in proxy/app/settings know every key of the strict section."""
 
 import re
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel
 
-from proxy.settings.litellm_schema import ModelInfo
-from proxy.settings.schema import Stratiform
+from proxy.app.settings.litellm_schema import ModelInfo
+from proxy.app.settings.schema import Stratiform
 
 PAGES = sorted((Path(__file__).resolve().parents[2] / "proxy" / "settings").glob("*.md"))
 TEXT = "\n".join(page.read_text("utf-8") for page in PAGES)

@@ -14,13 +14,13 @@ import pytest
 import yaml
 
 from proxy.cli.check_config import check
-from proxy.settings.schema import Limits
+from proxy.app.settings.schema import Limits
 from tests.e2e.cluster import PIECES, container, piece
 from tests.services import free_port
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: Any = yaml.safe_load((ROOT / "compose.yaml").read_text())
-PATHS = (ROOT / "proxy/web/app.py").read_text()
+PATHS = (ROOT / "proxy/app/web/app.py").read_text()
 
 
 def seconds(text: str) -> float:

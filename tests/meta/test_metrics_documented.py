@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.telemetry.metrics import Metrics
+from proxy.engine.telemetry.metrics import Metrics
 
 GRAFANA = Path(__file__).parents[2] / "grafana"
 DASHBOARDS = sorted(GRAFANA.glob("*.json"))

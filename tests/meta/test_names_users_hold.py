@@ -19,16 +19,16 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
-from proxy.admin import forms
-from proxy.admin.reports import GROUPS
+from proxy.app.admin import forms
+from proxy.app.admin.reports import GROUPS
 from proxy.cli import COMMANDS, command_of
-from proxy.core.modes import Mode, Reason
-from proxy.core.providers import PROFILES
+from proxy.kit.modes import Mode, Reason
+from proxy.protocol.providers import PROFILES
 from proxy.hookspecs import PROJECT, Hooks
-from proxy.plugins import DEFAULT_PLUGINS
-from proxy.settings.schema import ConfigFile
+from proxy.services.plugins import DEFAULT_PLUGINS
+from proxy.app.settings.schema import ConfigFile
 from proxy.storage.port import LedgerEntry
-from proxy.telemetry.metrics import Metrics
+from proxy.engine.telemetry.metrics import Metrics
 from tests.examples import for_every
 
 PROXY = Path(__file__).resolve().parents[2] / "proxy"
@@ -149,15 +149,15 @@ def test_what_plugins_import_is_where_it_was(name: str) -> None:
 
 def test_a_lost_name_is_noticed() -> None:
     assert "setting stratiform.no_such_key" not in _names()
-    assert not importable("proxy.core.recognition.NoSuchName")
+    assert not importable("proxy.protocol.recognition.NoSuchName")
 
 
 @pytest.mark.parametrize(
     ("place", "name", "new"),
     [
-        ("proxy.core.recognition", "Form", "proxy.core.recognition.MessageKind"),
-        ("proxy.core.recognition", "Claim", "proxy.core.recognition.FileClaim"),
-        ("proxy.core.words", "Claim", "proxy.core.recognition.FileClaim"),
+        ("proxy.protocol.recognition", "Form", "proxy.protocol.recognition.MessageKind"),
+        ("proxy.protocol.recognition", "Claim", "proxy.protocol.recognition.FileClaim"),
+        ("proxy.kit.words", "Claim", "proxy.protocol.recognition.FileClaim"),
     ],
 )
 def test_an_old_name_of_a_plugin_warns_with_the_new_one(place: str, name: str, new: str) -> None:

@@ -16,10 +16,10 @@ import yaml
 from proxy.app import factories
 from proxy.cli import COMMANDS, command_of
 from proxy.cli.check_config import check
-from proxy.core.modes import Edit, Reason
-from proxy.core.shadow import Deviation
+from proxy.kit.modes import Edit, Reason
+from proxy.planner.shadow import Deviation
 from proxy.engine.exchange import ExchangeOutcome
-from proxy.settings import Environment, load
+from proxy.app.settings import Environment, load
 from tests.documents import ROOT, Block, Page, pages
 from tests.examples import for_every
 from tests.page_scripts import UNSTARTED, file_of
@@ -29,10 +29,10 @@ FRONT = Page(Path("README.md"))
 SOURCES = [
     f"/{path.relative_to(ROOT)}" for folder in ("proxy", "plugins", "tests") for path in (ROOT / folder).rglob("*.py")
 ]
-PROVIDERS = Page(Path("proxy/settings/PROVIDERS.md"))
+PROVIDERS = Page(Path("proxy/app/settings/PROVIDERS.md"))
 _FRONT_BYTES, _PAGE_BYTES, _SENTENCE_WORDS = 9_000, 12_000, 30
 # Tables in which a reader looks something up, and whose rows tests compare with the code.
-_LEDGERS = {"CHANGELOG.md", "proxy/core/planner/README.md"}
+_LEDGERS = {"CHANGELOG.md", "proxy/planner/NUMBERS.md"}
 # What begins a configuration of the proxy; other YAML is of another program, and says so.
 _SECTIONS = {"model_list", "stratiform", "general_settings", "litellm_settings", "router_settings"}
 _LANGUAGES = {"console", "python", "yaml", "json", "text", "ini", "toml", "markdown", "mermaid", ""}
@@ -175,7 +175,7 @@ def test_what_is_not_run_is_right_in_itself(page: Page, block: Block) -> None:
             assert find_spec(module), f"{page}:{block.line}"
 
 
-LEGEND = Page(Path("proxy/settings/LOGS.md")).text
+LEGEND = Page(Path("proxy/app/settings/LOGS.md")).text
 
 
 @for_every([*Reason, *Edit, *Deviation, *ExchangeOutcome])

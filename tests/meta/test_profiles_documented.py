@@ -1,9 +1,9 @@
-"""proxy/settings/MODELS.md has a row for every cache profile, and names no other."""
+"""proxy/app/settings/MODELS.md has a row for every cache profile, and names no other."""
 
 import re
 from pathlib import Path
 
-from proxy.core.providers import PROFILES
+from proxy.protocol.providers import PROFILES
 
 TEXT = (Path(__file__).resolve().parents[2] / "proxy" / "settings" / "MODELS.md").read_text("utf-8")
 

@@ -16,7 +16,7 @@ import yaml
 
 import proxy
 from proxy.cli import serve
-from proxy.settings.schema import Stratiform
+from proxy.app.settings.schema import Stratiform
 from tests.documents import Page, pages
 from tests.examples import for_every
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import proxy.core
-from proxy.core.stability.change_rates import DecayedRate
+from proxy.planner.stability.change_rates import DecayedRate
 
-_CORE = Path(proxy.core.__file__).parent
+_CORE = Path(proxy.kit.__file__).parent
 _ROW = re.compile(r"^\| `([\w.]+)\.(_?[A-Z_]+)` \| `?([^`|]+)`? \| ([\w ]+) \| (.+) \|$", re.MULTILINE)
 _ROWS = _ROW.findall((_CORE / "planner" / "README.md").read_text())
 
@@ -56,7 +56,7 @@ def _modules() -> Iterator[str]:
 
 def _own_names(module: str) -> Iterator[str]:
     """The names of the constants that the module itself defines."""
-    source = import_module(f"proxy.core.{module}").__file__ or ""
+    source = import_module(f"proxy.kit.{module}").__file__ or ""
     for node in ast.parse(Path(source).read_text()).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         yield from (target.id for target in targets if isinstance(target, ast.Name) and target.id.isupper())
@@ -80,7 +80,7 @@ def _is_written(text: str, value: object) -> bool:
 def test_each_tuned_number_is_as_the_table_has_it() -> None:
     assert len(_ROWS) > 60
     for module, name, text, _, _ in _ROWS:
-        assert _is_written(text, getattr(import_module(f"proxy.core.{module}"), name)), f"{module}.{name}"
+        assert _is_written(text, getattr(import_module(f"proxy.kit.{module}"), name)), f"{module}.{name}"
 
 
 def test_the_table_has_a_number_once_and_no_row_that_is_not_read() -> None:
@@ -91,7 +91,7 @@ def test_the_table_has_a_number_once_and_no_row_that_is_not_read() -> None:
 
 @pytest.mark.parametrize("module", list(_modules()))
 def test_every_tuned_number_is_in_the_table(module: str) -> None:
-    values = vars(import_module(f"proxy.core.{module}"))
+    values = vars(import_module(f"proxy.kit.{module}"))
     numbers = {f"{module}.{name}" for name in _own_names(module) if _is_number(values[name])}
     assert numbers - _NOT_FITTED <= {f"{where}.{name}" for where, name, *_ in _ROWS}
 

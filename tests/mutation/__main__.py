@@ -17,21 +17,21 @@ ROOT = Path(__file__).resolve().parents[2]
 LEAST_KILLED = 0.75
 _PLANS = (
     "tests/golden",
-    "tests/unit/core/planner",
-    "tests/unit/core/shadow",
+    "tests/unit/planner",
+    "tests/unit/planner/shadow",
     "tests/unit/core/test_reasons.py",
     "tests/property/test_fidelity.py",
 )
 TARGETS = (
     Target(
-        "proxy/core/planner",
-        (*_PLANS, "tests/unit/core/forecast", "tests/unit/planning", "tests/unit/replay/test_runner.py"),
+        "proxy/planner",
+        (*_PLANS, "tests/unit/planner/forecast", "tests/unit/services", "tests/unit/lab/replay/test_runner.py"),
     ),
-    Target("proxy/core/layout", (*_PLANS, "tests/unit/core/layout", "tests/property/test_orders.py")),
+    Target("proxy/planner/layout", (*_PLANS, "tests/unit/planner/layout", "tests/property/test_orders.py")),
     Target(
-        "proxy/spend",
+        "proxy/teams",
         (
-            "tests/unit/spend",
+            "tests/unit/teams",
             "tests/contract/test_epochs.py",
             "tests/unit/engine/test_engine_booking.py",
             "tests/security/test_usage_lies.py",

@@ -7,13 +7,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.access import Declared, Directory, Identity
-from proxy.admin import AdminService
-from proxy.core.providers import NONE
-from proxy.deployment import Deployment, Transport
-from proxy.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, Unauthorized
-from proxy.ports import Principal
-from proxy.spend.bookings import LimitResolver, window_at
+from proxy.teams.authentication import Declared, Directory, Identity
+from proxy.app.admin import AdminService
+from proxy.protocol.providers import NONE
+from proxy.models.deployment import Deployment, Transport
+from proxy.kit.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, Unauthorized
+from proxy.engine.interfaces import Principal
+from proxy.teams.bookings import LimitResolver, window_at
 from proxy.storage.port import TeamRecord
 from proxy.storage.sqlite import MemoryStore
 from tests.doubles import ManualClock

@@ -5,9 +5,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.caches import Life, Prompt, make_cache
-from proxy.core.providers import PROFILES, CacheProfile, Dialect, Family, optimistic, pessimistic
-from proxy.core.response.usage import usage_of
+from proxy.protocol.caches import Life, Prompt, make_cache
+from proxy.protocol.providers import PROFILES, CacheProfile, Dialect, Family, optimistic, pessimistic
+from proxy.protocol.response.usage import usage_of
 from proxy.upstream.embedded.provider import usage_fields
 from tests.cache_prompts import prompt
 from tests.examples import examples

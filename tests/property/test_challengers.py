@@ -7,8 +7,8 @@ from unittest.mock import patch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.core.planner import candidates
-from proxy.core.providers import PROFILES
+from proxy.planner import candidates
+from proxy.protocol.providers import PROFILES
 from tests.examples import examples
 from tests.property.conversations import Step, conversations
 from tests.talk import Talk

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from proxy.core.prompts import (
+from proxy.prompts import (
     ROOTS,
     Composition,
     Condition,
@@ -22,7 +22,7 @@ from proxy.core.prompts import (
     merged,
     value_at,
 )
-from proxy.core.prompts.assembler import OPERATORS, assemble, checked, holds
+from proxy.prompts.assembler import OPERATORS, assemble, checked, holds
 
 leaves: st.SearchStrategy[Json] = (
     st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-3, 3) | st.sampled_from(("", "a", "ab", "(", "a+"))

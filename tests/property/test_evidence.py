@@ -5,8 +5,8 @@ import json
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from proxy.core.modes import Mode
-from proxy.replay.fidelity import violations
+from proxy.kit.modes import Mode
+from proxy.lab.replay.fidelity import violations
 from tests.examples import examples
 from tests.fidelity.checker import check
 from tests.talk import RECOGNISERS, Body, Talk, assistant, chat, sent, system, text_part, user

@@ -7,16 +7,16 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.providers import OPENAI
-from proxy.core.request.parsed_body import Inset, inset_body
-from proxy.core.request.reader import RequestReader
-from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS, quick
-from proxy.core.window import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts
-from proxy.deployment import Deployment, Transport
+from proxy.protocol.providers import OPENAI
+from proxy.protocol.request.parsed_body import Inset, inset_body
+from proxy.protocol.request.reader import RequestReader
+from proxy.protocol.request.tokens import MESSAGE_OVERHEAD_TOKENS, quick
+from proxy.prompts.window import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts
+from proxy.models.deployment import Deployment, Transport
 from proxy.engine.ports import ComposedRequest
-from proxy.errors import ContextTooLong
-from proxy.planning.tokenizers import ModelFacts, local_encode
-from proxy.planning.windows import ContextWindows
+from proxy.kit.errors import ContextTooLong
+from proxy.services.tokenizers import ModelFacts, local_encode
+from proxy.services.windows import ContextWindows
 from tests.examples import examples
 from tests.talk import assistant, calling, result, system, user
 from tests.windows import TEXTS, Body

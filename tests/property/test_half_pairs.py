@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.core.modes import Reason
-from proxy.core.providers import OPENAI, CacheProfile
-from proxy.core.request.tokens import bytes_over_four
+from proxy.kit.modes import Reason
+from proxy.protocol.providers import OPENAI, CacheProfile
+from proxy.protocol.request.tokens import bytes_over_four
 from proxy.upstream.embedded.provider import Provider
 from tests.examples import examples
 from tests.fidelity.chats import File

@@ -19,11 +19,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from proxy.core.money.charges import bill, most_cost
-from proxy.core.money.prices import Price
-from proxy.core.request.demand import demand_of
-from proxy.core.request.parsed_body import head_of
-from proxy.core.response.usage import NOTHING_REPORTED, Usage
+from proxy.models.charges import bill, most_cost
+from proxy.protocol.prices import Price
+from proxy.protocol.request.demand import demand_of
+from proxy.protocol.request.parsed_body import head_of
+from proxy.protocol.response.usage import NOTHING_REPORTED, Usage
 from proxy.storage.port import Charge, Granted, LedgerEntry, Release, Reserve, Settle, Store
 from proxy.storage.sqlite import MemoryStore, SqliteStore
 from tests.examples import examples

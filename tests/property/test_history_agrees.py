@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.structured.history import MessageMeta, Status, ruled
+from proxy.context.history import MessageMeta, Status, ruled
 from tests.examples import examples
 from tests.fidelity.live_history import expected
 from tests.turn_notation import message, noted

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core.modes import Mode, Reason
-from proxy.core.planner.plan import PlannerOptions
-from proxy.core.providers import PROFILES
-from proxy.core.request.parsed_body import Inset
-from proxy.demo.tool_agent import tool_agent
-from proxy.replay import Step, read_trace
+from proxy.kit.modes import Mode, Reason
+from proxy.planner.plan import PlannerOptions
+from proxy.protocol.providers import PROFILES
+from proxy.protocol.request.parsed_body import Inset
+from proxy.lab.demo.tool_agent import tool_agent
+from proxy.lab.replay import Step, read_trace
 from tests.economics.made import chat_page, environment_agent
 from tests.examples import in_turn, sampled
 from tests.fidelity.checker import check

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.core.planner.plan import Plan
-from proxy.core.request.reader import Route
+from proxy.planner.plan import Plan
+from proxy.protocol.request.reader import Route
 from tests.examples import examples
 from tests.fidelity.strategies import bodies
 from tests.talk import TINY, Body, Talk, assistant, chat, lines, system, user

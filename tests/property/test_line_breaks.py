@@ -8,7 +8,7 @@ from itertools import product
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from proxy.core.recognition import TAG_OPEN
+from proxy.protocol.recognition import TAG_OPEN
 from tests.examples import examples, for_every
 from tests.fidelity.checker import check
 from tests.fidelity.words import AS_SAID

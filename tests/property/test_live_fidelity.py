@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.app.factories import load_context_texts
-from proxy.core.modes import Mode
-from proxy.core.money.prices import Price
-from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
-from proxy.core.request.parsed_body import parse_body
-from proxy.core.request.tokens import bytes_over_four
-from proxy.core.structured.history import cuts, ruled
-from proxy.core.structured.session import AssembledChat, AssemblyOptions
-from proxy.planning.context_assembler import Arrangement, ContextAssembler, Resolved
+from proxy.kit.modes import Mode
+from proxy.protocol.prices import Price
+from proxy.protocol.providers import ANTHROPIC, OPENAI, CacheProfile
+from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request.tokens import bytes_over_four
+from proxy.context.history import cuts, ruled
+from proxy.context.session import AssembledChat, AssemblyOptions
+from proxy.services.context_assembler import Arrangement, ContextAssembler, Resolved
 from tests.compactions import compaction_of
 from tests.examples import examples
 from tests.fidelity.checker import check

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.modes import Reason
-from proxy.core.planner.plan import PlannerOptions
-from proxy.core.providers import ANTHROPIC, CacheProfile
+from proxy.kit.modes import Reason
+from proxy.planner.plan import PlannerOptions
+from proxy.protocol.providers import ANTHROPIC, CacheProfile
 from tests.edited_talks import SYSTEM, A, C, exchange
 from tests.fidelity.chats import File
 from tests.talk import MARK, TINY, Talk, analysis_of, chat, lines, shown, text_part, user

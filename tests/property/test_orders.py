@@ -8,17 +8,17 @@ from dataclasses import replace
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from proxy.core.caches.cache import Life
-from proxy.core.layout.layout import Layout
-from proxy.core.layout.orders import RequestElements, behind_prefix, by_tiers, moved_elements, valid_prefix
-from proxy.core.layout.render import render_messages, render_tools
-from proxy.core.layout.tiers import Tier
-from proxy.core.providers import PROFILES
-from proxy.core.recognition import ContextPiece
-from proxy.core.request.element import Element
-from proxy.core.request.parsed_body import parse_body
-from proxy.core.request.tokens import TokenCounter, bytes_over_four
-from proxy.core.wire.json_body import splice
+from proxy.protocol.caches.cache import Life
+from proxy.planner.layout.layout import Layout
+from proxy.planner.layout.orders import RequestElements, behind_prefix, by_tiers, moved_elements, valid_prefix
+from proxy.planner.layout.render import render_messages, render_tools
+from proxy.planner.layout.tiers import Tier
+from proxy.protocol.providers import PROFILES
+from proxy.protocol.recognition import ContextPiece
+from proxy.protocol.request.element import Element
+from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request.tokens import TokenCounter, bytes_over_four
+from proxy.protocol.wire.json_body import splice
 from tests.examples import examples
 from tests.fidelity.chats import AiderChat
 from tests.fidelity.checker import check

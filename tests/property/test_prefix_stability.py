@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.core.modes import Mode
-from proxy.core.planner.plan import Plan
-from proxy.core.providers import PROFILES
+from proxy.kit.modes import Mode
+from proxy.planner.plan import Plan
+from proxy.protocol.providers import PROFILES
 from tests.examples import examples
 from tests.fidelity.strategies import aider_sessions, growing_sessions
 from tests.property.conversations import Step, conversations

@@ -8,8 +8,8 @@ from jinja2 import StrictUndefined, TemplateError, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from proxy.core.prompts import ROOTS, Json, Position, Prompt, RenderError
-from proxy.prompting.templates import Templates
+from proxy.prompts import ROOTS, Json, Position, Prompt, RenderError
+from proxy.services.prompting.templates import Templates
 from tests.examples import examples
 
 CONTEXT: dict[str, dict[str, Json]] = {

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from proxy.core.providers import ANTHROPIC, PROFILES, Family
+from proxy.protocol.providers import ANTHROPIC, PROFILES, Family
 from tests.append_only import append_only, by_itself, singles, unkept, with_pauses
 from tests.changing import changing
 from tests.economics.measure import encode

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.core.planner.plan import Plan
+from proxy.planner.plan import Plan
 from tests.talk import Talk
 
 Message = dict[str, Any]

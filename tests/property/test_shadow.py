@@ -3,11 +3,11 @@
 import orjson
 import pytest
 
-from proxy.core.modes import Mode
-from proxy.core.planner.planner import TierPlanner
-from proxy.core.providers import PROFILES, CacheProfile, Family
-from proxy.core.request.reader import Route
-from proxy.core.request.tokens import bytes_over_four
+from proxy.kit.modes import Mode
+from proxy.planner.planner import TierPlanner
+from proxy.protocol.providers import PROFILES, CacheProfile, Family
+from proxy.protocol.request.reader import Route
+from proxy.protocol.request.tokens import bytes_over_four
 from proxy.upstream.embedded.provider import Provider
 from tests.examples import sampled
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.core.modes import Mode, Reason
-from proxy.core.planner.candidates import IncomingChat
-from proxy.core.planner.plan import Plan
-from proxy.core.planner.planner import TierPlanner
-from proxy.core.providers import ANTHROPIC, PROFILES
-from proxy.core.request.reader import Route
-from proxy.core.request.tokens import bytes_over_four
+from proxy.kit.modes import Mode, Reason
+from proxy.planner.candidates import IncomingChat
+from proxy.planner.plan import Plan
+from proxy.planner.planner import TierPlanner
+from proxy.protocol.providers import ANTHROPIC, PROFILES
+from proxy.protocol.request.reader import Route
+from proxy.protocol.request.tokens import bytes_over_four
 from tests.examples import examples, in_turn, sampled
 from tests.fidelity.chats import File
 from tests.fidelity.recorded import requests_of, trace_files

@@ -8,7 +8,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.providers import PROFILES
+from proxy.protocol.providers import PROFILES
 from tests.economics.billing import Provider
 from tests.examples import examples
 from tests.fidelity.chats import File

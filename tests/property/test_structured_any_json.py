@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.form import StructuredForm, read_form
-from proxy.core.structured.session import Uploads
-from proxy.errors import InvalidRequest, MissingContent, ProxyError, error_body
+from proxy.context.form import StructuredForm, read_form
+from proxy.context.session import Uploads
+from proxy.kit.errors import InvalidRequest, MissingContent, ProxyError, error_body
 from tests.structured_forms import forms
 
 NAMES = st.sampled_from(

@@ -8,15 +8,15 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from proxy.core.providers import PROFILES
-from proxy.core.value import replace
-from proxy.replay import TraceError, read_trace
-from proxy.replay.comparison import compare
-from proxy.replay.explain import explain_request
-from proxy.replay.runner import replay
+from proxy.protocol.providers import PROFILES
+from proxy.kit.value import replace
+from proxy.lab.replay import TraceError, read_trace
+from proxy.lab.replay.comparison import compare
+from proxy.lab.replay.explain import explain_request
+from proxy.lab.replay.runner import replay
 from tests.examples import examples
 from tests.property.test_planner_any_json import PROFILE, QUIRKS, near_misses
-from tests.unit.replay.test_runner_structured import wanted
+from tests.unit.lab.replay.test_runner_structured import wanted
 
 TIMES = st.one_of(
     st.integers(0, 10_000), st.integers(), st.floats(), st.sampled_from([10**400, -1e18, 253_402_300_800, 1e11])

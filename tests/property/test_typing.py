@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.providers import OPENAI
-from proxy.core.request.reader import RequestReader
-from proxy.core.request.tokens import quick
-from proxy.core.window import Capability, CapabilityProfile, PartCaps, PartName, WindowParts
-from proxy.deployment import Deployment, Transport
+from proxy.protocol.providers import OPENAI
+from proxy.protocol.request.reader import RequestReader
+from proxy.protocol.request.tokens import quick
+from proxy.prompts.window import Capability, CapabilityProfile, PartCaps, PartName, WindowParts
+from proxy.models.deployment import Deployment, Transport
 from proxy.engine.ports import ComposedRequest
-from proxy.planning.tokenizers import ModelFacts, local_encode
-from proxy.planning.windows import ContextWindows
+from proxy.services.tokenizers import ModelFacts, local_encode
+from proxy.services.windows import ContextWindows
 from tests.examples import examples
 from tests.windows import TEXTS
 

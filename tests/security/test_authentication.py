@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from proxy.access import declared_id, digest_of
+from proxy.teams.authentication import declared_id, digest_of
 from tests.security.world import CONFIG, KEYS, PROVIDER_KEYS, World, chat, world_of
 
 CHAT = "/v1/chat/completions"

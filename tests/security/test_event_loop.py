@@ -12,26 +12,26 @@ import msgspec
 import orjson
 import pytest
 
-from proxy.core import secrets as redaction
-from proxy.core.access import unambiguous
-from proxy.core.modes import Mode
-from proxy.core.planner.plan import Plan
-from proxy.core.planner.planner import TierPlanner
-from proxy.core.providers import PROFILES
-from proxy.core.request.demand import demand_of
-from proxy.core.request.parsed_body import head_of, untouched
-from proxy.core.request.reader import BodyCache, Route
-from proxy.core.request.tokens import Encode, quick
-from proxy.core.wire.json_body import Unreadable, mended, parse_members, value_spans
-from proxy.core.wire.scan import PIECE_BYTES
-from proxy.deployment import Deployment, Transport
-from proxy.errors import InvalidRequest
-from proxy.planning.planner_port import Planning
-from proxy.planning.tokenizers import local_encode
-from proxy.plugins import build_plugin_manager, recognisers
-from proxy.ports import PlanRequest, Principal
-from proxy.tasks import LARGE_BYTES, Aside
-from proxy.telemetry.metrics import Metrics
+from proxy.kit import secrets as redaction
+from proxy.protocol.access import unambiguous
+from proxy.kit.modes import Mode
+from proxy.planner.plan import Plan
+from proxy.planner.planner import TierPlanner
+from proxy.protocol.providers import PROFILES
+from proxy.protocol.request.demand import demand_of
+from proxy.protocol.request.parsed_body import head_of, untouched
+from proxy.protocol.request.reader import BodyCache, Route
+from proxy.protocol.request.tokens import Encode, quick
+from proxy.protocol.wire.json_body import Unreadable, mended, parse_members, value_spans
+from proxy.protocol.wire.scan import PIECE_BYTES
+from proxy.models.deployment import Deployment, Transport
+from proxy.kit.errors import InvalidRequest
+from proxy.services.planner_port import Planning
+from proxy.services.tokenizers import local_encode
+from proxy.services.plugins import build_plugin_manager, recognisers
+from proxy.engine.interfaces import PlanRequest, Principal
+from proxy.kit.tasks import LARGE_BYTES, Aside
+from proxy.engine.telemetry.metrics import Metrics
 from tests.examples import sampled
 from tests.growth import assert_linear
 from tests.security.bodies import CHATS, WIRE
@@ -188,7 +188,7 @@ class _Decoder:
 @pytest.mark.parametrize("name", ["escapes", "emoji", "prose", "one-long-word-in-the-system-text"])
 def test_no_long_text_is_decoded_in_one_call(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = _Decoder()
-    for module in ("proxy.core.request.message", "proxy.core.wire.json_body"):
+    for module in ("proxy.protocol.request.message", "proxy.protocol.wire.json_body"):
         monkeypatch.setattr(f"{module}.orjson", decoder)
     assert asyncio.run(planned(planning(), CHATS[name](3 * PIECE_BYTES))).surprise is None
     assert 0 < decoder.most < 1.1 * PIECE_BYTES
@@ -250,7 +250,7 @@ STEPS = (
     "proxy.engine.chat:head_of", "proxy.engine.chat:unambiguous", "proxy.engine.chat:untouched",
     "proxy.engine.intake:reach_of_request", "proxy.engine.intake:demand_of", "proxy.engine.intake:session_key",
     "proxy.engine.raw_requests:raw_call", "proxy.engine.raw_requests:unambiguous",
-    "proxy.engine.custody:references_in", "proxy.core.request.reader:parse_members",
+    "proxy.engine.custody:references_in", "proxy.protocol.request.reader:parse_members",
 )  # fmt: skip
 SPREAD = CONFIG.replace("model_name: dear", "model_name: cheap", 1)
 """Two deployments of one model: requests of a session go where the ones before them went."""

@@ -23,19 +23,19 @@ import pytest
 
 import plugins
 import proxy
-from proxy.core.model_patterns import captured, matches
-from proxy.core.recognition import Recogniser, TooMuch
-from proxy.core.recognition.lines import Lines, block_of, closes_fences
-from proxy.core.request.message import Message, MessageReader
-from proxy.core.request.tokens import Encode, TokenCounter, estimate, quick
-from proxy.core.response.stream import StreamFold
-from proxy.core.secrets import without_keys
-from proxy.core.sessions.volatile_lines import Regions, learnt_lines, with_evidence
-from proxy.core.stability.edit_signals import stands
+from proxy.kit.model_patterns import captured, matches
+from proxy.protocol.recognition import Recogniser, TooMuch
+from proxy.protocol.recognition.lines import Lines, block_of, closes_fences
+from proxy.protocol.request.message import Message, MessageReader
+from proxy.protocol.request.tokens import Encode, TokenCounter, estimate, quick
+from proxy.protocol.response.stream import StreamFold
+from proxy.kit.secrets import without_keys
+from proxy.planner.sessions.volatile_lines import Regions, learnt_lines, with_evidence
+from proxy.planner.stability.edit_signals import stands
 from proxy.engine.bodies import FormScan, boundary_of
-from proxy.errors import ProxyError
-from proxy.planning.tokenizers import local_encode
-from proxy.plugins import build_plugin_manager, recognisers
+from proxy.kit.errors import ProxyError
+from proxy.services.tokenizers import local_encode
+from proxy.services.plugins import build_plugin_manager, recognisers
 from tests.examples import examples, sampled
 from tests.security.pumps import Pump, pumps, superlinear
 

@@ -8,13 +8,13 @@ import orjson
 import pytest
 
 from proxy.app.factories import load_context_texts
-from proxy.core.money.prices import Price
-from proxy.core.providers import PROFILES
-from proxy.core.request.parsed_body import parse_body
-from proxy.core.request.tokens import TokenCounter, bytes_over_four
-from proxy.core.structured.session import AssemblyOptions
-from proxy.planning.context_assembler import ContextAssembler, Resolved
-from proxy.planning.context_sessions import PanelBill
+from proxy.protocol.prices import Price
+from proxy.protocol.providers import PROFILES
+from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request.tokens import TokenCounter, bytes_over_four
+from proxy.context.session import AssemblyOptions
+from proxy.services.context_assembler import ContextAssembler, Resolved
+from proxy.services.context_sessions import PanelBill
 from tests.examples import sampled
 from tests.security.provider import INPUT_USD, OUTPUT_USD, Answer, Seen, event
 from tests.security.threads import on_the_loop, watched
@@ -100,7 +100,7 @@ def test_each_call_of_a_panel_may_use_its_whole_output_limit(long_at: int) -> No
 def test_many_calls_of_a_large_panel_are_given_up_before_their_results_are_written(
     live: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = watched(monkeypatch, "proxy.core.structured.panels.inlay:panel_text")
+    seen = watched(monkeypatch, "proxy.context.panels.inlay:panel_text")
     live.providers["alpha"].script = lambda seen: calling(64)
     section = {"session": "large", "panels": [panel("x" * 900_000)]}
     assert live.call("POST", CHAT, chat(stratiform=section), key="team-a").status == 200
@@ -171,7 +171,7 @@ def test_no_long_text_of_a_conversation_is_looked_at_on_the_event_loop(
     live: World, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages, section = LIVE[name]
-    places = ("proxy.core.structured:digest", "proxy.planning.context_sessions:digest")
+    places = ("proxy.context:digest", "proxy.services.context_sessions:digest")
     seen = watched(monkeypatch, *places, least=len(LONG))
     body = chat(messages=messages, stratiform={"session": name, **section})
     assert live.call("POST", CHAT, body, key="team-a").status == 200

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from proxy.core.money.charges import NANOS_PER_USD
+from proxy.models.charges import NANOS_PER_USD
 from tests.examples import sampled
 from tests.security.accounts import USAGE, Account
 from tests.security.provider import INPUT_USD, OUTPUT_USD

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.prompts import ROOTS, Json, Position, Prompt, RenderError
-from proxy.prompting.language import MOST_CHARS, PromptEnvironment
-from proxy.prompting.templates import Templates
+from proxy.prompts import ROOTS, Json, Position, Prompt, RenderError
+from proxy.services.prompting.language import MOST_CHARS, PromptEnvironment
+from proxy.services.prompting.templates import Templates
 from tests.examples import for_every, sampled
 
 EMPTY = Templates([])

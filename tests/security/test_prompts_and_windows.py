@@ -473,7 +473,7 @@ def test_a_large_section_is_read_taken_out_and_written_beside_the_event_loop(
 
 
 def test_patterns_of_a_client_are_tried_beside_the_event_loop(guarded: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = watched(monkeypatch, "proxy.prompting:assemble")
+    seen = watched(monkeypatch, "proxy.services.prompting:assemble")
     conditions = [{"field": "mission.goal", "operator": "matches", "value": "(a|b){1,20}c"}]
     section = {
         "extra": [

@@ -15,12 +15,12 @@ import pytest
 
 from proxy.app.factories import load_context_texts
 from proxy.client import Context, chat
-from proxy.core.providers import PROFILES
-from proxy.core.request.parsed_body import parse_body
-from proxy.core.request.tokens import bytes_over_four
-from proxy.core.structured.history.compaction import Compaction
-from proxy.core.structured.session import AssemblyOptions
-from proxy.planning.context_assembler import ContextAssembler
+from proxy.protocol.providers import PROFILES
+from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request.tokens import bytes_over_four
+from proxy.context.history.compaction import Compaction
+from proxy.context.session import AssemblyOptions
+from proxy.services.context_assembler import ContextAssembler
 from tests.examples import sampled
 from tests.security.provider import Answer
 from tests.security.threads import on_the_loop, watched
@@ -297,7 +297,7 @@ def test_long_texts_that_a_short_body_names_are_not_read_on_the_event_loop(
     text = "value = compute(a, b)\n" * 35_000
     assert ask(world, {"files": [{"path": "a.txt", "content": text}]}).status == 200
     places = ("placement:block_digest", "assembly:file_block", "placement:file_block")
-    seen = watched(monkeypatch, *(f"proxy.core.structured.{place}" for place in places))
+    seen = watched(monkeypatch, *(f"proxy.context.{place}" for place in places))
     assert ask(world, {"session": "another", "files": [named(text, "b.txt")]}).status == 200
     assert seen
     assert on_the_loop(seen) == []

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 from hypothesis import strategies as st
 
-from proxy.core.structured.form import text_digest
+from proxy.context.form import text_digest
 
 _SUFFIXES = ("py", "ts", "tsx", "js", "go", "rs", "java", "c", "cpp", "rb", "php", "txt")
 # What opens, what closes, and what stands inside.

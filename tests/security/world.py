@@ -30,11 +30,11 @@ import uvicorn
 
 from proxy.app import composition
 from proxy.cli.serve import address, listen, run_on_loop, server
-from proxy.core.money.charges import NANOS_PER_USD
-from proxy.core.request.tokens import Encode, bytes_over_four
-from proxy.settings import Environment, load
+from proxy.models.charges import NANOS_PER_USD
+from proxy.protocol.request.tokens import Encode, bytes_over_four
+from proxy.app.settings import Environment, load
 from proxy.storage.port import LedgerEntry, Store
-from proxy.web.app import create_app
+from proxy.app.web.app import create_app
 from tests.doubles import serving
 from tests.security.provider import RecordingProvider, Seen
 

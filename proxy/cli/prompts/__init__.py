@@ -33,8 +33,8 @@ from proxy.cli.prompts.variants import (
     setup_of,
     terms_of,
 )
-from proxy.core.model_patterns import matches
-from proxy.core.prompts import (
+from proxy.kit.model_patterns import matches
+from proxy.prompts import (
     ROOTS,
     Composition,
     Condition,
@@ -48,13 +48,13 @@ from proxy.core.prompts import (
     resolved,
     value_at,
 )
-from proxy.core.prompts.assembler import chosen, contradiction, holds, in_order
-from proxy.core.prompts.steadiness import Volatile, volatile_in, volatile_name, volatile_values
-from proxy.core.value import dataclass
-from proxy.errors import ProxyError
-from proxy.planning.tokenizers import local_encode
-from proxy.prompting.sources import SHIPPED, Snapshot
-from proxy.prompting.templates import Templates, Uses, compiled, in_file, unknown_names
+from proxy.prompts.assembler import chosen, contradiction, holds, in_order
+from proxy.prompts.steadiness import Volatile, volatile_in, volatile_name, volatile_values
+from proxy.kit.value import dataclass
+from proxy.kit.errors import ProxyError
+from proxy.services.tokenizers import local_encode
+from proxy.services.prompting.sources import SHIPPED, Snapshot
+from proxy.services.prompting.templates import Templates, Uses, compiled, in_file, unknown_names
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -26,7 +26,7 @@ from typing import Any
 
 from rich.text import Text
 
-from proxy.admin.reports import ledger_entries
+from proxy.app.admin.reports import ledger_entries
 from proxy.app import factories
 from proxy.cli.admin_client import Ask, run_with
 from proxy.cli.costs import price_of_model
@@ -43,10 +43,10 @@ from proxy.cli.prompts.variants import (
     opened,
     read_context,
 )
-from proxy.core.money.prices import Price
-from proxy.planning.tokenizers import local_encode
-from proxy.prompting import Whose
-from proxy.settings import ConfigError, load
+from proxy.protocol.prices import Price
+from proxy.services.tokenizers import local_encode
+from proxy.services.prompting import Whose
+from proxy.app.settings import ConfigError, load
 
 DAYS = 30
 """How many days of the ledger are read."""

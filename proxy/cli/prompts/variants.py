@@ -21,12 +21,12 @@ from typing import TypeVar
 
 import orjson
 
-from proxy.access import DEFAULT_TEAM
+from proxy.teams.authentication import DEFAULT_TEAM
 from proxy.app import declared, factories
 from proxy.cli.admin_client import DEFAULT_CONFIG, config_or_default
 from proxy.cli.output import add_json, fail
-from proxy.core.model_patterns import fitting, matches, matches_any
-from proxy.core.prompts import (
+from proxy.kit.model_patterns import fitting, matches, matches_any
+from proxy.prompts import (
     FLAGS,
     ROOTS,
     Allowed,
@@ -39,14 +39,14 @@ from proxy.core.prompts import (
     PromptTerms,
     merged,
 )
-from proxy.core.prompts.assembler import PERSONA_PREFIX, assemble, chosen
-from proxy.core.request.tokens import Encode
-from proxy.core.value import dataclass, field, replace
-from proxy.errors import ProxyError
-from proxy.plugins import build_plugin_manager
-from proxy.prompting import Rules, Whose
-from proxy.prompting.sources import FileState, PromptFileError, Snapshot, Sources, markdown_files, read_file, texts_of
-from proxy.settings import ConfigError, Settings, load
+from proxy.prompts.assembler import PERSONA_PREFIX, assemble, chosen
+from proxy.protocol.request.tokens import Encode
+from proxy.kit.value import dataclass, field, replace
+from proxy.kit.errors import ProxyError
+from proxy.services.plugins import build_plugin_manager
+from proxy.services.prompting import Rules, Whose
+from proxy.services.prompting.sources import FileState, PromptFileError, Snapshot, Sources, markdown_files, read_file, texts_of
+from proxy.app.settings import ConfigError, Settings, load
 
 T = TypeVar("T")
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from proxy.core.prompts import Condition, Position, Prompt, PromptFailure, PromptTerms, Variable, merged
-from proxy.core.prompts.assembler import assemble
-from proxy.prompting.templates import Templates
+from proxy.prompts import Condition, Position, Prompt, PromptFailure, PromptTerms, Variable, merged
+from proxy.prompts.assembler import assemble
+from proxy.services.prompting.templates import Templates
 from tests.examples import for_every
 from tests.prompt_vectors import Vector, read_vectors
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from proxy.core.prompts import Condition, ConditionError, merged
-from proxy.core.prompts.assembler import holds
+from proxy.prompts import Condition, ConditionError, merged
+from proxy.prompts.assembler import holds
 from tests.examples import for_every
 from tests.prompt_vectors import Vector, read_vectors
 

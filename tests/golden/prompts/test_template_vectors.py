@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from proxy.core.prompts import Position, Prompt, PromptContext, RenderError, merged
-from proxy.prompting.templates import Templates
+from proxy.prompts import Position, Prompt, PromptContext, RenderError, merged
+from proxy.services.prompting.templates import Templates
 from tests.examples import for_every
 from tests.prompt_vectors import Vector, read_vectors
 

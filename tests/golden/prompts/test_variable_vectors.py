@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from proxy.core.prompts import RenderError, Variable, merged, resolved
+from proxy.prompts import RenderError, Variable, merged, resolved
 from tests.prompt_vectors import Vector, read_vectors
 
 VECTORS = read_vectors("variables.vectors", "context given missing")

@@ -5,9 +5,9 @@ import gc
 from pathlib import Path
 
 from proxy.app import composition
-from proxy.core.lru import Bounded
-from proxy.core.request.tokens import bytes_over_four
-from proxy.settings import Environment, load
+from proxy.kit.lru import Bounded
+from proxy.protocol.request.tokens import bytes_over_four
+from proxy.app.settings import Environment, load
 
 CONFIG = """
 model_list:
@@ -42,5 +42,5 @@ def test_the_tables_of_an_application_follow_the_memory_that_is_allowed(tmp_path
     least, most = room_of(tmp_path / "least", LEAST_MIB), room_of(tmp_path / "most", MOST_MIB)
     share = (most - least) / ((MOST_MIB - LEAST_MIB) << 20)
     assert 1.0 < share < 1.6
-    # The texts of clients, and 32 MiB for each of three parts (proxy/web/README.md).
+    # The texts of clients, and 32 MiB for each of three parts (proxy/app/web/README.md).
     assert least - share * (LEAST_MIB << 20) < (TEXT_MIB + 3 * 32 + 1) << 20

@@ -11,7 +11,7 @@ import httpx2 as httpx
 import pytest
 
 from proxy.app.composition import ConfigSource
-from proxy.settings import load
+from proxy.app.settings import load
 from tests.doubles import serving as provider_at
 from tests.e2e.provider import Scripted, streams
 from tests.unit.cli.test_serve import serving

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from proxy.app.factories import refuse_earlier_store
-from proxy.settings import ConfigError, Environment, Settings, load
+from proxy.app.settings import ConfigError, Environment, Settings, load
 
 TEXT = """
 model_list: [{model_name: m, litellm_params: {model: embedded/claude-sonnet-4-5}}]

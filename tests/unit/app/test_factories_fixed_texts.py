@@ -4,11 +4,11 @@ from dataclasses import asdict, fields
 
 from plugins.tiered import TieredRecogniser
 from proxy.app.factories import load_assembly_texts, load_compaction_texts, load_panel_texts, load_window_texts
-from proxy.core.layout.tiers import Tier
-from proxy.core.recognition import REFERENCE_HEADERS, WORKING_HEADER, FileClaim
-from proxy.core.structured.assembly import AssemblyTexts
-from proxy.core.window import PartName
-from proxy.prompting.sources import SHIPPED
+from proxy.planner.layout.tiers import Tier
+from proxy.protocol.recognition import REFERENCE_HEADERS, WORKING_HEADER, FileClaim
+from proxy.context.assembly import AssemblyTexts
+from proxy.prompts.window import PartName
+from proxy.services.prompting.sources import SHIPPED
 from tests import assemblies
 from tests.contexts import fenced
 

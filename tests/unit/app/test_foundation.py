@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from proxy.app import foundation
-from proxy.errors import StoreError
-from proxy.settings import Settings
-from proxy.settings.schema import Stratiform
+from proxy.kit.errors import StoreError
+from proxy.app.settings import Settings
+from proxy.app.settings.schema import Stratiform
 from proxy.storage.port import TeamRecord
 from proxy.storage.sqlite import SqliteStore
 from tests.waiting import until_async
@@ -17,7 +17,7 @@ async def test_a_durable_store_is_asked_for_its_epoch_and_its_records_again_and_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process may have changed them."""
-    monkeypatch.setattr("proxy.spend.store_client.EPOCH_EVERY_S", 0.01)
+    monkeypatch.setattr("proxy.teams.store_client.EPOCH_EVERY_S", 0.01)
     monkeypatch.setattr(foundation, "POLL_S", 0.01)
     path = tmp_path / "store.sqlite"
     base = await foundation.lay(Settings(stratiform=Stratiform(store=f"sqlite:{path}"), folder=tmp_path))

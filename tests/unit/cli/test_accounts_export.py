@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from proxy.cli import main
 from proxy.cli.accounts import read_export
-from proxy.settings import ConfigError
+from proxy.app.settings import ConfigError
 from tests.litellm_keys import key_row, litellms_hash
 
 RESTRICTIONS: list[Mapping[str, object]] = [

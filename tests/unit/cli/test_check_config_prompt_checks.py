@@ -5,7 +5,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from proxy.access import declared_id, digest_of
+from proxy.teams.authentication import declared_id, digest_of
 from proxy.cli import main
 from tests.config_lines import bare
 

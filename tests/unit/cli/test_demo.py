@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from proxy.cli.demo import demo_settings, running
-from proxy.core.request.tokens import bytes_over_four
-from proxy.settings import ConfigError, Settings
+from proxy.protocol.request.tokens import bytes_over_four
+from proxy.app.settings import ConfigError, Settings
 
 
 def threads() -> list[str]:

@@ -11,9 +11,9 @@ import orjson
 import pytest
 
 from proxy.cli import main
-from proxy.doctor import Client, count_entry, name_pieces
-from proxy.doctor.records import Problem
-from proxy.doctor.report import ClientReport, CulpritReport, ModeReport, Report
+from proxy.lab.doctor import Client, count_entry, name_pieces
+from proxy.lab.doctor.records import Problem
+from proxy.lab.doctor.report import ClientReport, CulpritReport, ModeReport, Report
 from proxy.storage.port import LedgerEntry
 from tests import doctor_logs as logs
 from tests.ledgers import write_ledger

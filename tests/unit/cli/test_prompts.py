@@ -8,7 +8,7 @@ import pytest
 
 from proxy.app import declared
 from proxy.cli import main
-from proxy.settings import load
+from proxy.app.settings import load
 from tests.prompt_files import prompt, write_config, write_prompts
 
 PROMPTS = {

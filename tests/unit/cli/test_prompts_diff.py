@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.cli import main
-from proxy.clock import SystemClock
+from proxy.kit.clock import SystemClock
 from proxy.storage.port import LedgerEntry
 from tests.ledgers import write_ledger
 from tests.prompt_files import prompt, write_config, write_prompts

@@ -12,10 +12,10 @@ import orjson
 import pytest
 
 from proxy.cli import main
-from proxy.core.planner.planner import TierPlanner
-from proxy.replay.comparison import COLUMNS
+from proxy.planner.planner import TierPlanner
+from proxy.lab.replay.comparison import COLUMNS
 from tests.fidelity.recorded import trace_files
-from tests.unit.replay.sessions import growing, lines, write
+from tests.unit.lab.replay.sessions import growing, lines, write
 
 SHORT = ("--short-life",)
 

@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from proxy.cli import main
-from proxy.demo.chats import editor_chat
-from tests.unit.replay.sessions import lines, write
+from proxy.lab.demo.chats import editor_chat
+from tests.unit.lab.replay.sessions import lines, write
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 
 from proxy.cli import main
 from proxy.cli.serve import address, listen
-from proxy.settings import ConfigError
+from proxy.app.settings import ConfigError
 from tests.waiting import until
 
 CONFIG = """
@@ -150,8 +150,8 @@ BUILD = """
 import asyncio, sys
 from pathlib import Path
 from proxy.app import composition
-from proxy.settings import load
-from proxy.web.app import create_app
+from proxy.app.settings import load
+from proxy.app.web.app import create_app
 
 create_app(asyncio.run(composition.build(load(Path(sys.argv[1]), "http://localhost:9"))).parts)
 found = [name for name in sys.modules if name == "litellm" or name.startswith("litellm.")]

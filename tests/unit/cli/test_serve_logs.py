@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.cli.serve import Formatter, JsonFormatter, log_to_stderr
-from proxy.core.response.usage import Usage
+from proxy.protocol.response.usage import Usage
 from proxy.engine.conclusion import Line, exchange_values
 from proxy.engine.exchange import ExchangeOutcome, Settlement
 from tests.doubles import make_deployment

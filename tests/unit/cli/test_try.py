@@ -9,8 +9,8 @@ import pytest
 
 from proxy.cli import main, try_
 from proxy.cli.demo import running
-from proxy.core.request.tokens import bytes_over_four
-from proxy.settings import Environment, load
+from proxy.protocol.request.tokens import bytes_over_four
+from proxy.app.settings import Environment, load
 
 CONFIG = """
 model_list:

@@ -10,9 +10,9 @@ import pytest
 from openai import AsyncOpenAI, ConflictError, InternalServerError, OpenAI
 
 from proxy.client import Context, achat, chat, missing_digests
-from proxy.core.structured.form import read_form
-from proxy.core.structured.session import Uploads
-from proxy.errors import Conflict, InternalError, MissingContent, ProxyError, error_body
+from proxy.context.form import read_form
+from proxy.context.session import Uploads
+from proxy.kit.errors import Conflict, InternalError, MissingContent, ProxyError, error_body
 from tests.examples import for_every
 
 ANSWER = {

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 
 from plugins.aider import AiderRecogniser, register_recognisers
-from proxy.core.recognition import FileClaim, MessageKind, PieceKind, Recognition, covers
+from proxy.protocol.recognition import FileClaim, MessageKind, PieceKind, Recognition, covers
 from tests.examples import for_every
 from tests.fidelity.chats import (
     AIDER_FENCES,

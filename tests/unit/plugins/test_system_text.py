@@ -4,7 +4,7 @@ from itertools import product
 import pytest
 
 from plugins.system_text import SystemTextRecogniser, register_recognisers
-from proxy.core.recognition import Bound, MessageKind, PieceKind, TooMuch, covers
+from proxy.protocol.recognition import Bound, MessageKind, PieceKind, TooMuch, covers
 from tests.examples import for_every, sampled
 from tests.growth import assert_linear
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.errors import StoreError
+from proxy.kit.errors import StoreError
 from proxy.storage.database import STORE, Database, damage_of, migrate
 from proxy.storage.port import Charge, LedgerEntry, Settle
 from proxy.storage.sqlite import SqliteStore

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from proxy.errors import StoreError
+from proxy.kit.errors import StoreError
 from proxy.storage import redis_link
 from proxy.storage.redis_link import RedisLink
 

@@ -9,7 +9,7 @@ from shutil import copyfile
 
 import pytest
 
-from proxy.errors import StoreError
+from proxy.kit.errors import StoreError
 from proxy.storage.database import STORE, DamagedFile, Database
 from proxy.storage.port import Charge, Granted, LedgerEntry, Reserve, Settle, TeamRecord
 from proxy.storage.sqlite import MemoryStore, SqliteStore

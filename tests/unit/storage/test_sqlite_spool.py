@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.errors import StoreError
+from proxy.kit.errors import StoreError
 from proxy.storage.port import Charge, LedgerEntry, PutOff, Release, Reserve, Settle
 from proxy.storage.sqlite import PAGE, Spool
 from tests.damage import overwrite, settle

@@ -7,10 +7,10 @@ from typing import Any
 
 import orjson
 
-from proxy.core.providers import ANTHROPIC, CacheProfile
-from proxy.core.request.tokens import bytes_over_four
-from proxy.deployment import Deployment, Transport
-from proxy.ports import Call
+from proxy.protocol.providers import ANTHROPIC, CacheProfile
+from proxy.protocol.request.tokens import bytes_over_four
+from proxy.models.deployment import Deployment, Transport
+from proxy.engine.interfaces import Call
 from proxy.upstream.embedded.upstream import EmbeddedUpstream, account_name
 
 MARK = {"type": "ephemeral"}

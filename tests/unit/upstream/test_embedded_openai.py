@@ -1,5 +1,5 @@
-from proxy.core.providers import DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT
-from proxy.core.request.tokens import bytes_over_four
+from proxy.protocol.providers import DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT
+from proxy.protocol.request.tokens import bytes_over_four
 from tests.unit.upstream.embedded_client import MARK, SEARCH, Provider, called, part, read, result, system, user
 
 

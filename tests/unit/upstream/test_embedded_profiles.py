@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.providers import PROFILES, pessimistic
+from proxy.protocol.providers import PROFILES, pessimistic
 from tests.unit.upstream.embedded_client import (
     MARK,
     SEARCH,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from proxy.core.caches.cache import Bill
-from proxy.core.providers import ANTHROPIC, NONE, CacheProfile
-from proxy.core.request.tokens import bytes_over_four
+from proxy.protocol.caches.cache import Bill
+from proxy.protocol.providers import ANTHROPIC, NONE, CacheProfile
+from proxy.protocol.request.tokens import bytes_over_four
 from proxy.upstream.embedded.provider import told, write
 
 

@@ -13,11 +13,11 @@ import httpx
 import openai
 import pytest
 
-from proxy.core.providers import ANTHROPIC
-from proxy.core.response.event_format import event_of
-from proxy.core.secrets import client_key
-from proxy.deployment import Deployment, Transport
-from proxy.errors import (
+from proxy.protocol.providers import ANTHROPIC
+from proxy.protocol.response.event_format import event_of
+from proxy.kit.secrets import client_key
+from proxy.models.deployment import Deployment, Transport
+from proxy.kit.errors import (
     InvalidRequest,
     ProxyError,
     UpstreamError,

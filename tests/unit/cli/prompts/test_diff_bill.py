@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from proxy.cli.prompts.diff import Traffic, estimated
 from proxy.cli.prompts.variants import Difference, Side, Sizes
-from proxy.core.money.prices import Price
-from proxy.prompting import Whose
+from proxy.protocol.prices import Price
+from proxy.services.prompting import Whose
 
 PRICE = Price(3.0, 15.0, 0.3, 3.75, 6.0)
 WHOSE = Whose("m", "red")

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plugins.symbol_index.indexer import TreeSitterIndexer
-from proxy.core.structured import SymbolIndexer
-from proxy.plugins import build_plugin_manager, symbol_indexer
+from proxy.context import SymbolIndexer
+from proxy.services.plugins import build_plugin_manager, symbol_indexer
 from tests.growth import assert_linear
 from tests.symbols import make_indexer, source, symbols
 

@@ -1,5 +1,0 @@
-"""The old place of ``proxy.core.recognition.lines``: plugins of earlier versions import it."""
-
-from proxy.core.renamed import renamed
-
-__getattr__ = renamed(__name__, "proxy.core.recognition.lines", whole=True)

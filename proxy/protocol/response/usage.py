@@ -1,0 +1,428 @@
+"""Token usage, normalised from every provider's dialect.
+
+Providers count prompts in two ways. *Inclusive*: the prompt counter contains the cache reads and cache writes (OpenAI
+Chat and Responses, Azure, xAI, Mistral, Gemini, DeepSeek, Kimi, Qwen, OpenRouter, and all that litellm has normalised).
+*Exclusive*: the prompt counter has only the tokens that were neither read nor written (Anthropic's messages, Bedrock).
+A ``Usage`` is inclusive, and its parts always add up, whatever a server sent: counters that are no plain counts count
+as zero.
+
+Sources: https://platform.claude.com/docs/en/build-with-claude/prompt-caching,
+https://developers.openai.com/api/docs/guides/prompt-caching, https://api-docs.deepseek.com/guides/kv_cache,
+https://ai.google.dev/gemini-api/docs/caching, https://www.alibabacloud.com/help/en/model-studio/context-cache,
+https://docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html, and litellm 1.109 ``types/utils.py``.
+
+``Reported`` is the report of an answer about what its price depends on besides tokens: the tier that served it, the
+tools that ran, sound and images. OpenAI names the tier beside the usage
+(https://platform.openai.com/docs/api-reference/chat/object). Anthropic names the speed, the place and the number of its
+tool runs within the usage
+(https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-search-tool#usage-and-pricing). The Responses API
+lists every call in its output (https://platform.openai.com/docs/api-reference/responses/object). OpenRouter reports the
+cost of the call (https://openrouter.ai/docs/use-cases/usage-accounting). Pure.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeGuard, TypeVar
+
+from proxy.protocol.caches.cache import Bill
+from proxy.protocol.request.demand import tier_of
+from proxy.kit.value import dataclass, field, replace
+
+_NOTHING: Mapping[str, object] = {}
+# A counter above this is not a count of tokens.
+_LARGEST = 10**12
+
+_CHAT_KEYS = frozenset({"prompt_tokens", "completion_tokens", "prompt_cache_hit_tokens"})
+_MESSAGES_KEYS = frozenset({"input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"})
+_EXCLUSIVE_KEYS = frozenset({"cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation"})
+_BEDROCK_KEYS = frozenset({"inputTokens", "inputTokenCount", "outputTokens", "outputTokenCount"})
+_GEMINI_KEYS = frozenset({"promptTokenCount", "candidatesTokenCount", "totalTokenCount"})
+_LLAMACPP_KEYS = frozenset({"cache_n", "prompt_n"})
+_ANY_KEYS = frozenset({"total_tokens"}).union(
+    _CHAT_KEYS, _MESSAGES_KEYS, _EXCLUSIVE_KEYS, _BEDROCK_KEYS, _GEMINI_KEYS, _LLAMACPP_KEYS
+)
+_WRITE_KEYS = ("cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens")
+_SHORT_LIFE_KEYS = ("ephemeral_5m_input_tokens", "ephemeral_30m_input_tokens", "ttl_30m_tokens")
+_LONG_LIFE_KEYS = ("ephemeral_1h_input_tokens", "ephemeral_12h_input_tokens", "ttl_12h_tokens")
+# Members of a report's details in which its writes are split by life.
+_SPLITS = ("cache_creation", "cache_creation_token_details", "cache_write_tokens_details")
+_HOLDERS = ("response", "message", "metadata", "x_groq")
+_NAMES = ("usage", "usageMetadata", "amazon-bedrock-invocationMetrics", "timings")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one exchange. ``prompt`` is inclusive: read + write_5m + write_1h + plain = prompt, as OpenAI counts.
+
+    ``estimated`` is set if the provider reported nothing and the figures are the proxy's own count. ``writes_told``
+    says that the provider states its cache writes (even if there are none), and ``lives_told`` that it splits them by
+    TTL. These two make no difference between two usages.
+    """
+
+    prompt: int
+    output: int
+    read: int = 0
+    write_5m: int = 0
+    write_1h: int = 0
+    estimated: bool = False
+    writes_told: bool = field(default=False, compare=False, repr=False)
+    lives_told: bool = field(default=False, compare=False, repr=False)
+    output_told: bool = field(default=True, compare=False, repr=False)
+    """Whether the provider states how long the answer is."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the provider states both parts. No prompt is empty, so a prompt of 0 tokens is none that is
+        stated."""
+        return self.prompt > 0 and self.output_told
+
+    @property
+    def write(self) -> int:
+        """Tokens written to the cache with either TTL."""
+        return self.write_5m + self.write_1h
+
+    @property
+    def plain(self) -> int:
+        """Prompt tokens neither read from nor written to the cache."""
+        return self.prompt - self.read - self.write_5m - self.write_1h
+
+    @property
+    def total(self) -> int:
+        """All prompt tokens, under the name that they have in a ``Bill``."""
+        return self.prompt
+
+
+Parts = Bill | Usage
+"""A prompt's tokens by the rate at which they are billed."""
+
+
+@dataclass(slots=True)
+class BillSum:
+    """The sum of several bills."""
+
+    read: int = 0
+    write_5m: int = 0
+    write_1h: int = 0
+    plain: int = 0
+
+    @property
+    def prompt(self) -> int:
+        return self.read + self.write_5m + self.write_1h + self.plain
+
+    def add(self, bill: "Parts | BillSum") -> None:
+        """Add one more bill."""
+        self.read += bill.read
+        self.write_5m += bill.write_5m
+        self.write_1h += bill.write_1h
+        self.plain += bill.plain
+
+
+def summed(one: Usage | None, other: Usage | None) -> Usage | None:
+    """The sum of the usage of two calls."""
+    if one is None or other is None:
+        return one or other
+    return Usage(
+        one.prompt + other.prompt,
+        one.output + other.output,
+        one.read + other.read,
+        one.write_5m + other.write_5m,
+        one.write_1h + other.write_1h,
+        estimated=one.estimated or other.estimated,
+    )
+
+
+_Report = TypeVar("_Report", "Counts", "Reported")
+
+
+def merged(one: _Report, other: _Report) -> _Report:
+    """Both reports of one exchange. Counters are cumulative, so the larger one is the later one."""
+    return type(one)(*(max(getattr(one, name), getattr(other, name)) for name in one.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The counters of one report as the provider means them. ``base`` is its prompt counter."""
+
+    base: int = 0
+    output: int = 0
+    total: int = 0
+    reasoning: int = 0
+    read: int = 0
+    write: int = 0
+    write_5m: int = 0
+    write_1h: int = 0
+    exclusive: bool = False
+    writes_told: bool = False
+    output_told: bool = True
+
+    def usage(self) -> Usage:
+        """The normalised usage. Writes without a stated TTL count as writes with the shorter one.
+
+        The prompt counter leaves out cache reads and cache writes if the shape of the report or the provider's own sum
+        says so. Thinking that is billed as output may be only in the total: xAI keeps
+        ``reasoning_tokens`` out of ``completion_tokens`` (litellm ``llms/xai/chat/transformation.py``,
+        fold_reasoning_tokens_into_completion); Gemini's OpenAI surface does the same without naming them.
+        """
+        split = self.write_5m + self.write_1h
+        write = max(self.write, split)
+        cached, prompt, output = self.read + write, self.base, self.output
+        if self.exclusive or (cached > 0 and prompt > 0 and self.total == prompt + cached + output):
+            prompt += cached
+        elif not prompt:
+            prompt = max(self.total - output, cached)
+        hidden = self.total - prompt - output
+        if self.total and not self.exclusive and hidden > 0 and self.reasoning in (0, hidden):
+            output += hidden
+        read = min(self.read, prompt)
+        write = min(write, prompt - read)
+        long = min(self.write_1h, write)
+        usage = Usage(prompt, output, read, write - long, long, writes_told=self.writes_told, lives_told=split > 0)
+        is_told = self.output_told or output > 0 or (self.base > 0 and self.total > 0)
+        return usage if is_told else replace(usage, output_told=False)
+
+
+def usage_of(payload: Mapping[str, object]) -> Usage | None:
+    """The usage in a response body, a stream event, or a usage object. None if there is none."""
+    counts = counts_of(payload)
+    return None if counts is None else counts.usage()
+
+
+def counts_of(payload: Mapping[str, object], before: Counts | None = None) -> Counts | None:
+    """The raw counters in a response body, a stream event, or a usage object, together with those of the events
+    ``before``."""
+    found, is_start = before, payload.get("type") == "message_start"
+    for report in _reports(payload):
+        if (counts := _read(report)) is not None:
+            if is_start:  # It states a first token or two. The last event states the whole answer.
+                counts = replace(counts, output=0, output_told=False)
+            found = counts if found is None else merged(found, counts)
+    return found
+
+
+def _reports(payload: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
+    """Every usage object in the payload, in all places where providers put it."""
+    yield payload
+    for name in _NAMES:
+        if name in payload:
+            yield mapping(payload[name])
+    for holder in _HOLDERS:
+        if holder in payload:
+            yield mapping(mapping(payload[holder]).get("usage"))
+    for choice in items_of(payload.get("choices")):
+        # Kimi streams it inside the choice: https://github.com/earendil-works/pi/issues/2017
+        yield mapping(choice.get("usage"))
+
+
+def _read(report: Mapping[str, object]) -> Counts | None:
+    keys = report.keys()
+    if keys.isdisjoint(_ANY_KEYS):
+        return None
+    for known, own in ((_GEMINI_KEYS, _gemini), (_BEDROCK_KEYS, _bedrock), (_LLAMACPP_KEYS, _llamacpp)):
+        if not keys.isdisjoint(known):
+            return own(report)
+    if not keys.isdisjoint(_CHAT_KEYS) or ("total_tokens" in report and keys.isdisjoint(_MESSAGES_KEYS)):
+        return _inclusive(report, "prompt_tokens", "completion_tokens")
+    if keys.isdisjoint(_MESSAGES_KEYS):
+        return None
+    is_messages = not keys.isdisjoint(_EXCLUSIVE_KEYS) and "input_tokens_details" not in report
+    return _messages(report) if is_messages else _inclusive(report, "input_tokens", "output_tokens")
+
+
+def _inclusive(report: Mapping[str, object], prompt: str, output: str) -> Counts:
+    """OpenAI's shape. litellm, OpenRouter and others repeat one figure under several names. Only the largest counts."""
+    details = mapping(report.get(prompt + "_details"))
+    hit = _count(report, "prompt_cache_hit_tokens")
+    short, long = _lives(report, details)
+    return Counts(
+        base=_count(report, prompt) or hit + _count(report, "prompt_cache_miss_tokens"),
+        output=_count(report, output),
+        total=_count(report, "total_tokens"),
+        reasoning=_count(mapping(report.get(output + "_details")), "reasoning_tokens"),
+        read=max(hit, _count(details, "cached_tokens"), _count(report, "cached_tokens", "cache_read_input_tokens")),
+        write=max(_count(details, *_WRITE_KEYS), _count(report, *_WRITE_KEYS)),
+        write_5m=short,
+        write_1h=long,
+        writes_told=any(key in part for part in (details, report) for key in _WRITE_KEYS),
+        output_told=_is_count(report.get(output)),
+    )
+
+
+def _messages(report: Mapping[str, object]) -> Counts:
+    """Anthropic's shape. The top level leaves out compaction; ``iterations`` has every step that was billed.
+
+    An advisor's steps run on another model and are left out.
+    https://platform.claude.com/docs/en/build-with-claude/compaction
+    """
+    counts = _message_counts(report)
+    steps = report.get("iterations")
+    if not isinstance(steps, list):
+        return counts
+    billed = [_message_counts(step) for step in map(mapping, steps) if step.get("type") != "advisor_message"]
+    summed = Counts(
+        base=sum(c.base for c in billed),
+        output=sum(c.output for c in billed),
+        read=sum(c.read for c in billed),
+        write=sum(c.write for c in billed),
+        write_5m=sum(c.write_5m for c in billed),
+        write_1h=sum(c.write_1h for c in billed),
+    )
+    return merged(counts, summed)
+
+
+def _message_counts(report: Mapping[str, object]) -> Counts:
+    short, long = _lives(report, _NOTHING)
+    return Counts(
+        base=_count(report, "input_tokens"),
+        output=_count(report, "output_tokens"),
+        read=_count(report, "cache_read_input_tokens"),
+        write=_count(report, "cache_creation_input_tokens"),
+        write_5m=short,
+        write_1h=long,
+        exclusive=True,
+        writes_told="cache_creation_input_tokens" in report,
+        output_told=_is_count(report.get("output_tokens")),
+    )
+
+
+def _bedrock(report: Mapping[str, object]) -> Counts:
+    """The shape of Converse, and of the InvokeModel variants, whose names end with ``Count``."""
+    details = items_of(report.get("cacheDetails"))
+    return Counts(
+        base=_count(report, "inputTokens", "inputTokenCount"),
+        output=_count(report, "outputTokens", "outputTokenCount"),
+        read=_count(report, "cacheReadInputTokens", "cacheReadInputTokenCount"),
+        write=_count(report, "cacheWriteInputTokens", "cacheWriteInputTokenCount"),
+        write_5m=sum([_count(one, "inputTokens") for one in details if one.get("ttl") == "5m"]),
+        write_1h=sum([_count(one, "inputTokens") for one in details if one.get("ttl") == "1h"]),
+        exclusive=True,
+        writes_told="cacheWriteInputTokens" in report or "cacheWriteInputTokenCount" in report,
+    )
+
+
+def _gemini(report: Mapping[str, object]) -> Counts:
+    """Gemini's own shape: thoughts are billed as output, results of its server tools as input."""
+    return Counts(
+        base=_count(report, "promptTokenCount") + _count(report, "toolUsePromptTokenCount"),
+        output=_count(report, "candidatesTokenCount") + _count(report, "thoughtsTokenCount"),
+        read=_count(report, "cachedContentTokenCount"),
+    )
+
+
+def _llamacpp(report: Mapping[str, object]) -> Counts:
+    """llama.cpp's ``timings``, which has the computed tokens and the cached tokens as separate counters.
+    https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md"""
+    read = _count(report, "cache_n")
+    return Counts(base=read + _count(report, "prompt_n"), output=_count(report, "predicted_n"), read=read)
+
+
+def _lives(report: Mapping[str, object], details: Mapping[str, object]) -> tuple[int, int]:
+    """Written tokens by life: the short one (5 minutes; OpenAI: 30 minutes) and the long one (1 hour; 12 hours)."""
+    found = (report.get("cache_creation"), *(details[name] for name in _SPLITS if name in details))
+    splits = [split for split in found if isinstance(split, dict)]
+    short = max([_count(split, *_SHORT_LIFE_KEYS) for split in splits], default=0)
+    return short, max([_count(split, *_LONG_LIFE_KEYS) for split in splits], default=0)
+
+
+def _count(report: Mapping[str, object], *names: str, most: int = _LARGEST) -> int:
+    """The largest count under these names. A value that is no count, or is above ``most``, counts as 0."""
+    counts = [int(value) for name in names if name in report and _is_count(value := report[name], most)]
+    return max(counts, default=0)
+
+
+def _is_count(value: object, most: int = _LARGEST) -> TypeGuard[int | float]:
+    is_whole = type(value) is int or (type(value) is float and value.is_integer())
+    return is_whole and 0 <= value <= most  # type: ignore[operator]
+
+
+def mapping(value: object) -> Mapping[str, object]:
+    """The value if it is an object. Otherwise an empty object."""
+    return value if isinstance(value, dict) else _NOTHING
+
+
+def items_of(value: object, most: int | None = None) -> Sequence[Mapping[str, object]]:
+    """The items of a list, at ``most`` the first so many. An item that is no object is an empty one; a value that is no
+    list has no items."""
+    return [mapping(item) for item in value[:most]] if isinstance(value, list) else ()
+
+
+_MOST_CALLS = 10_000
+_MOST_USD = 10_000.0
+_MOST_SECONDS = 10**7
+_MOST_ITEMS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """The report of one answer. Its counters are cumulative."""
+
+    tier: str = ""
+    is_fast: bool = False
+    is_local: bool = False
+    searches: int = 0
+    files: int = 0
+    codes: int = 0
+    audio_in: int = 0
+    audio_out: int = 0
+    image_in: int = 0
+    image_out: int = 0
+    images: int = 0
+    seconds: float = 0.0
+    usd: float = 0.0
+    """The cost of the call, as its provider states it."""
+
+
+NOTHING_REPORTED = Reported()
+
+
+def reported_in(payload: Mapping[str, object]) -> Reported:
+    """The report in an answer, or in an event of a stream."""
+    outer = _first_object(payload, "response", "message") or payload
+    usage = _first_object(outer, "usage") or _first_object(payload, "usage")
+    tier = outer.get("service_tier")
+    prompt = _first_object(usage, "prompt_tokens_details", "input_tokens_details", "input_token_details")
+    answer = _first_object(usage, "completion_tokens_details", "output_tokens_details")
+    tools = _first_object(usage, "server_tool_use")
+    types = [item.get("type") for item in items_of(outer.get("output"), _MOST_ITEMS)]
+    data = payload.get("data")
+    # https://ai.google.dev/gemini-api/docs/google-search#understanding_the_grounding_response
+    grounds = [mapping(one.get("groundingMetadata")) for one in items_of(outer.get("candidates"))]
+    queries = sum([len(asked) for one in grounds if isinstance(asked := one.get("webSearchQueries"), list)])
+    gemini = mapping(outer.get("usageMetadata"))
+    heard, made = (_by_mode(gemini.get(f"{one}TokensDetails")) if gemini else {} for one in ("prompt", "candidates"))
+    return Reported(
+        tier=tier_of(tier.lower()) if isinstance(tier, str) else "",
+        is_fast=usage.get("speed") == "fast",
+        is_local=usage.get("inference_geo") in ("us", "eu"),
+        searches=max(_count(tools, "web_search_requests", most=_MOST_CALLS),
+                     _count(usage, "num_search_queries", most=_MOST_CALLS),
+                     min(queries, _MOST_CALLS), types.count("web_search_call") + types.count("x_search_call")),
+        files=types.count("file_search_call") + types.count("collections_search_call"),
+        codes=min(1, max(_count(tools, "code_execution_requests", most=_MOST_CALLS),
+                         types.count("code_interpreter_call"))),
+        audio_in=_count(prompt if "audio_tokens" in prompt else heard, "audio_tokens", "AUDIO"),
+        audio_out=_count(answer if "audio_tokens" in answer else made, "audio_tokens", "AUDIO"),
+        image_in=_count(prompt if "image_tokens" in prompt else heard, "image_tokens", "IMAGE"),
+        image_out=_count(answer if "image_tokens" in answer else made, "image_tokens", "IMAGE"),
+        images=min(len(data), _MOST_ITEMS) if isinstance(data, list) else 0,
+        seconds=_amount(usage.get("seconds"), _MOST_SECONDS) or _amount(payload.get("duration"), _MOST_SECONDS),
+        usd=_amount(usage.get("cost"), _MOST_USD),
+    )  # fmt: skip
+
+
+def _first_object(holder: Mapping[str, object], *names: str) -> Mapping[str, object]:
+    """The first of these members that is an object with anything in it. Otherwise an empty object."""
+    return next((one for name in names if isinstance(one := holder.get(name), dict) and one), _NOTHING)
+
+
+def _by_mode(found: object) -> Mapping[str, object]:
+    """Gemini's tokens by modality: https://ai.google.dev/api/generate-content#ModalityTokenCount."""
+    return {
+        mode: one.get("tokenCount")
+        for one in items_of(found, _MOST_ITEMS)
+        if isinstance(mode := one.get("modality"), str)
+    }
+
+
+def _amount(found: object, most: float) -> float:
+    """The amount, if it is plausible: neither negative nor NaN, and at most ``most``. Otherwise 0."""
+    is_number = isinstance(found, int | float) and not isinstance(found, bool)
+    return float(found) if is_number and 0 <= found <= most else 0.0  # type: ignore[arg-type, operator]

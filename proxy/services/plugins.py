@@ -1,0 +1,123 @@
+"""Builds the plugin manager: the default plugins, then installed ones (entry point group ``stratiform``)."""
+
+import importlib
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pluggy
+
+from proxy.protocol.recognition import MOST_CHARS, MOST_PIECES, Bound, Recogniser, Recognition, TooMuch
+from proxy.context import SymbolIndexer
+from proxy.hookspecs import PROJECT, Hooks
+
+DEFAULT_PLUGINS = ("plugins.aider", "plugins.tiered", "plugins.fenced", "plugins.system_text", "plugins.symbol_index")
+
+_log = logging.getLogger("stratiform")
+
+# The time that a recogniser may take: so many seconds for any text, and so many more for each megabyte of it. The
+# shipped recognisers take a tenth of it for the worst known texts.
+_ANY_TEXT_S = 0.1
+_MEGABYTE_S = 1.0
+# A single slow call may be due to the garbage collector. So many slow calls within so many calls are not.
+_MOST_SLOW = 5
+_CALLS = 1_000
+
+
+class Watch(Protocol):
+    """Is told what happens to recognisers. Each is known by its name."""
+
+    def plugin_failed(self, plugin: str, hook: str) -> None:
+        """A recogniser raised an exception in this hook, and was skipped."""
+
+    def plugin_reached(self, plugin: str, bound: str) -> None:
+        """A recogniser reached one of its bounds, and the text stayed whole."""
+
+    def plugin_switched_off(self, plugin: str) -> None:
+        """A recogniser was too slow too often, and is not asked again."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """Whether a recogniser is quick enough for its texts. Only the processor time of its own thread counts, so that a
+    busy machine makes no recogniser look slow."""
+
+    slow: int = 0
+    calls: int = 0
+
+    def took(self, seconds: float, chars: int) -> bool:
+        """Count one call. True if the recogniser was too slow too often."""
+        self.calls += 1
+        if self.calls > _CALLS:
+            self.calls = self.slow = 0
+        if seconds > _ANY_TEXT_S + _MEGABYTE_S * chars / 1e6:
+            self.slow += 1
+        return self.slow >= _MOST_SLOW
+
+
+@dataclass(slots=True)
+class Guarded:
+    """A recogniser whose failure loses only its own answer: the next recogniser is asked. A recogniser that is too slow
+    too often is switched off until the process ends."""
+
+    name: str
+    priority: int
+    inner: Recogniser
+    watch: Watch
+    cpu_s: Callable[[], float] = time.thread_time
+    is_off: bool = False
+    pace: Pace = field(default_factory=Pace)
+
+    def recognise(self, role: str, text: str) -> Recognition | None:
+        """The recogniser's answer; None if it raised an exception, reached a bound, or is switched off."""
+        if self.is_off:
+            return None
+        began_s = self.cpu_s()
+        try:
+            if len(text) > MOST_CHARS:
+                raise TooMuch(Bound.LENGTH)
+            found = self.inner.recognise(role, text)
+            if found is not None and len(found.cuts) > MOST_PIECES:
+                raise TooMuch(Bound.PIECES)
+        except TooMuch as reached:
+            self.watch.plugin_reached(self.name, reached.bound)
+            found = None
+        except Exception as error:  # noqa: BLE001 - a plugin's mistake is no reason to plan without the others
+            # The type only: a message could quote the prompt.
+            _log.error("plugin %s failed in recognise: %s", self.name, type(error).__name__)
+            self.watch.plugin_failed(self.name, "recognise")
+            found = None
+        if self.pace.took(self.cpu_s() - began_s, len(text)) and not self.is_off:
+            self.is_off = True
+            _log.error("plugin %s is too slow for the texts that it gets: it is switched off", self.name)
+            self.watch.plugin_switched_off(self.name)
+        return found
+
+
+def build_plugin_manager() -> pluggy.PluginManager:
+    """A new plugin manager for each caller. Raises pluggy.PluginValidationError if a hook's name is unknown."""
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(Hooks)
+    for name in DEFAULT_PLUGINS:
+        manager.register(importlib.import_module(name), name)
+    manager.load_setuptools_entrypoints(PROJECT)
+    manager.check_pending()
+    return manager
+
+
+def recognisers(manager: pluggy.PluginManager, watch: Watch | None = None) -> list[Recogniser]:
+    """All recognisers, sorted by priority and name. With ``watch``, an exception in a recogniser is contained and
+    reported, and a recogniser that is too slow is switched off."""
+    found: list[Recogniser] = [recogniser for some in manager.hook.register_recognisers() for recogniser in some]
+    if watch is not None:
+        found = [Guarded(r.name, r.priority, r, watch) for r in found]
+    return sorted(found, key=lambda r: (r.priority, r.name))
+
+
+def symbol_indexer(manager: pluggy.PluginManager) -> SymbolIndexer | None:
+    """The symbol indexer that is used: the one with the lowest priority, and among equals the first by name. None if no
+    plugin has registered one."""
+    found: list[SymbolIndexer] = [one for some in manager.hook.register_symbol_indexers() for one in some]
+    return min(found, key=lambda one: (one.priority, one.name), default=None)

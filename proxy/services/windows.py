@@ -1,0 +1,354 @@
+"""Fits requests to the context windows of their models, and learns how a model counts its tokens.
+
+Tokens are counted with the model's tokenizer (o200k, if the proxy has it), each text once. Large and new parts of a
+request are read and counted beside the event loop. A token has at least one byte, so a request with fewer bytes than
+the budget has tokens fits without a count. It is sent as it came, and the sizes that are logged for it are estimates. A
+model may count differently from the proxy: the counts that providers report, and their refusals, are compared with the
+proxy's count (``proxy.services.layout_state``).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from types import MappingProxyType
+
+from msgspec import Raw
+
+from proxy.kit.digest import digest
+from proxy.protocol.request.demand import demand_of
+from proxy.protocol.request.element import Element
+from proxy.protocol.request.message import PartKind
+from proxy.protocol.request.parsed_body import Inset, ParsedBody, with_inset
+from proxy.protocol.request.reader import RequestReader
+from proxy.protocol.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Encode
+from proxy.protocol.request.transcript import Transcript
+from proxy.protocol.response.usage import Usage
+from proxy.kit.value import dataclass, replace
+from proxy.prompts.window import (
+    MOST_FACTOR,
+    Budget,
+    CapabilityProfile,
+    Count,
+    ExactTokens,
+    TokenFactor,
+    WindowParts,
+    WindowTexts,
+    budget_of,
+)
+from proxy.prompts.window.fitting import Fitted, FittedMessages, Terms, fitted_completion, fitted_messages
+from proxy.protocol.wire.json_body import Unreadable, splice, utf8
+from proxy.models.deployment import Deployment
+from proxy.engine.ports import ComposedRequest
+from proxy.kit.errors import ContextTooLong, InvalidRequest
+from proxy.services.layout_state import TokenFactors
+from proxy.services.tokenizers import ModelFacts
+from proxy.kit.tasks import LARGE_BYTES, OBJECT_BYTES, Aside, suppress_and_log
+
+# About 5 ms of reading and tokenising. For less, a thread costs more time than it saves.
+_LARGE_BYTES = 400_000
+
+
+async def read_ahead(reader: RequestReader, aside: Aside, parsed: ParsedBody) -> None:
+    """Read large and new parts in another thread: to tokenise them here would hold up every other client."""
+    if "messages" not in parsed.members:
+        return
+    size = len(parsed.body)
+    if size < LARGE_BYTES:
+        try:
+            messages = parsed.unread()
+        except Unreadable:
+            return
+        if _size(messages) < _LARGE_BYTES or _size(reader.messages.unread(messages)) < _LARGE_BYTES:
+            return
+    fork = reader.fork()
+    await aside.run(size, partial(fork.read_ahead, parsed))
+    reader.merge(fork)
+
+
+def _size(messages: Sequence[Raw]) -> int:
+    """How many bytes of long messages there are to read."""
+    return sum(map(len, messages)) + OBJECT_BYTES * len(messages)
+
+
+_OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens")
+_UNLIMITED = 1 << 50
+_MOST_COUNTS = 100_000
+# About 4 ms of counting. More than that is counted beside the event loop.
+_LARGE_NEW_BYTES = 32 << 10
+_JOINT = "\n\n"
+_COMPONENTS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "system": ("system messages", "shorten the system text"),
+        "tools": ("tools", "send fewer or shorter tools"),
+        "extra": ("texts of the operator", "tell the operator, whose texts take the room"),
+        "parts": ("named parts", "shorten the selection, the instruction or the active file"),
+        "conversation": ("older messages", "send fewer older messages"),
+        "newest": ("the newest message", "shorten the newest message"),
+        "results": ("the newest calls of tools and their results", "shorten the newest results of tools"),
+    }
+)
+
+
+class ContextWindows:
+    """Fits requests to their windows. Messages come from the planner's reader, which remembers them. ``encode`` counts
+    tokens as the model does, or as closely as possible."""
+
+    def __init__(
+        self,
+        reader: RequestReader,
+        encode: Encode,
+        facts: ModelFacts,
+        texts: WindowTexts,
+        aside: Aside | None = None,
+        factors: TokenFactors | None = None,
+    ) -> None:
+        self._reader = reader
+        self._facts = facts
+        self._texts = texts
+        self._aside = aside or Aside()
+        self._exact = ExactTokens(encode, capacity=_MOST_COUNTS)
+        self._factors = factors or TokenFactors()
+
+    async def fitted(
+        self,
+        parsed: ParsedBody,
+        composed: ComposedRequest,
+        deployment: Deployment,
+        *,
+        scale: float = 1.0,
+        scope: str = "",
+    ) -> Fitted:
+        """The request as it is sent. A body that only the proxy cannot read is left as it is. Raises ContextTooLong and
+        InvalidRequest; in these cases nothing has been changed."""
+        if composed.profile is None:
+            return Fitted(parsed.body)
+        inset = composed.inset.followed_by(deployment.reminder)
+        job = _Job(composed.profile, composed.parts or WindowParts(), inset, scale, 1.0, self._texts)
+        with suppress(Unreadable):
+            parsed.chat()
+        found: FittedMessages | None = None
+        with suppress_and_log("window.fitting"), suppress(Unreadable):
+            found = await self._fitted(parsed, deployment, job, scope)
+        if found is None:
+            # Only the proxy cannot read it. It is sent as it is, unless parts of it would be lost.
+            if not job.parts.has_any:
+                return Fitted(parsed.body)
+            raise InvalidRequest(
+                "the messages cannot be read, so that the parts in 'stratiform.window' cannot be put into them",
+                param="stratiform.window",
+                code="unreadable_messages",
+            )
+        if found.excess_tokens:
+            raise _too_long(found.sizes)
+        body = splice(parsed.body, parsed.members, found.changes, parsed.span)
+        return Fitted(body, found.edits, found.sizes, found.sent_tokens)
+
+    async def fitted_completion(
+        self,
+        parsed: ParsedBody,
+        profile: CapabilityProfile,
+        deployment: Deployment,
+        *,
+        scale: float = 1.0,
+        scope: str = "",
+    ) -> Fitted:
+        """A request for a completion as it is sent. Raises ContextTooLong, and InvalidRequest if its prompt cannot be
+        shortened and might not fit."""
+        job = _Job(profile, WindowParts(), Inset(), scale, 1.0, self._texts)
+        budget, known = await self._budget(parsed, deployment, job, scope)
+        most = _UNLIMITED if budget is None else int(budget.prompt_tokens / known.value)
+        if len(parsed.body) < most:
+            return Fitted(parsed.body)
+        exact = self._exact.fork()
+        work = partial(fitted_completion, parsed.members, profile, most, exact.of_text)
+        found = await self._aside.run_large(len(parsed.body), work)
+        self._exact.merge(exact)
+        sizes = _sizes(found, budget, known.value)
+        if found.excess_tokens:
+            raise _too_long(sizes)
+        return Fitted(splice(parsed.body, parsed.members, found.changes), found.edits, sizes, found.sent_tokens)
+
+    async def _fitted(self, parsed: ParsedBody, deployment: Deployment, job: "_Job", scope: str) -> FittedMessages:
+        """The request's messages, fitted, with their sizes as the model counts them. Large requests are fitted beside
+        the event loop. ``sent_tokens`` is 0 if nothing can be learnt from the count. Raises Unreadable."""
+        await read_ahead(self._reader, self._aside, parsed)
+        transcript = self._reader.read(parsed)
+        tools = self._reader.tools.read(parsed.members.get("tools"))
+        budget, known = await self._budget(parsed, deployment, job, scope)
+        messages = await self._fitted_by(parsed, transcript, tools, replace(job, factor=known.value), budget)
+        if messages.excess_tokens and known.is_guess:
+            # The guess may leave out what might not fit, but it must not refuse a request that the model may accept.
+            messages = await self._fitted_by(parsed, transcript, tools, replace(job, factor=known.measured), budget)
+        return messages
+
+    async def _fitted_by(
+        self,
+        parsed: ParsedBody,
+        transcript: Transcript,
+        tools: Sequence[Element],
+        job: "_Job",
+        budget: Budget | None,
+    ) -> FittedMessages:
+        """The messages, fitted by the job's factor. Raises Unreadable."""
+        prompt = _UNLIMITED if budget is None else int(budget.prompt_tokens / job.factor)
+        is_known = job.scale >= 1.0 or budget is not None
+        if is_known and _fits_for_certain(parsed, transcript, job, prompt):
+            counter = self._reader.counter.fork()
+
+            def count(text: str) -> int:
+                return counter.count(digest(utf8(text)), text)
+
+            besides = {"tools": sum(element.tokens for element in tools), "extra": _inset_tokens(job.inset, count)}
+            terms = Terms(job.profile, _UNLIMITED, besides, job.texts, count)
+            work = partial(fitted_messages, transcript, job.parts, terms)
+            estimated = await self._aside.run_large(len(parsed.body) + _bytes(job), work)
+            messages = replace(estimated, sent_tokens=0)
+        else:
+            messages = await self._counted(parsed, transcript, tools, job, prompt)
+            if transcript.has_media:
+                messages = replace(messages, sent_tokens=0)
+        return replace(messages, sizes=_sizes(messages, budget, job.factor))
+
+    async def _counted(
+        self, parsed: ParsedBody, transcript: Transcript, tools: Sequence[Element], job: "_Job", prompt_tokens: int
+    ) -> FittedMessages:
+        """The messages of a request whose tokens are counted. Raises Unreadable."""
+        known = [self._exact.known(message.digest) for message in transcript.messages]
+        unknown = zip(transcript.messages, known, strict=True)
+        new = _bytes(job) + sum(len(message.raw) for message, tokens in unknown if tokens is None)
+        exact = self._exact.fork()
+        raw_tools = parsed.members.get("tools")
+
+        def work() -> FittedMessages:
+            besides = {"tools": exact.of_tools(raw_tools, tools)}
+            return _counted_messages(transcript, known, besides, job, prompt_tokens, exact)
+
+        size = len(parsed.body) + _bytes(job)
+        if new >= _LARGE_NEW_BYTES or size >= LARGE_BYTES or (raw_tools and len(raw_tools) >= _LARGE_NEW_BYTES):
+            messages = await self._aside.run(max(new, size), work)
+        else:
+            messages = work()
+        self._exact.merge(exact)
+        return messages
+
+    async def _budget(
+        self, parsed: ParsedBody, deployment: Deployment, job: "_Job", scope: str
+    ) -> tuple[Budget | None, TokenFactor]:
+        """The request's budget, and the factor by which the model counts. If the request may not fit, the store is
+        asked for the factor."""
+        reads, writes = self._facts.limits(deployment)
+        asked = {name: parsed.members[name] for name in _OUTPUT_LIMITS if name in parsed.members}
+        demand = demand_of("POST", "/chat/completions", asked)
+        wanted = demand.max_output_tokens or demand.least_output_tokens or None
+        if wanted is not None and writes is not None:
+            wanted = min(wanted, writes)
+        budget = budget_of(job.profile, reads, wanted)
+        size = len(parsed.body) + _bytes(job)
+        is_near = budget is not None and size * MOST_FACTOR >= budget.prompt_tokens
+        known = await self._factors.known(deployment, scope, size if is_near else 0)
+        return None if budget is None else budget.scaled(job.scale), known
+
+    def settled(self, deployment: Deployment, fitted: Fitted, usage: Usage | None, *, scope: str = "") -> None:
+        """An exchange whose request was ``fitted`` has ended well: learn from what the provider has counted."""
+        if usage is None or usage.estimated or not fitted.counted_tokens:
+            return
+        self._factors.teach(deployment, scope, lambda factor: factor.learn(fitted.counted_tokens, usage.prompt))
+
+    def refused(self, deployment: Deployment, fitted: Fitted, tokens: int | None, *, scope: str = "") -> None:
+        """The upstream has refused a ``fitted`` request as too large: learn from that. ``tokens`` is the size that the
+        upstream names; None: it names none."""
+        self._factors.teach(deployment, scope, lambda factor: factor.refused(fitted.counted_tokens, tokens))
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """The values by which one request is fitted."""
+
+    profile: CapabilityProfile
+    parts: WindowParts
+    inset: Inset
+    scale: float
+    factor: float
+    texts: WindowTexts
+
+
+def _counted_messages(
+    transcript: Transcript,
+    known: Sequence[int | None],
+    besides: Mapping[str, int],
+    job: _Job,
+    prompt_tokens: int,
+    exact: ExactTokens,
+) -> FittedMessages:
+    """The fitted messages of a request. Some of its messages have ``known`` tokens. Raises Unreadable."""
+
+    def recount(raw: bytes, is_newest: bool) -> int:
+        return exact.of_written(with_inset(raw, job.inset) if is_newest else raw)
+
+    pairs = zip(transcript.messages, known, strict=True)
+    terms = Terms(
+        job.profile,
+        prompt_tokens,
+        {**besides, "extra": _inset_tokens(job.inset, exact.of_text)},
+        job.texts,
+        exact.of_text,
+        [exact.of_message(message) if tokens is None else tokens for message, tokens in pairs],
+        recount,
+    )
+    messages = fitted_messages(transcript, job.parts, terms)
+    if prompt_tokens == _UNLIMITED and job.scale < 1.0:
+        # The window is unknown, but the refused request was too large for it.
+        messages = fitted_messages(
+            transcript, job.parts, replace(terms, prompt_tokens=int(messages.sent_tokens * job.scale))
+        )
+    return messages
+
+
+def _fits_for_certain(parsed: ParsedBody, transcript: Transcript, job: _Job, prompt_tokens: int) -> bool:
+    """Whether the bytes alone show that the request fits. A token has at least one byte, and the JSON of a text has no
+    fewer bytes than the text. The JSON around a message has more bytes than the message has tokens besides its texts.
+    Documents are counted instead: they are written into JSON here, and may become longer by that."""
+    most = job.profile.tail_messages
+    if job.parts.virtual_files or (most is not None and len(transcript.messages) - transcript.preamble > most):
+        return False
+    words = (*job.texts.above.values(), job.texts.summary_ok)
+    framing = sum(len(utf8(text)) + len(_JOINT) + MESSAGE_OVERHEAD_TOKENS for text in words)
+    tokens = len(parsed.body) + _bytes(job) + framing
+    if transcript.has_media:
+        kinds = [part.kind for message in transcript.messages for part in message.parts]
+        tokens += IMAGE_TOKENS * kinds.count(PartKind.MEDIA)
+    return tokens < prompt_tokens
+
+
+def _bytes(job: _Job) -> int:
+    """The bytes of all texts that are put into the messages, in UTF-8."""
+    parts, inset = job.parts, job.inset
+    texts = (*parts.texts.values(), inset.before, inset.after)
+    files = sum(len(utf8(file.content)) + len(utf8(file.id)) for file in parts.virtual_files or ())
+    return files + sum(len(utf8(text)) + len(_JOINT) for text in texts if text)
+
+
+def _inset_tokens(inset: Inset, count: Count) -> int:
+    """The tokens of the operator's texts around a message, with the blank lines between."""
+    before = count(inset.before + _JOINT) if inset.before else 0
+    return before + (count(_JOINT + inset.after) if inset.after else 0)
+
+
+def _sizes(messages: FittedMessages, budget: Budget | None, factor: float) -> dict[str, int]:
+    sizes = {name: math.ceil(round(tokens * factor, 6)) for name, tokens in messages.sizes.items()}
+    if budget is not None:
+        sizes |= {"output": budget.output_tokens, "margin": budget.margin_tokens, "window": budget.window_tokens}
+    return {name: tokens for name, tokens in sizes.items() if tokens}
+
+
+def _too_long(sizes: Mapping[str, int]) -> ContextTooLong:
+    """The refusal with the sizes, in the words that clients know from OpenAI."""
+    has = ", ".join(f"{sizes[name]} in {words}" for name, (words, _) in _COMPONENTS.items() if name in sizes)
+    advice = _COMPONENTS[max(_COMPONENTS, key=lambda name: sizes.get(name, 0))][1]
+    return ContextTooLong(
+        f"This model's maximum context length is {sizes.get('window', 0)} tokens. {sizes.get('output', 0)} of them are"
+        f" kept for the answer and {sizes.get('margin', 0)} as a margin, and what cannot be left out of the request has"
+        f" {sizes.get('prompt', 0)} tokens ({has}). {advice.capitalize()}, or ask for a shorter answer.",
+        sizes=sizes,
+    )

@@ -1,0 +1,210 @@
+"""The checks of values for teams, keys and budgets, which the configuration and the admin API share.
+
+Each function takes a value as it was written and returns the value as it is stored. It raises ValueError with a text
+that can follow the value's name: "must be ...". No text repeats the value.
+"""
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from decimal import Decimal
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from proxy.kit.modes import Mode
+from proxy.models.charges import NANOS_PER_USD
+from proxy.protocol.wire.json_body import CONTROL, MAX_LINE_CHARS
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+CALENDAR_WINDOWS = ("total", "hour", "day", "week", "month")
+
+_NAME = re.compile(NAME_PATTERN)
+_PATH = re.compile(r"[A-Za-z0-9_.-]{1,64}(?:/[A-Za-z0-9_.-]{1,64}){0,7}")
+_ROLLING = re.compile(r"rolling:([1-9][0-9]{0,8})([smhd]?)")
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_LENGTH = re.compile(r"([1-9][0-9]{0,8})([smhd])")
+_NO_TIME = "must be unix seconds, a date or time as in 2027-01-31 or 2027-01-31T18:00:00Z, or a length as in 30d, 12h"
+_LATEST_S = 253402300800.0  # the year 10000
+_SHORTEST_S, _LONGEST_S = 60, 366 * 86400
+_MOST_ENTRIES = 1000
+# A counter stays below 2^53 (proxy/storage/port.py).
+MOST_USD = 9_000_000
+_HOST = re.compile(r"[^\s/:@?#*\[\]]{1,253}")
+
+
+def name(text: str) -> str:
+    """The name of a team or a budget. It is used in metric labels, URLs and names of counters."""
+    if not _NAME.fullmatch(text):
+        raise ValueError("must be 1 to 64 letters, digits and _ . -, and begin with a letter or a digit")
+    return text
+
+
+def text(value: str) -> str:
+    """A text such as a user or a note: one line, not too long."""
+    if len(value) > MAX_LINE_CHARS or CONTROL.search(value):
+        raise ValueError(f"must be one line of at most {MAX_LINE_CHARS} characters")
+    return value
+
+
+def patterns(entries: Sequence[str]) -> tuple[str, ...]:
+    """Names, such as those of the model list; ``*`` stands for any text."""
+    if not all(0 < len(entry) <= MAX_LINE_CHARS for entry in entries):
+        raise ValueError(f"must be names of 1 to {MAX_LINE_CHARS} characters, with * for any text")
+    return _few([text(entry) for entry in entries])
+
+
+def paths(entries: Sequence[str]) -> tuple[str, ...]:
+    """Paths after ``/v1``, each with everything below it; ``*`` for every path."""
+    kept = _few([entry.strip("/") for entry in entries])
+    if any(entry != "*" and not _PATH.fullmatch(entry) for entry in kept):
+        raise ValueError("must be paths behind /v1, such as `fine_tuning` or `realtime/client_secrets`, or `*`")
+    return kept
+
+
+def _few(entries: Sequence[str]) -> tuple[str, ...]:
+    """The entries of a list, each once."""
+    if len(entries) > _MOST_ENTRIES:
+        raise ValueError(f"may have at most {_MOST_ENTRIES} entries")
+    return tuple(dict.fromkeys(entries))
+
+
+def mode(value: str) -> str:
+    """The name of a mode. Empty: no limit is set here."""
+    if value and value not in (known.name.lower() for known in Mode):
+        raise ValueError("must be passthrough, observe, mark or tier")
+    return value
+
+
+def window(value: str) -> str:
+    """A budget's window: a calendar word, or ``rolling:`` and a length (``30d``, ``12h``, ``90m``, seconds). The length
+    is stored in seconds."""
+    if value in CALENDAR_WINDOWS:
+        return value
+    if (match := _ROLLING.fullmatch(value)) is None:
+        raise ValueError(
+            "must be total, hour, day, week, month, or rolling: and a length as in rolling:30d, rolling:12h"
+        )
+    length_s = int(match[1]) * _SECONDS[match[2]]
+    if not _SHORTEST_S <= length_s <= _LONGEST_S:
+        raise ValueError("must roll over a minute at least, and 366 days at most")
+    return f"rolling:{length_s}"
+
+
+def timezone(value: str) -> str:
+    """A time zone of the IANA database."""
+    try:
+        ZoneInfo(value)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError("must be a time zone as in Europe/Berlin, or UTC") from None
+    return value
+
+
+def nanos(amount_usd: float) -> int:
+    """USD as nano-dollars, computed from the decimal digits as they were written."""
+    if not 0 <= amount_usd <= MOST_USD:
+        raise ValueError(f"must be between 0 and {MOST_USD}")
+    return int((Decimal(repr(float(amount_usd))) * NANOS_PER_USD).to_integral_value())
+
+
+def usd(amount: int) -> float:
+    """Nano-dollars as USD."""
+    return float(Decimal(amount) / NANOS_PER_USD)
+
+
+def check_amounts(usd: float | None, soft_usd: float | None, tokens: int | None, soft_tokens: int | None) -> None:
+    """Check that a budget limits something, in one unit, and warns before it refuses."""
+    if all(amount is None for amount in (usd, soft_usd, tokens, soft_tokens)):
+        raise ValueError("must have usd, soft_usd, tokens or soft_tokens")
+    if any(amount is not None for amount in (usd, soft_usd)) and any(
+        amount is not None for amount in (tokens, soft_tokens)
+    ):
+        raise ValueError("must be in USD or in tokens, not in both: make two budgets of it")
+    for hard, soft in ((usd, soft_usd), (tokens, soft_tokens)):
+        if hard is not None and soft is not None and soft > hard:
+            raise ValueError("must have a soft limit that is no higher than the hard one")
+
+
+def budget_name(given: str | None, scope: str, window: str, unit: str) -> str:
+    """The given name of a budget, or a name from scope, window and unit: ``total``, ``user-month``, ``day-tokens``."""
+    parts = ["" if scope == "team" else scope, window.replace(":", "-"), "" if unit == "usd" else unit]
+    return given or "-".join(part for part in parts if part)
+
+
+def moment(value: str, now: float, ahead: bool) -> float:
+    """A time as unix seconds. It is written as unix seconds, as a date or time of ISO 8601 (UTC if it has no zone), or
+    as a length: ``30d`` means in 30 days if ``ahead`` is set, otherwise 30 days ago."""
+    if (match := _LENGTH.fullmatch(value)) is not None:
+        length_s = int(match[1]) * _SECONDS[match[2]]
+        return now + length_s if ahead else now - length_s
+    try:
+        at = float(value)
+    except ValueError:
+        at = _iso(value)
+    if not 0 <= at < _LATEST_S:
+        raise ValueError(_NO_TIME)
+    return at
+
+
+def expiry(value: str, now: float) -> float:
+    """The time at which a key expires, as unix seconds. It must be in the future."""
+    at = moment(value, now, ahead=True)
+    if at <= now:
+        raise ValueError("must be a time in the future; to end a key at once, revoke it")
+    return at
+
+
+def _iso(value: str) -> float:
+    try:
+        read = datetime.fromisoformat(value)
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise ValueError(_NO_TIME) from None
+
+
+def url(value: str) -> str:
+    """The URL of a webhook: http or https, without a user name."""
+    problem = "must be an http:// or https:// URL without a user name"
+    try:
+        parts = urlsplit(value)
+        is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        raise ValueError(problem) from None
+    if not is_right or parts.username is not None or CONTROL.search(value) or " " in value:
+        raise ValueError(problem)
+    return value
+
+
+def host(value: str) -> str:
+    """The name of a host, or its address, as it stands in front of the port of a URL."""
+    with suppress(ValueError):
+        return str(ip_address(value))
+    if not _HOST.fullmatch(value):
+        raise ValueError("must be names of hosts such as proxy.example.com, without a scheme, a port or a path")
+    return value
+
+
+# In LiteLLM, these windows also follow the calendar (litellm_core_utils/duration_parser.py): 7 days begin on Monday, 30
+# days on the first of a month. A rolling window is at least as strict as any window of the same length that begins at
+# another time.
+_CALENDAR = {
+    "1h": "hour", "hourly": "hour", "1d": "day", "24h": "day", "daily": "day", "7d": "week", "1w": "week",
+    "weekly": "week", "30d": "month", "1mo": "month", "monthly": "month",
+}  # fmt: skip
+_DURATION = re.compile(r"([1-9][0-9]{0,5})(s|m|h|d|w|mo)")
+_IN_DAYS = {"w": 7, "mo": 31}
+
+
+def window_of(duration: str | None) -> str:
+    """The window of a budget that LiteLLM resets after this time; ``total`` if LiteLLM never resets it. Raises
+    ValueError."""
+    if not duration:
+        return "total"
+    plain = duration.strip().lower()
+    if plain in _CALENDAR:
+        return _CALENDAR[plain]
+    if (match := _DURATION.fullmatch(plain)) is None:
+        raise ValueError("must be a length as in 30s, 15m, 12h, 30d, 2w or 1mo")
+    number, unit = int(match[1]), match[2]
+    return f"rolling:{number * _IN_DAYS[unit]}d" if unit in _IN_DAYS else f"rolling:{number}{unit}"

@@ -1,0 +1,259 @@
+"""Connections that take too much or too long, on a real socket."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from proxy.app.web.connection import WireLimits, guarded_http
+from tests.doubles import serving
+
+WAIT_S = 60.0
+SMALL = WireLimits(head_bytes=4096, headers=20)
+SHORT = WireLimits(head_bytes=4096, headers=20, head_s=0.2, send_s=0.2, linger_s=0.2)
+# A busy machine may take longer than a short time, and then the test is made again with a longer one.
+TIMES_S = (0.2, 2.0, 20.0)
+
+
+class App:
+    """Says hello to every request whose body it has read; ``/huge`` is answered with more than any buffer holds, and
+    ``/parts`` without a length. The answer to ``/broken`` has no end."""
+
+    def __init__(self) -> None:
+        self.served = 0
+        self.gone = threading.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        self.served += 1
+        while scope["path"] != "/refuse" and (await receive()).get("more_body"):
+            pass
+        body = b"x" * (1 << 20) if scope["path"] == "/huge" else b"hello"
+        times = 200 if scope["path"] == "/huge" else 1
+        has_length, is_broken = scope["path"] not in ("/parts", "/broken"), scope["path"] == "/broken"
+        length = [(b"content-length", str(len(body) * times).encode())] if has_length else []
+        await send({"type": "http.response.start", "status": 200, "headers": length})
+        for left in range(times, 0, -1):
+            await send({"type": "http.response.body", "body": body, "more_body": left > 1 or is_broken})
+        self.gone.set()
+
+
+@contextmanager
+def line(limits: WireLimits = SMALL) -> Iterator[tuple[App, socket.socket]]:
+    """A connection to the app."""
+    app = App()
+    with serving(app, guarded_http(limits)) as url:
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=WAIT_S) as connection:
+            yield app, connection
+
+
+def received(connection: socket.socket) -> bytes:
+    """All that comes before the end."""
+    parts = []
+    with suppress(ConnectionResetError):
+        while chunk := connection.recv(1 << 20):
+            parts.append(chunk)
+    return b"".join(parts)
+
+
+def code(answer: bytes) -> tuple[bytes, str]:
+    """The status and the error's code."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return head.split(b" ", 2)[1], json.loads(body)["error"]["code"]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\nhost: x\r\na: " + b"y" * 5000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: x\r\na: " + b"y" * 5000,
+        b"GET / HTTP/1.1\r\nhost: x\r\n" + b"y" * 5000,
+        b"GET / HTTP/1.1\r\nhost: x\r\n" + b"a: b\r\n" * 30 + b"\r\n",
+        b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET /?" + b"a" * 5000,
+    ],
+)
+def test_heads_that_are_too_large(head: bytes) -> None:
+    with line() as (app, connection):
+        connection.sendall(head)
+        assert code(received(connection)) == (b"431", "headers_too_large")
+    assert app.served == 0
+
+
+def test_a_header_that_never_ends_is_cut_off_while_it_is_sent() -> None:
+    with line(WireLimits(head_bytes=1 << 16)) as (_, connection):
+        connection.sendall(b"GET / HTTP/1.1\r\nhost: x\r\na: ")
+        sent = 0
+        try:
+            while sent < 50_000_000:
+                connection.sendall(b"y" * 65536)
+                sent += 65536
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+        assert sent < 20_000_000, "what the sockets' buffers hold, and no more"
+
+
+def test_trailers_count_too() -> None:
+    with line() as (_, connection):
+        connection.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n" + b"a: b\r\n" * 30)
+        assert code(received(connection)) == (b"431", "headers_too_large")
+
+
+def test_heads_that_do_not_arrive_in_time() -> None:
+    with line(SHORT) as (app, connection):
+        connection.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n")
+        assert code(received(connection)) == (b"408", "request_timeout")
+    with line(SHORT) as (app, connection):
+        assert received(connection) == b"", "a connection on which nothing ever comes"
+    assert app.served == 0
+
+
+def is_greeted(connection: socket.socket, request: bytes) -> bool:
+    """Whether the request was answered by the app."""
+    connection.sendall(request)
+    data = b""
+    while not data.endswith(b"hello"):
+        found = connection.recv(65536)
+        if not found:
+            return False
+        data += found
+    return True
+
+
+def test_a_second_head_has_its_own_time_and_size() -> None:
+    request = b"GET / HTTP/1.1\r\nhost: x\r\na: " + b"y" * 3000 + b"\r\n\r\n"
+    for head_s in TIMES_S:
+        with line(replace(SHORT, head_s=head_s)) as (app, connection):
+            if all(is_greeted(connection, request) for _ in range(3)):
+                connection.sendall(b"GET / HTT")
+                assert code(received(connection)) == (b"408", "request_timeout")
+                assert app.served == 3
+                return
+    pytest.fail("no second head was in time")
+
+
+@pytest.mark.slow
+def test_a_body_may_take_longer_than_a_head() -> None:
+    for head_s in TIMES_S:
+        with line(replace(SHORT, head_s=head_s)) as (_, connection):
+            connection.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n")
+            # Longer than the head's time; the app waits for the rest.
+            assert not threading.Event().wait(2 * head_s)
+            if is_greeted(connection, b"ab"):
+                return
+    pytest.fail("no body was in time")
+
+
+def test_a_client_that_does_not_read_is_let_go() -> None:
+    with line(SHORT) as (app, connection):
+        connection.sendall(b"GET /huge HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert app.gone.wait(WAIT_S), "sending ends when the connection does"
+        assert len(received(connection)) < 200 << 20
+
+
+def test_a_client_that_reads_slowly_is_not() -> None:
+    for send_s in (1.0, 10.0, 60.0):
+        with line(WireLimits(send_s=send_s)) as (app, connection):
+            connection.sendall(b"GET /huge HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            if len(received(connection)) > 200 << 20:
+                assert app.gone.wait(WAIT_S)
+                return
+    pytest.fail("every client was let go")
+
+
+def test_the_rest_of_a_refused_body_is_read_for_a_while_only() -> None:
+    with line(replace(SMALL, linger_s=0.2)) as (_, connection):
+        connection.sendall(b"POST /refuse HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n")
+        data = b""
+        while not data.endswith(b"hello"):
+            data += connection.recv(65536)
+        connection.sendall(b"a" * 1000)
+        assert received(connection) == b""
+
+
+@pytest.mark.parametrize("path", ["/", "/parts"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_client_of_http_1_0_gets_no_chunks(path: str, method: str) -> None:
+    with line() as (_, connection):
+        connection.sendall(f"{method} {path} HTTP/1.0\r\nconnection: keep-alive\r\n\r\n".encode())
+        head, _, body = received(connection).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert b"connection: close" in head
+    assert b"transfer-encoding" not in head
+    assert (b"content-length: 5" in head) == (path == "/")
+    assert body == (b"hello" if method == "GET" else b"")
+
+
+def test_a_client_of_http_1_0_notices_that_an_answer_breaks_off() -> None:
+    with line() as (_, connection):
+        connection.sendall(b"GET /broken HTTP/1.0\r\n\r\n")
+        with pytest.raises(ConnectionResetError):
+            list(iter(lambda: connection.recv(65536), b""))
+
+
+def test_what_is_no_http_is_a_plain_400() -> None:
+    with line() as (_, connection):
+        connection.sendall(b"\x16\x03\x01\x02\x00\r\n\r\n")
+        assert code(received(connection)) == (b"400", "invalid_http")
+
+
+class Waiting:
+    """Begins its answer, unless the path is ``/silent``, and then waits until the client has left."""
+
+    def __init__(self) -> None:
+        self.left: list[str] = []
+        self.begun, self.gone = threading.Event(), threading.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        while (await receive()).get("more_body"):
+            pass
+        if scope["path"] != "/silent":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+        self.begun.set()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        await send({"type": "http.response.body", "body": b"late", "more_body": False})
+        self.left.append(scope["path"])
+        self.gone.set()
+
+
+@pytest.mark.parametrize("path", ["/silent", "/begun"])
+@pytest.mark.parametrize(
+    "behind", [b"\x16\x03 no request\r\n\r\n", b"GET /next HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n"]
+)
+def test_a_request_learns_that_its_connection_ends_with_what_follows_it(path: str, behind: bytes) -> None:
+    """Nothing is written into an answer that has begun."""
+    app = Waiting()
+    with serving(app, guarded_http(SMALL)) as url:
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=WAIT_S) as connection:
+            connection.sendall(b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n" % path.encode())
+            assert app.begun.wait(WAIT_S)
+            connection.sendall(behind)
+            answer = received(connection)
+            assert app.gone.wait(WAIT_S)
+    assert app.left == [path]
+    assert answer.count(b"HTTP/1.1") == 1
+    assert answer.startswith(b"HTTP/1.1 200" if path == "/begun" else b"HTTP/1.1 400")
+    assert b"late" not in answer
+
+
+def test_a_websocket_upgrade_is_answered_in_http_and_advises_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    with line(WireLimits()) as (app, connection):
+        connection.sendall(
+            b"GET /v1/realtime HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+            b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        )
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+    assert app.served == 1
+    assert "install" not in caplog.text

@@ -1,0 +1,56 @@
+"""An assembly is its blocks: messages and items are read from them."""
+
+import orjson
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.kit.digest import digest
+from proxy.planner.layout.tiers import Tier
+from proxy.context.blocks import Assembly, Block, Item, Kind, Section, fence_for, file_block
+
+FILE = Item(Kind.FILES, "file:a", "a\n```\n\n```")
+TURN = Item(Kind.HISTORY, "history:0", raw=b'{"role":"user"}')
+ASSEMBLY = Assembly(
+    (
+        Block(Tier.L0, "L0", (Section(Kind.FILES, (FILE,)),), (b'{"n":0}', b'{"n":1}'), (1,)),
+        Block(Tier.L1, "L1", (Section(Kind.HISTORY, (TURN,)),), (b'{"n":2}',), (0,)),
+    )
+)
+
+
+def test_messages_are_those_of_the_blocks() -> None:
+    assert orjson.loads(ASSEMBLY.body()) == [{"n": 0}, {"n": 1}, {"n": 2}]
+    assert Assembly(()).body() == b"[]"
+
+
+def test_a_digest_is_that_of_the_bytes_that_are_sent() -> None:
+    assert FILE.digest == digest(b"a\n```\n\n```")
+    assert TURN.digest == digest(b'{"role":"user"}')
+    assert Item(Kind.FILES, "file:a", "\ud83d").digest == digest(b"\xed\xa0\xbd")
+
+
+def test_words_are_all_that_is_sent_besides_the_items() -> None:
+    one = Section(Kind.FILES, (FILE, FILE, FILE), "H:", "--", "Ok.")
+
+    assert one.text == "H:" + "--".join([FILE.text] * 3)
+    assert one.words == "H:----Ok."
+
+
+# The text of one item stands between fences that its content cannot close.
+
+
+def test_a_file_stands_under_its_path_between_fences_without_a_language() -> None:
+    assert file_block("src/a.py", "x = 1") == "src/a.py\n```\nx = 1\n```"
+
+
+def test_fences_grow_past_the_longest_run_of_backticks() -> None:
+    assert fence_for("a `` b") == "```"
+    assert fence_for("a ``` b") == "````"
+    assert file_block("a.md", "`````\n") == "a.md\n``````\n`````\n\n``````"
+
+
+@given(st.text(alphabet="`a\n", max_size=60))
+def test_the_fence_never_stands_in_the_text(text: str) -> None:
+    fence = fence_for(text)
+    assert fence not in text
+    assert len(fence) == 3 or fence[1:] in text

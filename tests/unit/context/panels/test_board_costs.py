@@ -1,0 +1,91 @@
+"""What panels cost: the vectors of ``costs.vectors``, and bounds."""
+
+from pathlib import Path
+
+import pytest
+
+from proxy.kit.digest import digest
+from proxy.context.panels import PanelMemory
+from proxy.context.panels.board import MOST_GONE, PanelCosts, counted
+from tests.examples import for_every
+
+Lines = dict[str, str]
+
+
+def read() -> list[tuple[str, Lines]]:
+    paragraphs = (Path(__file__).parent / "costs.vectors").read_text("utf-8").split("\n\n")
+    written = [[line for line in each.splitlines() if not line.startswith("#")] for each in paragraphs]
+    return [(rule, dict(line.partition(" ")[::2] for line in lines)) for rule, *lines in filter(None, written)]
+
+
+VECTORS = read()
+
+
+def emitted(written: str) -> list[PanelMemory]:
+    pairs = [word.split(":") for word in written.split()]
+    return [PanelMemory(name, digest(content.encode()), 0.0) for name, content in pairs]
+
+
+def counted_ones(costs: PanelCosts, *names: str, hit_usd: float = 1.0, miss_usd: float = 1.0) -> PanelCosts:
+    """Costs after a request with these panels of a million tokens each."""
+    return counted(
+        costs, [PanelMemory(name, b"", 0.0) for name in names], dict.fromkeys(names, 10**6), hit_usd, miss_usd
+    )
+
+
+def numbers(written: str) -> dict[str, float]:
+    words = written.split()
+    return dict(zip(words[::2], map(float, words[1::2]), strict=True))
+
+
+@for_every(VECTORS)
+def test_panels_cost_what_the_vector_says(rule: str, lines: Lines) -> None:
+    given = numbers(lines.get("tokens", ""))
+    tokens = {panel.id: int(given.get(panel.id, 1)) for line in ("before", "now") for panel in emitted(lines[line])}
+    hit_usd, miss_usd = map(float, lines.get("prices", "1 2").split())
+    first = counted(PanelCosts(), emitted(lines["before"]), tokens, hit_usd, miss_usd)
+    found = counted(first, emitted(lines["now"]), tokens, hit_usd, miss_usd)
+
+    assert not any(cost.is_hit for cost in first.last)
+    if "hits" in lines:
+        assert [cost.id for cost in found.last if cost.is_hit] == lines["hits"].split()
+    if "costs" in lines:
+        assert {cost.id: cost.cost_usd for cost in found.last} == pytest.approx(numbers(lines["costs"]))
+    if "totals" in lines:
+        assert found.totals == pytest.approx(numbers(lines["totals"]))
+        assert {cost.id: cost.total_usd for cost in found.last}.items() <= dict(found.totals).items()
+
+
+def test_each_rule_stands_once() -> None:
+    assert len({rule for rule, _ in VECTORS}) == len(VECTORS) >= 14
+    assert {key for _, lines in VECTORS for key in lines} <= {
+        "before", "now", "hits", "tokens", "prices", "costs", "totals",
+    }  # fmt: skip
+
+
+def test_the_totals_of_those_that_are_gone_are_bounded_and_the_oldest_go() -> None:
+    costs = PanelCosts()
+    for number in range(MOST_GONE + 3):
+        costs = counted_ones(costs, f"p{number}", "stays")
+    names = list(costs.totals)
+    assert len(names) == MOST_GONE + 2
+    assert names[0] == "p2"
+    assert names[-2:] == [f"p{MOST_GONE + 2}", "stays"]
+    assert costs.totals["stays"] == pytest.approx(MOST_GONE + 3)
+
+
+def test_more_panels_than_the_bound_are_all_kept_while_they_are_shown() -> None:
+    shown = [f"p{number}" for number in range(2 * MOST_GONE)]
+    assert len(counted_ones(PanelCosts(), *shown).totals) == 2 * MOST_GONE
+
+
+def test_what_was_counted_before_stays_as_it_was() -> None:
+    first = counted_ones(PanelCosts(), "a", miss_usd=2.0)
+    counted_ones(first, "a", miss_usd=2.0)
+    assert dict(first.totals) == {"a": 2.0}
+
+
+def test_the_size_grows_with_what_is_remembered() -> None:
+    costs = counted_ones(PanelCosts(), "a" * 50)
+    assert PanelCosts().size_bytes == 0
+    assert costs.size_bytes > 3 * 100

@@ -1,0 +1,146 @@
+"""The price map is found and read; where litellm's own sum is another one is compared in tests/contract."""
+
+import subprocess
+import sys
+
+import orjson
+import pytest
+
+import proxy.models.deployments as litellm_files
+from proxy.kit.modes import Mode
+from proxy.protocol.prices import Price
+from proxy.protocol.providers import NONE
+from proxy.models.deployment import Deployment, Transport
+from proxy.models.deployments import bundled_price_file, deviation_of, litellm_file, load_price_map, price_for, provider_names
+from tests.examples import for_every
+
+
+@pytest.fixture(scope="module")
+def prices():
+    return load_price_map()
+
+
+def deployment(**fields):
+    given = {"name": "any", "model": "m", "transport": Transport.HTTP, "profile": NONE, "mode": Mode.TIER, **fields}
+    return Deployment(**given)
+
+
+def test_the_bundled_file_is_found_and_holds_thousands_of_prices(prices):
+    assert bundled_price_file() is not None
+    assert len(prices) > 2000
+
+
+def test_prices_that_providers_publish(prices):
+    # https://platform.claude.com/docs/en/about-claude/pricing, https://openai.com/api/pricing
+    assert prices.price("claude-sonnet-4-5") == Price(3e-06, 1.5e-05, 3e-07, 3.75e-06, 6e-06, max_output_tokens=64_000)
+    haiku = prices.price("claude-haiku-5-5")
+    assert haiku.at(100_001).input == pytest.approx(5 * haiku.input)
+    known = prices.price("claude-opus-5-5")
+    assert known.read / known.input == pytest.approx(0.05)
+    opus = prices.price("anthropic/claude-opus-5-5")
+    assert opus.write_5m == pytest.approx(1.25 * opus.input)
+    other = prices.price("gpt-4o")
+    assert (other.read / other.input, other.write_5m) == (pytest.approx(0.5), other.input)
+
+
+@pytest.mark.slow
+def test_every_entry_is_read_without_a_surprise(prices):
+    for name in list(prices._entries):
+        price = prices.price(name)
+        if price is None:
+            continue
+        for rate in (price, *(tier for _, tier in price.tiers)):
+            assert min(rate.input, rate.output, rate.read, rate.write_5m, rate.write_1h) >= 0, name
+        assert [above for above, _ in price.tiers] == sorted(above for above, _ in price.tiers), name
+
+
+@pytest.mark.slow
+def test_the_price_map_is_read_without_importing_litellm():
+    code = "import sys, proxy.models.deployments as p; m = p.load_price_map(); assert len(m); print('litellm' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def bundle(monkeypatch, tmp_path, content):
+    path = tmp_path / "prices.json"
+    path.write_bytes(content)
+    monkeypatch.setattr("proxy.models.deployments.bundled_price_file", lambda: path)
+
+
+def test_entries_of_the_file_and_overrides(monkeypatch, tmp_path):
+    entries = {"mine": {"input_cost_per_token": 1.0}, "odd": 3, "unpriced": {"mode": "ocr"}}
+    bundle(monkeypatch, tmp_path, orjson.dumps(entries))
+    prices = load_price_map({"mine": {"input_cost_per_token": 2.0, "cache_read_input_token_cost": None}})
+    assert prices.price("odd") is prices.price("unpriced") is None
+    assert prices.price("mine") == Price(2.0, 0.0, 2.0, 2.0, 2.0)
+
+
+@pytest.mark.parametrize("content", [b"[]", b"{", b""])
+def test_a_file_that_is_no_price_map(monkeypatch, tmp_path, content):
+    bundle(monkeypatch, tmp_path, content)
+    with pytest.raises(ValueError):  # noqa: PT011 - orjson's own and ours
+        load_price_map()
+
+
+@pytest.mark.parametrize(
+    ("fields", "key"),
+    [
+        ({"model": "gpt-4o", "base_url": "https://api.openai.com/v1"}, "gpt-4o"),
+        ({"model": "deepseek-chat", "base_url": "https://api.deepseek.com/v1"}, "deepseek/deepseek-chat"),
+        ({"model": "grok-4.6", "base_url": "https://api.x.ai/v1"}, "xai/grok-4.6"),
+        ({"model": "anthropic/claude-sonnet-4-5", "transport": Transport.LITELLM}, "claude-sonnet-4-5"),
+        ({"model": "my-azure-name", "price_key": "azure/gpt-4o"}, "azure/gpt-4o"),
+        ({"model": "claude-sonnet-4-5", "base_url": "http://127.0.0.1:9/v1"}, "claude-sonnet-4-5"),
+    ],
+)
+def test_the_price_of_a_deployment(prices, fields, key):
+    assert price_for(prices, deployment(**fields)) == prices.price(key)
+    assert prices.price(key) is not None
+
+
+def test_a_deployments_alias_is_not_a_models_name(prices):
+    assert price_for(prices, deployment(name="gpt-4o", model="home-made", base_url="http://127.0.0.1:9")) is None
+
+
+def test_the_config_wins():
+    prices = load_price_map({"alias": {"input_cost_per_token": 7.0}})
+    assert price_for(prices, deployment(name="alias", model="gpt-4o")).input == 7.0
+    own = {"input_cost_per_token": 8.0, "output_cost_per_token": 1.0, "temperature": 0}
+    found = price_for(prices, deployment(model="gpt-4o", params=own, max_input_tokens=9))
+    assert found == Price(8.0, 1.0, 8.0, 8.0, 8.0, max_output_tokens=16384), "the map knows how long answers are"
+    assert found.extras.max_input_tokens == 9
+    assert price_for(prices, deployment(model="gpt-4o", params=own)).extras.max_input_tokens == 128_000
+
+
+READ, ABOVE = "cache_read_input_token_cost", "_above_200k_tokens"
+TIERED = {"input_cost_per_token": 1.0, f"input_cost_per_token{ABOVE}": 2.0}
+
+
+@for_every(
+    [
+        ("m", {"litellm_provider": "openai"}, ""),
+        ("m", {"off_peak_pricing": {}}, "price of the hour"),
+        ("gemini-exp-1206", {}, "for free"),
+        ("m", {"litellm_provider": "together_ai"}, "size"),
+        ("m", TIERED, ""),
+        ("m", TIERED | {READ: 0.1}, "proportion"),
+        ("m", TIERED | {READ: 0.1, READ + ABOVE: 0.2}, ""),
+    ]
+)
+def test_what_differs_is_said(name: str, entry: dict[str, object], told: str) -> None:
+    found = deviation_of(name, entry)
+    assert told in found
+    assert bool(found) == bool(told)
+
+
+def test_a_file_is_found_where_it_is() -> None:
+    found = litellm_file("types/utils.py")
+    assert found is not None
+    assert found.parts[-3:] == ("litellm", "types", "utils.py")
+    assert litellm_file("types/nothing.py") is None
+
+
+def test_without_litellm_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(litellm_files, "find_spec", lambda name: None)
+    assert bundled_price_file() is None
+    assert provider_names() == frozenset()

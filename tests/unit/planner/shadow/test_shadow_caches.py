@@ -1,0 +1,55 @@
+"""The two caches, and what a plan may risk between them."""
+
+import pytest
+
+from proxy.protocol.caches.cache import Bill
+from proxy.protocol.providers import PROFILES
+from proxy.protocol.response.usage import Usage
+from proxy.planner.shadow import Deviation, ShadowCaches, cost_of, unpredicted_cost
+from tests.cache_prompts import line, prompt
+
+CLAUDE = PROFILES["anthropic"]
+
+
+def test_a_bill_in_tokens_at_the_plain_price() -> None:
+    assert cost_of(CLAUDE, Bill(100, 10, 1, 7)) == pytest.approx(10 + 12.5 + 2 + 7)
+
+
+def test_what_was_lost_may_not_be_lost_again() -> None:
+    worlds = ShadowCaches.of(CLAUDE)
+    fresh = worlds.regret_budget(1000.0, "economic", 0.5)
+    assert fresh > 0
+    worlds.sent_cost += fresh
+    assert worlds.regret_budget(1000.0, "economic", 0.5) == pytest.approx(0.0)
+    worlds.own_cost += 10_000.0
+    assert worlds.regret_budget(1000.0, "economic", 0.5) > 10_000.0
+
+
+def test_a_client_that_is_sure_to_return_is_worth_more_risk() -> None:
+    worlds = ShadowCaches.of(CLAUDE)
+    assert worlds.regret_budget(1000.0, "economic", 1.0) > 2 * worlds.regret_budget(1000.0, "economic", 0.6)
+
+
+def test_a_report_is_compared_in_our_own_tokens() -> None:
+    predicted = Bill(800, 200, 0, 0)
+    as_foreseen = Usage(prompt=2000, output=1, read=1600, write_5m=400)
+    assert unpredicted_cost(CLAUDE, predicted, as_foreseen) == pytest.approx(0.0)
+    missed = Usage(prompt=2000, output=1, read=0, write_5m=2000)
+    assert unpredicted_cost(CLAUDE, predicted, missed) == pytest.approx(1250 - (80 + 250))
+    assert unpredicted_cost(CLAUDE, None, missed) == 0.0
+
+
+def test_what_the_provider_evidently_lost_is_expected_no_more() -> None:
+    caches = ShadowCaches.of(CLAUDE)
+    first, longer = prompt(line(4, 2000), {1: "5m", 3: "5m"}), prompt(line(6, 2000), {5: "5m"})
+    for cache in (caches.sent, caches.own):
+        cache.store(first, 0.0, 0.0)
+    bill = caches.sent.bill(longer, 100.0)
+    assert bill.read == 8000
+    all_anew = Usage(prompt=12_000, output=1, read=0, write_5m=12_000)
+    used = caches.sent.last_use(longer, bill.hit, 100.0)
+    assert caches.compared(longer, bill, all_anew, used, CLAUDE, 100.0) == Deviation.EVICTED
+    # A conversation that branches off the first request finds nothing. What the client's own requests would have left
+    # behind was never put to the test.
+    assert caches.sent.bill(first, 101.0).read == 0
+    assert caches.own.bill(first, 101.0).read == 8000

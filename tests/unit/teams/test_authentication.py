@@ -1,0 +1,445 @@
+"""Keys, teams and budgets, how keys are made, and what a request says about its session."""
+
+import asyncio
+import hashlib
+import logging
+import re
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from proxy.teams.authentication import (
+    CLIENT_KEYS_TEAM,
+    DEFAULT_TEAM,
+    Declared,
+    Directory,
+    Identity,
+    declared_id,
+    digest_of,
+    new_id,
+    new_key,
+    snapshot_of,
+)
+from proxy.kit.modes import Mode
+from proxy.kit.secrets import KEY_PREFIX
+from proxy.models.deployment import Headers, RateLimit
+from proxy.kit.errors import NotReady, StoreError, Unauthorized
+from proxy.engine.interfaces import Principal
+from proxy.storage.port import BudgetRecord, KeyRecord, R, TeamRecord
+from proxy.storage.sqlite import MemoryStore
+from tests.examples import for_every
+
+SALT = b"s" * 32
+
+
+def key(secret: str, team: str = "red", **fields: object) -> KeyRecord:
+    return KeyRecord(declared_id(digest_of(secret)), digest_of(secret), team, **fields)  # type: ignore[arg-type]
+
+
+RED = TeamRecord("red", mode="observe")
+TEAMS = Declared([RED], [key("sk-red"), key("sk-red-2")], master_digest=digest_of("sk-master"))
+
+
+def identity(
+    declared: Declared = TEAMS, managed: Sequence[TeamRecord | KeyRecord] = (), salt: bytes = SALT
+) -> Identity:
+    async def main() -> Directory:
+        directory = Directory(declared, MemoryStore())
+        await directory.load()
+        for record in managed:
+            await directory.put(record)
+        return directory
+
+    return Identity(asyncio.run(main()), salt)
+
+
+def admit(who: Identity, *headers: tuple[str, str], now: float = 0.0) -> Principal:
+    return who.admit(headers, now)
+
+
+def bearer(text: str) -> tuple[str, str]:
+    return "authorization", f"Bearer {text}"
+
+
+def test_where_nobody_is_named_any_key_is_accepted_and_tells_clients_apart() -> None:
+    door = identity(Declared())
+    one, two, none = admit(door, bearer("a")), admit(door, bearer("b")), admit(door)
+    assert len({one.scope, two.scope, none.scope}) == 3
+    assert admit(door, bearer("a")) == one
+    assert (one.team, one.mode, one.virtual, one.key_id, one.forwards_key) == ("default", Mode.TIER, False, "", False)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [bearer("k"), ("authorization", "bearer k"), ("Authorization", "Bearer  k "), ("authorization", "k"),
+     ("x-api-key", "k"), ("api-key", "k")],
+)  # fmt: skip
+def test_a_key_may_come_in_any_header_that_clients_use(header: tuple[str, str]) -> None:
+    door, open_door = identity(Declared([RED], [key("k")])), identity(Declared())
+    assert admit(door, header) == admit(door, bearer("k"))
+    assert admit(open_door, header) == admit(open_door, bearer("k"))
+
+
+def test_a_teams_key_has_the_teams_name_and_mode_and_is_ours() -> None:
+    who = identity()
+    principal = admit(who, bearer("sk-red"))
+    assert (principal.team, principal.mode, principal.virtual) == ("red", Mode.OBSERVE, True)
+    assert principal.key_id == declared_id(digest_of("sk-red"))
+    assert admit(who, bearer("sk-red-2")).scope != principal.scope
+    master = admit(who, bearer("sk-master"))
+    assert (master.team, master.key_id, master.mode, master.virtual) == ("default", "master", Mode.TIER, True)
+
+
+@pytest.mark.parametrize("headers", [[], [("authorization", "")], [("cookie", "sk-red")]])
+def test_with_keys_configured_a_request_without_one_is_refused(headers: Headers) -> None:
+    with pytest.raises(Unauthorized, match="No API key: send"):
+        identity().admit(headers, 0.0)
+
+
+@for_every(["sk-re", "sk-redd", "SK-RED", "Bearer", "sk-red\udc80", "ключ", "sk-strat-unknown", digest_of("sk-red")])
+def test_an_unknown_key_is_refused_and_not_repeated(text: str) -> None:
+    with pytest.raises(Unauthorized) as caught:
+        admit(identity(), bearer(text))
+    assert (caught.value.status, caught.value.code) == (401, "invalid_api_key")
+    assert text not in caught.value.message
+
+
+def test_a_known_key_counts_beside_an_unknown_one() -> None:
+    # Claude Code sends a stored key as x-api-key beside the configured token.
+    assert admit(identity(), bearer("sk-other"), ("x-api-key", "sk-red")).team == "red"
+
+
+def test_scopes_hold_no_key_and_depend_on_the_salt_alone() -> None:
+    principal = admit(identity(), bearer("sk-red"))
+    assert admit(identity(), bearer("sk-red")).scope == principal.scope
+    assert admit(identity(salt=b"t" * 32), bearer("sk-red")).scope != principal.scope
+    assert "sk-red" not in f"{principal!r} {identity()!r} {TEAMS!r}"
+
+
+def test_what_the_team_and_the_key_say_is_added_up_to_the_narrower() -> None:
+    team = TeamRecord("red", mode="mark", models=("sonnet", "gpt-*"), requests_per_minute=100)
+    keys = [
+        key("sk-low", mode="passthrough", models=("gpt-5",), tokens_per_minute=9, user="alice"),
+        key("sk-high", mode="tier"),
+    ]
+    who = identity(Declared([team], keys))
+    low, high = admit(who, bearer("sk-low")), admit(who, bearer("sk-high"))
+    assert (low.mode, high.mode) == (Mode.PASSTHROUGH, Mode.MARK)
+    assert (low.models, high.models) == ((("gpt-5",), ("sonnet", "gpt-*")), (("sonnet", "gpt-*"),))
+    assert low.rates == (RateLimit(low.key_id, None, 9), RateLimit("", 100, None))
+    assert high.rates == (RateLimit("", 100, None),)
+    assert (low.user, high.user) == ("alice", "")
+
+
+def test_a_mode_that_is_not_known_here_does_nothing() -> None:
+    who = identity(managed=[TeamRecord("blue"), key("sk-blue", team="blue", mode="turbo")])
+    assert admit(who, bearer("sk-blue")).mode is Mode.PASSTHROUGH
+
+
+def test_an_expired_key_is_refused_from_that_second_on() -> None:
+    who = identity(Declared([RED], [key("sk-red", expires_at=100.0)]))
+    assert admit(who, bearer("sk-red"), now=99.9).team == "red"
+    with pytest.raises(Unauthorized, match="has expired"):
+        admit(who, bearer("sk-red"), now=100.0)
+
+
+async def test_a_revoked_key_is_refused_at_once_and_a_deleted_one_is_unknown() -> None:
+    directory = Directory(Declared([RED]), MemoryStore())
+    await directory.load()
+    who, secret = Identity(directory, SALT), new_key()
+    made = KeyRecord("key-1", digest_of(secret), "red")
+    await directory.put(made)
+    assert admit(who, bearer(secret)).key_id == "key-1"
+    await directory.put(KeyRecord("key-1", digest_of(secret), "red", revoked_at=5.0))
+    with pytest.raises(Unauthorized, match="has been revoked"):
+        admit(who, bearer(secret))
+    await directory.remove("key", "key-1")
+    with pytest.raises(Unauthorized, match="does not know"):
+        admit(who, bearer(secret))
+
+
+async def test_the_first_key_shuts_the_door_and_deleting_the_last_does_not_open_it() -> None:
+    directory = Directory(Declared(), MemoryStore())
+    await directory.load()
+    who = Identity(directory, SALT)
+    assert not admit(who, bearer("anything")).virtual
+    await directory.put(TeamRecord("red"))
+    assert not admit(who, bearer("anything")).virtual, "a team without a key locks nobody out"
+    await directory.put(key("sk-red"))
+    with pytest.raises(Unauthorized):
+        admit(who, bearer("anything"))
+    await directory.remove("key", key("sk-red").id)
+    with pytest.raises(Unauthorized):
+        admit(who, bearer("anything"))
+
+
+def test_a_key_of_a_team_that_is_gone_is_nobodys() -> None:
+    with pytest.raises(Unauthorized):
+        admit(identity(managed=[key("sk-blue", team="blue")]), bearer("sk-blue"))
+
+
+async def test_until_the_store_has_been_read_an_unknown_key_may_be_one() -> None:
+    class Away(MemoryStore):
+        async def directory_version(self) -> int:
+            raise StoreError("away")
+
+    directory = Directory(TEAMS, Away())
+    await directory.load()
+    who = Identity(directory, SALT)
+    assert admit(who, bearer("sk-red")).team == "red"
+    with pytest.raises(NotReady):
+        admit(who, bearer("sk-strat-unknown"))
+    open_door = Directory(Declared(), Away())
+    await open_door.load()
+    with pytest.raises(NotReady):
+        admit(Identity(open_door, SALT), bearer("anything"))
+
+
+# Keys of the provider
+
+
+FORWARDING = Declared(
+    [RED, TeamRecord(CLIENT_KEYS_TEAM, mode="mark", models=("m",))], [key("sk-red")], forwards_unknown=True
+)
+
+
+def test_where_they_are_let_through_an_unknown_key_is_the_providers() -> None:
+    who = identity(FORWARDING)
+    principal = admit(who, bearer("sk-provider"))
+    assert (principal.team, principal.mode, principal.models) == (CLIENT_KEYS_TEAM, Mode.MARK, (("m",),))
+    assert (principal.virtual, principal.forwards_key, principal.key_id) == (False, True, "")
+    assert admit(who, bearer("sk-other")).scope != principal.scope
+    assert admit(who, bearer("sk-red")).virtual
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [[], [bearer("sk-strat-revoked")], [("authorization", "Basic dTpw")], [("authorization", "sk-raw")],
+     [("x-stratiform-key", "sk-unknown"), bearer("sk-provider")]],
+)  # fmt: skip
+def test_what_is_not_plainly_a_key_of_the_provider_is_not_let_through(headers: Headers) -> None:
+    with pytest.raises(Unauthorized):
+        identity(FORWARDING).admit(headers, 0.0)
+
+
+def test_a_team_may_have_its_clients_bring_the_providers_key_along() -> None:
+    declared = Declared([RED, TeamRecord("own", forwards_keys=True)], [key("sk-red"), key("sk-own", team="own")])
+    who = identity(declared)
+    both = admit(who, ("x-stratiform-key", "sk-own"), bearer("sk-provider"))
+    assert (both.team, both.virtual, both.forwards_key) == ("own", False, True)
+    alone = admit(who, ("x-stratiform-key", "sk-own"))
+    assert (alone.virtual, alone.forwards_key) == (True, False), "without one of the client's own, the deployment's"
+    other_team = admit(who, ("x-stratiform-key", "sk-red"), bearer("sk-provider"))
+    assert (other_team.team, other_team.virtual, other_team.forwards_key) == ("red", True, False)
+    assert admit(who, bearer("sk-own")).virtual
+
+
+# The master key
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ([bearer("sk-master")], True),
+        ([("x-api-key", "sk-master")], True),
+        ([bearer("sk-red")], False),
+        ([bearer("sk-maste")], False),
+        ([bearer(digest_of("sk-master"))], False),
+        ([("x-stratiform-key", "sk-master")], False),
+        ([], False),
+    ],
+)
+def test_the_master_is_who_sends_the_master_key(headers: Headers, expected: bool) -> None:
+    assert identity().is_master(headers) is expected
+
+
+def test_where_there_is_no_master_key_nobody_has_it() -> None:
+    who = identity(Declared([RED], [key("sk-red")]))
+    assert not who.has_master
+    assert not who.is_master([bearer("sk-red")])
+    assert not who.is_master([bearer("")])
+
+
+@pytest.mark.parametrize(
+    ("headers", "hint"),
+    [
+        ([("x-session-id", "s"), ("x-session-affinity", "a")], "s"),
+        ([("x-session-affinity", "a"), ("session-id", "i")], "a"),
+        ([("session-id", "i"), ("thread-id", "t")], "t"),
+        ([("session-id", "i")], "i"),
+        ([("x-session-id", ""), ("session-id", "i")], "i"),
+        ([("x-session-id", "x" * 1000)], "x" * 256),
+        ([], ""),
+    ],
+)
+def test_a_session_may_be_named_by_a_header(headers: list[tuple[str, str]], hint: str) -> None:
+    assert identity(Declared()).admit(headers, 0.0).session_hint == hint
+    assert identity().admit([*headers, bearer("sk-red")], 0.0).session_hint == hint
+
+
+DECLARED = Declared(
+    teams=[TeamRecord("red", mode="mark")],
+    keys=[KeyRecord("key-a", "d" * 64, "red")],
+    budgets=[BudgetRecord("red/total", "red", hard=1)],
+)
+
+
+class FlakyStore(MemoryStore):
+    """A store that can be made to fail."""
+
+    is_away = False
+
+    async def directory_version(self) -> int:
+        if self.is_away:
+            raise StoreError("away")
+        return await super().directory_version()
+
+
+def test_what_the_configuration_names_wins_and_the_rest_is_added() -> None:
+    found = snapshot_of(
+        DECLARED,
+        [TeamRecord("red", mode="tier"), TeamRecord("blue")],
+        [KeyRecord("key-b", "e" * 64, "red")],
+        [BudgetRecord("bud-1", "red", hard=2)],
+    )
+    assert {name: team.mode for name, team in found.teams.items()} == {DEFAULT_TEAM: "", "red": "mark", "blue": ""}
+    assert [key.id for key in found.keys_of("red")] == ["key-b", "key-a"]
+    assert [budget.id for budget in found.budgets_of("red")] == ["bud-1", "red/total"]
+    assert found.budgets_of("blue") == ()
+    assert found.declared == {DEFAULT_TEAM, "red", "key-a", "red/total"}
+
+
+def test_keys_of_the_clients_own_have_a_team_where_they_are_let_through() -> None:
+    assert CLIENT_KEYS_TEAM in snapshot_of(Declared(forwards_unknown=True)).teams
+    assert CLIENT_KEYS_TEAM not in snapshot_of(Declared()).teams
+    given = TeamRecord(CLIENT_KEYS_TEAM, mode="observe")
+    assert snapshot_of(Declared([given], forwards_unknown=True)).teams[CLIENT_KEYS_TEAM] == given
+
+
+async def test_a_change_counts_at_once_here_and_elsewhere_when_it_is_read() -> None:
+    store = MemoryStore()
+    here, elsewhere = Directory(DECLARED, store), Directory(DECLARED, store)
+    await here.load()
+    await elsewhere.load()
+    await here.put(KeyRecord("key-b", "e" * 64, "red"))
+    assert "key-b" in here.snapshot.keys
+    await elsewhere.load()
+    assert "key-b" in elsewhere.snapshot.keys
+    assert await here.remove("key", "key-b")
+    assert not await here.remove("key", "key-b")
+    assert "key-b" not in here.snapshot.keys
+
+
+async def test_nothing_is_read_again_where_nothing_has_changed() -> None:
+    directory = Directory(DECLARED, MemoryStore())
+    await directory.load()
+    before = directory.snapshot
+    await directory.refresh()
+    assert directory.snapshot is before
+
+
+async def test_a_store_that_is_away_leaves_what_was_read_last(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
+    store = FlakyStore()
+    store.is_away = True
+    directory = Directory(DECLARED, store)
+    await directory.load()
+    assert (directory.is_loaded, directory.store_errors, list(directory.snapshot.keys)) == (False, 1, ["key-a"])
+    store.is_away = False
+    await directory.load()
+    await store.put(KeyRecord("key-b", "e" * 64, "red"))
+    await directory.load()
+    store.is_away = True
+    await directory.load()
+    await directory.load()
+    assert (directory.is_loaded, directory.store_errors) == (True, 2)
+    assert "key-b" in directory.snapshot.keys
+    with pytest.raises(StoreError):
+        await directory.put(TeamRecord("blue"))
+    assert len(caplog.records) == 2, "once for each time that it went away"
+
+
+def test_no_digest_is_shown() -> None:
+    secret = "d" * 64
+    shown = f"{DECLARED!r} {snapshot_of(DECLARED)!r} {Directory(DECLARED, MemoryStore())!r}"
+    assert secret not in shown
+    assert "m" * 64 not in repr(Declared(master_digest="m" * 64))
+
+
+async def test_budgets_of_a_store_that_was_emptied_hold_until_that_is_accepted() -> None:
+    store = MemoryStore()
+    known = Directory(DECLARED, store)
+    for record in (
+        TeamRecord("blue"),
+        KeyRecord("key-b", "e" * 64, "red"),
+        BudgetRecord("red/made", "red", hard=2),
+    ):
+        await known.put(record)
+    for erasing in ("DELETE FROM directory", "UPDATE directory_version SET version = 0"):
+        await store._do(lambda connection, sql=erasing: connection.execute(sql))
+    await known.refresh()
+    assert set(known.snapshot.budgets) == {"red/total", "red/made"}
+    assert set(known.snapshot.keys) == {"key-a"}
+    assert "blue" not in known.snapshot.teams
+    await known.put(BudgetRecord("red/made", "red", hard=3))
+    assert known.snapshot.budgets["red/made"].hard == 3, "one that is made anew takes its place"
+    await known.remove("budget", "red/made")
+    assert known.snapshot.budgets["red/made"].hard == 2
+    known.forget_lost()
+    assert set(known.snapshot.budgets) == {"red/total"}
+
+
+class Changing(MemoryStore):
+    """A store in which something changes at one of the reads of a directory."""
+
+    def __init__(self, at: int, *changes: Callable[[MemoryStore], Awaitable[object]]) -> None:
+        super().__init__()
+        self.at, self.changes = at, changes
+
+    async def records(self, record_type: type[R]) -> Sequence[R]:
+        self.at -= 1
+        for change in self.changes if self.at == 0 else ():
+            await change(self)
+        return await super().records(record_type)
+
+
+KEY, BUDGET = KeyRecord("key-b", "e" * 64, "red"), BudgetRecord("red/b", "red", "key", "key-b", hard=1)
+
+
+@pytest.mark.parametrize("at", range(1, 6))
+async def test_no_key_is_known_without_its_budget_while_both_come_or_go(at: int) -> None:
+    """Budgets are made before the keys that they hold for, and removed after them."""
+
+    comes = Changing(at, lambda store: store.put(BUDGET), lambda store: store.put(KEY))
+    goes = Changing(at, lambda store: store.remove("key", KEY.id), lambda store: store.remove("budget", BUDGET.id))
+    await goes.put(BUDGET)
+    await goes.put(KEY)
+    for store, is_there in ((comes, True), (goes, False)):
+        directory = Directory(DECLARED, store)
+        for _ in range(2):
+            await directory.load()
+            found = directory.snapshot
+            assert BUDGET.id in found.budgets or KEY.id not in found.keys
+        if at < 5:
+            assert (BUDGET.id in found.budgets, KEY.id in found.keys) == (is_there, is_there)
+
+
+def test_keys_are_random_and_can_be_told_by_their_prefix() -> None:
+    keys = {new_key() for _ in range(1000)}
+    assert len(keys) == 1000
+    assert all(re.fullmatch(r"sk-strat-[A-Za-z0-9]{43}", key) for key in keys)
+    assert KEY_PREFIX == "sk-strat-"
+
+
+def test_what_is_kept_is_the_sha_256() -> None:
+    assert digest_of("sk-strat-x") == hashlib.sha256(b"sk-strat-x").hexdigest()
+    assert len(digest_of("\udcff")) == 64
+
+
+def test_ids_are_public_and_tell_nothing() -> None:
+    assert re.fullmatch(r"key-[a-z0-9]{12}", new_id())
+    assert len({new_id() for _ in range(1000)}) == 1000
+    digest = digest_of("sk-1")
+    assert re.fullmatch(r"key-[0-9a-f]{12}", declared_id(digest))
+    assert declared_id(digest) == declared_id(digest)
+    assert declared_id(digest)[4:] not in digest

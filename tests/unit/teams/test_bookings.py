@@ -1,0 +1,309 @@
+"""The limits that count an exchange: names of counters, windows, the rules that hold, and the headers about them."""
+
+import re
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.teams.authentication import Declared, Directory
+from proxy.models.charges import Estimate, Rule
+from proxy.protocol.prices import Price
+from proxy.protocol.providers import NONE
+from proxy.models.deployment import Deployment, RateLimit, Transport
+from proxy.models.deployments import ListedModel, ModelTable
+from proxy.engine.interfaces import Principal
+from proxy.teams.bookings import (
+    REQUESTS_ID,
+    TOKENS_ID,
+    Booking,
+    LimitResolver,
+    Window,
+    account_of,
+    booked,
+    counter_of,
+    deployment_rules,
+    rate_headers,
+    window_at,
+)
+from proxy.storage.port import Balance, BudgetRecord, Charge
+from proxy.storage.sqlite import MemoryStore
+from tests.examples import for_every
+
+DAY = "2026-11-22"
+
+
+def rule(whom: str = "", *, is_rate: bool = False) -> Rule:
+    return Rule("daily", "the budget", hard=1, whom=whom, is_rate=is_rate)
+
+
+def test_a_counter_is_named_by_rule_whom_and_window() -> None:
+    assert account_of(rule(), DAY) == "b:daily:-:2026-11-22"
+    assert account_of(rule("ann"), DAY) == "b:daily:ann:2026-11-22"
+    assert account_of(rule("key-1", is_rate=True), DAY) == "r:daily:key-1:2026-11-22"
+    assert counter_of("red", rule("ann")) == "red:b:daily:ann:"
+
+
+def test_a_name_that_is_not_plain_is_spelt_as_in_the_stores_that_hold_it() -> None:
+    # BLAKE2b of the name, 12 bytes: another spelling would begin every budget of such a user anew.
+    assert account_of(rule("a b"), DAY) == "b:daily:~f8ead3ec60da789524652385:2026-11-22"
+
+
+@given(st.text(), st.text())
+def test_nobody_shares_a_counter_with_another(one: str, other: str) -> None:
+    names = {account_of(rule(whom), DAY) for whom in (one, other)}
+    assert len(names) == len({one, other})
+    assert all(re.fullmatch(r"b:daily:[\w.@+/~-]{1,64}:2026-11-22", name, re.ASCII) for name in names)
+
+
+def test_a_budget_reserves_the_most_and_a_rate_limit_what_is_expected() -> None:
+    amounts = {unit: Estimate(100, 7) for unit in ("usd", "tokens", "requests")}
+    charges = [
+        booked(Rule("r", "limit", "tokens", 50, window="minute", is_rate=is_rate), amounts, 0.0).charge
+        for is_rate in (False, True)
+    ]
+    assert [(one.amount, one.expected) for one in charges] == [(100, 7), (7, 7)]
+
+
+BUDGET = Rule("total", "t", hard=5)
+
+
+def limit(rule: Rule, spent: int, reserved: int, resets_at: float | None = 130.0) -> tuple[Booking, Balance]:
+    return Booking(rule, Window("w", resets_at, None), Charge("a", 1)), Balance("a", spent, reserved)
+
+
+def rate(unit: str, hard: int, whom: str = "key-1") -> Rule:
+    return Rule(f"rate/{unit}", "t", unit=unit, hard=hard, window="minute", whom=whom, is_rate=True)  # type: ignore[arg-type]
+
+
+def test_the_limit_with_the_least_left_is_told() -> None:
+    limits = [
+        limit(rate("requests", 60), 10, 5),
+        limit(rate("requests", 1000, ""), 995, 2),
+        limit(rate("tokens", 500), 600, 0),
+        limit(BUDGET, 1, 1, resets_at=None),
+    ]
+    assert rate_headers(limits, now=100.5) == [
+        ("x-ratelimit-limit-requests", "1000"),
+        ("x-ratelimit-remaining-requests", "3"),
+        ("x-ratelimit-reset-requests", "30s"),
+        ("x-ratelimit-limit-tokens", "500"),
+        ("x-ratelimit-remaining-tokens", "0"),
+        ("x-ratelimit-reset-tokens", "30s"),
+    ]
+
+
+def test_nothing_is_said_where_there_is_no_rate_limit() -> None:
+    assert rate_headers([limit(BUDGET, 1, 1, resets_at=None)], 0.0) == []
+
+
+BERLIN = "Europe/Berlin"
+
+
+def at(text: str, zone: str = "UTC") -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp()
+
+
+@for_every(
+    [
+        ("day", "UTC", "2026-11-22T23:59:59", "2026-11-22", "2026-11-23T00:00:00"),
+        ("day", BERLIN, "2026-11-22T00:00:00", "2026-11-22", "2026-11-23T00:00:00"),
+        ("week", "UTC", "2026-11-22T12:00:00", "2026-11-16", "2026-11-23T00:00:00"),  # a Sunday
+        ("week", "UTC", "2026-11-23T00:00:00", "2026-11-23", "2026-11-30T00:00:00"),
+        ("month", "UTC", "2026-12-31T23:00:00", "2026-12-01", "2027-01-01T00:00:00"),
+        ("month", BERLIN, "2026-02-01T00:00:00", "2026-02-01", "2026-03-01T00:00:00"),
+        # The clocks change on 29 March (a day of 23 hours) and 25 October (of 25).
+        ("day", BERLIN, "2026-03-29T12:00:00", "2026-03-29", "2026-03-30T00:00:00"),
+        ("day", BERLIN, "2026-10-25T23:30:00", "2026-10-25", "2026-10-26T00:00:00"),
+    ]
+)
+def test_calendar_windows_begin_at_local_midnight(kind: str, zone: str, now: str, name: str, resets: str) -> None:
+    window = window_at(kind, zone, at(now, zone))
+    assert (window.name, window.resets_at) == (name, at(resets, zone))
+    assert window.within == ()
+    assert window.keep_s is not None
+    # People can look at a window that is over for a week, two weeks or two months more.
+    shown_s = window.keep_s - (at(resets, zone) - at(now, zone))
+    assert shown_s == {"day": 7, "week": 14, "month": 62}[kind] * 86_400
+
+
+def test_a_day_begins_elsewhere_in_another_zone() -> None:
+    now = at("2026-11-22T23:30:00")
+    assert window_at("day", "UTC", now).name == "2026-11-22"
+    assert window_at("day", BERLIN, now).name == "2026-11-23"
+    assert window_at("day", "America/New_York", now).name == "2026-11-22"
+
+
+def test_minutes_and_hours_begin_on_the_clock() -> None:
+    now = at("2026-11-22T10:59:59")
+    minute, hour = window_at("minute", "UTC", now), window_at("hour", "UTC", now)
+    assert minute.resets_at == hour.resets_at == at("2026-11-22T11:00:00")
+    assert window_at("minute", "UTC", now + 1).name != minute.name
+    assert window_at("hour", "UTC", now - 3599).name == hour.name
+
+
+def test_the_total_never_begins_anew() -> None:
+    window = window_at("total", "UTC", 0.0)
+    assert (window.name, window.resets_at, window.keep_s) == ("total", None, None)
+    assert window_at("total", "UTC", 2e9) == window
+
+
+@given(
+    length=st.integers(1, 400 * 86400),
+    now=st.floats(0, 4e9, allow_nan=False),
+    share=st.floats(0, 1, allow_nan=False),
+)
+def test_whatever_is_within_a_rolling_window_counts(length: int, now: float, share: float) -> None:
+    window = window_at(f"rolling:{length}", "UTC", now)
+    counted = {window.name, *window.within}
+    assert window_at(f"rolling:{length}", "UTC", max(0.0, now - share * length)).name in counted
+    assert window.resets_at is not None
+    assert window.resets_at > now
+    # What lies a part and more behind the window does not.
+    part = max(1.0, length / 24)
+    long_ago = now - length - 2 * part
+    if long_ago > 0:
+        assert window_at(f"rolling:{length}", "UTC", long_ago).name not in counted
+    assert len(counted) <= 26
+
+
+def test_an_unknown_window_is_refused() -> None:
+    with pytest.raises(ValueError, match="no window of the name 'year'"):
+        window_at("year", "UTC", 0.0)
+
+
+@pytest.mark.parametrize("length_s", [1, 60, 3600, 86_400])
+def test_a_rolling_window_counts_each_part_of_it_once(length_s: int) -> None:
+    window = window_at(f"rolling:{length_s}", "UTC", 1_700_000_123.0)
+    assert len({window.name, *window.within}) == 1 + len(window.within)
+
+
+@pytest.mark.parametrize(("kind", "length_s"), [("minute", 60), ("hour", 3600)])
+def test_the_counter_of_a_short_window_stays_as_long_again(kind: str, length_s: int) -> None:
+    assert window_at(kind, "UTC", 1_700_000_123.0).keep_s == 2 * length_s
+
+
+MODEL = Deployment("openai/gpt-5", "gpt-5", Transport.HTTP, NONE)
+ALICE = Principal("s", team="red", key_id="key-1", user="alice")
+
+
+def no_price(deployment: Deployment) -> Price | None:
+    return None
+
+
+def limit_resolver(*budgets: BudgetRecord) -> LimitResolver:
+    return LimitResolver(Directory(Declared(budgets=budgets), MemoryStore()))
+
+
+def whom(budget: BudgetRecord, principal: Principal = ALICE) -> list[str]:
+    return [rule.whom for rule in limit_resolver(budget).rules(principal, MODEL)]
+
+
+def test_all_names_behind_a_wildcard_share_the_limits_of_their_deployment() -> None:
+    rates = RateLimit("", requests=3)
+    entries = [ListedModel("openai/*", "openai/*", base_url="http://a/v1", rates=rates) for _ in range(2)]
+    models = ModelTable([*entries, ListedModel("exact", "openai/gpt-5", base_url="http://a/v1", rates=rates)], no_price)
+
+    def holders(name: str) -> list[str]:
+        return [rule.whom for one in models.candidates(name) for rule in deployment_rules(one)]
+
+    assert sorted(holders("gpt-5")) == sorted(holders("openai/gpt-5")) == ["openai/*#1", "openai/*#2"]
+    assert sorted(holders("openai/o9")) == ["openai/*#1", "openai/*#2"]
+    assert holders("exact") == ["exact"]
+
+
+def test_nobody_is_limited_without_a_rule() -> None:
+    assert not limit_resolver().rules(ALICE, MODEL)
+    assert not limit_resolver(BudgetRecord("b", "blue", hard=1)).rules(ALICE, MODEL)
+
+
+@for_every(
+    [
+        ("team", "*", [""]),
+        ("key", "*", ["key-1"]),
+        ("key", "key-1", ["key-1"]),
+        ("key", "key-2", []),
+        ("user", "*", ["alice"]),
+        ("user", "alice", ["alice"]),
+        ("user", "bob", []),
+        ("model", "*", ["openai/gpt-5"]),
+        ("model", "openai/gpt-5", ["openai/gpt-5"]),
+        ("model", "openai/*", ["openai/*"]),
+        ("model", "anthropic/*", []),
+    ]
+)
+def test_a_budget_holds_for_whom_it_is_about(scope: str, subject: str, expected: list[str]) -> None:
+    assert whom(BudgetRecord("b", "red", scope=scope, subject=subject, hard=1)) == expected  # type: ignore[arg-type]
+
+
+def test_to_name_no_user_is_no_way_around_a_budget_for_each() -> None:
+    nobody = Principal("s", team="red")
+    assert whom(BudgetRecord("b", "red", scope="user", hard=1), nobody) == [""]
+    assert whom(BudgetRecord("b", "red", scope="user", subject="alice", hard=1), nobody) == []
+
+
+def test_a_rule_says_all_that_the_budget_says() -> None:
+    budget = BudgetRecord(
+        "red/monthly", "red", "user", "*", "tokens", 100, 80, "month", "Europe/Berlin", 99, "https://hook/x"
+    )
+    (rule,) = limit_resolver(budget).rules(ALICE, MODEL)
+    assert (rule.id, rule.unit, rule.hard, rule.soft, rule.window) == ("monthly/tokens", "tokens", 100, 80, "month")
+    assert (rule.timezone, rule.assumed_output_tokens, rule.webhook) == ("Europe/Berlin", 99, "https://hook/x")
+    assert rule.title == "the budget 'monthly' of team 'red' for user 'alice'"
+    assert not rule.is_rate
+    assert "hook" not in repr(rule)
+
+
+@pytest.mark.parametrize(
+    ("scope", "principal", "title"),
+    [
+        ("team", ALICE, "the budget 'b' of team 'red'"),
+        ("key", ALICE, "the budget 'b' of team 'red' for key 'key-1'"),
+        ("user", Principal("s", team="red"), "the budget 'b' of team 'red' for no user"),
+    ],
+)
+def test_a_title_says_whose_budget_it_is(scope: str, principal: Principal, title: str) -> None:
+    budget = BudgetRecord("red/b", "red", scope=scope, hard=1)  # type: ignore[arg-type]
+    (rule,) = limit_resolver(budget).rules(principal, MODEL)
+    assert rule.title == title
+
+
+def test_a_budget_without_a_webhook_has_the_common_one() -> None:
+    budgets = BudgetRecord("red/a", "red", soft=1), BudgetRecord("red/b", "red", soft=1, webhook="https://own")
+    found = LimitResolver(Directory(Declared(budgets=budgets), MemoryStore()), "https://common").rules(ALICE, MODEL)
+    assert [rule.webhook for rule in found] == ["https://common", "https://own"]
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "rule_id"),
+    [("total", "usd", "total"), ("day-tokens", "tokens", "day-tokens"), ("x", "tokens", "x/tokens"),
+     ("x-tokens", "usd", "x-tokens/usd")],
+)  # fmt: skip
+def test_counters_of_one_name_and_two_units_are_two(name: str, unit: str, rule_id: str) -> None:
+    budget = BudgetRecord(f"red/{name}", "red", unit=unit, hard=1)  # type: ignore[arg-type]
+    assert [rule.id for rule in limit_resolver(budget).rules(ALICE, MODEL)] == [rule_id]
+
+
+def test_rates_are_rules_of_a_minute_for_the_key_and_for_the_team_together() -> None:
+    principal = Principal(
+        "s", team="red", key_id="key-1", rates=(RateLimit("key-1", 60, None), RateLimit("", None, 1000))
+    )
+    found = limit_resolver(BudgetRecord("red/total", "red", hard=1)).rules(principal, MODEL)
+    assert [(rule.id, rule.unit, rule.hard, rule.whom, rule.is_rate) for rule in found] == [
+        (REQUESTS_ID, "requests", 60, "key-1", True),
+        (TOKENS_ID, "tokens", 1000, "", True),
+        ("total", "usd", 1, "", False),
+    ]
+    assert {rule.window for rule in found if rule.is_rate} == {"minute"}
+
+
+async def test_a_budget_that_is_made_while_the_proxy_runs_holds_at_once() -> None:
+    directory = Directory(Declared(), MemoryStore())
+    await directory.load()
+    rules = LimitResolver(directory)
+    await directory.put(BudgetRecord("bud-1", "red", hard=5))
+    assert [rule.id for rule in rules.rules(ALICE, MODEL)] == ["bud-1"]
+    await directory.remove("budget", "bud-1")
+    assert not rules.rules(ALICE, MODEL)
