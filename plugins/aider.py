@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
+from proxy.hookspecs import hookimpl
 from proxy.protocol.recognition import (
     MOST_PIECES,
     Bound,
@@ -22,7 +23,6 @@ from proxy.protocol.recognition import (
     Recognition,
     TooMuch,
 )
-from proxy.hookspecs import hookimpl
 
 # aider's fences, opening and closing.
 _FENCES = {

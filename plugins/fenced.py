@@ -12,6 +12,7 @@ header that refers to it and claims nothing itself.
 
 import re
 
+from proxy.hookspecs import hookimpl
 from proxy.kit.digest import digest
 from proxy.protocol.recognition import (
     MOST_PIECES,
@@ -23,7 +24,6 @@ from proxy.protocol.recognition import (
     Recognition,
     TooMuch,
 )
-from proxy.hookspecs import hookimpl
 
 _MAX_OPENING_CHARS = 800
 # One pattern, so that each character of the text is looked at once:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice, pairwise
 
+from proxy.hookspecs import hookimpl
 from proxy.kit.digest import digest
 from proxy.protocol.recognition import (
     MOST_PIECES,
@@ -22,7 +23,6 @@ from proxy.protocol.recognition import (
     files_at_end,
 )
 from proxy.protocol.recognition.lines import break_before, lines_before, one_break_before
-from proxy.hookspecs import hookimpl
 
 # A text that is longer, or has more of these, is not a prompt that a person wrote. To look through it would delay all
 # other requests. A text beyond one of the bounds stays whole.

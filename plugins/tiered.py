@@ -9,6 +9,7 @@ never changes, either.
 If a line of a file may also be a border, the message stays in one piece.
 """
 
+from proxy.hookspecs import hookimpl
 from proxy.protocol.recognition import (
     REFERENCE_HEADERS,
     WORKING_HEADER,
@@ -19,7 +20,6 @@ from proxy.protocol.recognition import (
     Recognition,
     listing,
 )
-from proxy.hookspecs import hookimpl
 
 _OK = ("Ok.",)
 _HEADERS = (

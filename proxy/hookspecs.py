@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pluggy
 
+from proxy.context import SymbolIndexer
 from proxy.prompts import Prompt
 from proxy.protocol.recognition import Recogniser
-from proxy.context import SymbolIndexer
 
 PROJECT = "stratiform"
 hookspec = pluggy.HookspecMarker(PROJECT)

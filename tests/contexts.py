@@ -8,9 +8,6 @@ from typing import Any
 import orjson
 
 from proxy.app.factories import load_assembly_texts
-from proxy.planner.layout.tiers import HISTORY, Tier, Tracked
-from proxy.protocol.providers import Dialect
-from proxy.protocol.request.tokens import TokenCounter
 from proxy.context import ContextFile, Conversation, StructuredContext
 from proxy.context.assembly import MOST_MARKS, front_of, tiered_assembly, untiered_assembly
 from proxy.context.blocks import (
@@ -25,6 +22,9 @@ from proxy.context.blocks import (
 )
 from proxy.context.panels.inlay import NO_INLAY, Inlay
 from proxy.context.placement import FILE, SYMBOL, ContextTracker, Placement, TierItems
+from proxy.planner.layout.tiers import HISTORY, Tier, Tracked
+from proxy.protocol.providers import Dialect
+from proxy.protocol.request.tokens import TokenCounter
 from tests.talk import Body, assistant, system, user
 
 TEXTS = load_assembly_texts()

@@ -14,17 +14,17 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
+from proxy.context.session import AssembledChat
+from proxy.engine.exchange import Exchange, Settlement
+from proxy.engine.interfaces import Plan, PlanRequest, PlanResult, Principal, Reservation
+from proxy.kit.errors import InvalidRequest, UnknownModel
 from proxy.kit.modes import Mode, Reason
+from proxy.models.deployment import Deployment, Headers, Transport
 from proxy.protocol.providers import NONE
 from proxy.protocol.request.parsed_body import ParsedBody, parse_body
 from proxy.protocol.response.outcome import Outcome
 from proxy.protocol.response.usage import Usage, summed
-from proxy.context.session import AssembledChat
 from proxy.protocol.wire.json_body import Unreadable, splice
-from proxy.models.deployment import Deployment, Headers, Transport
-from proxy.engine.exchange import Exchange, Settlement
-from proxy.kit.errors import InvalidRequest, UnknownModel
-from proxy.engine.interfaces import Plan, PlanRequest, PlanResult, Principal, Reservation
 
 
 class PassthroughPlanner:

@@ -3,8 +3,8 @@
 from dataclasses import fields
 from typing import Any
 
-from proxy.protocol.response.outcome import Outcome
 from proxy.engine.exchange import AnswerRecord, Arrival, Exchange, ObjectUse, Planned, Requested, Settlement
+from proxy.protocol.response.outcome import Outcome
 
 
 def make_exchange(method: str = "POST", path: str = "/chat/completions", now: float = 0.0, **given: Any) -> Exchange:

@@ -8,26 +8,26 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from proxy.teams.authentication import Declared, Directory, Identity
+from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
+from proxy.engine.interfaces import Principal
+from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.clock import Clock
+from proxy.kit.errors import StoreError, Unauthorized
+from proxy.kit.tasks import Aside
 from proxy.models.charges import Rule
+from proxy.models.deployment import Deployment, Headers, Transport
 from proxy.protocol.prices import Price, cost
 from proxy.protocol.providers import NONE
 from proxy.protocol.request.demand import Demand, Kind
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
-from proxy.models.deployment import Deployment, Headers, Transport
-from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
-from proxy.kit.errors import StoreError, Unauthorized
-from proxy.engine.interfaces import Principal
+from proxy.storage.port import Charge, KeyRecord, Store, TeamRecord
+from proxy.storage.sqlite import MemoryStore, Spool
 from proxy.teams.alerts import BudgetAlerts, WebhookSender
+from proxy.teams.authentication import Declared, Directory, Identity
 from proxy.teams.estimates import Estimates, PromptBounds
 from proxy.teams.reservations import BudgetReservations
 from proxy.teams.store_client import StoreClient, StoreTimes
-from proxy.storage.port import Charge, KeyRecord, Store, TeamRecord
-from proxy.storage.sqlite import MemoryStore, Spool
-from proxy.kit.tasks import Aside
-from proxy.engine.telemetry.metrics import Metrics
 from tests.doubles import ManualClock
 from tests.exchanges import make_exchange
 from tests.waiting import until_async

@@ -18,9 +18,9 @@ from unittest.mock import patch
 import httpx
 
 from proxy.app.composition import Assembly, build
+from proxy.app.web.app import create_app
 from proxy.kit.clock import Readings
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.app.web.app import create_app
 from tests.whole import settings_of
 
 MASTER = "sk-master-of-the-pages-1234"

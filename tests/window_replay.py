@@ -4,16 +4,16 @@ import asyncio
 import json
 from dataclasses import dataclass, field
 
-from proxy.protocol.caches.cache import Bill
+from proxy.engine.ports import ComposedRequest
 from proxy.kit.modes import Mode
+from proxy.models.deployment import Deployment, Transport
 from proxy.planner.planner import TierPlanner
+from proxy.prompts.window import Capability, CapabilityProfile
+from proxy.protocol.caches.cache import Bill
 from proxy.protocol.providers import CacheProfile
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
-from proxy.prompts.window import Capability, CapabilityProfile
-from proxy.models.deployment import Deployment, Transport
-from proxy.engine.ports import ComposedRequest
 from proxy.services.tokenizers import ModelFacts
 from proxy.services.windows import ContextWindows
 from proxy.upstream.embedded.provider import Provider

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from proxy.app.factories import load_window_texts
+from proxy.prompts.window import Capability, CapabilityProfile, WindowParts
+from proxy.prompts.window.fitting import FittedMessages, Steps, Terms, fitted_messages
 from proxy.protocol.request.message import RESULT_ROLES, Message
 from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.request.transcript import Transcript
-from proxy.prompts.window import Capability, CapabilityProfile, WindowParts
-from proxy.prompts.window.fitting import FittedMessages, Steps, Terms, fitted_messages
 
 Body = dict[str, Any]
 

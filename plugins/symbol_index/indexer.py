@@ -28,8 +28,8 @@ from plugins.symbol_index.compiled import GO, JAVA, RUST, C
 from plugins.symbol_index.extract import Extract, Rules, extract
 from plugins.symbol_index.references import FAMILIES, Entry, References
 from plugins.symbol_index.scripts import JAVASCRIPT, PHP, PYTHON, RUBY
-from proxy.kit.lru import Bounded
 from proxy.context import ContextFile, SymbolMap, shorten
+from proxy.kit.lru import Bounded
 from proxy.kit.value import dataclass
 
 _GRAMMARS: dict[str, tuple[str, str]] = {

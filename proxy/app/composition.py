@@ -15,41 +15,41 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from proxy.teams.authentication import Directory, Identity
+from proxy.app import declared, factories
 from proxy.app.admin import AdminService
 from proxy.app.admin.litellm_forms import LitellmForms
-from proxy.app import declared, factories
 from proxy.app.foundation import Foundation, State, lay
-from proxy.kit.clock import Readings
-from proxy.protocol.prices import PriceMap
-from proxy.protocol.request.tokens import Encode
-from proxy.kit.value import dataclass, field, replace
-from proxy.models.deployment import Transport
-from proxy.models.deployments import ModelTable
+from proxy.app.settings import ConfigError, Settings, Stratiform
+from proxy.app.ui.endpoint import Live, UiEndpoint
+from proxy.app.ui.gate import Gate
+from proxy.app.web.app import AdminEndpoint, Parts
 from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
 from proxy.engine.attempts import Inquiries
 from proxy.engine.conclusion import Followers
+from proxy.engine.interfaces import Upstream
 from proxy.engine.ports import Follower
+from proxy.engine.telemetry.meter import Meter
+from proxy.engine.telemetry.metrics import Metrics, SharedMetrics
+from proxy.kit.clock import Readings
+from proxy.kit.tasks import Tasks, cancel, spawn
+from proxy.kit.value import dataclass, field, replace
+from proxy.models.deployment import Transport
+from proxy.models.deployments import ModelTable
+from proxy.protocol.prices import PriceMap
+from proxy.protocol.request.tokens import Encode
 from proxy.services.own_exchanges import Compactor, KeepAlive, OwnExchanges
+from proxy.services.prompting import Composer, Rules
 from proxy.services.session_book import SessionBook, TokenUsage, UsageFollower
 from proxy.services.tokenizers import is_counted_by
-from proxy.engine.interfaces import Upstream
-from proxy.services.prompting import Composer, Rules
-from proxy.app.settings import ConfigError, Settings, Stratiform
 from proxy.teams.alerts import BudgetAlerts, WebhookSender
+from proxy.teams.authentication import Directory, Identity
 from proxy.teams.bookings import LimitResolver, rule_of
 from proxy.teams.estimates import Estimates, PromptBounds
 from proxy.teams.reservations import BudgetReservations
 from proxy.teams.store_client import faults
-from proxy.kit.tasks import Tasks, cancel, spawn
-from proxy.engine.telemetry.meter import Meter
-from proxy.engine.telemetry.metrics import Metrics, SharedMetrics
-from proxy.app.ui.endpoint import Live, UiEndpoint
-from proxy.app.ui.gate import Gate
 from proxy.upstream.embedded.upstream import EmbeddedUpstream
 from proxy.upstream.http import HttpUpstream
 from proxy.upstream.litellm_.upstream import LitellmUpstream
-from proxy.app.web.app import AdminEndpoint, Parts
 
 if TYPE_CHECKING:
     from proxy.services.prompting.sources import Registry, Snapshot

@@ -6,15 +6,15 @@ import hashlib
 import secrets
 from collections.abc import Collection, Iterator
 
-from proxy.teams.authentication import DEFAULT_TEAM, Declared, Directory, Identity, declared_id, digest_of
-from proxy.teams.validation import nanos
+from proxy.app.settings import Budget, PromptLevel, Settings, key_digest
+from proxy.kit.messages import join, nearest, shown
 from proxy.kit.model_patterns import matches
 from proxy.prompts import Allowed, NamesOf, PromptLayer, PromptRules, PromptTerms, layered, only_itself
 from proxy.prompts.window import WindowRules
 from proxy.services.prompting import Rules
-from proxy.app.settings import Budget, PromptLevel, Settings, key_digest
-from proxy.kit.messages import join, nearest, shown
 from proxy.storage.port import BudgetRecord, KeyRecord, Store, TeamRecord
+from proxy.teams.authentication import DEFAULT_TEAM, Declared, Directory, Identity, declared_id, digest_of
+from proxy.teams.validation import nanos
 
 
 def declared(settings: Settings) -> Declared:

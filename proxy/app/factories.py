@@ -18,29 +18,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from proxy.planner.layout.tiers import ClassicPolicy
-from proxy.kit.model_patterns import matches
-from proxy.kit.modes import Mode
-from proxy.protocol.prices import PriceMap
-from proxy.protocol.providers import PROFILES, provider_at
+from proxy.app.settings import ConfigError, Environment, ModelEntry, Settings, nearest, weights_of
+from proxy.app.ui.gate import is_loopback
 from proxy.context.assembly import AssemblyTexts, ContextTexts
 from proxy.context.history import DetachTerms
 from proxy.context.history.compaction import CompactionTerms, CompactionTexts
 from proxy.context.panels.inlay import PanelTexts
 from proxy.context.session import AssemblyOptions
-from proxy.prompts.window import PartName, WindowTexts
-from proxy.models.deployment import Deployment, RateLimit, Transport
-from proxy.models.deployments import ListedModel, ModelTable, forms, load_price_map, price_for, provider_names, provider_of
 from proxy.engine import Limits, RequestRules
 from proxy.kit.errors import StoreError, UnknownModel
+from proxy.kit.model_patterns import matches
+from proxy.kit.modes import Mode
+from proxy.models.deployment import Deployment, RateLimit, Transport
+from proxy.models.deployments import (
+    ListedModel,
+    ModelTable,
+    forms,
+    load_price_map,
+    price_for,
+    provider_names,
+    provider_of,
+)
+from proxy.planner.layout.tiers import ClassicPolicy
+from proxy.prompts.window import PartName, WindowTexts
+from proxy.protocol.prices import PriceMap
+from proxy.protocol.providers import PROFILES, provider_at
 from proxy.services.own_exchanges import DailyTerms, RefreshTerms
 from proxy.services.prompting.sources import SHIPPED
-from proxy.app.settings import ConfigError, Environment, ModelEntry, Settings, nearest, weights_of
-from proxy.teams.estimates import PriceOf
 from proxy.storage.database import SERVING_WAIT_S
 from proxy.storage.port import Store
 from proxy.storage.sqlite import MemoryStore, SqliteStore
-from proxy.app.ui.gate import is_loopback
+from proxy.teams.estimates import PriceOf
 
 if TYPE_CHECKING:
     from proxy.engine.telemetry.spans import Spans

@@ -11,31 +11,31 @@ from pathlib import Path
 
 import pluggy
 
-from proxy.teams.authentication import DEFAULT_TEAM, POLL_S, Directory
 from proxy.app import declared, factories
 from proxy.app.factories import load_context_texts, load_window_texts
-from proxy.kit.clock import Readings, SteadyClock
-from proxy.protocol.prices import PriceMap
-from proxy.planner.plan import PlannerOptions
-from proxy.planner.planner import TierPlanner
-from proxy.protocol.request.tokens import Encode, quick
+from proxy.app.settings import Settings
 from proxy.context.history.compaction import CompactionRules
+from proxy.engine.telemetry.metrics import Metrics, SharedMetrics
+from proxy.kit.clock import Readings, SteadyClock
+from proxy.kit.tasks import Aside, Tasks, cancel, repeat, spawn
 from proxy.kit.value import dataclass
 from proxy.models.deployments import ModelTable
+from proxy.planner.plan import PlannerOptions
+from proxy.planner.planner import TierPlanner
+from proxy.protocol.prices import PriceMap
+from proxy.protocol.request.tokens import Encode, quick
 from proxy.services.context_assembler import ContextAssembler
 from proxy.services.context_sessions import Compactions, SessionStore, TextStore
 from proxy.services.layout_state import SharedLayoutStore, TokenFactors
 from proxy.services.planner_port import FingerprintFile, Planning, StructuredChats
+from proxy.services.plugins import build_plugin_manager, recognisers, symbol_indexer
 from proxy.services.tokenizers import ModelFacts, local_tokens
 from proxy.services.windows import ContextWindows
-from proxy.services.plugins import build_plugin_manager, recognisers, symbol_indexer
-from proxy.app.settings import Settings
-from proxy.teams import store_client
-from proxy.teams.store_client import Epochs, StoreClient, ask_time, report_departure
 from proxy.storage.port import Store
 from proxy.storage.sqlite import Spool
-from proxy.kit.tasks import Aside, Tasks, cancel, repeat, spawn
-from proxy.engine.telemetry.metrics import Metrics, SharedMetrics
+from proxy.teams import store_client
+from proxy.teams.authentication import DEFAULT_TEAM, POLL_S, Directory
+from proxy.teams.store_client import Epochs, StoreClient, ask_time, report_departure
 
 
 @dataclass(frozen=True, slots=True)

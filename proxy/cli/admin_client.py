@@ -17,14 +17,14 @@ from urllib.parse import quote, urlencode
 
 import aiohttp
 
-from proxy.teams.authentication import Directory
-from proxy.app.admin import AdminService
 from proxy.app import declared, factories
+from proxy.app.admin import AdminService
+from proxy.app.settings import ConfigError, Environment, Settings, Stratiform, load
 from proxy.cli.output import Output, add_json, fail, plain_failures, plain_table, print_result
 from proxy.kit.clock import SteadyClock
-from proxy.kit.value import dataclass
 from proxy.kit.errors import Conflict, InvalidRequest, NotFound, ProxyError
-from proxy.app.settings import ConfigError, Environment, Settings, Stratiform, load
+from proxy.kit.value import dataclass
+from proxy.teams.authentication import Directory
 from proxy.teams.store_client import Epochs, ask_time
 
 DEFAULT_CONFIG = Path("config.yaml")

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
-from proxy.teams.authentication import CLIENT_KEYS_TEAM, DEFAULT_TEAM
 from proxy.app import declared, factories
-from proxy.app.shadowed import shadowing
 from proxy.app.declared import levels_of, missing_prompts, named_prompts, rules_of
+from proxy.app.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Mistakes, PromptLevel, Settings, places, read
+from proxy.app.shadowed import shadowing
 from proxy.cli.checks import (
     IGNORE_HELP,
     dear_prices,
@@ -29,18 +29,18 @@ from proxy.cli.checks import (
     unsupported,
 )
 from proxy.cli.output import add_json, plain_table, print_result
+from proxy.engine.headers import uses_operators_key
 from proxy.kit.clock import SystemClock
+from proxy.kit.errors import UnknownModel
+from proxy.kit.messages import shown
 from proxy.kit.model_patterns import matches, matches_any
-from proxy.protocol.prices import PriceMap
-from proxy.protocol.providers import PRICES, sources_of
 from proxy.models.deployment import Deployment, Transport
 from proxy.models.deployments import ListedModel, ModelTable, deployment_of, provider_names
-from proxy.engine.headers import uses_operators_key
-from proxy.kit.errors import UnknownModel
+from proxy.protocol.prices import PriceMap
+from proxy.protocol.providers import PRICES, sources_of
 from proxy.services.plugins import build_plugin_manager
 from proxy.services.prompting.sources import PromptFileError, Snapshot, Sources
-from proxy.app.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Mistakes, PromptLevel, Settings, places, read
-from proxy.kit.messages import shown
+from proxy.teams.authentication import CLIENT_KEYS_TEAM, DEFAULT_TEAM
 from proxy.teams.estimates import PriceOf
 
 _SECTIONS = ("models", "teams", "keys")

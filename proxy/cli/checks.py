@@ -4,14 +4,14 @@ restrictions of LiteLLM that are not enforced, expired keys, and budgets that ar
 from collections.abc import Iterator, Sequence
 
 from proxy.app import factories
+from proxy.app.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Settings, Team, Unused, unused_on_http
+from proxy.app.ui.gate import is_loopback
+from proxy.engine.headers import uses_operators_key
 from proxy.kit.model_patterns import allows, matches
 from proxy.models.charges import longest_output, nanos, worst_case
 from proxy.models.deployment import Deployment, Transport
 from proxy.models.deployments import ModelTable, deployment_of
-from proxy.engine.headers import uses_operators_key
-from proxy.app.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Settings, Team, Unused, unused_on_http
 from proxy.teams.estimates import PriceOf
-from proxy.app.ui.gate import is_loopback
 
 # The dearest token of LiteLLM's price map costs 0.0097 USD.
 _DEAR_USD = 0.02

@@ -15,15 +15,15 @@ from typing import Any
 import orjson
 import yaml
 
-from proxy.app.admin.reports import cell, ledger_entries
 from proxy.app import factories
+from proxy.app.admin.reports import cell, ledger_entries
+from proxy.app.settings import Settings, load
 from proxy.cli.admin_client import Ask, add_where, run_with, show
 from proxy.cli.output import Command, Output, add_json, fail, plain_table, print_result
-from proxy.protocol.prices import Price, PriceMap, forms, needed
+from proxy.kit.errors import UnknownModel
 from proxy.models.deployment import Deployment
 from proxy.models.deployments import ModelTable, bundled_price_file, deviation_of, price_for
-from proxy.kit.errors import UnknownModel
-from proxy.app.settings import Settings, load
+from proxy.protocol.prices import Price, PriceMap, forms, needed
 
 _PARAMETERS = ("since", "until", "team", "key", "user", "model", "timezone")
 _SUMS = {

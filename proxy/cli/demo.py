@@ -27,24 +27,24 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from proxy.app import composition, factories
+from proxy.app.settings import ModelEntry, Settings, Stratiform
+from proxy.app.web.app import create_app
 from proxy.cli.output import Output, add_json, fail, number_within, plain_failures, print_json, print_result
 from proxy.cli.serve import address, listen, run_on_loop, server
 from proxy.kit.clock import Readings, boot_time
-from proxy.protocol.prices import Price
-from proxy.protocol.providers import PROFILES
-from proxy.protocol.request.tokens import Encode
 from proxy.kit.value import dataclass
 from proxy.lab.demo import MODEL, POLICIES, Costs, RequestRecorder, Tally, added_up, panels, structured, usages
 from proxy.lab.demo.chats import samples
 from proxy.lab.demo.structured import GOALS, GitError, History
+from proxy.lab.replay.runner import AS_SENT, OURS, SYSTEM_LAST, Setting, counted_once
 from proxy.models.deployment import Transport
 from proxy.models.deployments import price_for
-from proxy.services.tokenizers import local_encode
+from proxy.protocol.prices import Price
+from proxy.protocol.providers import PROFILES
+from proxy.protocol.request.tokens import Encode
 from proxy.services.plugins import build_plugin_manager, recognisers
-from proxy.lab.replay.runner import AS_SENT, OURS, SYSTEM_LAST, Setting, counted_once
-from proxy.app.settings import ModelEntry, Settings, Stratiform
+from proxy.services.tokenizers import local_encode
 from proxy.upstream.embedded.upstream import EmbeddedUpstream
-from proxy.app.web.app import create_app
 
 _PROFILE = "anthropic"
 _WORTH_A_LOOK = (

@@ -18,9 +18,7 @@ from proxy.cli.output import (
     write_file,
 )
 from proxy.cli.replay import assembler_maker, progress
-from proxy.protocol.providers import PROFILES
-from proxy.protocol.request.tokens import bytes_over_four, quick
-from proxy.models.deployments import load_price_map
+from proxy.kit.errors import NotFound
 from proxy.lab.doctor import Client, Rules, count_entry, name_pieces
 from proxy.lab.doctor.report import (
     ClientReport,
@@ -34,9 +32,11 @@ from proxy.lab.doctor.report import (
     usd,
     visible,
 )
-from proxy.kit.errors import NotFound
-from proxy.services.plugins import build_plugin_manager, recognisers
 from proxy.lab.replay.runner import Setting, counted_once
+from proxy.models.deployments import load_price_map
+from proxy.protocol.providers import PROFILES
+from proxy.protocol.request.tokens import bytes_over_four, quick
+from proxy.services.plugins import build_plugin_manager, recognisers
 
 _SHOWN_CLIENTS = 20
 _SHOWN_CULPRITS = 10

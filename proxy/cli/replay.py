@@ -43,16 +43,8 @@ from proxy.cli.output import (
     print_result,
     write_file,
 )
-from proxy.protocol.caches.cache import Bill
-from proxy.kit.modes import Mode, Reason
-from proxy.planner.plan import Plan
-from proxy.protocol.providers import PROFILES, CacheProfile, optimistic, pessimistic
-from proxy.protocol.request.tokens import Encode, quick
-from proxy.planner.shadow import cost_of
 from proxy.context.session import AssemblyOptions
-from proxy.services.context_assembler import ContextAssembler
-from proxy.services.tokenizers import local_encode
-from proxy.services.plugins import build_plugin_manager, recognisers, symbol_indexer
+from proxy.kit.modes import Mode, Reason
 from proxy.lab.replay import Step, Trace, TraceError, find_traces, read_trace, without_prompts
 from proxy.lab.replay.comparison import (
     BEST,
@@ -72,6 +64,14 @@ from proxy.lab.replay.comparison import (
 )
 from proxy.lab.replay.explain import Explanation, explain_request
 from proxy.lab.replay.runner import AS_SENT, OURS, SYSTEM_LAST, Result, Setting, Summary, counted_once, replay, summary
+from proxy.planner.plan import Plan
+from proxy.planner.shadow import cost_of
+from proxy.protocol.caches.cache import Bill
+from proxy.protocol.providers import PROFILES, CacheProfile, optimistic, pessimistic
+from proxy.protocol.request.tokens import Encode, quick
+from proxy.services.context_assembler import ContextAssembler
+from proxy.services.plugins import build_plugin_manager, recognisers, symbol_indexer
+from proxy.services.tokenizers import local_encode
 
 _UNKNOWNS: Mapping[str, Callable[[CacheProfile], CacheProfile]] = MappingProxyType(
     {"default": lambda profile: profile, "pessimistic": pessimistic, "optimistic": optimistic}

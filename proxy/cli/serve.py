@@ -40,22 +40,22 @@ from starlette.types import ASGIApp
 
 from proxy import __version__
 from proxy.app import composition, declared, factories
-from proxy.app.shadowed import shadowing
 from proxy.app.composition import ConfigSource
-from proxy.cli.checks import IGNORE_HELP, dear_prices, expired_keys, not_honoured, refuse_exposed, unsupported
-from proxy.cli.output import number_within
-from proxy.kit.clock import SystemClock
-from proxy.kit.modes import Mode
-from proxy.protocol.providers import PROFILES
-from proxy.kit.secrets import without_keys
-from proxy.models.deployment import Transport
-from proxy.engine.conclusion import Line
 from proxy.app.settings import IGNORE_FLAG, MOST_WORKERS, NO_SHARED_STORE, ConfigError, Limits, Settings, export, load
-from proxy.kit.tasks import Tasks, spawn
-from proxy.engine.telemetry.metrics import FOLDER_VARIABLE, SharedMetrics
-from proxy.upstream.litellm_.upstream import LitellmUpstream
+from proxy.app.shadowed import shadowing
 from proxy.app.web.app import create_app
 from proxy.app.web.connection import WireLimits, guarded_http
+from proxy.cli.checks import IGNORE_HELP, dear_prices, expired_keys, not_honoured, refuse_exposed, unsupported
+from proxy.cli.output import number_within
+from proxy.engine.conclusion import Line
+from proxy.engine.telemetry.metrics import FOLDER_VARIABLE, SharedMetrics
+from proxy.kit.clock import SystemClock
+from proxy.kit.modes import Mode
+from proxy.kit.secrets import without_keys
+from proxy.kit.tasks import Tasks, spawn
+from proxy.models.deployment import Transport
+from proxy.protocol.providers import PROFILES
+from proxy.upstream.litellm_.upstream import LitellmUpstream
 
 _workers_log = logging.getLogger("stratiform.workers")
 

@@ -16,13 +16,13 @@ from typing import Any
 import aiohttp
 
 from proxy.app import factories
+from proxy.app.settings import Environment, Settings, load
 from proxy.cli.admin_client import DEFAULT_CONFIG
 from proxy.cli.costs import price_of_model
 from proxy.cli.demo import demo_settings, running
 from proxy.cli.output import add_json, fail, plain_failures, print_result, visible
 from proxy.lab.demo.chats import prompt
 from proxy.services.tokenizers import local_encode
-from proxy.app.settings import Environment, Settings, load
 
 _KEY_VARIABLES = ("STRATIFORM_API_KEY", "STRATIFORM_MASTER_KEY", "LITELLM_MASTER_KEY", "OPENAI_API_KEY")
 _DOCUMENTS = range(12)

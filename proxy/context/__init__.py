@@ -40,12 +40,12 @@ from typing import Annotated, Protocol
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from proxy.kit.digest import digest
+from proxy.kit.value import dataclass, field, replace
 from proxy.planner.layout.render import write_message
 from proxy.planner.layout.tiers import Tier
 from proxy.protocol.providers import Dialect
 from proxy.protocol.request.message import MARK_KEYS, RESULT_ROLES, SYSTEM_ROLES, MessageReader, answered_calls
 from proxy.protocol.request.tokens import TokenCounter
-from proxy.kit.value import dataclass, field, replace
 from proxy.protocol.wire.json_body import (
     Members,
     Unreadable,

@@ -24,8 +24,6 @@ where they are.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from proxy.planner.layout.tiers import Tier
-from proxy.protocol.providers import Dialect
 from proxy.context import (
     ContextFile,
     Conversation,
@@ -41,6 +39,8 @@ from proxy.context.history.compaction import CompactionTexts
 from proxy.context.panels.inlay import NO_INLAY, Inlay, PanelTexts
 from proxy.context.placement import FILE, SYMBOL, Placement
 from proxy.kit.value import dataclass, replace
+from proxy.planner.layout.tiers import Tier
+from proxy.protocol.providers import Dialect
 from proxy.protocol.wire.json_body import Unreadable, elements, join_members, members_of, text_json
 
 

@@ -29,7 +29,6 @@ from typing import Annotated, Literal, get_args
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
-from proxy.planner.layout.tiers import Tier
 from proxy.context import (
     MOST_TITLE_CHARS,
     MOST_URL_CHARS,
@@ -42,11 +41,12 @@ from proxy.context import (
 from proxy.context.history import DetachTerms, MessageMeta, Status
 from proxy.context.panels import FROZEN_PREFIX, OWN_KIND, Panel
 from proxy.context.panels.inlay import FOOTER
+from proxy.kit.errors import InvalidRequest
 from proxy.kit.value import dataclass, field, replace
+from proxy.planner.layout.tiers import Tier
 from proxy.protocol.wire.json_body import Unreadable, text_value
 from proxy.protocol.wire.refusals import check_fields, check_ids, decoded, invalid, names_within
 from proxy.protocol.wire.scan import PIECE_BYTES, has_more_commas
-from proxy.kit.errors import InvalidRequest
 
 MOST_FILES = 5_000
 MOST_IMAGES = 100

@@ -15,11 +15,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, takewhile
 
-from proxy.planner.layout.tiers import ENTRY_N, HISTORY, Change, Classic, ClassicPolicy, Tier, Tracked, groups_of
-from proxy.protocol.request.tokens import TokenCounter
 from proxy.context import StructuredContext
 from proxy.context.blocks import block_digest, file_block
 from proxy.kit.value import dataclass, field
+from proxy.planner.layout.tiers import ENTRY_N, HISTORY, Change, Classic, ClassicPolicy, Tier, Tracked, groups_of
+from proxy.protocol.request.tokens import TokenCounter
 
 # The tiers of the first placement. An item reaches L0 by unchanged responses, unless L0 has a target of its own.
 _FIRST = (Tier.L1, Tier.L2, Tier.L3)

@@ -27,12 +27,6 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta, msgpack
 
-from proxy.planner.layout.tiers import Change, ClassicPolicy, Tracked
-from proxy.kit.lru import Bounded
-from proxy.kit.modes import Edit
-from proxy.protocol.request.parsed_body import ParsedBody
-from proxy.protocol.response.panel_answer import PanelAnswers
-from proxy.protocol.response.usage import Usage, summed
 from proxy.context import SECTION, ContextFile, Conversation, MapChunks, Review, StructuredContext, Turn
 from proxy.context.blocks import Assembly, AssemblyKind
 from proxy.context.form import StructuredForm, detach_terms, read_form
@@ -54,9 +48,15 @@ from proxy.context.panels import (
 from proxy.context.panels.board import MOST_PROMPTS, Board, PanelCost, PanelCosts, refreshed
 from proxy.context.panels.inlay import NO_INLAY, Inlay, PanelTexts, inlay_of, with_declaration
 from proxy.context.placement import ContextTracker
-from proxy.kit.value import dataclass, field, replace
-from proxy.protocol.wire.json_body import Members, splice
 from proxy.kit.errors import InvalidRequest, MissingContent
+from proxy.kit.lru import Bounded
+from proxy.kit.modes import Edit
+from proxy.kit.value import dataclass, field, replace
+from proxy.planner.layout.tiers import Change, ClassicPolicy, Tracked
+from proxy.protocol.request.parsed_body import ParsedBody
+from proxy.protocol.response.panel_answer import PanelAnswers
+from proxy.protocol.response.usage import Usage, summed
+from proxy.protocol.wire.json_body import Members, splice
 
 
 @dataclass(frozen=True, slots=True)

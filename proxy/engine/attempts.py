@@ -36,13 +36,19 @@ from time import perf_counter
 
 import orjson
 
-from proxy.planner.diagnosis.diagnose import Continued, Conversations, Exchanged
-from proxy.planner.diagnosis.record import is_continuation, wire_record
+from proxy.engine.exchange import Exchange, Inquiry
+from proxy.engine.headers import get
+from proxy.engine.interfaces import Plan
+from proxy.kit.errors import (
+    CircuitOpen,
+    ProxyError,
+    RateLimited,
+    UpstreamLoading,
+    UpstreamRejected,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+)
 from proxy.kit.lru import LastUsed
-from proxy.protocol.prices import Price
-from proxy.protocol.providers import PROFILES, fitted
-from proxy.protocol.request.parsed_body import ParsedBody, RequestFields, untouched
-from proxy.protocol.request.tokens import bytes_over_four, quick
 from proxy.kit.resilience import (
     ORDINARY,
     Breaker,
@@ -56,24 +62,18 @@ from proxy.kit.resilience import (
     kind_of,
     next_step,
 )
+from proxy.kit.tasks import Aside, suppress_and_log, work_in
+from proxy.kit.value import replace
+from proxy.models.deployment import Deployment, Headers, Transport
+from proxy.planner.diagnosis.diagnose import Continued, Conversations, Exchanged
+from proxy.planner.diagnosis.record import is_continuation, wire_record
+from proxy.protocol.prices import Price
+from proxy.protocol.providers import PROFILES, fitted
+from proxy.protocol.request.parsed_body import ParsedBody, RequestFields, untouched
+from proxy.protocol.request.tokens import bytes_over_four, quick
 from proxy.protocol.response.outcome import QUESTIONS
 from proxy.protocol.response.refusal import NO_WORDS, Refusal
-from proxy.kit.value import replace
 from proxy.protocol.wire.json_body import MOST_ELEMENTS, TooMany, with_options
-from proxy.models.deployment import Deployment, Headers, Transport
-from proxy.engine.exchange import Exchange, Inquiry
-from proxy.engine.headers import get
-from proxy.kit.errors import (
-    CircuitOpen,
-    ProxyError,
-    RateLimited,
-    UpstreamLoading,
-    UpstreamRejected,
-    UpstreamTimeout,
-    UpstreamUnavailable,
-)
-from proxy.engine.interfaces import Plan
-from proxy.kit.tasks import Aside, suppress_and_log, work_in
 
 # Clients choose the names that match a wildcard, so the number of remembered names is bounded.
 _MOST = 2048

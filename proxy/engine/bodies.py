@@ -22,17 +22,17 @@ from urllib.parse import unquote
 import orjson
 from tinytag import TinyTag, TinyTagException
 
-from proxy.protocol.access import unambiguous
-from proxy.protocol.account.objects import Act, Path
-from proxy.kit.digest import digest
-from proxy.protocol.request.parsed_body import NO_UTF8, TOO_DEEP, ParsedBody, RequestFields, head_of
-from proxy.kit.value import dataclass
-from proxy.models.deployment import Deployment, Headers
 from proxy.engine.exchange import Exchange
 from proxy.engine.headers import content_length, content_type, for_upstream, get, sent_query, with_id
-from proxy.engine.ports import Client
-from proxy.kit.errors import InvalidRequest
 from proxy.engine.interfaces import Call, Principal
+from proxy.engine.ports import Client
+from proxy.kit.digest import digest
+from proxy.kit.errors import InvalidRequest
+from proxy.kit.value import dataclass
+from proxy.models.deployment import Deployment, Headers
+from proxy.protocol.access import unambiguous
+from proxy.protocol.account.objects import Act, Path
+from proxy.protocol.request.parsed_body import NO_UTF8, TOO_DEEP, ParsedBody, RequestFields, head_of
 
 _MOST_HEAD_BYTES = 16 << 10
 _MOST_NAME_BYTES = 1024

@@ -6,27 +6,27 @@ from functools import partial
 
 import orjson
 
-from proxy.protocol.access import unambiguous
-from proxy.kit.modes import Edit, Mode, Reason
-from proxy.protocol.request.message import may_be_signed
-from proxy.protocol.request.parsed_body import ParsedBody, RequestFields, head_of, inset_body, untouched
 from proxy.context import SECTION, WINDOW, Section, section_of, split
 from proxy.context.session import AssembledChat
-from proxy.kit.value import dataclass, replace
-from proxy.protocol.wire.json_body import Unreadable
-from proxy.models.deployment import Deployment
 from proxy.engine.attempts import Attempts, OurEdit, Outgoing, QuestionOptOut
 from proxy.engine.bodies import Raw, addressed, call_to
 from proxy.engine.conclusion import Conclusion, own_headers
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Planned
 from proxy.engine.headers import PROFILE_HEADER, get
 from proxy.engine.intake import Intake
+from proxy.engine.interfaces import Call, Plan, PlanRequest, Principal
 from proxy.engine.ports import Client, ComposedRequest, ComposeRequest, Follower, Ports
 from proxy.engine.relay import Accepted, AnswerRelay
 from proxy.engine.upstream_answer import PanelService
 from proxy.kit.errors import InvalidRequest, PayloadTooLarge
-from proxy.engine.interfaces import Call, Plan, PlanRequest, Principal
+from proxy.kit.modes import Edit, Mode, Reason
 from proxy.kit.tasks import Aside, suppress_and_log
+from proxy.kit.value import dataclass, replace
+from proxy.models.deployment import Deployment
+from proxy.protocol.access import unambiguous
+from proxy.protocol.request.message import may_be_signed
+from proxy.protocol.request.parsed_body import ParsedBody, RequestFields, head_of, inset_body, untouched
+from proxy.protocol.wire.json_body import Unreadable
 
 MODE_HEADER = "x-stratiform-mode"
 PERSONA_HEADER = "x-stratiform-persona"

@@ -26,15 +26,6 @@ from functools import partial
 
 import msgspec
 
-from proxy.protocol.account.objects import BATCHES, RESPONSES, Act, Operation
-from proxy.kit.modes import Mode
-from proxy.protocol.request.demand import Demand
-from proxy.protocol.response.outcome import UNTOLD
-from proxy.protocol.response.refusal import ContextRefusalOutcome
-from proxy.kit.secrets import without_keys
-from proxy.kit.value import dataclass
-from proxy.models.deployment import Headers
-from proxy.models.deployments import ModelTable
 from proxy.engine.custody import Custody, has_news
 from proxy.engine.exchange import (
     AnswerRecord,
@@ -47,9 +38,18 @@ from proxy.engine.exchange import (
     Settlement,
 )
 from proxy.engine.headers import ID_HEADER, decoded, get, is_safe
-from proxy.engine.ports import Follower, Ports
 from proxy.engine.interfaces import Principal, Reservation
+from proxy.engine.ports import Follower, Ports
+from proxy.kit.modes import Mode
+from proxy.kit.secrets import without_keys
 from proxy.kit.tasks import Tasks, drain, spawn, suppress_and_log
+from proxy.kit.value import dataclass
+from proxy.models.deployment import Headers
+from proxy.models.deployments import ModelTable
+from proxy.protocol.account.objects import BATCHES, RESPONSES, Act, Operation
+from proxy.protocol.request.demand import Demand
+from proxy.protocol.response.outcome import UNTOLD
+from proxy.protocol.response.refusal import ContextRefusalOutcome
 
 _UNSAFE = re.compile(r"[^\w.:/@+*-]", re.ASCII)
 # A retrieved document is identified by the attributes of its tag.

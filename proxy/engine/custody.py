@@ -14,19 +14,19 @@ from functools import partial
 from typing import TypeVar
 from urllib.parse import parse_qsl
 
-from proxy.kit.clock import Clock
-from proxy.protocol.account.objects import BATCHES, COMPLETIONS, RESPONSES, Act, is_allowed, operation_of
-from proxy.protocol.account.references import MOST_ID_CHARS, Lines, Reference, family_of, may_refer, references
-from proxy.kit.digest import digest
-from proxy.kit.value import dataclass
-from proxy.models.deployment import Deployment
-from proxy.models.deployments import ModelTable
 from proxy.engine.bodies import Raw, Upload
 from proxy.engine.exchange import Exchange, ObjectUse
 from proxy.engine.ports import Client
+from proxy.kit.clock import Clock
+from proxy.kit.digest import digest
 from proxy.kit.errors import Forbidden, InvalidRequest, NotFound, StoreError, StoreUnavailable
-from proxy.storage.port import ObjectRecord, Store
 from proxy.kit.tasks import Aside
+from proxy.kit.value import dataclass
+from proxy.models.deployment import Deployment
+from proxy.models.deployments import ModelTable
+from proxy.protocol.account.objects import BATCHES, COMPLETIONS, RESPONSES, Act, is_allowed, operation_of
+from proxy.protocol.account.references import MOST_ID_CHARS, Lines, Reference, family_of, may_refer, references
+from proxy.storage.port import ObjectRecord, Store
 
 REFERRING_FILES = "files (refer to objects)"
 """The family of a file that may hold requests that refer to objects. Such a file must not be the input of a batch."""

@@ -3,8 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from proxy.protocol.account.objects import Path, read_path
-from proxy.kit.modes import Reason
 from proxy.engine.attempts import Breakers
 from proxy.engine.bodies import is_compressed
 from proxy.engine.chat import ChatRequests
@@ -13,11 +11,13 @@ from proxy.engine.custody import Custody
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned
 from proxy.engine.headers import get, keys_of, named_by
 from proxy.engine.intake import Intake, RequestRules
+from proxy.engine.interfaces import Principal
 from proxy.engine.ports import Client, ClientDisconnected, Follower, Ports
 from proxy.engine.raw_requests import RawRequests
 from proxy.kit.errors import InternalError, ProxyError, UpstreamError, UpstreamRejected
-from proxy.engine.interfaces import Principal
+from proxy.kit.modes import Reason
 from proxy.kit.tasks import Aside
+from proxy.protocol.account.objects import Path, read_path
 
 CHAT = "/chat/completions"
 Serve = Callable[[Exchange, Client], Awaitable[None]]

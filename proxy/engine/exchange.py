@@ -12,20 +12,20 @@ from collections.abc import Sequence
 from enum import StrEnum
 from time import perf_counter
 
-from proxy.protocol.account.objects import Act, Operation, Path, asks_model, read_path
-from proxy.planner.diagnosis.diagnose import Continued
+from proxy.context.session import AssembledChat
+from proxy.engine.interfaces import Call, Plan, PlanResult, Principal, Reservation
 from proxy.kit.modes import Mode, Reason
+from proxy.kit.value import dataclass, field
+from proxy.models.deployment import Deployment
+from proxy.planner.diagnosis.diagnose import Continued
+from proxy.prompts.window import CapabilityProfile
+from proxy.prompts.window.fitting import Fitted
+from proxy.protocol.account.objects import Act, Operation, Path, asks_model, read_path
 from proxy.protocol.request.demand import Demand
 from proxy.protocol.request.parsed_body import ParsedBody
 from proxy.protocol.response.outcome import MissQuestion, Outcome
 from proxy.protocol.response.refusal import ContextRefusalOutcome
 from proxy.protocol.response.usage import Usage
-from proxy.context.session import AssembledChat
-from proxy.kit.value import dataclass, field
-from proxy.prompts.window import CapabilityProfile
-from proxy.prompts.window.fitting import Fitted
-from proxy.models.deployment import Deployment
-from proxy.engine.interfaces import Call, Plan, PlanResult, Principal, Reservation
 
 
 class ExchangeOutcome(StrEnum):

@@ -14,6 +14,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from urllib.parse import unquote_plus
 
+from proxy.engine.exchange import Exchange
+from proxy.engine.interfaces import Principal
+from proxy.kit.errors import InvalidRequest
 from proxy.kit.secrets import (
     ACCOUNT_HEADERS,
     CREDENTIAL_HEADERS,
@@ -29,9 +32,6 @@ from proxy.kit.secrets import (
     without_shapes,
 )
 from proxy.models.deployment import Deployment, Headers, Transport
-from proxy.engine.exchange import Exchange
-from proxy.kit.errors import InvalidRequest
-from proxy.engine.interfaces import Principal
 
 OWN_PREFIX = "x-stratiform-"
 PROFILE_HEADER = "x-stratiform-profile"

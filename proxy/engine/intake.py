@@ -1,8 +1,8 @@
 """Checks every request before it is forwarded: its sender, the deployments that may serve it, and its budget.
 
-What a key may ask for is checked against everything that its request can reach (``proxy.protocol.access``). With a key that
-has a list of models, a request that is not understood is refused. With a key under a budget or a rate limit, a request
-that cannot be priced is refused. All other requests pass unchanged.
+What a key may ask for is checked against everything that its request can reach (``proxy.protocol.access``). With a key
+that has a list of models, a request that is not understood is refused. With a key under a budget or a rate limit, a
+request that cannot be priced is refused. All other requests pass unchanged.
 
 The key of a request's session is the same on every worker. It is what the client says about its session, or else the
 beginning of the first user message: the instructions and contexts before that message may change, and the end of the
@@ -15,27 +15,27 @@ from functools import partial
 from time import perf_counter
 from urllib.parse import quote
 
-from proxy.kit.clock import request_time
-from proxy.protocol.access import ModelPlace, Reach, reach_of, speaks_of_models
-from proxy.protocol.account.objects import Path
-from proxy.kit.digest import digest
-from proxy.kit.model_patterns import allows, allows_all, is_ordinary
-from proxy.protocol.request.demand import demand_of, wants_of
-from proxy.protocol.request.parsed_body import ParsedBody, RequestFields
-from proxy.kit.resilience import RETRY_COUNT, USER_AGENT, RetryPolicy, beside_client
-from proxy.kit.value import dataclass, replace
-from proxy.protocol.wire.json_body import Unreadable, members_of, one_line, value
-from proxy.models.deployment import Deployment, Transport
-from proxy.models.deployments import ModelTable
 from proxy.engine.attempts import ONE_TRY, Attempts, Breakers, Levels
 from proxy.engine.bodies import Raw, Upload, check_addressed, has_body, refuse_compressed
 from proxy.engine.custody import Custody, pinned, refers
 from proxy.engine.exchange import Exchange, Requested
 from proxy.engine.headers import get, refuse_key_in_model, refuse_key_in_path, without_credentials, without_keys_of
-from proxy.engine.ports import Client, Limits, Ports
-from proxy.kit.errors import ContextTooLong, Forbidden, UnknownModel
 from proxy.engine.interfaces import Planner, Principal
+from proxy.engine.ports import Client, Limits, Ports
+from proxy.kit.clock import request_time
+from proxy.kit.digest import digest
+from proxy.kit.errors import ContextTooLong, Forbidden, UnknownModel
+from proxy.kit.model_patterns import allows, allows_all, is_ordinary
+from proxy.kit.resilience import RETRY_COUNT, USER_AGENT, RetryPolicy, beside_client
 from proxy.kit.tasks import Aside
+from proxy.kit.value import dataclass, replace
+from proxy.models.deployment import Deployment, Transport
+from proxy.models.deployments import ModelTable
+from proxy.protocol.access import ModelPlace, Reach, reach_of, speaks_of_models
+from proxy.protocol.account.objects import Path
+from proxy.protocol.request.demand import demand_of, wants_of
+from proxy.protocol.request.parsed_body import ParsedBody, RequestFields
+from proxy.protocol.wire.json_body import Unreadable, members_of, one_line, value
 
 _SHOWN_CHARS = 128
 # Members that may ask another model if they hold something unknown (``proxy.protocol.request.demand``).

@@ -4,19 +4,19 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
+from proxy.engine.attempts import Inquiries
+from proxy.engine.exchange import Exchange, Settlement
+from proxy.engine.interfaces import Planner, Principal, Upstream
 from proxy.kit.clock import Clock
+from proxy.kit.errors import ProxyError
+from proxy.kit.value import dataclass
+from proxy.models.deployment import Deployment, Headers, Transport
+from proxy.models.deployments import ModelTable
+from proxy.prompts.window import CapabilityProfile, WindowParts
+from proxy.prompts.window.fitting import Fitted
 from proxy.protocol.request.parsed_body import Inset, ParsedBody
 from proxy.protocol.response.outcome import Outcome
 from proxy.protocol.response.usage import Usage
-from proxy.kit.value import dataclass
-from proxy.prompts.window import CapabilityProfile, WindowParts
-from proxy.prompts.window.fitting import Fitted
-from proxy.models.deployment import Deployment, Headers, Transport
-from proxy.models.deployments import ModelTable
-from proxy.engine.attempts import Inquiries
-from proxy.engine.exchange import Exchange, Settlement
-from proxy.kit.errors import ProxyError
-from proxy.engine.interfaces import Planner, Principal, Upstream
 
 
 class Meter(Protocol):

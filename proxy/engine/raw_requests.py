@@ -14,12 +14,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import orjson
 
-from proxy.protocol.access import Reach, unambiguous
-from proxy.protocol.account.objects import is_body_path, takes_prompt
-from proxy.protocol.request.demand import asks_for_text
-from proxy.protocol.request.parsed_body import RequestFields, parse_body
 from proxy.context import SECTION, section_of
-from proxy.kit.value import dataclass
 from proxy.engine.attempts import MOST_ASKED_BYTES, Attempts, OurEdit
 from proxy.engine.bodies import (
     Raw,
@@ -42,13 +37,18 @@ from proxy.engine.custody import Custody, FileWatch, refers
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.headers import PROFILE_HEADER, content_length, for_client, get
 from proxy.engine.intake import Intake, path_for, refused_fields
+from proxy.engine.interfaces import Answer, Call, Principal
 from proxy.engine.ports import Client, Ports
 from proxy.engine.relay import Accepted, AnswerRelay
 from proxy.engine.upstream_answer import check_status
 from proxy.kit.errors import Forbidden, InvalidRequest, UpstreamError, UpstreamUnavailable
-from proxy.engine.interfaces import Answer, Call, Principal
-from proxy.storage.port import ObjectRecord
 from proxy.kit.tasks import Aside
+from proxy.kit.value import dataclass
+from proxy.protocol.access import Reach, unambiguous
+from proxy.protocol.account.objects import is_body_path, takes_prompt
+from proxy.protocol.request.demand import asks_for_text
+from proxy.protocol.request.parsed_body import RequestFields, parse_body
+from proxy.storage.port import ObjectRecord
 
 _MOST_PAGES = 20
 _MOST_BYTES = 8 << 20

@@ -18,23 +18,6 @@ from typing import TypeVar
 
 import orjson
 
-from proxy.models.charges import runs_on
-from proxy.kit.resilience import Failure
-from proxy.protocol.response.event_format import DONE, END_OF_EVENT, event_of
-from proxy.protocol.response.outcome import AnswerWithout, Outcome
-from proxy.protocol.response.refusal import (
-    NO_WORDS,
-    ContextRefusalOutcome,
-    Refusal,
-    is_context_refusal,
-    named_tokens,
-    refusal_of_object,
-)
-from proxy.protocol.response.stream import MAX_BODY_BYTES, BodyFold, Fold, StreamFold
-from proxy.protocol.response.usage import usage_of
-from proxy.kit.value import dataclass, field, replace
-from proxy.prompts.window import OverBudget
-from proxy.models.deployment import Headers
 from proxy.engine.attempts import Attempts, OurEdit, Outgoing, failure_answered, failure_of, refusal_of
 from proxy.engine.bodies import Raw
 from proxy.engine.conclusion import Conclusion, own_headers, shown
@@ -46,6 +29,7 @@ from proxy.engine.headers import (
     is_coded,
     uses_operators_key,
 )
+from proxy.engine.interfaces import Answer, Call, TellsUsage, Upstream
 from proxy.engine.ports import Client, ClientDisconnected, Ports
 from proxy.engine.upstream_answer import (
     ContinuedAnswer,
@@ -69,8 +53,24 @@ from proxy.kit.errors import (
     error_form,
     sse_error,
 )
-from proxy.engine.interfaces import Answer, Call, TellsUsage, Upstream
+from proxy.kit.resilience import Failure
 from proxy.kit.tasks import suppress_and_log
+from proxy.kit.value import dataclass, field, replace
+from proxy.models.charges import runs_on
+from proxy.models.deployment import Headers
+from proxy.prompts.window import OverBudget
+from proxy.protocol.response.event_format import DONE, END_OF_EVENT, event_of
+from proxy.protocol.response.outcome import AnswerWithout, Outcome
+from proxy.protocol.response.refusal import (
+    NO_WORDS,
+    ContextRefusalOutcome,
+    Refusal,
+    is_context_refusal,
+    named_tokens,
+    refusal_of_object,
+)
+from proxy.protocol.response.stream import MAX_BODY_BYTES, BodyFold, Fold, StreamFold
+from proxy.protocol.response.usage import usage_of
 
 # A gateway gave up waiting for a server that had the request: RFC 9110 section 15.6.5, and Cloudflare's 524,
 # https://developers.cloudflare.com/support/troubleshooting/http-status-codes/cloudflare-5xx-errors/error-524/.

@@ -30,7 +30,17 @@ from http.client import responses
 
 import orjson
 
+from proxy.context import SECTION
+from proxy.engine.attempts import Attempts, failure_answered, failure_of
+from proxy.engine.exchange import Exchange
+from proxy.engine.headers import content_length, content_type, is_coded
+from proxy.engine.interfaces import Answer, Call, Upstream
+from proxy.engine.ports import Admission, Client, Meter, UsageReports
+from proxy.kit.errors import ProxyError, UpstreamError, UpstreamRejected, UpstreamUnavailable, error_body
 from proxy.kit.resilience import Failure
+from proxy.kit.tasks import Aside, suppress_and_log
+from proxy.kit.value import dataclass, replace
+from proxy.models.deployment import Headers
 from proxy.protocol.response.outcome import AnswerWithout, Outcome
 from proxy.protocol.response.panel_answer import (
     MOST_BYTES,
@@ -43,17 +53,7 @@ from proxy.protocol.response.panel_answer import (
 )
 from proxy.protocol.response.refusal import NO_WORDS, Refusal, refusal_in
 from proxy.protocol.response.stream import BodyFold, Fold, StreamFold
-from proxy.context import SECTION
-from proxy.kit.value import dataclass, replace
 from proxy.protocol.wire.json_body import Unreadable, text_value
-from proxy.models.deployment import Headers
-from proxy.engine.attempts import Attempts, failure_answered, failure_of
-from proxy.engine.exchange import Exchange
-from proxy.engine.headers import content_length, content_type, is_coded
-from proxy.engine.ports import Admission, Client, Meter, UsageReports
-from proxy.kit.errors import ProxyError, UpstreamError, UpstreamRejected, UpstreamUnavailable, error_body
-from proxy.engine.interfaces import Answer, Call, Upstream
-from proxy.kit.tasks import Aside, suppress_and_log
 
 _log = logging.getLogger("stratiform")
 _MOST_BYTES = 1 << 16

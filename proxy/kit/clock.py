@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from proxy.kit.value import dataclass
 from proxy.kit.errors import InvalidRequest
+from proxy.kit.value import dataclass
 
 STEP_S = 60.0
 """How far a clock may depart from the monotonic one before the departure counts as a step."""

@@ -32,20 +32,20 @@ connection broke) and whoever made it:
 When the client of a call has left, some providers stop, and others go on to the end and bill all of it. The list comes
 from OpenRouter, which calls all of them: https://openrouter.ai/docs/api-reference/streaming ("Stream Cancellation").
 The same page says that a call without a stream always runs on. The names of providers are those of
-``proxy.protocol.providers.hosted``. OpenRouter itself does what the provider behind it does, and it is not visible which
-provider that is.
+``proxy.protocol.providers.hosted``. OpenRouter itself does what the provider behind it does, and it is not visible
+which provider that is.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from proxy.protocol.caches.cache import Bill
 from proxy.kit.lru import LastUsed
+from proxy.kit.value import dataclass, field
+from proxy.protocol.caches.cache import Bill
 from proxy.protocol.prices import CODE_USD, FILE_SEARCH_USD, SERVICE_FACTORS, Cost, Extras, Price, cost, input_cost
 from proxy.protocol.request.demand import Demand, Kind, Tool, Wants
 from proxy.protocol.response.usage import Reported, Usage
-from proxy.kit.value import dataclass, field
 
 Unit = Literal["usd", "tokens", "requests"]
 

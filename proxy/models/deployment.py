@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from proxy.kit.modes import Mode
-from proxy.protocol.providers import CacheProfile
 from proxy.kit.value import dataclass, field
+from proxy.protocol.providers import CacheProfile
 
 Headers = Sequence[tuple[str, str]]
 

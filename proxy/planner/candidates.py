@@ -11,7 +11,8 @@ from functools import partial
 from itertools import islice, takewhile
 from operator import eq, mul, neg, sub, truth
 
-from proxy.protocol.caches.cache import Bill, Cache, Life, Prompt
+from proxy.kit.modes import Mode, Reason
+from proxy.kit.value import dataclass, field, replace
 from proxy.planner.forecast import Candidate, Forecast, PauseForecast, outlook
 from proxy.planner.layout.layout import (
     Layout,
@@ -25,18 +26,17 @@ from proxy.planner.layout.layout import (
 )
 from proxy.planner.layout.orders import RequestElements, behind_prefix, by_tiers, valid_prefix, whole_groups
 from proxy.planner.layout.render import are_ordered, off_notices
-from proxy.kit.modes import Mode, Reason
+from proxy.planner.sessions.observation import RequestObservation
+from proxy.planner.sessions.session import Session, SessionKeys
+from proxy.planner.shadow import ShadowCaches, cost_of
 from proxy.prompts.steadiness import AppliedTexts
+from proxy.protocol.caches.cache import Bill, Cache, Life, Prompt
 from proxy.protocol.providers import CacheProfile, Dialect, Family
 from proxy.protocol.request.element import Element, form_digest
 from proxy.protocol.request.message import MARK_KEYS, piece_digest
 from proxy.protocol.request.parsed_body import BodyChanges, Inset, ParsedBody
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.transcript import RecognisedRequest, Transcript
-from proxy.planner.sessions.observation import RequestObservation
-from proxy.planner.sessions.session import Session, SessionKeys
-from proxy.planner.shadow import ShadowCaches, cost_of
-from proxy.kit.value import dataclass, field, replace
 from proxy.protocol.wire.json_body import Members
 
 

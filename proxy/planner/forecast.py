@@ -21,15 +21,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 from operator import mul, sub
 
-from proxy.protocol.caches.cache import Bill, Cache, Life
+from proxy.kit.value import dataclass, field, replace
 from proxy.planner.layout.layout import Layout, Placement, place
 from proxy.planner.layout.orders import RequestElements
 from proxy.planner.layout.render import stays
-from proxy.protocol.providers import CacheProfile, Family
-from proxy.protocol.recognition import ContextPiece, FileClaim, PieceKind
-from proxy.protocol.request.element import Element, ElementKind
-from proxy.protocol.request.message import Part
-from proxy.protocol.request.transcript import ContextMessage, RecognisedRequest
 from proxy.planner.sessions.observation import RequestObservation
 from proxy.planner.sessions.session import GOES_ON, Session
 from proxy.planner.sessions.volatile_lines import changed_places
@@ -46,7 +41,12 @@ from proxy.planner.stability.change_rates import (
     read_words,
 )
 from proxy.planner.stability.edit_signals import NO_SIGN, EditSignals, FileWords, read_signs
-from proxy.kit.value import dataclass, field, replace
+from proxy.protocol.caches.cache import Bill, Cache, Life
+from proxy.protocol.providers import CacheProfile, Family
+from proxy.protocol.recognition import ContextPiece, FileClaim, PieceKind
+from proxy.protocol.request.element import Element, ElementKind
+from proxy.protocol.request.message import Part
+from proxy.protocol.request.transcript import ContextMessage, RecognisedRequest
 
 # P(an answer edits any file), however many files there are, and the same probability if the prompt names a file (both
 # from recorded sessions). If every prefix is stored for free, this probability only decides the order. It then has the

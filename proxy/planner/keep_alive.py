@@ -16,13 +16,13 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from proxy.protocol.caches.cache import Bill, Cache, Prompt
-from proxy.planner.layout.layout import read_gain
+from proxy.kit.value import dataclass, replace
 from proxy.planner.candidates import PlanAnalysis
+from proxy.planner.layout.layout import read_gain
+from proxy.planner.shadow import cost_of
+from proxy.protocol.caches.cache import Bill, Cache, Prompt
 from proxy.protocol.providers import CacheProfile, Dialect, Family
 from proxy.protocol.request.message import SYSTEM_ROLES
-from proxy.planner.shadow import cost_of
-from proxy.kit.value import dataclass, replace
 from proxy.protocol.wire.json_body import Unreadable, elements, members_of, parse_members, splice, value
 
 # A refresh starts this long before the entry expires. Lives count from the start of a request, and a refresh may queue.

@@ -16,29 +16,29 @@ from operator import attrgetter
 import orjson
 from msgspec import structs
 
-from proxy.protocol.caches.cache import Bill, Cache, Prompt
+from proxy.kit.digest import digest
+from proxy.kit.lru import Bounded, LastUsed
+from proxy.kit.modes import Edit, Mode, Reason
+from proxy.kit.value import dataclass, field, replace
+from proxy.planner.candidates import IncomingChat, PlanAnalysis, TextsInFlight
 from proxy.planner.diagnosis.diagnose import Comparison, compared
 from proxy.planner.diagnosis.record import Break, BreakKind, PromptRecord, SentPrompt, sent_prompt
-from proxy.kit.digest import digest
 from proxy.planner.layout.inventory import Inventory, ListedItem, ListedSection
 from proxy.planner.layout.layout import given_members
 from proxy.planner.layout.render import elsewhere, patches, render_messages, render_tools, written_front
 from proxy.planner.layout.tiers import CACHED, Change, Tier, Tracked
-from proxy.kit.lru import Bounded, LastUsed
-from proxy.kit.modes import Edit, Mode, Reason
-from proxy.protocol.prices import Price
-from proxy.planner.candidates import IncomingChat, PlanAnalysis, TextsInFlight
+from proxy.planner.sessions.observation import commit_preamble, commit_reading
+from proxy.planner.sessions.session import MAX_PROMPTS, SessionTable, remember
+from proxy.planner.sessions.sharing import SentForm
+from proxy.planner.shadow import Deviation, ShadowCaches, cost_of, unpredicted_cost
 from proxy.prompts.steadiness import Again, StoredPrompt
+from proxy.protocol.caches.cache import Bill, Cache, Prompt
+from proxy.protocol.prices import Price
 from proxy.protocol.providers import NO_BOUNDARIES, Family
 from proxy.protocol.recognition import PieceKind
 from proxy.protocol.request.message import Message
 from proxy.protocol.request.parsed_body import BodyChanges
 from proxy.protocol.response.usage import Usage
-from proxy.planner.sessions.observation import commit_preamble, commit_reading
-from proxy.planner.sessions.session import MAX_PROMPTS, SessionTable, remember
-from proxy.planner.sessions.sharing import SentForm
-from proxy.planner.shadow import Deviation, ShadowCaches, cost_of, unpredicted_cost
-from proxy.kit.value import dataclass, field, replace
 from proxy.protocol.wire.json_body import Unreadable
 
 _REMEMBERED_LAYOUTS = 3

@@ -24,10 +24,10 @@ from typing import Any
 
 from msgspec import DecodeError, msgpack
 
+from proxy.kit.value import dataclass, field, replace
 from proxy.protocol.caches import Bill, Cache, Prompt, make_cache
 from proxy.protocol.providers import CacheProfile, Family
 from proxy.protocol.response.usage import BillSum, Usage
-from proxy.kit.value import dataclass, field, replace
 from proxy.protocol.wire.json_body import Unreadable
 
 
@@ -82,8 +82,8 @@ _SCALE_SHARE = 0.1
 _SCALE_TOKENS = 256
 _SCALE_STEP = 0.2
 _SCALES = (0.5, 2.0)
-# The largest minimum on any page is 6144 (``proxy.protocol.providers.profile``). If a prefix of ``_NO_MINIMUM_TOKENS`` or
-# more is not stored, the reason is not a minimum.
+# The largest minimum on any page is 6144 (``proxy.protocol.providers.profile``). If a prefix of ``_NO_MINIMUM_TOKENS``
+# or more is not stored, the reason is not a minimum.
 _NO_MINIMUM_TOKENS = 8192
 _SHORTEST_LIFE_S = 60.0
 _MOMENT_S = 30.0

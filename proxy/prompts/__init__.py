@@ -22,10 +22,10 @@ from typing import Annotated, Any, Generic, TypeVar
 import orjson
 from msgspec import Meta, Struct
 
-from proxy.kit.model_patterns import fitting, matches_any
-from proxy.protocol.request.parsed_body import Inset
-from proxy.kit.value import dataclass, field, replace
 from proxy.kit.errors import Forbidden
+from proxy.kit.model_patterns import fitting, matches_any
+from proxy.kit.value import dataclass, field, replace
+from proxy.protocol.request.parsed_body import Inset
 
 
 class Position(StrEnum):

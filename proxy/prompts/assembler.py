@@ -24,7 +24,9 @@ import re2
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from proxy.kit.digest import digest
+from proxy.kit.errors import InvalidRequest
 from proxy.kit.model_patterns import matches_any
+from proxy.kit.value import replace
 from proxy.prompts import (
     AFTER_USER,
     BEFORE_USER,
@@ -52,10 +54,8 @@ from proxy.prompts import (
     value_at,
 )
 from proxy.protocol.request.parsed_body import Inset
-from proxy.kit.value import replace
 from proxy.protocol.wire.json_body import utf8
 from proxy.protocol.wire.refusals import check_fields, check_ids, decoded, invalid, names_within, unknown_field
-from proxy.kit.errors import InvalidRequest
 
 _ORDER: Mapping[Position, int] = MappingProxyType({position: rank for rank, position in enumerate(Position)})
 PERSONA_PREFIX = "persona:"

@@ -25,10 +25,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from proxy.kit.lru import Bounded, LastUsed
+from proxy.kit.value import dataclass, field, replace
 from proxy.prompts import Composition, Json, Position
 from proxy.protocol.providers import CacheProfile
 from proxy.protocol.request.parsed_body import Inset
-from proxy.kit.value import dataclass, field, replace
 
 VOLATILE_SHARE = 0.2
 """A prompt is volatile for a client if more than this share of the requests of known conversations change it."""

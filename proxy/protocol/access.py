@@ -23,13 +23,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Raw
 
+from proxy.kit.errors import InvalidRequest
+from proxy.kit.value import dataclass, field, replace
 from proxy.protocol.account.objects import ASKING_PATHS, VERBS, Path, is_body_path, percent_decoded
 from proxy.protocol.request.demand import small_object
 from proxy.protocol.request.parsed_body import HEAD_NAMES, UTF8_MARK, RequestFields, head_of
-from proxy.kit.value import dataclass, field, replace
 from proxy.protocol.wire.json_body import Unreadable, elements, join_members
 from proxy.protocol.wire.scan import folded, once, scan_members
-from proxy.kit.errors import InvalidRequest
 
 _WORDS = ("model", "fallback", "preset")
 _BYTES = (*(word.encode() for word in _WORDS), b"\\u")

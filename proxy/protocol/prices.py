@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 
+from proxy.kit.value import dataclass, field, replace
 from proxy.protocol.caches.cache import Bill
 from proxy.protocol.response.usage import Parts, Usage
-from proxy.kit.value import dataclass, field, replace
 
 _SEARCH = "search_context_cost_per_query"
 _MAPS = "google_maps_grounding_cost_per_query"

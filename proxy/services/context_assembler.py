@@ -16,17 +16,6 @@ from typing import TypeVar
 
 import msgspec
 
-from proxy.kit.digest import digest
-from proxy.planner.layout.inventory import Inventory
-from proxy.planner.layout.tiers import HISTORY, Change, Tracked, with_target
-from proxy.kit.modes import Edit, Mode, Reason
-from proxy.protocol.prices import Price
-from proxy.planner.plan import Plan
-from proxy.protocol.providers import CacheProfile, Dialect
-from proxy.protocol.request.parsed_body import ParsedBody
-from proxy.protocol.request.tokens import Encode, TokenCounter
-from proxy.protocol.response.panel_answer import PANEL_TOOL
-from proxy.protocol.response.usage import Usage
 from proxy.context import (
     SECTION,
     Conversation,
@@ -60,10 +49,21 @@ from proxy.context.session import (
     body_of,
     has_thinking,
 )
-from proxy.kit.value import dataclass, field, replace
+from proxy.kit.digest import digest
 from proxy.kit.errors import InvalidRequest, PayloadTooLarge
-from proxy.services.context_sessions import ContextSessions, PanelBill, panel_tokens
+from proxy.kit.modes import Edit, Mode, Reason
 from proxy.kit.tasks import place_of, suppress_and_log
+from proxy.kit.value import dataclass, field, replace
+from proxy.planner.layout.inventory import Inventory
+from proxy.planner.layout.tiers import HISTORY, Change, Tracked, with_target
+from proxy.planner.plan import Plan
+from proxy.protocol.prices import Price
+from proxy.protocol.providers import CacheProfile, Dialect
+from proxy.protocol.request.parsed_body import ParsedBody
+from proxy.protocol.request.tokens import Encode, TokenCounter
+from proxy.protocol.response.panel_answer import PANEL_TOOL
+from proxy.protocol.response.usage import Usage
+from proxy.services.context_sessions import ContextSessions, PanelBill, panel_tokens
 
 # The reasons of layouts that the planner only observes.
 _SETTLED: Mapping[AssemblyKind, Reason] = MappingProxyType(

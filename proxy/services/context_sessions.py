@@ -32,13 +32,6 @@ from functools import partial
 from sys import getsizeof
 from typing import Final
 
-from proxy.kit.digest import digest
-from proxy.planner.layout.tiers import Change
-from proxy.kit.lru import Bounded, LastUsed
-from proxy.protocol.prices import Price
-from proxy.protocol.providers import CacheProfile
-from proxy.protocol.request.tokens import TokenCounter
-from proxy.protocol.response.usage import Usage
 from proxy.context import Turn
 from proxy.context.form import StructuredForm
 from proxy.context.history.compaction import (
@@ -71,13 +64,20 @@ from proxy.context.session import (
     unpacked,
     unpacked_text,
 )
+from proxy.kit.digest import digest
+from proxy.kit.lru import Bounded, LastUsed
+from proxy.kit.tasks import Aside, Tasks, cancel, drain, spawn, suppress_and_log
 from proxy.kit.value import dataclass, replace
-from proxy.protocol.wire.json_body import printable, utf8
 from proxy.models.deployment import Deployment
+from proxy.planner.layout.tiers import Change
+from proxy.protocol.prices import Price
+from proxy.protocol.providers import CacheProfile
+from proxy.protocol.request.tokens import TokenCounter
+from proxy.protocol.response.usage import Usage
+from proxy.protocol.wire.json_body import printable, utf8
 from proxy.services.layout_state import TTL_S, Key, SharedBlobs, wait_for_s
 from proxy.services.tokenizers import ModelFacts
 from proxy.storage.port import Store
-from proxy.kit.tasks import Aside, Tasks, cancel, drain, spawn, suppress_and_log
 
 WAIT_S: Final = 0.5
 """How long a request waits for texts. A client takes about as long to send them again."""

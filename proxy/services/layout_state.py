@@ -28,13 +28,13 @@ from functools import partial
 from typing import Any, Final
 
 from proxy.kit.digest import digest
+from proxy.kit.errors import StoreError
 from proxy.kit.lru import Bounded, LastUsed
+from proxy.kit.tasks import Tasks, cancel, drain, pause, spawn
+from proxy.models.deployment import Deployment
 from proxy.planner.sessions.sharing import StateLookup
 from proxy.prompts.window import TokenFactor
-from proxy.models.deployment import Deployment
-from proxy.kit.errors import StoreError
 from proxy.storage.port import Store
-from proxy.kit.tasks import Tasks, cancel, drain, pause, spawn
 
 TTL_S: Final = 86400.0
 """How long a blob is kept that nobody asks for any more."""

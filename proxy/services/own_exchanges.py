@@ -21,28 +21,28 @@ from typing import Final
 
 import orjson
 
-from proxy.kit.clock import Clock
-from proxy.protocol.caches.cache import Bill
-from proxy.kit.modes import Mode, Reason
-from proxy.models.charges import most_cost, nanos, runs_on
-from proxy.protocol.prices import Price
-from proxy.planner.keep_alive import RefreshPlan
-from proxy.planner.plan import Plan
-from proxy.planner.planner import TierPlanner
-from proxy.protocol.request.demand import PLAIN, Demand, Wants
-from proxy.protocol.response.outcome import Outcome
-from proxy.protocol.response.stream import MAX_BODY_BYTES, BodyFold
-from proxy.kit.value import dataclass, field, replace
-from proxy.models.deployment import Deployment, Transport
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
 from proxy.engine.headers import uses_operators_key
+from proxy.engine.interfaces import Call, Principal
 from proxy.engine.ports import Follower, Ports
+from proxy.kit.clock import Clock
 from proxy.kit.errors import ProxyError, UpstreamError, UpstreamRejected, UpstreamTimeout
+from proxy.kit.modes import Mode, Reason
+from proxy.kit.tasks import Tasks, end_within, spawn, suppress_and_log
+from proxy.kit.value import dataclass, field, replace
+from proxy.models.charges import most_cost, nanos, runs_on
+from proxy.models.deployment import Deployment, Transport
+from proxy.planner.keep_alive import RefreshPlan
+from proxy.planner.plan import Plan
+from proxy.planner.planner import TierPlanner
+from proxy.protocol.caches.cache import Bill
+from proxy.protocol.prices import Price
+from proxy.protocol.request.demand import PLAIN, Demand, Wants
+from proxy.protocol.response.outcome import Outcome
+from proxy.protocol.response.stream import MAX_BODY_BYTES, BodyFold
 from proxy.services.context_sessions import Compactions, CompactionWork
 from proxy.services.layout_state import Key
-from proxy.engine.interfaces import Call, Principal
-from proxy.kit.tasks import Tasks, end_within, spawn, suppress_and_log
 
 _DAY_S = 86_400.0
 _CLOSING_S = 5.0

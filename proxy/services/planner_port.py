@@ -1,9 +1,9 @@
 """Implements the engine's planner port with the pure planner, for plain requests and for structured context.
 
-A large request is planned in three steps. First, it is read and tokenised beside the event loop (``proxy.kit.tasks``), by
-readers of its own. Second, the layout is decided on the event loop, which alone holds the planner's state. The time for
-that grows with the number of messages and pieces (both are bounded), and not with their bytes. Third, the request is
-written beside the event loop. The result is the same as that of a single step: nothing in it depends on how long
+A large request is planned in three steps. First, it is read and tokenised beside the event loop (``proxy.kit.tasks``),
+by readers of its own. Second, the layout is decided on the event loop, which alone holds the planner's state. The time
+for that grows with the number of messages and pieces (both are bounded), and not with their bytes. Third, the request
+is written beside the event loop. The result is the same as that of a single step: nothing in it depends on how long
 anything took. A small request takes the same steps, all of them on the event loop, and never waits for a large one.
 
 A request with structured context is assembled before, in the same way: ``StructuredChats`` does large work beside the
@@ -28,31 +28,31 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from proxy.planner.diagnosis.record import VERSION, Fingerprint, line_of
-from proxy.planner.layout.tiers import Change
-from proxy.kit.modes import Mode, Reason
-from proxy.protocol.prices import Price, cost
-from proxy.planner.plan import Plan, PlanResult
-from proxy.planner.planner import TierPlanner
-from proxy.protocol.request.parsed_body import ParsedBody
-from proxy.protocol.request.reader import Route
-from proxy.protocol.response.usage import Usage
 from proxy.context import SymbolMap
 from proxy.context.blocks import Circumstances, Measure, shown
 from proxy.context.panels.board import Board
 from proxy.context.session import AssembledChat, Dialogue, filled
-from proxy.protocol.wire.json_body import MOST_ELEMENTS, TooMany, Unreadable
-from proxy.models.deployment import Deployment
+from proxy.engine.interfaces import PlanRequest, Principal
+from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import InvalidRequest, MissingContent
+from proxy.kit.modes import Mode, Reason
+from proxy.kit.tasks import Aside, Tasks, drain, place_of, spawn, suppress_and_log, work_in
+from proxy.models.deployment import Deployment
+from proxy.planner.diagnosis.record import VERSION, Fingerprint, line_of
+from proxy.planner.layout.tiers import Change
+from proxy.planner.plan import Plan, PlanResult
+from proxy.planner.planner import TierPlanner
+from proxy.protocol.prices import Price, cost
+from proxy.protocol.request.parsed_body import ParsedBody
+from proxy.protocol.request.reader import Route
+from proxy.protocol.response.usage import Usage
+from proxy.protocol.wire.json_body import MOST_ELEMENTS, TooMany, Unreadable
 from proxy.services.context_assembler import Arrangement, ContextAssembler, Resolved, SentContext
 from proxy.services.context_sessions import CompactionOutcome, Compactions, SessionStore, TextStore
 from proxy.services.layout_state import SharedLayoutStore
 from proxy.services.tokenizers import ModelFacts
 from proxy.services.windows import read_ahead
-from proxy.engine.interfaces import PlanRequest, Principal
 from proxy.storage.database import make_private, tighten
-from proxy.kit.tasks import Aside, Tasks, drain, place_of, spawn, suppress_and_log, work_in
-from proxy.engine.telemetry.metrics import Metrics
 
 MOST_BYTES = 1 << 30
 """A larger file is renamed to ``.1`` and replaces an earlier ``.1``. A new file is begun in its place."""

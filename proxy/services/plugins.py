@@ -9,9 +9,9 @@ from typing import Protocol
 
 import pluggy
 
-from proxy.protocol.recognition import MOST_CHARS, MOST_PIECES, Bound, Recogniser, Recognition, TooMuch
 from proxy.context import SymbolIndexer
 from proxy.hookspecs import PROJECT, Hooks
+from proxy.protocol.recognition import MOST_CHARS, MOST_PIECES, Bound, Recogniser, Recognition, TooMuch
 
 DEFAULT_PLUGINS = ("plugins.aider", "plugins.tiered", "plugins.fenced", "plugins.system_text", "plugins.symbol_index")
 

@@ -23,15 +23,18 @@ from typing import Any, Final
 
 from msgspec import msgpack, structs
 
-from proxy.protocol.caches.cache import Bill
+from proxy.context.blocks import hit_rate
+from proxy.engine.conclusion import shown, shown_piece
+from proxy.engine.exchange import Exchange, Settlement
+from proxy.engine.ports import Follower
+from proxy.kit.errors import StoreError
+from proxy.kit.lru import Bounded
+from proxy.kit.modes import Mode, Reason
+from proxy.kit.tasks import OBJECT_BYTES, REST_S, Aside, Tasks, drain, end_within, pause, spawn, suppress_and_log
 from proxy.planner.diagnosis.record import TURN
 from proxy.planner.layout.inventory import Inventory, short_key
 from proxy.planner.layout.tiers import ENTRY_N, Tier
-from proxy.kit.lru import Bounded
-from proxy.kit.modes import Mode, Reason
-from proxy.protocol.prices import saved_as_reported, saved_on_shadow, scaled
 from proxy.planner.plan import CONTROL, Plan, breakpoints, inventory_of
-from proxy.protocol.response.usage import Usage
 from proxy.planner.sessions.session_record import (
     DETAILS,
     RECORD,
@@ -45,16 +48,13 @@ from proxy.planner.sessions.session_record import (
     added,
 )
 from proxy.planner.sessions.sharing import P, unpacked
-from proxy.context.blocks import hit_rate
+from proxy.protocol.caches.cache import Bill
+from proxy.protocol.prices import saved_as_reported, saved_on_shadow, scaled
+from proxy.protocol.response.usage import Usage
 from proxy.protocol.wire.json_body import Unreadable, printable
-from proxy.engine.conclusion import shown, shown_piece
-from proxy.engine.exchange import Exchange, Settlement
-from proxy.engine.ports import Follower
-from proxy.kit.errors import StoreError
 from proxy.services.layout_state import TTL_S
 from proxy.services.tokenizers import ModelFacts
 from proxy.storage.port import Store
-from proxy.kit.tasks import OBJECT_BYTES, REST_S, Aside, Tasks, drain, end_within, pause, spawn, suppress_and_log
 
 
 def sums_of(exchange: Exchange, one: SessionRequest | None = None) -> SessionSums:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import tiktoken
 
-from proxy.protocol.prices import Price
-from proxy.protocol.request.tokens import Encode, bytes_over_four
 from proxy.kit.value import dataclass
 from proxy.models.deployment import Deployment
 from proxy.models.deployments import litellm_file
+from proxy.protocol.prices import Price
+from proxy.protocol.request.tokens import Encode, bytes_over_four
 
 Limits = tuple[int | None, int | None]
 """The most tokens that a model reads and writes, as far as they are known."""

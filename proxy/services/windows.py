@@ -15,16 +15,12 @@ from types import MappingProxyType
 
 from msgspec import Raw
 
+from proxy.engine.ports import ComposedRequest
 from proxy.kit.digest import digest
-from proxy.protocol.request.demand import demand_of
-from proxy.protocol.request.element import Element
-from proxy.protocol.request.message import PartKind
-from proxy.protocol.request.parsed_body import Inset, ParsedBody, with_inset
-from proxy.protocol.request.reader import RequestReader
-from proxy.protocol.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Encode
-from proxy.protocol.request.transcript import Transcript
-from proxy.protocol.response.usage import Usage
+from proxy.kit.errors import ContextTooLong, InvalidRequest
+from proxy.kit.tasks import LARGE_BYTES, OBJECT_BYTES, Aside, suppress_and_log
 from proxy.kit.value import dataclass, replace
+from proxy.models.deployment import Deployment
 from proxy.prompts.window import (
     MOST_FACTOR,
     Budget,
@@ -37,13 +33,17 @@ from proxy.prompts.window import (
     budget_of,
 )
 from proxy.prompts.window.fitting import Fitted, FittedMessages, Terms, fitted_completion, fitted_messages
+from proxy.protocol.request.demand import demand_of
+from proxy.protocol.request.element import Element
+from proxy.protocol.request.message import PartKind
+from proxy.protocol.request.parsed_body import Inset, ParsedBody, with_inset
+from proxy.protocol.request.reader import RequestReader
+from proxy.protocol.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Encode
+from proxy.protocol.request.transcript import Transcript
+from proxy.protocol.response.usage import Usage
 from proxy.protocol.wire.json_body import Unreadable, splice, utf8
-from proxy.models.deployment import Deployment
-from proxy.engine.ports import ComposedRequest
-from proxy.kit.errors import ContextTooLong, InvalidRequest
 from proxy.services.layout_state import TokenFactors
 from proxy.services.tokenizers import ModelFacts
-from proxy.kit.tasks import LARGE_BYTES, OBJECT_BYTES, Aside, suppress_and_log
 
 # About 5 ms of reading and tokenising. For less, a thread costs more time than it saves.
 _LARGE_BYTES = 400_000

@@ -39,8 +39,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from proxy.kit.value import dataclass
 from proxy.kit.errors import StoreError
+from proxy.kit.value import dataclass
 
 _log = logging.getLogger("stratiform.store")
 

@@ -1,9 +1,9 @@
 """The store port: everything that outlives a request, behind one protocol with three engines (memory, SQLite, Redis).
 
 Money is counted in integer nano-dollars, so that sums are exact on every engine. A counter stays below 2^53, which is 9
-million USD, because Redis scripts compute in doubles. Every method may raise ``proxy.engine.interfaces.StoreError``; no other error
-leaves an engine. One method is one round trip. ``now`` is unix seconds of the machine's clock: it decides what has
-expired, never the window of an exchange.
+million USD, because Redis scripts compute in doubles. Every method may raise ``proxy.engine.interfaces.StoreError``; no
+other error leaves an engine. One method is one round trip. ``now`` is unix seconds of the machine's clock: it decides
+what has expired, never the window of an exchange.
 
 The life of a reservation, by exchange id, is below. Each step is atomic. It is done once, even if it is asked for
 several times, and the calls may arrive in any order. A call that timed out may still be carried out later::

@@ -37,9 +37,9 @@ from redis.exceptions import (
 )
 from redis.exceptions import ConnectionError as LineError
 
-from proxy.kit.value import dataclass, field
 from proxy.kit.errors import StoreError
 from proxy.kit.tasks import Tasks, drain, spawn, within
+from proxy.kit.value import dataclass, field
 
 PREFIX = "stratiform:"
 SCHEMA = 1

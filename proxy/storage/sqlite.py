@@ -32,8 +32,8 @@ from typing import Any, Concatenate, Literal, ParamSpec
 
 import msgspec
 
-from proxy.kit.value import dataclass, replace
 from proxy.kit.errors import StoreError
+from proxy.kit.value import dataclass, replace
 from proxy.storage import tables
 from proxy.storage.database import (
     SERVING_WAIT_S,

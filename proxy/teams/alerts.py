@@ -25,14 +25,14 @@ from re import ASCII, compile
 import aiohttp
 import orjson
 
+from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.clock import Clock
 from proxy.kit.lru import LastUsed
+from proxy.kit.tasks import Tasks, cancel, spawn
 from proxy.models.charges import NANOS_PER_USD, Rule, amount_text
+from proxy.storage.port import Balance, Charge
 from proxy.teams.bookings import NOTHING, Booking, BudgetReservation, account_of, booked
 from proxy.teams.store_client import StoreClient
-from proxy.storage.port import Balance, Charge
-from proxy.kit.tasks import Tasks, cancel, spawn
-from proxy.engine.telemetry.metrics import Metrics
 
 _MOST_WAITING = 1000
 _AT_ONCE = 4

@@ -24,12 +24,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from proxy.engine.interfaces import Principal
+from proxy.kit.errors import NotReady, StoreError, Unauthorized
 from proxy.kit.modes import Mode
 from proxy.kit.secrets import KEY_PREFIX, OWN_KEY_HEADER, client_key, sent_keys
 from proxy.kit.value import dataclass, field
 from proxy.models.deployment import Headers, RateLimit
-from proxy.kit.errors import NotReady, StoreError, Unauthorized
-from proxy.engine.interfaces import Principal
 from proxy.storage.port import BudgetRecord, KeyRecord, Record, RecordKind, Store, TeamRecord
 
 DEFAULT_TEAM = "default"

@@ -22,19 +22,19 @@ from re import ASCII, compile
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from proxy.teams.authentication import Directory
-from proxy.kit.model_patterns import matches
-from proxy.models.bound import InputBound
-from proxy.models.charges import Estimate, Rule, Unit, nanos, unit_tokens
-from proxy.protocol.response.outcome import UNTOLD
-from proxy.protocol.response.usage import Usage
-from proxy.kit.secrets import without_keys, without_shapes
-from proxy.kit.value import dataclass, field, replace
-from proxy.models.deployment import Deployment, Headers, RateLimit
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.engine.interfaces import Principal, Reservation
-from proxy.storage.port import Balance, BudgetRecord, Charge, LedgerEntry, Refused, Reserve
 from proxy.engine.telemetry.metrics import mode_label
+from proxy.kit.model_patterns import matches
+from proxy.kit.secrets import without_keys, without_shapes
+from proxy.kit.value import dataclass, field, replace
+from proxy.models.bound import InputBound
+from proxy.models.charges import Estimate, Rule, Unit, nanos, unit_tokens
+from proxy.models.deployment import Deployment, Headers, RateLimit
+from proxy.protocol.response.outcome import UNTOLD
+from proxy.protocol.response.usage import Usage
+from proxy.storage.port import Balance, BudgetRecord, Charge, LedgerEntry, Refused, Reserve
+from proxy.teams.authentication import Directory
 
 # No budget has such an id, because names have no slash.
 REQUESTS_ID = "rate/requests"

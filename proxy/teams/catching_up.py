@@ -18,13 +18,13 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.clock import Clock
-from proxy.models.charges import NANOS_PER_USD
 from proxy.kit.errors import StoreError
+from proxy.kit.tasks import within
+from proxy.models.charges import NANOS_PER_USD
 from proxy.storage.port import Balance, Charge, Granted, PutOff, Refused, Release, Reserve, Settle, Store
 from proxy.storage.sqlite import Spool
-from proxy.kit.tasks import within
-from proxy.engine.telemetry.metrics import Metrics
 
 _log = logging.getLogger("stratiform.store")
 

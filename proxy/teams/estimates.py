@@ -16,8 +16,11 @@ from io import BytesIO
 import imagesize
 from msgspec import Raw
 
+from proxy.engine.exchange import Exchange
 from proxy.kit.digest import digest
+from proxy.kit.errors import Forbidden, InvalidRequest
 from proxy.kit.lru import LastUsed
+from proxy.kit.tasks import LARGE_BYTES, Aside
 from proxy.models.bound import (
     SETTING_BYTES,
     SETTINGS,
@@ -41,15 +44,12 @@ from proxy.models.charges import (
     most_read,
     unit_tokens,
 )
+from proxy.models.deployment import Deployment
 from proxy.protocol.prices import Price
 from proxy.protocol.request.demand import Demand, Kind
 from proxy.protocol.request.parsed_body import ParsedBody, parse_body
 from proxy.protocol.request.tokens import Encode
 from proxy.protocol.wire.json_body import Unreadable, elements
-from proxy.models.deployment import Deployment
-from proxy.engine.exchange import Exchange
-from proxy.kit.errors import Forbidden, InvalidRequest
-from proxy.kit.tasks import LARGE_BYTES, Aside
 
 _MOST_KNOWN = 20_000
 _KNOWN_SHARE = 25_000

@@ -15,15 +15,16 @@ from dataclasses import replace
 from math import inf
 from typing import Literal
 
-from proxy.models.bound import InputBound
-from proxy.models.charges import Rule, nanos_at_most, refusal
-from proxy.protocol.request.demand import Kind
-from proxy.protocol.response.usage import Usage
-from proxy.models.deployment import Deployment, Headers, Transport
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.engine.headers import uses_operators_key
-from proxy.kit.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
 from proxy.engine.interfaces import Principal
+from proxy.kit.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
+from proxy.models.bound import InputBound
+from proxy.models.charges import Rule, nanos_at_most, refusal
+from proxy.models.deployment import Deployment, Headers, Transport
+from proxy.protocol.request.demand import Kind
+from proxy.protocol.response.usage import Usage
+from proxy.storage.port import Balance, Charge, Granted, LedgerEntry, Refused, Reserve, Settle
 from proxy.teams.alerts import BudgetAlerts, header_text, time_text
 from proxy.teams.bookings import (
     DEFERRED,
@@ -42,7 +43,6 @@ from proxy.teams.bookings import (
 )
 from proxy.teams.estimates import Amounts, Estimates
 from proxy.teams.store_client import Epochs, StoreClient
-from proxy.storage.port import Balance, Charge, Granted, LedgerEntry, Refused, Reserve, Settle
 
 DEFERRED_S = 3600.0
 

@@ -31,19 +31,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from proxy.teams.authentication import Directory
-from proxy.kit.clock import SETTLED_S, Clock, Departure, SteadyClock
-from proxy.kit import epoch
-from proxy.kit.epoch import StoreEpoch
-from proxy.kit.value import dataclass, replace
-from proxy.kit.errors import StoreError
 from proxy.engine.interfaces import Fault
-from proxy.teams.catching_up import CatchingUp
+from proxy.engine.telemetry.metrics import Metrics
+from proxy.kit import epoch
+from proxy.kit.clock import SETTLED_S, Clock, Departure, SteadyClock
+from proxy.kit.epoch import StoreEpoch
+from proxy.kit.errors import StoreError
+from proxy.kit.tasks import Tasks, drain, pause, spawn, within
+from proxy.kit.value import dataclass, replace
 from proxy.storage.database import read_small, replace_small
 from proxy.storage.port import Balance, Charge, Granted, PutOff, Refused, Release, Reserve, Settle, Store
 from proxy.storage.sqlite import Spool
-from proxy.kit.tasks import Tasks, drain, pause, spawn, within
-from proxy.engine.telemetry.metrics import Metrics
+from proxy.teams.authentication import Directory
+from proxy.teams.catching_up import CatchingUp
 
 # A store that does not answer counts as away after the time-out. The ping that confirms it takes this share of the
 # time.

@@ -12,12 +12,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
+from proxy.engine.telemetry.metrics import Metrics
+from proxy.kit.tasks import Aside
 from proxy.prompts import Condition, Json, Position, Prompt, PromptContext, PromptTerms, Variable, merged
 from proxy.prompts.assembler import assemble
 from proxy.services.prompting import Composer, Rules
 from proxy.services.prompting.sources import Snapshot
-from proxy.kit.tasks import Aside
-from proxy.engine.telemetry.metrics import Metrics
 
 _REPEATS = 200
 _CONTEXT = merged(

@@ -17,11 +17,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from proxy.kit.tasks import Aside
 from proxy.models.bound import InputBound
 from proxy.protocol.request.parsed_body import parse_body
 from proxy.services.tokenizers import local_encode
 from proxy.teams.estimates import Habits, PromptBounds
-from proxy.kit.tasks import Aside
 from tests.exchanges import make_exchange
 from tests.security.prompt_meter import billed_prompt, counts
 

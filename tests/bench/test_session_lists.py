@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from proxy.app.admin.reports import sessions_answer
+from proxy.kit.tasks import Aside
 from proxy.planner.sessions.session_record import SessionFacts, SessionRecord, SessionSums
 from proxy.services.session_book import SCOPE, SessionBook, packed
 from proxy.services.tokenizers import ModelFacts
 from proxy.storage.port import Store
-from proxy.kit.tasks import Aside
 from tests.contract.stores import ENGINES
 
 pytestmark = pytest.mark.slow

@@ -22,10 +22,10 @@ from types import CodeType, FrameType
 import uvicorn
 
 from proxy.app import composition
-from proxy.protocol.request.tokens import bytes_over_four
 from proxy.app.settings import Environment, load
 from proxy.app.web.app import Parts, create_app
 from proxy.app.web.connection import WireLimits, guarded_http
+from proxy.protocol.request.tokens import bytes_over_four
 from tests.bench import bodies, servers
 from tests.bench.provider import Provider
 

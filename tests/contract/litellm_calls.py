@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from proxy.protocol.providers import ANTHROPIC, NONE
-from proxy.models.deployment import Deployment, Transport
 from proxy.engine.interfaces import Answer, Call
+from proxy.models.deployment import Deployment, Transport
+from proxy.protocol.providers import ANTHROPIC, NONE
 from proxy.upstream.litellm_.upstream import LitellmUpstream
 from tests.contract.litellm_fakes import Provider, anthropic_events, openai_events, provider
 

@@ -8,20 +8,20 @@ from types import SimpleNamespace
 from typing import Any
 
 from proxy.app.factories import load_context_texts
+from proxy.app.inside import Callback, Host, Work
+from proxy.context.history.compaction import Compaction, digest_of_known
+from proxy.context.session import AssembledChat, AssemblyOptions
+from proxy.engine.interfaces import PlanRequest, Principal
+from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.modes import Mode
+from proxy.kit.tasks import Aside
+from proxy.models.deployment import Deployment, Transport
 from proxy.planner.planner import TierPlanner
 from proxy.protocol.providers import NONE, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.context.history.compaction import Compaction, digest_of_known
-from proxy.context.session import AssembledChat, AssemblyOptions
-from proxy.models.deployment import Deployment, Transport
-from proxy.app.inside import Callback, Host, Work
 from proxy.services.context_assembler import ContextAssembler
 from proxy.services.planner_port import Planning, StructuredChats
 from proxy.services.plugins import build_plugin_manager, recognisers
-from proxy.engine.interfaces import PlanRequest, Principal
-from proxy.kit.tasks import Aside
-from proxy.engine.telemetry.metrics import Metrics
 from proxy.upstream.litellm_.library import Library, call_arguments
 from tests.doubles import make_deployment
 

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from proxy.engine.exchange import ExchangeOutcome, Settlement
+from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.clock import SETTLED_S, Readings, SteadyClock
+from proxy.kit.errors import BudgetExceeded
 from proxy.models.charges import NANOS_PER_USD, Rule
 from proxy.protocol.request.demand import Demand, Kind
 from proxy.protocol.response.usage import Usage
-from proxy.engine.exchange import ExchangeOutcome, Settlement
-from proxy.kit.errors import BudgetExceeded
+from proxy.storage.port import Charge, LedgerEntry, Reserve, Settle, Store
 from proxy.teams.alerts import BudgetAlerts, WebhookSender
 from proxy.teams.estimates import Estimates
 from proxy.teams.reservations import BudgetReservations
 from proxy.teams.store_client import StoreClient, ask_time, report_departure
-from proxy.storage.port import Charge, LedgerEntry, Reserve, Settle, Store
-from proxy.engine.telemetry.metrics import Metrics
 from tests.contract.stores import ENGINES, redis, redis_store
 from tests.money import BOUNDS, PRICE, FixedRules, exchange, nobody
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from proxy.kit.epoch import EPOCH
-from proxy.teams import store_client
-from proxy.teams.store_client import Epochs
 from proxy.storage.port import Charge, Granted, LedgerEntry, Reserve, Store
 from proxy.storage.sqlite import MemoryStore, SqliteStore
+from proxy.teams import store_client
+from proxy.teams.store_client import Epochs
 from tests.contract.stores import DURABLE, ENGINES, redis_store
 from tests.redis_server import RedisServer, redis_cluster
 

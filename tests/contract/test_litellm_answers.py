@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from proxy.engine.interfaces import Call
+from proxy.kit.errors import InvalidRequest, NotFound
+from proxy.models.deployment import Deployment, Transport
 from proxy.protocol.providers import NONE
 from proxy.protocol.response.usage import Usage, usage_of
-from proxy.models.deployment import Deployment, Transport
-from proxy.kit.errors import InvalidRequest, NotFound
-from proxy.engine.interfaces import Call
 from proxy.upstream.litellm_.upstream import LitellmUpstream
 from tests.contract.litellm_calls import (
     CLAUDE,

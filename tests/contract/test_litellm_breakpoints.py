@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.protocol.providers import PROFILES, CacheProfile, Dialect
 from proxy.models.deployment import Transport
 from proxy.models.deployments import choose_profile, provider_of
+from proxy.protocol.providers import PROFILES, CacheProfile, Dialect
 from tests.contract.litellm_calls import LITELLM
 from tests.contract.litellm_panels import wire, wires_inside
 from tests.contract.wire_bill import bill, pieces_of

@@ -1,6 +1,6 @@
 """What an exchange costs: the same as litellm says, to a billionth, for every model of its map; deviations are listed
-(``proxy.models.deployments``). Usages are made up in litellm's own form, so that both read the same counts. And a budget
-begins anew when litellm's does."""
+(``proxy.models.deployments``). Usages are made up in litellm's own form, so that both read the same counts. And a
+budget begins anew when litellm's does."""
 
 import json
 import random
@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.teams.validation import window_of
+from proxy.models.deployments import bundled_price_file, deviation_of, load_price_map
 from proxy.protocol.prices import cost
 from proxy.protocol.response.usage import usage_of
-from proxy.models.deployments import bundled_price_file, deviation_of, load_price_map
 from proxy.teams.bookings import window_at
+from proxy.teams.validation import window_of
 from tests.contract.litellm_calls import LITELLM
 
 pytestmark = LITELLM

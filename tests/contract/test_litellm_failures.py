@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from proxy.protocol.response.usage import Usage, usage_of
-from proxy.kit.errors import UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.engine.interfaces import Answer, TellsUsage
+from proxy.kit.errors import UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
+from proxy.protocol.response.usage import Usage, usage_of
 from tests.contract.litellm_calls import (
     CLAUDE,
     FAMILIES,

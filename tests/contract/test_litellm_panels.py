@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from proxy.protocol.providers import PROFILES
 from proxy.context.history import DetachTerms
+from proxy.protocol.providers import PROFILES
 from tests.contract.litellm_calls import LITELLM
 from tests.contract.litellm_panels import Body, Sender, wire
 from tests.contract.provider_rules import anthropic_faults, bedrock_faults, gemini_faults, mistral_faults

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from proxy.protocol.providers import NONE, PROFILES, fitted
-from proxy.models.deployment import Deployment, Transport
 from proxy.kit.errors import InvalidRequest, ProxyError
+from proxy.models.deployment import Deployment, Transport
+from proxy.protocol.providers import NONE, PROFILES, fitted
 from proxy.upstream.litellm_.library import Library
 from tests.contract.litellm_calls import (
     CLAUDE,

@@ -5,9 +5,9 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from proxy.models.deployment import Deployment, Transport
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.models.deployment import Deployment, Transport
 from proxy.upstream.embedded.upstream import EmbeddedUpstream, account_name
 from tests.contract.upstream_contract import Subject, UpstreamContract, body_of
 

@@ -12,9 +12,9 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.models.deployment import Deployment
-from proxy.kit.errors import ProxyError
 from proxy.engine.interfaces import Answer, Call, Upstream
+from proxy.kit.errors import ProxyError
+from proxy.models.deployment import Deployment
 
 QUESTION = [{"role": "user", "content": "What is a stratum?"}]
 

@@ -9,13 +9,13 @@ from typing import Any
 import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from proxy.app.web.app import Parts, create_app
+from proxy.engine import Engine, Ports
 from proxy.kit.clock import SystemClock
+from proxy.models.deployment import Transport
 from proxy.protocol.providers import ANTHROPIC, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.models.deployment import Transport
-from proxy.engine import Engine, Ports
 from proxy.upstream.embedded.upstream import EmbeddedUpstream
-from proxy.app.web.app import Parts, create_app
 from tests.doubles import Ledger, ModelList, NoMetrics, OpenDoor, PassthroughPlanner, make_deployment
 from tests.receiver import head, part, send_whole
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.models.deployment import Headers
-from proxy.kit.errors import Forbidden, RateLimited, Unauthorized
 from proxy.engine.interfaces import Principal
+from proxy.kit.errors import Forbidden, RateLimited, Unauthorized
+from proxy.models.deployment import Headers
 from tests.doubles import OpenDoor
 from tests.e2e.conftest import Start
 from tests.e2e.provider import Scripted, replies

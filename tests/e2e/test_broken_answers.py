@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from proxy.app.settings import Environment, load
 from proxy.cli.demo import running
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.app.settings import Environment, load
 from tests.e2e.fleet import KEY, MODEL, configuration, fleet, metric
 from tests.e2e.provider import DONE, chunk, completion, event, usage_chunk
 from tests.examples import sampled

@@ -8,8 +8,8 @@ from typing import Any
 import openai
 import pytest
 
-from proxy.services.own_exchanges import Compactor
 from proxy.kit.tasks import drain
+from proxy.services.own_exchanges import Compactor
 from tests.compactions import TEXTS
 from tests.examples import sampled
 from tests.security.provider import Answer, Seen

@@ -12,9 +12,9 @@ import httpx
 import openai
 import pytest
 
+from proxy.app.settings import Environment, load
 from proxy.cli.demo import running
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.app.settings import Environment, load
 from tests.doubles import serving
 from tests.e2e.provider import DONE, Reply, Scripted, chunk, completion, event, replies, streams
 

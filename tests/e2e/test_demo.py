@@ -18,13 +18,13 @@ import pytest
 
 from proxy.cli import main
 from proxy.cli.demo import demo_settings, running, scene_of, send_all
-from proxy.planner.plan import Plan
-from proxy.protocol.request.tokens import bytes_over_four
-from proxy.protocol.response.usage import Usage
 from proxy.lab.demo import Tally
 from proxy.lab.demo.chats import samples
 from proxy.lab.replay import Step
 from proxy.lab.replay.runner import counted_once, replay
+from proxy.planner.plan import Plan
+from proxy.protocol.request.tokens import bytes_over_four
+from proxy.protocol.response.usage import Usage
 from proxy.upstream.embedded.upstream import account_name
 from tests.documents import Page
 from tests.waiting import until

@@ -10,8 +10,8 @@ import pytest
 
 from proxy.engine import Limits
 from proxy.engine.exchange import ExchangeOutcome
-from proxy.kit.errors import BudgetExceeded
 from proxy.engine.interfaces import Plan, PlanRequest
+from proxy.kit.errors import BudgetExceeded
 from proxy.upstream.embedded.upstream import EmbeddedUpstream
 from tests.doubles import OpenDoor, PassthroughPlanner, RewritingPlanner
 from tests.e2e.conftest import Proxy, Start

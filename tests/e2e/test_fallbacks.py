@@ -10,9 +10,9 @@ from typing import Any
 import openai
 import pytest
 
+from proxy.app.settings import Environment, load
 from proxy.cli.demo import running
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.app.settings import Environment, load
 from tests.doubles import serving
 from tests.e2e.provider import DONE, Scripted, chunk, completion, replies, streams
 

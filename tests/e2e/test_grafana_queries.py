@@ -19,9 +19,9 @@ import openai
 import pytest
 
 from proxy.app.composition import build
-from proxy.models.deployment import Transport
 from proxy.app.settings import load
 from proxy.app.web.app import create_app
+from proxy.models.deployment import Transport
 from tests.doubles import serving
 from tests.prometheus_server import GRAFANA, scraping, tool
 from tests.services import closed_port

@@ -9,9 +9,9 @@ import orjson
 import pytest
 
 from proxy.app import composition
+from proxy.app.settings import Environment, load
 from proxy.kit.clock import Readings
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.app.settings import Environment, load
 from tests.fake_time import FakeTime
 from tests.talk import lines
 from tests.unit.engine.parts import MemoryClient

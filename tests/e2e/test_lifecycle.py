@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from proxy.kit.clock import SystemClock
-from proxy.models.deployment import Transport
-from proxy.models.deployments import load_price_map
+from proxy.app.web.app import Parts, create_app
 from proxy.engine import Engine, Ports
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.engine.telemetry.meter import Meter
 from proxy.engine.telemetry.metrics import Metrics
+from proxy.kit.clock import SystemClock
+from proxy.models.deployment import Transport
+from proxy.models.deployments import load_price_map
 from proxy.upstream.http import HttpUpstream
-from proxy.app.web.app import Parts, create_app
 from tests.doubles import Ledger, ModelList, OpenDoor, PassthroughPlanner, make_deployment, serving
 from tests.e2e.conftest import Start
 from tests.e2e.provider import (

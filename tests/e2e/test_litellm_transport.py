@@ -10,17 +10,17 @@ from typing import Any
 import openai
 import pytest
 
+from proxy.app.web.app import Parts, create_app
+from proxy.engine import Engine, Ports
+from proxy.engine.exchange import ExchangeOutcome
 from proxy.kit.modes import Mode
+from proxy.models.deployment import Transport
 from proxy.planner.planner import TierPlanner
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
-from proxy.models.deployment import Transport
-from proxy.engine import Engine, Ports
-from proxy.engine.exchange import ExchangeOutcome
 from proxy.services.planner_port import Planning
 from proxy.upstream.litellm_.upstream import LitellmUpstream
-from proxy.app.web.app import Parts, create_app
 from tests.contract.litellm_calls import LITELLM, WAIT_S, run
 from tests.contract.litellm_fakes import Provider, anthropic_events, provider
 from tests.doubles import Ledger, ManualClock, ModelList, NoMetrics, OpenDoor, make_deployment, serving

@@ -14,15 +14,15 @@ import orjson
 import pytest
 from starlette.types import ASGIApp, Message, Receive, Send
 
-from proxy.cli.demo import running
-from proxy.protocol.request.tokens import bytes_over_four
-from proxy.prompts.window import Capability, CapabilityProfile, OverBudget
-from proxy.models.deployment import Transport
-from proxy.engine import Engine, Ports
 from proxy.app.settings import Environment, load
+from proxy.app.web.app import Parts, create_app
+from proxy.cli.demo import running
+from proxy.engine import Engine, Ports
+from proxy.models.deployment import Transport
+from proxy.prompts.window import Capability, CapabilityProfile, OverBudget
+from proxy.protocol.request.tokens import bytes_over_four
 from proxy.upstream.http import HttpUpstream
 from proxy.upstream.litellm_.upstream import LitellmUpstream
-from proxy.app.web.app import Parts, create_app
 from tests.contract.litellm_calls import LITELLM
 from tests.doubles import (
     Ledger,

@@ -7,10 +7,10 @@ from typing import Any
 import openai
 import pytest
 
+from proxy.app.settings import Environment, load
 from proxy.cli.demo import running
 from proxy.protocol.providers import ANTHROPIC, MISTRAL, OPENAI, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.app.settings import Environment, load
 from tests.doubles import serving
 from tests.e2e.conftest import Start
 from tests.e2e.provider import Scripted, completion, embedded_app, new_embedded, replies

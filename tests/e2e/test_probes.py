@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from starlette.types import Receive, Send
 
+from proxy.app.settings import Environment, load
 from proxy.cli.demo import running
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.app.settings import Environment, load
 from tests.doubles import serving
 from tests.e2e.provider import WAIT_S, Scripted, Seen, completion, read_body, replies
 from tests.receiver import send_whole

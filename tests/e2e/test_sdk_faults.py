@@ -20,9 +20,9 @@ from typing import Any
 import openai
 import pytest
 
+from proxy.app.settings import Environment, load
 from proxy.cli.demo import running
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.app.settings import Environment, load
 from tests.e2e.faults import FAULTS, FaultyProvider, faulty_provider
 
 # What SDKs leave behind of a connection that broke is theirs.

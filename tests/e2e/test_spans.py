@@ -13,8 +13,8 @@ import pytest
 from starlette.types import Receive, Send
 
 from proxy.app import factories
-from proxy.engine.conclusion import Line
 from proxy.app.settings import ConfigError
+from proxy.engine.conclusion import Line
 from tests.doubles import serving
 from tests.receiver import Received, Receiver, send_whole
 from tests.services import closed_port

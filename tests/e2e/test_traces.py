@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from proxy.kit.modes import Mode, Reason
+from proxy.lab.replay import Step, Trace, read_trace
+from proxy.lab.replay.runner import Setting, replay
 from proxy.planner.plan import Plan
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.request.tokens import Encode
 from proxy.services.tokenizers import local_encode
-from proxy.lab.replay import Step, Trace, read_trace
-from proxy.lab.replay.runner import Setting, replay
 from tests.examples import in_turn
 from tests.fidelity.checker import check
 from tests.fidelity.recorded import trace_files

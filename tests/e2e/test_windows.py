@@ -15,8 +15,8 @@ import httpx2 as httpx
 import openai
 import pytest
 
-from proxy.teams.authentication import declared_id, digest_of
 from proxy.protocol.request.tokens import bytes_over_four
+from proxy.teams.authentication import declared_id, digest_of
 from tests.doubles import serving
 from tests.e2e.provider import Reply, Scripted, completion, replies
 from tests.prompt_files import write_prompts

@@ -7,15 +7,15 @@ from functools import lru_cache
 
 from proxy.cli.replay import assembler_maker
 from proxy.kit.modes import Mode
+from proxy.lab.replay import Step
+from proxy.lab.replay.runner import COMPARED, ReplayedContexts
 from proxy.planner.planner import TierPlanner
+from proxy.planner.shadow import most_regret
 from proxy.protocol.providers import PROFILES, CacheProfile
 from proxy.protocol.recognition import Recogniser
 from proxy.protocol.request.reader import Route
-from proxy.planner.shadow import most_regret
 from proxy.services.context_assembler import ContextAssembler
 from proxy.services.plugins import build_plugin_manager, recognisers
-from proxy.lab.replay import Step
-from proxy.lab.replay.runner import COMPARED, ReplayedContexts
 from tests.economics.billing import Provider, tokens
 from tests.economics.structured_sessions import Form, Spec, body_of, moments
 

@@ -47,9 +47,7 @@ def test_the_page_on_live_panels_says_what_the_table_says() -> None:
     costs = [
         known[session, "anthropic"].share for session in ("made-panels", "made-panels-agent", "made-panels-frozen")
     ]
-    row = Page(Path("proxy/context/README.md")).row(
-        "40 turns with pauses; 6 turns of an agent; 60 turns with freezing"
-    )
+    row = Page(Path("proxy/context/README.md")).row("40 turns with pauses; 6 turns of an agent; 60 turns with freezing")
     assert row[1] == "; ".join(f"{share:.3f}" for share in costs)
 
 

@@ -6,9 +6,9 @@ from random import Random
 
 import orjson
 
-from proxy.models.deployment import Headers
-from proxy.kit.errors import ProxyError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.engine.interfaces import Answer, Call
+from proxy.kit.errors import ProxyError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
+from proxy.models.deployment import Headers
 from tests.fuzz.values import mutated, text, value
 
 SEED_HEADER = "x-fuzz-seed"

@@ -10,11 +10,11 @@ from tempfile import TemporaryDirectory
 from starlette.applications import Starlette
 
 from proxy.app import composition
-from proxy.protocol.request.tokens import bytes_over_four
-from proxy.models.deployment import Transport
 from proxy.app.settings import Environment, load
-from proxy.upstream.embedded.upstream import EmbeddedUpstream
 from proxy.app.web.app import create_app
+from proxy.models.deployment import Transport
+from proxy.protocol.request.tokens import bytes_over_four
+from proxy.upstream.embedded.upstream import EmbeddedUpstream
 from tests.fuzz.upstream import StrangeUpstream
 
 CONFIG = """

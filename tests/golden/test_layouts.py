@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from proxy.protocol.caches.cache import Bill, Life
-from proxy.planner.layout.layout import Layout
+from proxy.lab.replay.explain import first_words
 from proxy.planner.candidates import PlanAnalysis
+from proxy.planner.layout.layout import Layout
 from proxy.planner.plan import InFlight, Plan
+from proxy.protocol.caches.cache import Bill, Life
 from proxy.protocol.providers import Family
 from proxy.protocol.recognition import TAG_CLOSE, TAG_OPEN, PieceKind
 from proxy.protocol.request.element import Element, ElementKind
-from proxy.lab.replay.explain import first_words
 from tests.examples import for_every
 from tests.fidelity.checker import check
 from tests.golden.scenario import parse_scenario

@@ -4,11 +4,11 @@ product. ``TIERED.md`` says which rule of the two documents each test holds."""
 import orjson
 import pytest
 
-from proxy.planner.layout.tiers import Tier
-from proxy.protocol.request.parsed_body import Inset, with_inset
 from proxy.context import Page, Review, StructuredContext
 from proxy.context.blocks import Circumstances, Measure
 from proxy.context.placement import Placement, TierItems
+from proxy.planner.layout.tiers import Tier
+from proxy.protocol.request.parsed_body import Inset, with_inset
 from tests.contexts import a_file, breakdown, conversation_of, flat_assembly, items_of, placed, sent, tiered
 from tests.talk import Body, assistant, system, user
 

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
+from proxy.engine.ports import ComposedRequest
+from proxy.kit.errors import ContextTooLong
 from proxy.kit.modes import Edit
-from proxy.protocol.providers import OPENAI
-from proxy.protocol.request.parsed_body import parse_body
-from proxy.protocol.request.reader import RequestReader
-from proxy.protocol.request.tokens import bytes_over_four
+from proxy.models.deployment import Deployment, Transport
 from proxy.prompts.window import (
     BUILT_IN,
     Budget,
@@ -24,9 +23,10 @@ from proxy.prompts.window import (
     beside_conversation,
     budget_of,
 )
-from proxy.models.deployment import Deployment, Transport
-from proxy.engine.ports import ComposedRequest
-from proxy.kit.errors import ContextTooLong
+from proxy.protocol.providers import OPENAI
+from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request.reader import RequestReader
+from proxy.protocol.request.tokens import bytes_over_four
 from proxy.services.tokenizers import ModelFacts
 from proxy.services.windows import ContextWindows
 from tests.talk import assistant, system, user

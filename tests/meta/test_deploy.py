@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy.cli.check_config import check
 from proxy.app.settings.schema import Limits
+from proxy.cli.check_config import check
 from tests.e2e.cluster import PIECES, container, piece
 from tests.services import free_port
 

@@ -21,14 +21,14 @@ from pydantic import BaseModel
 
 from proxy.app.admin import forms
 from proxy.app.admin.reports import GROUPS
+from proxy.app.settings.schema import ConfigFile
 from proxy.cli import COMMANDS, command_of
+from proxy.engine.telemetry.metrics import Metrics
+from proxy.hookspecs import PROJECT, Hooks
 from proxy.kit.modes import Mode, Reason
 from proxy.protocol.providers import PROFILES
-from proxy.hookspecs import PROJECT, Hooks
 from proxy.services.plugins import DEFAULT_PLUGINS
-from proxy.app.settings.schema import ConfigFile
 from proxy.storage.port import LedgerEntry
-from proxy.engine.telemetry.metrics import Metrics
 from tests.examples import for_every
 
 PROXY = Path(__file__).resolve().parents[2] / "proxy"

@@ -14,12 +14,12 @@ import pytest
 import yaml
 
 from proxy.app import factories
+from proxy.app.settings import Environment, load
 from proxy.cli import COMMANDS, command_of
 from proxy.cli.check_config import check
+from proxy.engine.exchange import ExchangeOutcome
 from proxy.kit.modes import Edit, Reason
 from proxy.planner.shadow import Deviation
-from proxy.engine.exchange import ExchangeOutcome
-from proxy.app.settings import Environment, load
 from tests.documents import ROOT, Block, Page, pages
 from tests.examples import for_every
 from tests.page_scripts import UNSTARTED, file_of

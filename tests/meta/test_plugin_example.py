@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pluggy
 
-from proxy.protocol.recognition import MessageKind, PieceKind, recognise_text
 from proxy.hookspecs import PROJECT, Hooks
+from proxy.protocol.recognition import MessageKind, PieceKind, recognise_text
 from proxy.services.plugins import DEFAULT_PLUGINS, build_plugin_manager, recognisers
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 import proxy
-from proxy.cli import serve
 from proxy.app.settings.schema import Stratiform
+from proxy.cli import serve
 from tests.documents import Page, pages
 from tests.examples import for_every
 

@@ -8,9 +8,9 @@ from importlib import import_module
 from math import isfinite
 from pathlib import Path
 
+import proxy.core
 import pytest
 
-import proxy.core
 from proxy.planner.stability.change_rates import DecayedRate
 
 _CORE = Path(proxy.kit.__file__).parent

@@ -7,15 +7,15 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.teams.authentication import Declared, Directory, Identity
 from proxy.app.admin import AdminService
-from proxy.protocol.providers import NONE
-from proxy.models.deployment import Deployment, Transport
-from proxy.kit.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, Unauthorized
 from proxy.engine.interfaces import Principal
-from proxy.teams.bookings import LimitResolver, window_at
+from proxy.kit.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, Unauthorized
+from proxy.models.deployment import Deployment, Transport
+from proxy.protocol.providers import NONE
 from proxy.storage.port import TeamRecord
 from proxy.storage.sqlite import MemoryStore
+from proxy.teams.authentication import Declared, Directory, Identity
+from proxy.teams.bookings import LimitResolver, window_at
 from tests.doubles import ManualClock
 from tests.examples import examples
 

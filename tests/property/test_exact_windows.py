@@ -7,14 +7,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.engine.ports import ComposedRequest
+from proxy.kit.errors import ContextTooLong
+from proxy.models.deployment import Deployment, Transport
+from proxy.prompts.window import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts
 from proxy.protocol.providers import OPENAI
 from proxy.protocol.request.parsed_body import Inset, inset_body
 from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import MESSAGE_OVERHEAD_TOKENS, quick
-from proxy.prompts.window import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts
-from proxy.models.deployment import Deployment, Transport
-from proxy.engine.ports import ComposedRequest
-from proxy.kit.errors import ContextTooLong
 from proxy.services.tokenizers import ModelFacts, local_encode
 from proxy.services.windows import ContextWindows
 from tests.examples import examples

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from proxy.kit.modes import Mode, Reason
+from proxy.lab.demo.tool_agent import tool_agent
+from proxy.lab.replay import Step, read_trace
 from proxy.planner.plan import PlannerOptions
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.request.parsed_body import Inset
-from proxy.lab.demo.tool_agent import tool_agent
-from proxy.lab.replay import Step, read_trace
 from tests.economics.made import chat_page, environment_agent
 from tests.examples import in_turn, sampled
 from tests.fidelity.checker import check

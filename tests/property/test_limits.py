@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.protocol.caches import Bill, Life, Prompt, make_cache, validate
 from proxy.kit.digest import chain, digest
-from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, OPENAI, CacheProfile
-from proxy.protocol.request.tokens import bytes_over_four
 from proxy.lab.replay.comparison import Bagger, fixed_limit, free_limit
 from proxy.lab.replay.runner import Account
+from proxy.protocol.caches import Bill, Life, Prompt, make_cache, validate
+from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, OPENAI, CacheProfile
+from proxy.protocol.request.tokens import bytes_over_four
 from proxy.upstream.embedded.provider import TAIL_TOKENS, PromptReader
 from tests.examples import examples
 

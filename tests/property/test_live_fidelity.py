@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.app.factories import load_context_texts
+from proxy.context.history import cuts, ruled
+from proxy.context.session import AssembledChat, AssemblyOptions
 from proxy.kit.modes import Mode
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.protocol.request.parsed_body import parse_body
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.context.history import cuts, ruled
-from proxy.context.session import AssembledChat, AssemblyOptions
 from proxy.services.context_assembler import Arrangement, ContextAssembler, Resolved
 from tests.compactions import compaction_of
 from tests.examples import examples

@@ -8,11 +8,11 @@ from dataclasses import replace
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from proxy.protocol.caches.cache import Life
 from proxy.planner.layout.layout import Layout
 from proxy.planner.layout.orders import RequestElements, behind_prefix, by_tiers, moved_elements, valid_prefix
 from proxy.planner.layout.render import render_messages, render_tools
 from proxy.planner.layout.tiers import Tier
+from proxy.protocol.caches.cache import Life
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.recognition import ContextPiece
 from proxy.protocol.request.element import Element

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from proxy.kit.errors import InvalidRequest
 from proxy.kit.modes import Mode
 from proxy.planner.plan import Plan
 from proxy.protocol.providers import PROFILES
-from proxy.kit.errors import InvalidRequest
 from tests.examples import examples, sampled
 from tests.fidelity.chats import File
 from tests.fidelity.strategies import bodies

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.prompts.assembler import read_wish
 from proxy.context import split
 from proxy.context.form import read_form
-from proxy.prompts.window import read_parts
 from proxy.kit.errors import InvalidRequest
+from proxy.prompts.assembler import read_wish
+from proxy.prompts.window import read_parts
 from tests.structured_forms import PROMPTS, WINDOWS, forms
 
 CLIENT = Path(__file__).parents[2] / "proxy" / "client"

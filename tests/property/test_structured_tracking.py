@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.planner.layout.tiers import CACHED, Change, ClassicPolicy, Tier, Tracked
-from proxy.protocol.request.tokens import TokenCounter
 from proxy.context import ContextFile, StructuredContext
 from proxy.context.placement import FILE, SYMBOL, ContextTracker, Placement
+from proxy.planner.layout.tiers import CACHED, Change, ClassicPolicy, Tier, Tracked
+from proxy.protocol.request.tokens import TokenCounter
 from tests.examples import examples
 
 PATHS = "abcdefgh"

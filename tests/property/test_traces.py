@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from proxy.protocol.providers import PROFILES
 from proxy.kit.value import replace
 from proxy.lab.replay import TraceError, read_trace
 from proxy.lab.replay.comparison import compare
 from proxy.lab.replay.explain import explain_request
 from proxy.lab.replay.runner import replay
+from proxy.protocol.providers import PROFILES
 from tests.examples import examples
 from tests.property.test_planner_any_json import PROFILE, QUIRKS, near_misses
 from tests.unit.lab.replay.test_runner_structured import wanted

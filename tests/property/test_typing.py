@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.engine.ports import ComposedRequest
+from proxy.models.deployment import Deployment, Transport
+from proxy.prompts.window import Capability, CapabilityProfile, PartCaps, PartName, WindowParts
 from proxy.protocol.providers import OPENAI
 from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import quick
-from proxy.prompts.window import Capability, CapabilityProfile, PartCaps, PartName, WindowParts
-from proxy.models.deployment import Deployment, Transport
-from proxy.engine.ports import ComposedRequest
 from proxy.services.tokenizers import ModelFacts, local_encode
 from proxy.services.windows import ContextWindows
 from tests.examples import examples

@@ -6,9 +6,9 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.protocol.request.tokens import bytes_over_four
 from proxy.prompts.window import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts, head, tail
 from proxy.prompts.window.fitting import Room, Steps, advance, cut_of, steps_of
+from proxy.protocol.request.tokens import bytes_over_four
 from tests.talk import assistant, calling, result, system, user
 from tests.windows import Body, fit, kept, parts_in, sent, text_of, tokens_of, transcript_of, unpaired
 

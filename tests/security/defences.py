@@ -19,12 +19,12 @@ import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from proxy.cli.serve import settings_of
-from proxy.protocol.account.objects import Act, Operation
-from proxy.models.bound import InputBound
-from proxy.protocol.request.demand import PLAIN
 from proxy.context import Section
-from proxy.protocol.wire.json_body import utf8
 from proxy.engine.intake import Further
+from proxy.models.bound import InputBound
+from proxy.protocol.account.objects import Act, Operation
+from proxy.protocol.request.demand import PLAIN
+from proxy.protocol.wire.json_body import utf8
 from tests import patching
 
 _ROOT = Path(__file__).parents[2]

@@ -16,13 +16,13 @@ import pytest
 
 from proxy.app import declared
 from proxy.app.composition import ConfigSource
-from proxy.cli import check_config, main, serve
-from proxy.cli.checks import not_honoured, provider_keys, refuse_exposed
-from proxy.cli.serve import listen
 from proxy.app.settings import ConfigError, Effect, Environment, Settings, load
 from proxy.app.settings.litellm_schema import GeneralSettings, LiteLLMParams, LiteLLMSettings, ModelInfo, RouterSettings
 from proxy.app.settings.unsupported import effect_of
 from proxy.app.ui.gate import is_loopback
+from proxy.cli import check_config, main, serve
+from proxy.cli.checks import not_honoured, provider_keys, refuse_exposed
+from proxy.cli.serve import listen
 from tests.config_lines import bare
 from tests.examples import sampled
 from tests.security.world import KEYS, World

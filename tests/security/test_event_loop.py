@@ -12,11 +12,16 @@ import msgspec
 import orjson
 import pytest
 
+from proxy.engine.interfaces import PlanRequest, Principal
+from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit import secrets as redaction
-from proxy.protocol.access import unambiguous
+from proxy.kit.errors import InvalidRequest
 from proxy.kit.modes import Mode
+from proxy.kit.tasks import LARGE_BYTES, Aside
+from proxy.models.deployment import Deployment, Transport
 from proxy.planner.plan import Plan
 from proxy.planner.planner import TierPlanner
+from proxy.protocol.access import unambiguous
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.request.demand import demand_of
 from proxy.protocol.request.parsed_body import head_of, untouched
@@ -24,14 +29,9 @@ from proxy.protocol.request.reader import BodyCache, Route
 from proxy.protocol.request.tokens import Encode, quick
 from proxy.protocol.wire.json_body import Unreadable, mended, parse_members, value_spans
 from proxy.protocol.wire.scan import PIECE_BYTES
-from proxy.models.deployment import Deployment, Transport
-from proxy.kit.errors import InvalidRequest
 from proxy.services.planner_port import Planning
-from proxy.services.tokenizers import local_encode
 from proxy.services.plugins import build_plugin_manager, recognisers
-from proxy.engine.interfaces import PlanRequest, Principal
-from proxy.kit.tasks import LARGE_BYTES, Aside
-from proxy.engine.telemetry.metrics import Metrics
+from proxy.services.tokenizers import local_encode
 from tests.examples import sampled
 from tests.growth import assert_linear
 from tests.security.bodies import CHATS, WIRE

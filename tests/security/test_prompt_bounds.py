@@ -12,11 +12,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from proxy.kit.tasks import Aside
 from proxy.models.bound import picture_tokens, weigh
 from proxy.protocol.request.parsed_body import parse_body
 from proxy.services.tokenizers import is_counted_by, local_encode
 from proxy.teams.estimates import PromptBounds, size_of
-from proxy.kit.tasks import Aside
 from tests.doubles import serving
 from tests.examples import sampled
 from tests.exchanges import make_exchange

@@ -29,12 +29,12 @@ from typing import Any, TypeVar
 import uvicorn
 
 from proxy.app import composition
+from proxy.app.settings import Environment, load
+from proxy.app.web.app import create_app
 from proxy.cli.serve import address, listen, run_on_loop, server
 from proxy.models.charges import NANOS_PER_USD
 from proxy.protocol.request.tokens import Encode, bytes_over_four
-from proxy.app.settings import Environment, load
 from proxy.storage.port import LedgerEntry, Store
-from proxy.app.web.app import create_app
 from tests.doubles import serving
 from tests.security.provider import RecordingProvider, Seen
 

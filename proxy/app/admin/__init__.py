@@ -14,17 +14,17 @@ from urllib.parse import urlsplit
 
 from msgspec import UNSET
 
-from proxy.teams.authentication import DEFAULT_TEAM, Directory, Snapshot, declared_id, digest_of, new_id, new_key
-from proxy.teams import validation
 from proxy.app.admin import forms
 from proxy.app.admin.forms import BudgetForm, KeyForm, Query, SpentForm, TeamForm, View
 from proxy.app.admin.reports import Sessions, entries_report, sessions_answer, spend_report
 from proxy.kit.clock import Clock
-from proxy.kit.model_patterns import matches
 from proxy.kit.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, NotReady, StoreError
+from proxy.kit.model_patterns import matches
+from proxy.storage.port import BudgetRecord, KeyRecord, R, RecordKind, Store, TeamRecord, record_name
+from proxy.teams import validation
+from proxy.teams.authentication import DEFAULT_TEAM, Directory, Snapshot, declared_id, digest_of, new_id, new_key
 from proxy.teams.bookings import NOTHING, Booking, booked, counter_of, rule_of
 from proxy.teams.store_client import Epochs
-from proxy.storage.port import BudgetRecord, KeyRecord, R, RecordKind, Store, TeamRecord, record_name
 
 F = TypeVar("F")
 

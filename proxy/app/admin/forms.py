@@ -11,10 +11,10 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from proxy.teams import validation
-from proxy.models.charges import Unit
 from proxy.kit.errors import InvalidRequest
+from proxy.models.charges import Unit
 from proxy.storage.port import BudgetRecord
+from proxy.teams import validation
 
 Query = Mapping[str, str]
 View = dict[str, Any]

@@ -17,22 +17,22 @@ from zoneinfo import ZoneInfo
 
 import orjson
 
-from proxy.teams import validation
 from proxy.app.admin.forms import Query, View, check_query, checked, limit_of
-from proxy.planner.layout.tiers import Change, Tier
+from proxy.context.blocks import Circumstances, hit_rate, shown
+from proxy.kit.errors import InvalidRequest, MethodNotAllowed, NotFound
 from proxy.kit.modes import Edit
-from proxy.protocol.response.usage import Usage
+from proxy.kit.tasks import in_turns
+from proxy.planner.layout.tiers import Change, Tier
 from proxy.planner.sessions.session_record import (
     SessionDetails,
     SessionPage,
     SessionRecord,
     SessionRequest,
 )
-from proxy.context.blocks import Circumstances, hit_rate, shown
+from proxy.protocol.response.usage import Usage
 from proxy.protocol.wire.json_body import Unreadable, dumps, elements, members_of, printable, read_or_mended
-from proxy.kit.errors import InvalidRequest, MethodNotAllowed, NotFound
 from proxy.storage.port import LedgerEntry, SpendGroup, SpendQuery, Store
-from proxy.kit.tasks import in_turns
+from proxy.teams import validation
 
 _MOST = 1000
 _MOST_WORDS = 200

@@ -24,22 +24,7 @@ from time import perf_counter, thread_time
 from types import coroutine
 from typing import Any, TypeVar
 
-from proxy.app.shadowed import shadowing
 from proxy.app.foundation import lay
-from proxy.kit.lru import Bounded, LastUsed
-from proxy.protocol.request.demand import demand_of
-from proxy.protocol.request.message import may_be_signed
-from proxy.protocol.response.outcome import AnswerFacts
-from proxy.protocol.response.refusal import is_context_refusal, refusal_of_object
-from proxy.kit.value import dataclass
-from proxy.protocol.wire.json_body import Unreadable
-from proxy.models.deployment import Deployment, Headers
-from proxy.engine import Conclusion, Ports
-from proxy.engine.attempts import OurEdit
-from proxy.engine.conclusion import own_headers
-from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested, Settlement
-from proxy.engine.headers import ID_HEADER, named_by
-from proxy.kit.errors import InvalidRequest, Unauthorized
 from proxy.app.inside.incoming import (
     Deployments,
     Host,
@@ -55,14 +40,29 @@ from proxy.app.inside.incoming import (
     rewriting,
     with_room,
 )
-from proxy.engine.interfaces import Plan, PlanRequest, Principal, Reservation
 from proxy.app.settings import ConfigError, load_section
-from proxy.teams.bookings import settled_entry
-from proxy.teams.store_client import StoreClient
-from proxy.storage.port import Settle
-from proxy.kit.tasks import Aside, Tasks, place_of, spawn
+from proxy.app.shadowed import shadowing
+from proxy.engine import Conclusion, Ports
+from proxy.engine.attempts import OurEdit
+from proxy.engine.conclusion import own_headers
+from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested, Settlement
+from proxy.engine.headers import ID_HEADER, named_by
+from proxy.engine.interfaces import Plan, PlanRequest, Principal, Reservation
 from proxy.engine.telemetry.meter import Meter
 from proxy.engine.telemetry.metrics import Metrics
+from proxy.kit.errors import InvalidRequest, Unauthorized
+from proxy.kit.lru import Bounded, LastUsed
+from proxy.kit.tasks import Aside, Tasks, place_of, spawn
+from proxy.kit.value import dataclass
+from proxy.models.deployment import Deployment, Headers
+from proxy.protocol.request.demand import demand_of
+from proxy.protocol.request.message import may_be_signed
+from proxy.protocol.response.outcome import AnswerFacts
+from proxy.protocol.response.refusal import is_context_refusal, refusal_of_object
+from proxy.protocol.wire.json_body import Unreadable
+from proxy.storage.port import Settle
+from proxy.teams.bookings import settled_entry
+from proxy.teams.store_client import StoreClient
 from proxy.upstream.litellm_.library import dumped, mapping
 
 T = TypeVar("T")

@@ -25,20 +25,20 @@ from prometheus_client import REGISTRY
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from proxy.teams.authentication import DEFAULT_TEAM, session_hint
 from proxy.app.factories import listed_model, price_source
+from proxy.app.settings import ModelEntry, Settings
+from proxy.engine.chat import MODE_HEADER
+from proxy.engine.interfaces import Principal
+from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.lru import LastUsed
 from proxy.kit.modes import Mode
-from proxy.protocol.prices import PriceMap
-from proxy.protocol.providers import CacheProfile
-from proxy.protocol.request.parsed_body import BodyChanges
 from proxy.kit.value import dataclass
 from proxy.models.deployment import Deployment, Headers, Transport
 from proxy.models.deployments import deployment_of
-from proxy.engine.chat import MODE_HEADER
-from proxy.engine.interfaces import Principal
-from proxy.app.settings import ModelEntry, Settings
-from proxy.engine.telemetry.metrics import Metrics
+from proxy.protocol.prices import PriceMap
+from proxy.protocol.providers import CacheProfile
+from proxy.protocol.request.parsed_body import BodyChanges
+from proxy.teams.authentication import DEFAULT_TEAM, session_hint
 from proxy.upstream.litellm_.library import CHAT_FIELDS, Library, Route, mapping
 
 _MOST_DEPLOYMENTS = 1024

@@ -18,11 +18,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from proxy.teams.authentication import digest_of
-from proxy.teams.validation import window_of
-from proxy.kit.value import dataclass, field, replace
-from proxy.prompts.window import BUILT_IN, CapabilityProfile
 from proxy.app.settings.litellm_schema import LiteLLMSettings, Loose, ModelEntry, Routing, http_url, routing_of
+from proxy.app.settings.prompts import profiles_of
+from proxy.app.settings.schema import Budget, ConfigFile, Key, Stratiform
+from proxy.app.settings.unsupported import Unused, unused
 from proxy.kit.messages import (
     ConfigError,
     Environment,
@@ -34,10 +33,11 @@ from proxy.kit.messages import (
     state_folder,
     without,
 )
-from proxy.app.settings.prompts import profiles_of
-from proxy.app.settings.schema import Budget, ConfigFile, Key, Stratiform
-from proxy.app.settings.unsupported import Unused, unused
+from proxy.kit.value import dataclass, field, replace
 from proxy.kit.yaml_file import read_yaml
+from proxy.prompts.window import BUILT_IN, CapabilityProfile
+from proxy.teams.authentication import digest_of
+from proxy.teams.validation import window_of
 
 NO_SHARED_STORE = (
     "more than one worker needs a store that they share, or each would count budgets for itself: "

@@ -27,12 +27,12 @@ from pydantic import (
     model_validator,
 )
 
-from proxy.teams.validation import MOST_USD, NAME_PATTERN
-from proxy.protocol.prices import needed
-from proxy.protocol.providers import PROFILES
+from proxy.kit.messages import join
 from proxy.kit.resilience import BreakerPolicy, Kind, RetryPolicy
 from proxy.kit.value import dataclass, field
-from proxy.kit.messages import join
+from proxy.protocol.prices import needed
+from proxy.protocol.providers import PROFILES
+from proxy.teams.validation import MOST_USD, NAME_PATTERN
 
 
 class Section(BaseModel):

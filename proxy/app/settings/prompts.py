@@ -11,11 +11,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, ValidationError
 
-from proxy.teams import validation
-from proxy.prompts import ROOTS, OnFailure, exceeded_bound, is_json
-from proxy.prompts.window import BUILT_IN, Capability, CapabilityProfile, OverBudget
 from proxy.app.settings.litellm_schema import Name, Strict
 from proxy.kit.messages import Environment, explain, nearest
+from proxy.prompts import ROOTS, OnFailure, exceeded_bound, is_json
+from proxy.prompts.window import BUILT_IN, Capability, CapabilityProfile, OverBudget
+from proxy.teams import validation
 
 MOST_TEXT_CHARS = 256 << 10
 _KEY_ID = re.compile(r"key-[0-9a-z]{12}")

@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
-from proxy.teams import validation
-from proxy.protocol.prices import price_of
 from proxy.app.settings.litellm_schema import (
     CacheProfileName,
     Credential,
@@ -28,6 +26,8 @@ from proxy.app.settings.litellm_schema import (
     filled,
 )
 from proxy.app.settings.prompts import Prompts, Window
+from proxy.protocol.prices import price_of
+from proxy.teams import validation
 
 MOST_WORKERS = 64
 _LONGEST_S = 86_400

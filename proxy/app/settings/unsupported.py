@@ -18,10 +18,10 @@ proxy reads from each section. A test compares the tables with the installed pac
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 
-from proxy.kit.value import dataclass, replace
 from proxy.app.settings.litellm_schema import ENFORCED_RATES, FallbackList, ModelEntry, RetriesByError, fallbacks_in
-from proxy.kit.messages import join, nearest
 from proxy.app.settings.schema import ConfigFile, Stratiform
+from proxy.kit.messages import join, nearest
+from proxy.kit.value import dataclass, replace
 
 _KEYS = "make keys with stratiform.teams or `stratiform keys create`"
 _PATHS = "which paths a client may use is not restricted beyond stratiform.teams[].models"

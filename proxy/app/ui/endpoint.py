@@ -22,11 +22,11 @@ from msgspec import to_builtins
 from starlette.types import Receive, Scope, Send
 
 from proxy.app.admin import AdminService, forms
-from proxy.engine import ClientDisconnected, suppress_and_log
-from proxy.kit.errors import InvalidRequest, MethodNotAllowed, NotFound, NotReady, ProxyError, Unauthorized
 from proxy.app.ui.gate import COOKIE, Gate, Visit
 from proxy.app.ui.pages import Page, Pages, Templates, assets, mark_of
 from proxy.app.web.connection import Connection
+from proxy.engine import ClientDisconnected, suppress_and_log
+from proxy.kit.errors import InvalidRequest, MethodNotAllowed, NotFound, NotReady, ProxyError, Unauthorized
 
 EVERY_S: Final = 2.0
 MOST_STREAMS: Final = 100

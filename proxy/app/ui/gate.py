@@ -13,9 +13,9 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
-from proxy.teams.authentication import Identity
-from proxy.kit.value import dataclass, field
 from proxy.kit.errors import ProxyError
+from proxy.kit.value import dataclass, field
+from proxy.teams.authentication import Identity
 
 COOKIE: Final = "stratiform_ui"
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})

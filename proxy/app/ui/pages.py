@@ -27,8 +27,8 @@ from markupsafe import Markup
 
 from proxy.app.admin import AdminService
 from proxy.app.admin.reports import BILLED, grouped, with_ratio
-from proxy.kit.value import dataclass, field
 from proxy.kit.errors import NotFound, NotReady
+from proxy.kit.value import dataclass, field
 
 if TYPE_CHECKING:
     from jinja2 import Environment

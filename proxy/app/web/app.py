@@ -47,19 +47,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy import __version__
-from proxy.teams.authentication import Identity, digest_of
 from proxy.app.admin import AdminService
 from proxy.app.admin.litellm_forms import LitellmForms
-from proxy.protocol.account.objects import INVALID_PATH, Path, read_path
-from proxy.kit.model_patterns import allows
-from proxy.kit.secrets import bare, sent_keys
-from proxy.kit.value import dataclass
-from proxy.models.deployment import Deployment
-from proxy.models.deployments import ModelTable
+from proxy.app.web.connection import Connection
 from proxy.engine import ClientDisconnected, Engine
 from proxy.engine.engine import CHAT
 from proxy.engine.headers import decoded
 from proxy.engine.intake import is_same_upstream
+from proxy.engine.interfaces import Fault, Principal
+from proxy.engine.telemetry.metrics import CONTENT_TYPE, Metrics
 from proxy.kit.errors import (
     Forbidden,
     InternalError,
@@ -72,9 +68,13 @@ from proxy.kit.errors import (
     UnknownModel,
     error_body,
 )
-from proxy.engine.interfaces import Fault, Principal
-from proxy.engine.telemetry.metrics import CONTENT_TYPE, Metrics
-from proxy.app.web.connection import Connection
+from proxy.kit.model_patterns import allows
+from proxy.kit.secrets import bare, sent_keys
+from proxy.kit.value import dataclass
+from proxy.models.deployment import Deployment
+from proxy.models.deployments import ModelTable
+from proxy.protocol.account.objects import INVALID_PATH, Path, read_path
+from proxy.teams.authentication import Identity, digest_of
 
 _BODY_BYTES = 1 << 20
 _MOST_PARAMETERS = 20

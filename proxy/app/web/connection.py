@@ -32,9 +32,6 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from proxy.protocol.response.event_format import END_OF_EVENT
-from proxy.kit.value import dataclass
-from proxy.models.deployment import Headers
 from proxy.engine import ClientDisconnected, suppress_and_log
 from proxy.engine.headers import content_length, content_type, is_coded, is_safe
 from proxy.kit.errors import (
@@ -50,6 +47,9 @@ from proxy.kit.errors import (
     sse_error,
 )
 from proxy.kit.tasks import Tasks, spawn
+from proxy.kit.value import dataclass
+from proxy.models.deployment import Headers
+from proxy.protocol.response.event_format import END_OF_EVENT
 
 try:
     from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol

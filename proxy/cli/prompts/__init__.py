@@ -33,7 +33,9 @@ from proxy.cli.prompts.variants import (
     setup_of,
     terms_of,
 )
+from proxy.kit.errors import ProxyError
 from proxy.kit.model_patterns import matches
+from proxy.kit.value import dataclass
 from proxy.prompts import (
     ROOTS,
     Composition,
@@ -50,11 +52,9 @@ from proxy.prompts import (
 )
 from proxy.prompts.assembler import chosen, contradiction, holds, in_order
 from proxy.prompts.steadiness import Volatile, volatile_in, volatile_name, volatile_values
-from proxy.kit.value import dataclass
-from proxy.kit.errors import ProxyError
-from proxy.services.tokenizers import local_encode
 from proxy.services.prompting.sources import SHIPPED, Snapshot
 from proxy.services.prompting.templates import Templates, Uses, compiled, in_file, unknown_names
+from proxy.services.tokenizers import local_encode
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -26,8 +26,9 @@ from typing import Any
 
 from rich.text import Text
 
-from proxy.app.admin.reports import ledger_entries
 from proxy.app import factories
+from proxy.app.admin.reports import ledger_entries
+from proxy.app.settings import ConfigError, load
 from proxy.cli.admin_client import Ask, run_with
 from proxy.cli.costs import price_of_model
 from proxy.cli.output import Output, add_json, fail, plain_table, print_result, visible
@@ -44,9 +45,8 @@ from proxy.cli.prompts.variants import (
     read_context,
 )
 from proxy.protocol.prices import Price
-from proxy.services.tokenizers import local_encode
 from proxy.services.prompting import Whose
-from proxy.app.settings import ConfigError, load
+from proxy.services.tokenizers import local_encode
 
 DAYS = 30
 """How many days of the ledger are read."""

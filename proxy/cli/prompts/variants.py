@@ -21,11 +21,13 @@ from typing import TypeVar
 
 import orjson
 
-from proxy.teams.authentication import DEFAULT_TEAM
 from proxy.app import declared, factories
+from proxy.app.settings import ConfigError, Settings, load
 from proxy.cli.admin_client import DEFAULT_CONFIG, config_or_default
 from proxy.cli.output import add_json, fail
+from proxy.kit.errors import ProxyError
 from proxy.kit.model_patterns import fitting, matches, matches_any
+from proxy.kit.value import dataclass, field, replace
 from proxy.prompts import (
     FLAGS,
     ROOTS,
@@ -41,12 +43,18 @@ from proxy.prompts import (
 )
 from proxy.prompts.assembler import PERSONA_PREFIX, assemble, chosen
 from proxy.protocol.request.tokens import Encode
-from proxy.kit.value import dataclass, field, replace
-from proxy.kit.errors import ProxyError
 from proxy.services.plugins import build_plugin_manager
 from proxy.services.prompting import Rules, Whose
-from proxy.services.prompting.sources import FileState, PromptFileError, Snapshot, Sources, markdown_files, read_file, texts_of
-from proxy.app.settings import ConfigError, Settings, load
+from proxy.services.prompting.sources import (
+    FileState,
+    PromptFileError,
+    Snapshot,
+    Sources,
+    markdown_files,
+    read_file,
+    texts_of,
+)
+from proxy.teams.authentication import DEFAULT_TEAM
 
 T = TypeVar("T")
 

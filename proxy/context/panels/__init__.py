@@ -28,10 +28,10 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from proxy.kit.digest import DIGEST_BYTES, digest
-from proxy.protocol.request.message import MARK_KEYS
 from proxy.context import Conversation, Turn
+from proxy.kit.digest import DIGEST_BYTES, digest
 from proxy.kit.value import dataclass
+from proxy.protocol.request.message import MARK_KEYS
 from proxy.protocol.wire.json_body import Members, Unreadable, elements, members_of, utf8
 
 CONVERSATION = "chat"

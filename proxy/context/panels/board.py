@@ -24,7 +24,6 @@ from sys import getsizeof
 from msgspec import Struct
 from msgspec.structs import replace
 
-from proxy.kit.digest import digest as digest_of
 from proxy.context.panels import (
     EVERYTHING,
     LEAST_CHANGE,
@@ -44,6 +43,7 @@ from proxy.context.panels import (
     taken_along,
     turn_size,
 )
+from proxy.kit.digest import digest as digest_of
 from proxy.kit.value import dataclass, field
 
 MOST_GONE = 500

@@ -20,14 +20,14 @@ from math import log
 
 from msgspec import Raw
 
-from proxy.kit.digest import digest
-from proxy.planner.layout.tiers import Tier
-from proxy.protocol.response.panel_answer import PANEL_TOOL
 from proxy.context import Turn, message, pair
 from proxy.context.blocks import Assembly, Block, Item, Kind, Section
 from proxy.context.panels import CONVERSATION, FRONT, Panel, change_rate, outside
 from proxy.context.panels.board import Board
+from proxy.kit.digest import digest
 from proxy.kit.value import dataclass, field, replace
+from proxy.planner.layout.tiers import Tier
+from proxy.protocol.response.panel_answer import PANEL_TOOL
 from proxy.protocol.wire.json_body import Unreadable, elements, members_of, text_json, text_value, utf8
 
 ISO_TIME = "{iso_time}"

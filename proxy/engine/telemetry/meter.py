@@ -6,9 +6,14 @@ The meter is called at the start and at the end of an exchange. It never suspend
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from proxy.protocol.caches.cache import Bill
+from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
+from proxy.engine.telemetry.metrics import NO_PROFILE, UNRECOGNISED, Metrics, mode_label
 from proxy.kit.modes import Mode, Reason
 from proxy.models.charges import Heard, Speeds, bill, unanswered
+from proxy.models.deployment import Deployment
+from proxy.models.deployments import price_for
+from proxy.planner.plan import CONTROL, Plan
+from proxy.protocol.caches.cache import Bill
 from proxy.protocol.prices import (
     Cost,
     Price,
@@ -19,14 +24,9 @@ from proxy.protocol.prices import (
     scaled,
     uncached_cost,
 )
-from proxy.planner.plan import CONTROL, Plan
 from proxy.protocol.request.demand import UNIT_KINDS, Kind
 from proxy.protocol.response.outcome import CHANGES, Outcome
 from proxy.protocol.response.usage import Usage, merged, summed
-from proxy.models.deployment import Deployment
-from proxy.models.deployments import price_for
-from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
-from proxy.engine.telemetry.metrics import NO_PROFILE, UNRECOGNISED, Metrics, mode_label
 
 NONE = "none"
 """The label of an exchange that ended before it had a model, a team or a transport."""

@@ -35,18 +35,18 @@ from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
 from proxy import __version__
-from proxy.planner.diagnosis.record import KINDS
 from proxy.kit.modes import Edit, Mode, Reason
-from proxy.planner.candidates import UNMARKED
 from proxy.kit.resilience import Kind
+from proxy.kit.secrets import without_keys
+from proxy.kit.tasks import in_turns
+from proxy.models.deployment import Deployment
+from proxy.planner.candidates import UNMARKED
+from proxy.planner.diagnosis.record import KINDS
+from proxy.planner.shadow import Deviation
 from proxy.protocol.response.outcome import UNTOLD
 from proxy.protocol.response.panel_answer import PanelCallOutcome
 from proxy.protocol.response.refusal import ContextRefusalOutcome
 from proxy.protocol.response.usage import Usage
-from proxy.kit.secrets import without_keys
-from proxy.planner.shadow import Deviation
-from proxy.models.deployment import Deployment
-from proxy.kit.tasks import in_turns
 
 OTHER = "other"
 """The value that stands for all names beyond the bound."""

@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from random import Random
 
-from proxy.protocol.prices import Price
 from proxy.context.panels import Panel
 from proxy.kit.value import dataclass
 from proxy.lab.demo import BEGIN, Message, Sending, Tally, Wanted, assistant, chat, system, user
 from proxy.lab.demo.tool_agent import NOUNS, SOURCE, exchange, function, read, source_file, tested
 from proxy.lab.replay.runner import OURS, Setting
+from proxy.protocol.prices import Price
 
 _FOLDERS = ("shop", "shop/web", "shop/reports", "shop/storage", "tests", "tests/web", "docs", "tools")
 _FILES_A_FOLDER = 15

@@ -33,11 +33,11 @@ from types import MappingProxyType
 from typing import Any
 
 from proxy.client import Context
-from proxy.protocol.prices import Price
 from proxy.kit.value import dataclass
 from proxy.lab.demo import BEGIN, Message, Sending, Tally, Wanted, assistant, chat, system, user
 from proxy.lab.demo.chats import FILES_ACK, RULES, committed, line_ended, shown
 from proxy.lab.replay.runner import OURS, SYSTEM_LAST, Setting
+from proxy.protocol.prices import Price
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,15 @@ import msgspec
 import orjson
 from msgspec import structs
 
+from proxy.kit.digest import digest
+from proxy.kit.lru import Bounded, LastUsed
+from proxy.kit.modes import Mode
+from proxy.kit.value import dataclass, field, replace
+from proxy.lab.doctor.records import Call, CutSizes, Gap, LineSigns
+from proxy.lab.replay import Step, TraceError, chat_body
+from proxy.lab.replay.runner import Ours, Setting, Total
+from proxy.models.deployment import Transport
+from proxy.models.deployments import choose_profile, provider_of
 from proxy.planner.diagnosis.diagnose import diagnose
 from proxy.planner.diagnosis.record import (
     SYSTEM,
@@ -38,24 +47,15 @@ from proxy.planner.diagnosis.record import (
     spread,
     wire_record,
 )
-from proxy.kit.digest import digest
-from proxy.kit.lru import Bounded, LastUsed
-from proxy.kit.modes import Mode
-from proxy.protocol.prices import Price, PriceMap, input_cost
+from proxy.planner.shadow import Deviation
 from proxy.prompts.steadiness import volatile_in
+from proxy.protocol.prices import Price, PriceMap, input_cost
 from proxy.protocol.providers import PROFILES, CacheProfile, Family, fitted
 from proxy.protocol.recognition import MessageKind, PieceKind, Recogniser, recognise_text
 from proxy.protocol.request.tokens import Encode
 from proxy.protocol.response.outcome import UNTOLD
 from proxy.protocol.response.usage import BillSum, Usage
-from proxy.planner.shadow import Deviation
-from proxy.kit.value import dataclass, field, replace
 from proxy.protocol.wire.json_body import utf8
-from proxy.models.deployment import Transport
-from proxy.models.deployments import choose_profile, provider_of
-from proxy.lab.doctor.records import Call, CutSizes, Gap, LineSigns
-from proxy.lab.replay import Step, TraceError, chat_body
-from proxy.lab.replay.runner import Ours, Setting, Total
 
 _REMEMBERED = 4_096
 

@@ -18,11 +18,8 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Raw, structs
 
-from proxy.planner.diagnosis.record import read_line
 from proxy.kit.lru import LastUsed
-from proxy.protocol.response.usage import Usage, usage_of
 from proxy.kit.value import dataclass
-from proxy.protocol.wire.json_body import Members, Unreadable
 from proxy.lab.doctor.records import (
     MODEL_PATHS,
     NOT_UTF8,
@@ -42,6 +39,9 @@ from proxy.lab.doctor.records import (
     unix_seconds,
 )
 from proxy.lab.replay import UNREADABLE, opened
+from proxy.planner.diagnosis.record import read_line
+from proxy.protocol.response.usage import Usage, usage_of
+from proxy.protocol.wire.json_body import Members, Unreadable
 
 CLAUDE_CODE = "Claude Code"
 LITELLM = "LiteLLM"

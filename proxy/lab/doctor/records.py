@@ -22,12 +22,12 @@ from io import BufferedReader
 import msgspec
 from msgspec import Raw, Struct
 
+from proxy.kit.errors import InvalidRequest
+from proxy.kit.value import dataclass
 from proxy.planner.diagnosis.record import PromptRecord
 from proxy.protocol.response.outcome import UNTOLD, cause_of
 from proxy.protocol.response.usage import Usage, counts_of
-from proxy.kit.value import dataclass
 from proxy.protocol.wire.json_body import Members, Unreadable, elements, parse_members, small_value
-from proxy.kit.errors import InvalidRequest
 
 LineSigns = Mapping[int, str]
 """The evident kind of a line of a text ("time", "date", "random", "counter"), by line number; 0: the whole text."""

@@ -11,12 +11,8 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from proxy.planner.diagnosis.diagnose import CONTENT
-from proxy.planner.diagnosis.record import SYSTEM, TOOL, TURN, BreakKind
 from proxy.kit.modes import Mode
-from proxy.planner.shadow import Deviation
 from proxy.kit.value import dataclass, replace
-from proxy.protocol.wire.json_body import printable
 from proxy.lab.doctor import (
     UNTOLD_CULPRIT,
     Client,
@@ -32,6 +28,10 @@ from proxy.lab.doctor import (
 from proxy.lab.doctor.reader import read_calls
 from proxy.lab.doctor.records import Call, Gap, Problem
 from proxy.lab.replay.runner import Setting
+from proxy.planner.diagnosis.diagnose import CONTENT
+from proxy.planner.diagnosis.record import SYSTEM, TOOL, TURN, BreakKind
+from proxy.planner.shadow import Deviation
+from proxy.protocol.wire.json_body import printable
 
 # Characters that a terminal would obey instead of showing them.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}

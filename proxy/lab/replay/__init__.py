@@ -23,11 +23,11 @@ from typing import IO, cast
 
 from msgspec import Raw
 
-from proxy.protocol.request.parsed_body import parse_body
 from proxy.context import SECTION, section_of, split
-from proxy.kit.value import dataclass, replace
-from proxy.protocol.wire.json_body import Unreadable, parse_members, same_shape, splice, value
 from proxy.kit.errors import InvalidRequest
+from proxy.kit.value import dataclass, replace
+from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.wire.json_body import Unreadable, parse_members, same_shape, splice, value
 
 UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error, UnicodeError)
 """The errors that reading raises if a file is damaged, or cut within its compression."""

@@ -42,14 +42,10 @@ from typing import Any
 
 import orjson
 
-from proxy.protocol.caches import Prompt, make_cache
-from proxy.planner.diagnosis.record import spread
 from proxy.kit.digest import chain, digest
-from proxy.planner.plan import Plan
-from proxy.protocol.providers import CacheProfile, Family
-from proxy.planner.shadow import cost_of, most_regret
-from proxy.kit.value import dataclass, field, replace
 from proxy.kit.errors import UpstreamRejected
+from proxy.kit.templates import templates_in
+from proxy.kit.value import dataclass, field, replace
 from proxy.lab.replay import Step, Trace
 from proxy.lab.replay.fidelity import violations
 from proxy.lab.replay.runner import (
@@ -66,7 +62,11 @@ from proxy.lab.replay.runner import (
     sent_by,
 )
 from proxy.lab.replay.search import find_layouts
-from proxy.kit.templates import templates_in
+from proxy.planner.diagnosis.record import spread
+from proxy.planner.plan import Plan
+from proxy.planner.shadow import cost_of, most_regret
+from proxy.protocol.caches import Prompt, make_cache
+from proxy.protocol.providers import CacheProfile, Family
 from proxy.upstream.embedded.provider import TAIL_TOKENS, PromptReader
 
 # As files are written: a paragraph begins at the margin behind a blank line.

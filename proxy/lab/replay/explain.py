@@ -5,20 +5,20 @@ from types import MappingProxyType
 
 import orjson
 
-from proxy.protocol.caches.cache import Bill, Life
+from proxy.kit.modes import Mode, Reason
+from proxy.kit.value import dataclass
+from proxy.lab.replay import Trace
+from proxy.lab.replay.runner import Ours, ReplayedContexts, Setting
+from proxy.planner.candidates import UNMARKED
 from proxy.planner.diagnosis.record import Break
 from proxy.planner.layout.layout import Layout
-from proxy.kit.modes import Mode, Reason
-from proxy.planner.candidates import UNMARKED
 from proxy.planner.plan import InFlight
+from proxy.planner.shadow import cost_of
+from proxy.protocol.caches.cache import Bill, Life
 from proxy.protocol.providers import CacheProfile, Family
 from proxy.protocol.recognition import TAG_OPEN, ContextPiece, PieceKind
 from proxy.protocol.request.element import Element, ElementKind
 from proxy.protocol.request.message import Message
-from proxy.planner.shadow import cost_of
-from proxy.kit.value import dataclass
-from proxy.lab.replay import Trace
-from proxy.lab.replay.runner import Ours, ReplayedContexts, Setting
 
 _SHOWN_CHARS = 40
 _UNLIKELY = 0.5

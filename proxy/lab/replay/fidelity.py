@@ -21,6 +21,7 @@ import msgspec
 import orjson
 from msgspec import Raw
 
+from proxy.kit.value import dataclass, field
 from proxy.protocol.recognition import (
     CLAIM_HEADERS,
     PART_ACKNOWLEDGEMENT,
@@ -31,7 +32,6 @@ from proxy.protocol.recognition import (
     Recogniser,
     recognise_text,
 )
-from proxy.kit.value import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
 
-from proxy.protocol.caches import Bill, Prompt, make_cache
+from proxy.context import marked, section_of, unmarked
+from proxy.context.assembly import in_tiers
+from proxy.context.blocks import Assembly, AssemblyKind, file_block
+from proxy.context.panels.inlay import NAME, PANEL
+from proxy.context.session import AssembledChat
 from proxy.kit.digest import digest
+from proxy.kit.errors import InvalidRequest, MissingContent, UpstreamRejected
+from proxy.kit.modes import Mode, Reason
+from proxy.kit.value import dataclass, field, replace
+from proxy.lab.replay import Step, Trace, TraceError
+from proxy.lab.replay.fidelity import tools_of, violations
+from proxy.planner.keep_alive import RefreshPlan
 from proxy.planner.layout.render import render_tools
 from proxy.planner.layout.tiers import Tier
-from proxy.kit.modes import Mode, Reason
-from proxy.planner.keep_alive import RefreshPlan
 from proxy.planner.plan import Plan, PlannerOptions
 from proxy.planner.planner import TierPlanner
+from proxy.planner.shadow import cost_of
+from proxy.protocol.caches import Bill, Prompt, make_cache
 from proxy.protocol.providers import EMBEDDED, CacheProfile, Dialect
 from proxy.protocol.recognition import Recogniser
 from proxy.protocol.request.element import Element, ElementKind
@@ -31,18 +41,8 @@ from proxy.protocol.request.parsed_body import Inset, head_of, parse_body
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import Encode, TokenCounter, quick
 from proxy.protocol.response.usage import BillSum, Usage
-from proxy.planner.shadow import cost_of
-from proxy.context import marked, section_of, unmarked
-from proxy.context.assembly import in_tiers
-from proxy.context.blocks import Assembly, AssemblyKind, file_block
-from proxy.context.panels.inlay import NAME, PANEL
-from proxy.context.session import AssembledChat
-from proxy.kit.value import dataclass, field, replace
 from proxy.protocol.wire.json_body import Unreadable, elements, members_of, parse_members, splice, text_json, value
-from proxy.kit.errors import InvalidRequest, MissingContent, UpstreamRejected
 from proxy.services.context_assembler import ContextAssembler
-from proxy.lab.replay import Step, Trace, TraceError
-from proxy.lab.replay.fidelity import tools_of, violations
 from proxy.upstream.embedded.provider import TAIL_TOKENS, PromptReader
 
 Baseline = Callable[[bytes, Dialect], bytes]

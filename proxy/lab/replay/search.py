@@ -10,7 +10,9 @@ feasible, but not proven to be the best. The product never searches like this.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 
-from proxy.protocol.caches import Cache, Life, make_cache
+from proxy.kit.errors import UpstreamRejected
+from proxy.kit.value import dataclass
+from proxy.lab.replay import Step
 from proxy.planner.layout.layout import Layout, PrefixSettings, place, seed_of, slots_of
 from proxy.planner.layout.orders import (
     RequestElements,
@@ -22,6 +24,11 @@ from proxy.planner.layout.orders import (
     whole_groups,
 )
 from proxy.planner.layout.render import render_messages, render_tools
+from proxy.planner.sessions.observation import commit_reading, read_request
+from proxy.planner.sessions.session import Session, SessionTable
+from proxy.planner.sessions.sharing import held_along, hold
+from proxy.planner.shadow import cost_of
+from proxy.protocol.caches import Cache, Life, make_cache
 from proxy.protocol.providers import CacheProfile, Family
 from proxy.protocol.recognition import ContextPiece, Recogniser
 from proxy.protocol.request.element import Element, ElementKind, ToolReader
@@ -29,14 +36,7 @@ from proxy.protocol.request.message import MessageReader
 from proxy.protocol.request.parsed_body import ParsedBody, parse_body
 from proxy.protocol.request.tokens import Encode, TokenCounter
 from proxy.protocol.request.transcript import RecognisedRequest, Transcript, recognise_request
-from proxy.planner.sessions.observation import commit_reading, read_request
-from proxy.planner.sessions.session import Session, SessionTable
-from proxy.planner.sessions.sharing import held_along, hold
-from proxy.planner.shadow import cost_of
-from proxy.kit.value import dataclass
 from proxy.protocol.wire.json_body import Unreadable, splice
-from proxy.kit.errors import UpstreamRejected
-from proxy.lab.replay import Step
 from proxy.upstream.embedded.provider import PromptReader
 
 LOOK_AHEAD = 5

@@ -17,7 +17,9 @@ from operator import sub
 
 from msgspec import Struct
 
-from proxy.protocol.caches.cache import Bill
+from proxy.kit.digest import digest
+from proxy.kit.lru import Bounded, LastUsed
+from proxy.kit.value import dataclass, replace
 from proxy.planner.diagnosis.record import (
     SYSTEM,
     TOOL,
@@ -29,15 +31,13 @@ from proxy.planner.diagnosis.record import (
     shared_front,
     spread,
 )
-from proxy.kit.digest import digest
-from proxy.kit.lru import Bounded, LastUsed
+from proxy.planner.shadow import LOST, Deviation, Observation, lost_kind, tolerance
+from proxy.protocol.caches.cache import Bill
 from proxy.protocol.prices import Price, input_cost
 from proxy.protocol.providers import CacheProfile, Family
 from proxy.protocol.recognition import PieceKind
 from proxy.protocol.recognition.lines import in_order
 from proxy.protocol.response.usage import Usage
-from proxy.planner.shadow import LOST, Deviation, Observation, lost_kind, tolerance
-from proxy.kit.value import dataclass, replace
 
 # The pieces that both have behind the first difference must be at least this share of what either has there. Otherwise
 # the two are different conversations in which the same words occur.

@@ -28,9 +28,11 @@ import orjson
 from msgspec import DecodeError, Struct, field, json
 from msgspec.structs import replace
 
-from proxy.protocol.caches.cache import Life
 from proxy.kit.digest import DIGEST_BYTES, digest
+from proxy.kit.value import dataclass
 from proxy.planner.layout.layout import Layout, PrefixSettings
+from proxy.planner.shadow import LOST, Deviation
+from proxy.protocol.caches.cache import Life
 from proxy.protocol.providers import DEFAULTS, CacheProfile, Family
 from proxy.protocol.recognition import MessageKind, PieceKind
 from proxy.protocol.request.element import Element, ElementKind
@@ -38,8 +40,6 @@ from proxy.protocol.request.message import MARK_KEYS, SYSTEM_ROLES, Message
 from proxy.protocol.request.tokens import MESSAGE_OVERHEAD_TOKENS, Encode
 from proxy.protocol.request.transcript import texts_of
 from proxy.protocol.response.usage import Usage
-from proxy.planner.shadow import LOST, Deviation
-from proxy.kit.value import dataclass
 from proxy.protocol.wire.json_body import TooMany, Unreadable
 
 TOOL: Final = "tool"

@@ -11,8 +11,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from proxy.planner.layout.tiers import Tier
 from proxy.kit.secrets import without_keys
+from proxy.planner.layout.tiers import Tier
 
 MOST_ITEMS: Final = 256
 _KEY_CHARS = 200

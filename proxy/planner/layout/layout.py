@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 import orjson
 
-from proxy.protocol.caches.cache import Life, Prompt
 from proxy.kit.digest import DIGEST_BYTES, chain, digest
+from proxy.kit.value import dataclass
+from proxy.protocol.caches.cache import Life, Prompt
 from proxy.protocol.providers import DEFAULTS, CacheProfile, Family
 from proxy.protocol.request.element import Element, ElementKind
 from proxy.protocol.request.message import SYSTEM_ROLES, Part, PartKind
-from proxy.kit.value import dataclass
 from proxy.protocol.wire.json_body import Members, members_of, value
 
 NOTICE = "notice"

@@ -17,6 +17,7 @@ from itertools import pairwise
 from msgspec import structs
 
 from proxy.kit.digest import digest
+from proxy.kit.value import dataclass, field
 from proxy.planner.layout.layout import NOTICE, Layout
 from proxy.planner.layout.tiers import Tier
 from proxy.protocol.recognition import CLAIM_HEADERS, PART_ACKNOWLEDGEMENT, TAG_CLOSE, TAG_OPEN, ContextPiece, PieceKind
@@ -50,7 +51,6 @@ from proxy.protocol.request.transcript import (
     span_ends,
     texts_of,
 )
-from proxy.kit.value import dataclass, field
 
 Weight = Callable[[ContextPiece], float]
 

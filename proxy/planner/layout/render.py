@@ -26,16 +26,16 @@ import orjson
 from msgspec import Raw
 from msgspec.structs import replace as with_members
 
-from proxy.protocol.caches.cache import Life, Prompt
 from proxy.planner.layout.layout import NOTICE, Layout, PrefixSettings, is_message
 from proxy.planner.layout.orders import RequestElements, moved_elements, request_elements, split_layout
+from proxy.planner.stability.change_rates import DecayedRate
+from proxy.protocol.caches.cache import Life, Prompt
 from proxy.protocol.providers import Dialect
 from proxy.protocol.recognition import PART_ACKNOWLEDGEMENT
 from proxy.protocol.request.element import Element, ElementKind, bare_tool
 from proxy.protocol.request.message import MARK_KEYS, SYSTEM_ROLES, Message
 from proxy.protocol.request.tokens import TokenCounter
 from proxy.protocol.request.transcript import Transcript, kept_parts, recognise_request
-from proxy.planner.stability.change_rates import DecayedRate
 from proxy.protocol.wire.json_body import Members, elements, join_members, members_of, text_json
 
 # The conversation itself shows how often a notice joins it. That record weighs as much as so many requests.

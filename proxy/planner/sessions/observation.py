@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-from proxy.protocol.recognition import ContextPiece, FileClaim, PieceKind
-from proxy.protocol.request.transcript import RecognisedRequest
+from proxy.kit.value import dataclass
 from proxy.planner.sessions.session import REMEMBERED_GAPS, ItemRecord, Session, fixed_digest, record_item, remember
 from proxy.planner.sessions.volatile_lines import changed_places, learnt_lines, replaced_texts
 from proxy.planner.stability.change_rates import FIRST_RATE, DocumentSign, HistoryDivergence, followed
-from proxy.kit.value import dataclass
+from proxy.protocol.recognition import ContextPiece, FileClaim, PieceKind
+from proxy.protocol.request.transcript import RecognisedRequest
 
 # Hardly ever are this many files, and all that there are, edited at once.
 _FEWEST_REWRAPPED = 3

@@ -10,13 +10,11 @@ from typing import Annotated, NamedTuple, TypeVar
 
 from msgspec import Meta, Struct, field
 
-from proxy.planner.diagnosis.record import PromptRecord
 from proxy.kit.digest import digest
-from proxy.planner.layout.tiers import Classic
 from proxy.kit.lru import Bounded, LastUsed
-from proxy.protocol.recognition import MessageKind, PieceKind, Recognition
-from proxy.protocol.request.message import Message
-from proxy.protocol.request.transcript import Transcript
+from proxy.kit.value import dataclass
+from proxy.planner.diagnosis.record import PromptRecord
+from proxy.planner.layout.tiers import Classic
 from proxy.planner.sessions.volatile_lines import (
     LineHashes,
     PreambleChanges,
@@ -37,7 +35,9 @@ from proxy.planner.stability.change_rates import (
     HistoryDivergence,
     turn_survival,
 )
-from proxy.kit.value import dataclass
+from proxy.protocol.recognition import MessageKind, PieceKind, Recognition
+from proxy.protocol.request.message import Message
+from proxy.protocol.request.transcript import Transcript
 
 _REMEMBERED_GAPS = 64
 # People work in bursts: the newest gaps say more than those of an hour ago.

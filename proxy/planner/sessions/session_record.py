@@ -13,10 +13,10 @@ from typing import Final
 from msgspec import DecodeError, Struct, msgpack
 from msgspec.structs import astuple, replace
 
-from proxy.planner.layout.inventory import Inventory
-from proxy.protocol.response.usage import Usage
-from proxy.planner.sessions.sharing import VERSION
 from proxy.kit.value import dataclass
+from proxy.planner.layout.inventory import Inventory
+from proxy.planner.sessions.sharing import VERSION
+from proxy.protocol.response.usage import Usage
 
 MOST_REQUESTS: Final = 500
 

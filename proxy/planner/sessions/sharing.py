@@ -27,15 +27,15 @@ from typing import Annotated, Final, TypeVar
 
 from msgspec import DecodeError, Meta, Struct, msgpack
 
-from proxy.protocol.caches.cache import Cache, Entry, Prompt
 from proxy.kit.digest import digest
-from proxy.planner.layout.tiers import Classic, Item
 from proxy.kit.lru import Bounded
-from proxy.protocol.request.reader import Route
-from proxy.protocol.request.transcript import Transcript
+from proxy.planner.layout.tiers import Classic, Item
 from proxy.planner.sessions.session import PreambleKey, Session, SessionCohort, SessionMark, SessionMemory, SessionTable
 from proxy.planner.sessions.volatile_lines import PreambleChanges, Regions, joined_regions
 from proxy.planner.shadow import ShadowCaches
+from proxy.protocol.caches.cache import Cache, Entry, Prompt
+from proxy.protocol.request.reader import Route
+from proxy.protocol.request.transcript import Transcript
 from proxy.protocol.wire.json_body import Unreadable
 
 VERSION: Final = 14

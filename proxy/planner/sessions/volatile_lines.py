@@ -23,13 +23,13 @@ from zlib import crc32
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from proxy.kit.value import dataclass, field
+from proxy.planner.stability.change_rates import fixed_hazard
+from proxy.planner.stability.edit_signals import read_text
 from proxy.protocol.recognition import Cut, MessageKind, PieceKind, Recognition
 from proxy.protocol.recognition.lines import MAX_LINES, Lines, Range, block_of, differences, fits, lines_before
 from proxy.protocol.request.message import Message, piece_digest
 from proxy.protocol.request.transcript import texts_of
-from proxy.planner.stability.change_rates import fixed_hazard
-from proxy.planner.stability.edit_signals import read_text
-from proxy.kit.value import dataclass, field
 
 
 def overlaid(base: Sequence[Cut], spans: Iterable[Range], parts: Sequence[Range], text: str) -> tuple[Cut, ...]:

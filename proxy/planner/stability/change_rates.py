@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
+from proxy.kit.value import dataclass
+from proxy.planner.stability.edit_signals import EditSignals, shown, text_of
 from proxy.protocol.recognition import FileClaim, PieceKind
 from proxy.protocol.request.transcript import RecognisedRequest
-from proxy.planner.stability.edit_signals import EditSignals, shown, text_of
-from proxy.kit.value import dataclass
 
 Counts = tuple[float, float]
 """How many observations there were, and in how many of them the event happened. Both numbers decay."""

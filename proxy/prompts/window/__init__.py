@@ -32,16 +32,16 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec import field as json_field
 
 from proxy.kit.digest import digest
+from proxy.kit.errors import Forbidden
 from proxy.kit.model_patterns import allows
+from proxy.kit.value import dataclass, field, replace
 from proxy.prompts import Levels
 from proxy.protocol.request.element import Element, ToolReader
 from proxy.protocol.request.message import Message, MessageReader, text_part
 from proxy.protocol.request.tokens import MESSAGE_OVERHEAD_TOKENS, Encode, TokenCounter
-from proxy.kit.value import dataclass, field, replace
 from proxy.protocol.wire.json_body import dumps, elements, join_members, members_of, text_json, text_value, utf8, value
 from proxy.protocol.wire.refusals import check_fields, check_ids, decoded, invalid, names_within, unknown_name
 from proxy.protocol.wire.scan import has_more_commas
-from proxy.kit.errors import Forbidden
 
 
 class Capability(StrEnum):

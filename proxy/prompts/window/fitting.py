@@ -24,10 +24,8 @@ from itertools import accumulate
 
 from msgspec import Raw, structs
 
+from proxy.kit.errors import InvalidRequest
 from proxy.kit.modes import Edit
-from proxy.protocol.request.message import Message, message_json
-from proxy.protocol.request.tokens import MESSAGE_OVERHEAD_TOKENS
-from proxy.protocol.request.transcript import Transcript
 from proxy.kit.value import dataclass, field, replace
 from proxy.prompts.window import (
     Capability,
@@ -45,8 +43,10 @@ from proxy.prompts.window import (
     tail,
     with_text,
 )
+from proxy.protocol.request.message import Message, message_json
+from proxy.protocol.request.tokens import MESSAGE_OVERHEAD_TOKENS
+from proxy.protocol.request.transcript import Transcript
 from proxy.protocol.wire.json_body import Unreadable, text_json, text_value
-from proxy.kit.errors import InvalidRequest
 
 _NEVER = 1 << 60
 

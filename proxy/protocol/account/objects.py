@@ -21,8 +21,8 @@ from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from itertools import takewhile
 
-from proxy.kit.value import dataclass
 from proxy.kit.errors import NotFound
+from proxy.kit.value import dataclass
 
 INVALID_PATH = "invalid_path"
 MOST_PATH_CHARS = 2048

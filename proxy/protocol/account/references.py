@@ -21,9 +21,9 @@ from dataclasses import field
 import msgspec
 import orjson
 
+from proxy.kit.errors import InvalidRequest
 from proxy.kit.value import dataclass
 from proxy.protocol.wire.json_body import read_or_mended
-from proxy.kit.errors import InvalidRequest
 
 MOST_REFERENCES = 256
 _MOST_BYTES = 8 << 20

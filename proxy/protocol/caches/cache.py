@@ -9,8 +9,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from proxy.protocol.providers import CacheProfile
 from proxy.kit.value import dataclass, field
+from proxy.protocol.providers import CacheProfile
 
 Life = Literal["5m", "1h"]
 

@@ -17,13 +17,13 @@ from functools import lru_cache, partial
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from proxy.protocol.caches.cache import Life
 from proxy.kit.digest import digest
 from proxy.kit.lru import Bounded, LastUsed
+from proxy.kit.value import dataclass
+from proxy.protocol.caches.cache import Life
 from proxy.protocol.recognition import ContextPiece
 from proxy.protocol.request.message import MARK_KEYS, Message, Part, PartKind, marker_of, named, unmarked
 from proxy.protocol.request.tokens import TokenCounter
-from proxy.kit.value import dataclass
 from proxy.protocol.wire.json_body import elements, join_members, members_of, raw_text, value
 
 

@@ -18,10 +18,11 @@ import msgspec
 import orjson
 from msgspec import Raw
 
+from proxy.kit.errors import InvalidRequest
+from proxy.kit.value import dataclass, field
 from proxy.protocol.request.demand import MEMBERS
 from proxy.protocol.request.message import SYSTEM_ROLES, Message, answered_calls, message_json, text_part
 from proxy.protocol.request.transcript import Transcript
-from proxy.kit.value import dataclass, field
 from proxy.protocol.wire.json_body import (
     MOST_ELEMENTS,
     Members,
@@ -41,7 +42,6 @@ from proxy.protocol.wire.json_body import (
     value_spans,
 )
 from proxy.protocol.wire.scan import behind_space, folded, replaced
-from proxy.kit.errors import InvalidRequest
 
 _NULL, _TRUE = Raw(b"null"), Raw(b"true")
 
@@ -253,9 +253,9 @@ _FEW = msgspec.json.Decoder(msgspec.defstruct("Few", [(name, Raw, _NULL) for nam
 @dataclass(frozen=True, slots=True)
 class RequestFields:
     """The head of a ``body``. ``parsed`` is None if the body is valid JSON that the proxy cannot parse into members.
-    ``members`` are its members by name even so, as far as they are known for sure (``proxy.protocol.access``). ``asked``
-    are the members that say what the request may cost (``proxy.protocol.request.demand``); None if they were not read.
-    ``user`` is the end user that the client names in the request."""
+    ``members`` are its members by name even so, as far as they are known for sure (``proxy.protocol.access``).
+    ``asked`` are the members that say what the request may cost (``proxy.protocol.request.demand``); None if they were
+    not read. ``user`` is the end user that the client names in the request."""
 
     model: str
     body: bytes = b""

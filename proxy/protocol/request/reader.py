@@ -17,7 +17,9 @@ from operator import is_
 
 from msgspec import Raw
 
+from proxy.kit.errors import InvalidRequest
 from proxy.kit.lru import Bounded
+from proxy.kit.value import dataclass, field
 from proxy.protocol.providers import CacheProfile
 from proxy.protocol.recognition import Recogniser
 from proxy.protocol.request.element import ToolReader
@@ -25,10 +27,8 @@ from proxy.protocol.request.message import Message, MessageReader
 from proxy.protocol.request.parsed_body import Continuation, Inset, ParsedBody, parse_body, placed, with_inset
 from proxy.protocol.request.tokens import Encode, TokenCounter
 from proxy.protocol.request.transcript import Transcript
-from proxy.kit.value import dataclass, field
 from proxy.protocol.wire.json_body import Members, Span, Unreadable, elements, parse_members
 from proxy.protocol.wire.scan import behind_space
-from proxy.kit.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from types import MappingProxyType
 from msgspec import Raw
 
 from proxy.kit.digest import chain, digest
+from proxy.kit.value import dataclass, replace
 from proxy.protocol.recognition import MOVABLE_IN_SYSTEM, ContextPiece, FileClaim, MessageKind, PieceKind, Recognition
 from proxy.protocol.recognition.lines import bare_lines, can_follow, stay_apart
 from proxy.protocol.request.element import Element, message_element
@@ -39,7 +40,6 @@ from proxy.protocol.request.message import (
     piece_digest,
     text_digest,
 )
-from proxy.kit.value import dataclass, replace
 from proxy.protocol.wire.json_body import Unreadable, elements, members_of, text_value
 
 # The greatest length of an assistant message that acknowledges context in words that no recogniser knows.

@@ -20,10 +20,10 @@ from enum import Enum, auto
 
 import orjson
 
+from proxy.kit.errors import ErrorForm, UpstreamUnavailable, sse_error
 from proxy.kit.secrets import MOST_BYTES, Redaction, excerpt
 from proxy.protocol.wire.json_body import read_or_mended, values_within
 from proxy.protocol.wire.scan import behind_space
-from proxy.kit.errors import ErrorForm, UpstreamUnavailable, sse_error
 
 MAX_EVENT_BYTES = 1 << 20
 """A longer event is content (audio, an image), and is passed on as it comes."""

@@ -29,6 +29,8 @@ from types import MappingProxyType
 
 import orjson
 
+from proxy.kit.errors import InvalidRequest
+from proxy.kit.value import dataclass
 from proxy.protocol.account.references import Said
 from proxy.protocol.request.tokens import estimate
 from proxy.protocol.response.event_format import EventCutter, Part
@@ -43,9 +45,7 @@ from proxy.protocol.response.usage import (
     merged,
     reported_in,
 )
-from proxy.kit.value import dataclass
 from proxy.protocol.wire.json_body import Members, Unreadable, members_of, parse_members, splice
-from proxy.kit.errors import InvalidRequest
 
 UNTOLD = "untold"
 """The answer has no diagnostics, or they are not ready."""

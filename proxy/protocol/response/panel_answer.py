@@ -19,11 +19,11 @@ from typing import Any
 
 import orjson
 
+from proxy.kit.errors import UpstreamUnavailable
+from proxy.kit.value import dataclass, field, replace
 from proxy.protocol.response.event_format import MAX_EVENT_BYTES, EventCutter, Part, event_data, event_of
 from proxy.protocol.response.usage import mapping
-from proxy.kit.value import dataclass, field, replace
 from proxy.protocol.wire.json_body import dumps, loads, parse_members, splice
-from proxy.kit.errors import UpstreamUnavailable
 
 PANEL_TOOL = "dynamic_panel"
 MOST_ARGUMENT_CHARS = 64 << 10

@@ -19,8 +19,8 @@ from enum import StrEnum
 
 import orjson
 
-from proxy.protocol.response.usage import items_of, mapping
 from proxy.kit.value import dataclass
+from proxy.protocol.response.usage import items_of, mapping
 
 # Members of a chat request whose names are unlikely to be another word of an error.
 _MEMBERS = frozenset(

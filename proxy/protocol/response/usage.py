@@ -23,9 +23,9 @@ cost of the call (https://openrouter.ai/docs/use-cases/usage-accounting). Pure.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeGuard, TypeVar
 
+from proxy.kit.value import dataclass, field, replace
 from proxy.protocol.caches.cache import Bill
 from proxy.protocol.request.demand import tier_of
-from proxy.kit.value import dataclass, field, replace
 
 _NOTHING: Mapping[str, object] = {}
 # A counter above this is not a count of tokens.

@@ -25,8 +25,8 @@ import msgspec
 import orjson
 from msgspec import Raw
 
-from proxy.protocol.wire.scan import PIECE_BYTES, behind_space, counted
 from proxy.kit.errors import InvalidRequest
+from proxy.protocol.wire.scan import PIECE_BYTES, behind_space, counted
 
 T = TypeVar("T")
 

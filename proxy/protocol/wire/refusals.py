@@ -14,9 +14,9 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
+from proxy.kit.errors import InvalidRequest
 from proxy.protocol.wire.json_body import loads, same_shape
 from proxy.protocol.wire.scan import counted, names_in
-from proxy.kit.errors import InvalidRequest
 
 _PLACE = re.compile(r" - at `\$([^`]*)`\Z")
 _PLACE_CHARS = 300

@@ -13,8 +13,8 @@ from jinja2 import StrictUndefined, nodes, pass_context
 from jinja2.runtime import Context, LoopContext, Macro, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from proxy.prompts import RenderError
 from proxy.kit.value import dataclass
+from proxy.prompts import RenderError
 
 MOST_STEPS = 50_000
 """The most work of one rendering."""

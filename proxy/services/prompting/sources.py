@@ -26,7 +26,11 @@ import pluggy
 from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert
 
 import proxy
+from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.digest import digest
+from proxy.kit.messages import ConfigError
+from proxy.kit.value import dataclass, replace
+from proxy.kit.yaml_file import value_of
 from proxy.prompts import (
     ID_PATTERN,
     ID_RULE,
@@ -41,12 +45,8 @@ from proxy.prompts import (
     is_json,
 )
 from proxy.prompts.assembler import checked
-from proxy.kit.value import dataclass, replace
 from proxy.protocol.wire.refusals import refused
 from proxy.services.prompting.templates import Templates
-from proxy.kit.messages import ConfigError
-from proxy.kit.yaml_file import value_of
-from proxy.engine.telemetry.metrics import Metrics
 
 SHIPPED = Path(proxy.__file__).parent.parent / "prompts"
 """The folder of the shipped prompts, beside the package."""

@@ -18,8 +18,8 @@ from jinja2.filters import do_float, do_int
 from jinja2.meta import find_undeclared_variables
 from jinja2.runtime import Context, Undefined
 
-from proxy.prompts import ROOTS, Json, Prompt, PromptContext, RenderError
 from proxy.kit.value import dataclass
+from proxy.prompts import ROOTS, Json, Prompt, PromptContext, RenderError
 from proxy.services.prompting.language import (
     MOST_CHARS,
     WORK,

@@ -18,12 +18,12 @@ from typing import Any
 
 import orjson
 
-from proxy.protocol.caches import Bill, Life, Prompt, make_cache, validate
 from proxy.kit.digest import chain, digest
+from proxy.kit.value import dataclass, replace
+from proxy.protocol.caches import Bill, Life, Prompt, make_cache, validate
 from proxy.protocol.providers import DEFAULTS, CacheProfile, Family, UsageForm
 from proxy.protocol.request.tokens import Encode
 from proxy.protocol.response.event_format import DONE, event_of
-from proxy.kit.value import dataclass, replace
 from proxy.upstream.embedded.turns import (
     KNOWN_TURNS,
     SYSTEM_ROLES,

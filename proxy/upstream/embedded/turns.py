@@ -25,14 +25,14 @@ from typing import Any
 import orjson
 from msgspec import Raw
 
-from proxy.protocol.caches.cache import Life
 from proxy.kit.digest import digest
+from proxy.kit.errors import UpstreamRejected
 from proxy.kit.lru import LastUsed
+from proxy.kit.value import dataclass
+from proxy.protocol.caches.cache import Life
 from proxy.protocol.providers import CacheProfile, MarkPlace
 from proxy.protocol.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Encode, TokenCounter
-from proxy.kit.value import dataclass
 from proxy.protocol.wire.json_body import Unreadable, elements, members_of, printable, text_value, utf8
-from proxy.kit.errors import UpstreamRejected
 
 Json = Mapping[str, Any]
 

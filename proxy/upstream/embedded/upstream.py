@@ -25,13 +25,13 @@ from functools import cache, partial
 from hashlib import sha256
 from typing import Self
 
+from proxy.engine.interfaces import Call
+from proxy.kit.errors import UpstreamError, UpstreamRejected, UpstreamUnavailable, error_body
+from proxy.kit.value import dataclass
+from proxy.models.deployment import Deployment, Headers
 from proxy.protocol.request.tokens import Encode
 from proxy.protocol.response.event_format import DONE
 from proxy.protocol.response.usage import BillSum
-from proxy.kit.value import dataclass
-from proxy.models.deployment import Deployment, Headers
-from proxy.kit.errors import UpstreamError, UpstreamRejected, UpstreamUnavailable, error_body
-from proxy.engine.interfaces import Call
 from proxy.upstream.embedded.provider import DEFAULT_OUTPUT_TOKENS, Provider, ProviderReply
 from proxy.upstream.embedded.turns import KNOWN_TURNS, refuse
 
@@ -92,9 +92,9 @@ class Ledger(BillSum):
 
 @dataclass(slots=True, repr=False)
 class EmbeddedAnswer:
-    """``proxy.engine.interfaces.Answer``, and the iterator over its own body: the chunks that are sent, and when. ``began`` is
-    called at the first chunk. ``ended`` is called once, with the number of chunks sent so far, and whether the answer
-    was given up before its end. ``breaks``: the connection breaks after the last chunk."""
+    """``proxy.engine.interfaces.Answer``, and the iterator over its own body: the chunks that are sent, and when.
+    ``began`` is called at the first chunk. ``ended`` is called once, with the number of chunks sent so far, and whether
+    the answer was given up before its end. ``breaks``: the connection breaks after the last chunk."""
 
     status: int
     headers: Headers
@@ -161,7 +161,8 @@ def account_name(key: str) -> str:
 
 
 class EmbeddedUpstream:
-    """``proxy.engine.interfaces.Upstream`` without a network: every deployment's profile has a provider with its own cache.
+    """``proxy.engine.interfaces.Upstream`` without a network: every deployment's profile has a provider with its own
+    cache.
 
     ``Deployment.params`` may contain ``output_tokens`` (the approximate length of answers), ``first_byte_s`` and
     ``pace_s`` (the seconds before the first chunk, and before each further chunk), and ``faults`` (see ``faults``). The

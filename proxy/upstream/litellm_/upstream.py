@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from proxy.protocol.response.event_format import DONE, event_of
-from proxy.kit.secrets import Redaction, client_key, without_shapes
-from proxy.protocol.wire.json_body import Unreadable, text_value
-from proxy.models.deployment import Headers
+from proxy.engine.interfaces import Answer, Call
 from proxy.engine.upstream_answer import WholeAnswer
 from proxy.kit.errors import (
     Forbidden,
@@ -28,7 +25,10 @@ from proxy.kit.errors import (
     UpstreamUnavailable,
     error_body,
 )
-from proxy.engine.interfaces import Answer, Call
+from proxy.kit.secrets import Redaction, client_key, without_shapes
+from proxy.models.deployment import Headers
+from proxy.protocol.response.event_format import DONE, event_of
+from proxy.protocol.wire.json_body import Unreadable, text_value
 from proxy.upstream.http import secrets_of
 from proxy.upstream.litellm_.library import CHAT_FIELDS, EMBEDDING_FIELDS, Library, call_arguments, dumped, mapping
 

@@ -5,9 +5,9 @@ import gc
 from pathlib import Path
 
 from proxy.app import composition
+from proxy.app.settings import Environment, load
 from proxy.kit.lru import Bounded
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.app.settings import Environment, load
 
 CONFIG = """
 model_list:

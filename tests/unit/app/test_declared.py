@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from proxy.teams.authentication import Directory
 from proxy.app import declared, factories
 from proxy.app.composition import ConfigSource, LazyRegistry, Reload
+from proxy.app.settings import ConfigError, Environment, Settings, load
+from proxy.engine.telemetry.metrics import Metrics
+from proxy.kit.tasks import Aside
+from proxy.models.deployments import ModelTable
 from proxy.prompts import Allowed, OnFailure, PromptLayer, PromptRules, PromptTerms
 from proxy.prompts.window import BUILT_IN, WindowRules
-from proxy.models.deployments import ModelTable
 from proxy.services.plugins import build_plugin_manager
 from proxy.services.prompting import Composer, Rules
-from proxy.app.settings import ConfigError, Environment, Settings, load
 from proxy.storage.sqlite import MemoryStore
-from proxy.kit.tasks import Aside
-from proxy.engine.telemetry.metrics import Metrics
+from proxy.teams.authentication import Directory
 
 MODELS = """
 model_list:

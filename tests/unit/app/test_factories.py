@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.teams.authentication import Directory
 from proxy.app import declared, factories
-from proxy.planner.layout.tiers import ClassicPolicy
+from proxy.app.settings import ConfigError, Environment, Settings, load
 from proxy.kit.modes import Mode
-from proxy.protocol.prices import PriceMap
 from proxy.models.deployment import Transport
 from proxy.models.deployments import ModelTable
-from proxy.app.settings import ConfigError, Environment, Settings, load
+from proxy.planner.layout.tiers import ClassicPolicy
+from proxy.protocol.prices import PriceMap
 from proxy.storage.sqlite import MemoryStore
+from proxy.teams.authentication import Directory
 
 MODEL = "{model_name: m, litellm_params: {model: openai/m, api_base: 'http://localhost:9/v1'}, model_info: %s}"
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from proxy.app import factories
+from proxy.app.settings import ConfigError, Environment, Settings, load
 from proxy.context.history.compaction import CompactionTerms
 from proxy.services.own_exchanges import DailyTerms, RefreshTerms
-from proxy.app.settings import ConfigError, Environment, Settings, load
 
 
 def settings(tmp_path: Path, section: str) -> Settings:

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from proxy.app import foundation
-from proxy.kit.errors import StoreError
 from proxy.app.settings import Settings
 from proxy.app.settings.schema import Stratiform
+from proxy.kit.errors import StoreError
 from proxy.storage.port import TeamRecord
 from proxy.storage.sqlite import SqliteStore
 from tests.waiting import until_async

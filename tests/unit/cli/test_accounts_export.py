@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from proxy.app.settings import ConfigError
 from proxy.cli import main
 from proxy.cli.accounts import read_export
-from proxy.app.settings import ConfigError
 from tests.litellm_keys import key_row, litellms_hash
 
 RESTRICTIONS: list[Mapping[str, object]] = [

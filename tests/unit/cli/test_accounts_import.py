@@ -8,8 +8,8 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from proxy.teams.authentication import declared_id
 from proxy.cli import main
+from proxy.teams.authentication import declared_id
 from tests.litellm_keys import key_row, litellms_hash
 from tests.whole import whole
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from proxy.teams.authentication import declared_id, digest_of
 from proxy.cli import main
+from proxy.teams.authentication import declared_id, digest_of
 from tests.config_lines import bare
 
 KEY = declared_id(digest_of("sk-team-secret"))

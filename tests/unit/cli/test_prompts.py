@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from proxy.app import declared
-from proxy.cli import main
 from proxy.app.settings import load
+from proxy.cli import main
 from tests.prompt_files import prompt, write_config, write_prompts
 
 PROMPTS = {

@@ -14,9 +14,9 @@ import httpx2 as httpx
 import openai
 import pytest
 
+from proxy.app.settings import ConfigError
 from proxy.cli import main
 from proxy.cli.serve import address, listen
-from proxy.app.settings import ConfigError
 from tests.waiting import until
 
 CONFIG = """

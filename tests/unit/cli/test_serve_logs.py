@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.cli.serve import Formatter, JsonFormatter, log_to_stderr
-from proxy.protocol.response.usage import Usage
 from proxy.engine.conclusion import Line, exchange_values
 from proxy.engine.exchange import ExchangeOutcome, Settlement
+from proxy.protocol.response.usage import Usage
 from tests.doubles import make_deployment
 from tests.exchanges import make_exchange
 from tests.log_setup import logging_restored

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from proxy.app.settings import Environment, load
 from proxy.cli import main, try_
 from proxy.cli.demo import running
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.app.settings import Environment, load
 
 CONFIG = """
 model_list:

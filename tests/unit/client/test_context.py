@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from proxy.client import MOST_DELIVERED, Context, Minimum, review_digest, text_digest
-from proxy.prompts.assembler import read_wish
 from proxy.context import form, split
 from proxy.context.form import DetachJson, StructuredForm, read_form, review_json
 from proxy.context.session import Uploads
-from proxy.prompts.window import read_parts
 from proxy.kit.errors import MissingContent
+from proxy.prompts.assembler import read_wish
+from proxy.prompts.window import read_parts
 
 CLIENT = Path(__file__).parents[3] / "proxy" / "client"
 SCHEMA = jsonschema.Draft202012Validator(json.loads((CLIENT / "schema.json").read_text("utf-8")))

@@ -8,10 +8,6 @@ import orjson
 import pytest
 
 from proxy.app.factories import load_context_texts
-from proxy.planner.layout.tiers import Tier
-from proxy.kit.modes import Edit
-from proxy.protocol.request.parsed_body import parse_body
-from proxy.protocol.request.tokens import TokenCounter, bytes_over_four
 from proxy.context import Conversation, Turn
 from proxy.context.blocks import Assembly, Block
 from proxy.context.form import StructuredForm, read_form
@@ -21,6 +17,10 @@ from proxy.context.panels.inlay import DECLARATION
 from proxy.context.placement import ContextTracker
 from proxy.context.session import AssemblyOptions, ContextSession, Dialogue, LiveState, body_of
 from proxy.kit.errors import InvalidRequest
+from proxy.kit.modes import Edit
+from proxy.planner.layout.tiers import Tier
+from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request.tokens import TokenCounter, bytes_over_four
 from tests.compactions import compaction_of
 
 SENT = parse_body(b'{"model":"m","stratiform":{"a":1},"messages":[1], "tools":[{"x":1.0}]}')

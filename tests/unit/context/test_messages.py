@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.protocol.providers import Dialect
 from proxy.context import Conversation, Turn, marked, marks_beside_messages, message, pair, unmarked
+from proxy.protocol.providers import Dialect
 from proxy.protocol.wire.json_body import Unreadable, parse_members
 from tests.contexts import conversation_of
 from tests.examples import for_every

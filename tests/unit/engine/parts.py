@@ -6,18 +6,18 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import orjson
 import pytest
 
-from proxy.protocol.request.parsed_body import ParsedBody
-from proxy.kit.resilience import RetryPolicy
-from proxy.protocol.response.usage import Usage
-from proxy.prompts.window import CapabilityProfile
-from proxy.prompts.window.fitting import Fitted
-from proxy.models.deployment import Deployment, Headers, Transport
 from proxy.engine import Breakers, Engine, Limits, Ports, RequestRules
 from proxy.engine.attempts import ONE_TRY, Inquiries
 from proxy.engine.exchange import Exchange
+from proxy.engine.interfaces import Answer, Call, Plan, Planner, PlanRequest, Principal, Upstream
 from proxy.engine.ports import ComposedRequest, ComposeRequest, UsageReports
 from proxy.kit.errors import ContextTooLong, PayloadTooLarge, ProxyError, error_body
-from proxy.engine.interfaces import Answer, Call, Plan, Planner, PlanRequest, Principal, Upstream
+from proxy.kit.resilience import RetryPolicy
+from proxy.models.deployment import Deployment, Headers, Transport
+from proxy.prompts.window import CapabilityProfile
+from proxy.prompts.window.fitting import Fitted
+from proxy.protocol.request.parsed_body import ParsedBody
+from proxy.protocol.response.usage import Usage
 from tests.doubles import Ledger, ManualClock, ModelList, OpenDoor, PassthroughPlanner, make_deployment
 
 JSON: Headers = [("content-type", "application/json")]

@@ -12,8 +12,8 @@ import pytest
 from proxy.engine import Limits
 from proxy.engine.bodies import FormScan, boundary_of, longest_s
 from proxy.engine.exchange import ExchangeOutcome
-from proxy.kit.errors import InvalidRequest
 from proxy.engine.interfaces import Principal
+from proxy.kit.errors import InvalidRequest
 from tests.doubles import ModelList, make_deployment
 from tests.examples import for_every
 from tests.fuzz.spending import flac, wav

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from proxy.protocol.response.usage import Usage
 from proxy.engine.conclusion import Followers, Line, exchange_values, shown_piece
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Settlement
 from proxy.engine.interfaces import PlanResult, Principal
+from proxy.protocol.response.usage import Usage
 from tests.doubles import make_deployment
 from tests.exchanges import make_exchange
 

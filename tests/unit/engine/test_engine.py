@@ -8,16 +8,16 @@ from itertools import product
 import orjson
 import pytest
 
+from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
+from proxy.engine.interfaces import Answer, Call, Plan, PlanRequest, PlanResult, Principal
+from proxy.kit.errors import UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.kit.modes import Mode, Reason
-from proxy.protocol.prices import Price
+from proxy.kit.resilience import RetryPolicy
 from proxy.planner.planner import TierPlanner
+from proxy.protocol.prices import Price
 from proxy.protocol.providers import ANTHROPIC, NONE, OPENAI
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.kit.resilience import RetryPolicy
-from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
-from proxy.kit.errors import UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.services.planner_port import Planning
-from proxy.engine.interfaces import Answer, Call, Plan, PlanRequest, PlanResult, Principal
 from tests.doubles import ModelList, RewritingPlanner, make_deployment
 from tests.examples import for_every
 from tests.unit.engine.parts import (

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from proxy.protocol.providers import NONE
-from proxy.models.deployment import Deployment, Transport
 from proxy.engine.headers import for_client, for_upstream, get, named_by, with_id, without_credentials
 from proxy.engine.interfaces import Principal
+from proxy.models.deployment import Deployment, Transport
+from proxy.protocol.providers import NONE
 from tests.doubles import make_deployment
 
 CLIENT, VIRTUAL = Principal("client"), Principal("ours", virtual=True)

@@ -8,15 +8,15 @@ from itertools import product
 import orjson
 import pytest
 
-from proxy.kit.modes import Mode
-from proxy.protocol.request.parsed_body import ParsedBody, parse_body
-from proxy.prompts.window import Capability, CapabilityProfile
-from proxy.models.deployment import Deployment
 from proxy.engine import Limits
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome
 from proxy.engine.intake import fitting as fitting_levels
-from proxy.kit.errors import ContextTooLong
 from proxy.engine.interfaces import Principal
+from proxy.kit.errors import ContextTooLong
+from proxy.kit.modes import Mode
+from proxy.models.deployment import Deployment
+from proxy.prompts.window import Capability, CapabilityProfile
+from proxy.protocol.request.parsed_body import ParsedBody, parse_body
 from tests.doubles import ModelList, PassthroughPlanner, RewritingPlanner, make_deployment
 from tests.examples import for_every
 from tests.unit.engine.parts import (

@@ -5,9 +5,9 @@ from itertools import product
 import orjson
 import pytest
 
-from proxy.protocol.response.event_format import MAX_EVENT_BYTES
 from proxy.engine import Limits
 from proxy.kit.errors import UpstreamUnavailable
+from proxy.protocol.response.event_format import MAX_EVENT_BYTES
 from tests.doubles import ModelList, make_deployment
 from tests.examples import for_every
 from tests.unit.engine.parts import (

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from proxy.protocol.request.demand import Demand
-from proxy.protocol.response.stream import StreamFold
-from proxy.prompts.window import Capability, CapabilityProfile, OverBudget
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.relay import empty_completion
 from proxy.kit.errors import ContextTooLong, UpstreamRejected
+from proxy.prompts.window import Capability, CapabilityProfile, OverBudget
+from proxy.protocol.request.demand import Demand
+from proxy.protocol.response.stream import StreamFold
 from tests.doubles import RewritingPlanner
 from tests.examples import for_every
 from tests.exchanges import make_exchange, settled

@@ -8,18 +8,18 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.protocol.request.parsed_body import ParsedBody
-from proxy.kit.resilience import BreakerPolicy, RetryPolicy
-from proxy.protocol.response.outcome import Outcome
-from proxy.protocol.response.usage import Usage
 from proxy.context import Conversation, StructuredContext
 from proxy.context.blocks import Assembly, AssemblyKind
 from proxy.context.session import AssembledChat, Dialogue
-from proxy.models.deployment import Deployment
 from proxy.engine import Breakers
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
-from proxy.kit.errors import RateLimited, UpstreamTimeout, UpstreamUnavailable
 from proxy.engine.interfaces import Plan, PlanResult, Principal
+from proxy.kit.errors import RateLimited, UpstreamTimeout, UpstreamUnavailable
+from proxy.kit.resilience import BreakerPolicy, RetryPolicy
+from proxy.models.deployment import Deployment
+from proxy.protocol.request.parsed_body import ParsedBody
+from proxy.protocol.response.outcome import Outcome
+from proxy.protocol.response.usage import Usage
 from tests.doubles import PassthroughPlanner
 from tests.examples import for_every
 from tests.unit.engine.parts import (

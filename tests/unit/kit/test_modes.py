@@ -8,11 +8,11 @@ from itertools import product
 import pytest
 
 from proxy.kit.modes import Mode, Reason
+from proxy.lab.replay.explain import MEANINGS
 from proxy.planner.plan import Plan, PlannerOptions
 from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
-from proxy.lab.replay.explain import MEANINGS
 from tests.examples import for_every
 from tests.fidelity.chats import File
 from tests.talk import MARK, Body, Talk, assistant, calling, chat, lines, result, shown, system, text_part, tool, user

@@ -5,22 +5,22 @@ import pytest
 from hypothesis import given as given_by
 from hypothesis import strategies as st
 
-from proxy.protocol.caches import Cache, Life, make_cache
+from proxy.kit.modes import Reason
+from proxy.planner.candidates import CandidateInputs, Choice, OwnRequest, Pricing, choose
 from proxy.planner.forecast import Candidate, forecast
 from proxy.planner.layout.layout import Layout, PrefixSettings
 from proxy.planner.layout.orders import moved_elements, request_elements
 from proxy.planner.layout.tiers import Classic, ClassicPolicy, Tier, Tracked
-from proxy.kit.modes import Reason
-from proxy.planner.candidates import CandidateInputs, Choice, OwnRequest, Pricing, choose
+from proxy.planner.sessions.observation import read_request
+from proxy.planner.sessions.session import SessionTable
+from proxy.planner.shadow import cost_of
+from proxy.planner.stability.edit_signals import FileWords
+from proxy.protocol.caches import Cache, Life, make_cache
 from proxy.protocol.providers import DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, CacheProfile, Family
 from proxy.protocol.request.element import Element, ElementKind
 from proxy.protocol.request.message import Part, PartKind
 from proxy.protocol.request.tokens import TokenCounter, bytes_over_four
 from proxy.protocol.request.transcript import Transcript
-from proxy.planner.sessions.observation import read_request
-from proxy.planner.sessions.session import SessionTable
-from proxy.planner.shadow import cost_of
-from proxy.planner.stability.edit_signals import FileWords
 from tests.fidelity.chats import File
 from tests.talk import MARK, TINY, Body, assistant, lines, read, shown, system, text_part, user, view_of
 

@@ -9,12 +9,12 @@ import pytest
 from plugins.aider import AiderRecogniser
 from plugins.fenced import FencedRecogniser
 from plugins.system_text import SystemTextRecogniser
-from proxy.planner.diagnosis.record import Break, BreakKind
 from proxy.kit.digest import digest
 from proxy.kit.modes import Mode
-from proxy.protocol.prices import Price
+from proxy.planner.diagnosis.record import Break, BreakKind
 from proxy.planner.plan import Plan
 from proxy.planner.planner import TierPlanner
+from proxy.protocol.prices import Price
 from proxy.protocol.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import bytes_over_four

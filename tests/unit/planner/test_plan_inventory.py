@@ -1,7 +1,7 @@
 """What a request without structured context holds, and that each of its tokens is listed once."""
 
-from proxy.planner.plan import inventory_of
 from proxy.lab.demo.chats import document
+from proxy.planner.plan import inventory_of
 from tests.fidelity.chats import File
 from tests.talk import Talk, assistant, chat, lines, shown, system, tool, user
 

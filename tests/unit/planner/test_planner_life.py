@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.planner.layout.tiers import Tier
 from proxy.kit.modes import Reason
+from proxy.planner.layout.tiers import Tier
 from proxy.planner.plan import Plan
+from proxy.planner.shadow import Deviation
 from proxy.protocol.providers import OPENAI, PROFILES
 from proxy.protocol.response.usage import Usage
-from proxy.planner.shadow import Deviation
 from tests.edited_talks import SYSTEM, A, B, editing, exchange
 from tests.fidelity.chats import File
 from tests.talk import (

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from proxy.kit.errors import InvalidRequest
 from proxy.kit.modes import Mode, Reason
 from proxy.planner.planner import TierPlanner
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.kit.errors import InvalidRequest
 from tests.edited_talks import SYSTEM, A, C, editing, exchange
 from tests.fidelity.chats import File
 from tests.talk import (

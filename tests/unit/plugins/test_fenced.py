@@ -3,7 +3,16 @@ from collections.abc import Callable
 import pytest
 
 from plugins.fenced import FencedRecogniser, register_recognisers
-from proxy.protocol.recognition import MOST_PIECES, Bound, FileClaim, MessageKind, PieceKind, Recognition, TooMuch, covers
+from proxy.protocol.recognition import (
+    MOST_PIECES,
+    Bound,
+    FileClaim,
+    MessageKind,
+    PieceKind,
+    Recognition,
+    TooMuch,
+    covers,
+)
 from tests.examples import for_every
 
 OPENING = "Here are the files you asked about:\n\n"

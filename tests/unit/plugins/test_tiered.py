@@ -8,7 +8,16 @@ import pytest
 
 from plugins.tiered import TieredRecogniser, register_recognisers
 from proxy.planner.planner import TierPlanner
-from proxy.protocol.recognition import CLAIM_HEADERS, MOST_PIECES, Bound, FileClaim, PieceKind, Recognition, TooMuch, covers
+from proxy.protocol.recognition import (
+    CLAIM_HEADERS,
+    MOST_PIECES,
+    Bound,
+    FileClaim,
+    PieceKind,
+    Recognition,
+    TooMuch,
+    covers,
+)
 from tests import assemblies
 from tests.examples import for_every
 from tests.growth import assert_linear

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.kit.errors import InvalidRequest
 from proxy.prompts import ClientWish, Condition, Position, Prompt
 from proxy.prompts.assembler import (
     MOST_CONDITIONS,
@@ -16,7 +17,6 @@ from proxy.prompts.assembler import (
     checked_persona,
     read_wish,
 )
-from proxy.kit.errors import InvalidRequest
 from tests.examples import for_every
 
 json_values = st.recursive(

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from proxy.kit.errors import Forbidden
 from proxy.prompts import (
     Allowed,
     ClientWish,
@@ -16,7 +17,6 @@ from proxy.prompts import (
     client_terms,
     layered,
 )
-from proxy.kit.errors import Forbidden
 from tests.examples import for_every
 
 

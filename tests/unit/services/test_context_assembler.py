@@ -7,17 +7,17 @@ import orjson
 import pytest
 
 from proxy.app.factories import load_context_texts
-from proxy.kit.modes import Edit, Mode, Reason
-from proxy.protocol.prices import Price
-from proxy.planner.plan import Plan
-from proxy.protocol.providers import ANTHROPIC, NONE, CacheProfile
-from proxy.protocol.request.parsed_body import parse_body
-from proxy.protocol.request.tokens import TokenCounter, bytes_over_four
-from proxy.protocol.response.usage import Usage
 from proxy.context import MapChunks
 from proxy.context.blocks import Assembly, AssemblyKind, Circumstances, Measure, shown
 from proxy.context.session import AssembledChat, AssemblyOptions
 from proxy.kit.errors import MissingContent
+from proxy.kit.modes import Edit, Mode, Reason
+from proxy.planner.plan import Plan
+from proxy.protocol.prices import Price
+from proxy.protocol.providers import ANTHROPIC, NONE, CacheProfile
+from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request.tokens import TokenCounter, bytes_over_four
+from proxy.protocol.response.usage import Usage
 from proxy.services.context_assembler import Arrangement, ContextAssembler
 from tests.examples import for_every
 

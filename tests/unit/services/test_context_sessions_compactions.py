@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from proxy.app.factories import load_context_texts
-from proxy.planner.layout.tiers import Tracked
+from proxy.context import StructuredContext
+from proxy.context.history.compaction import CompactionRules
 from proxy.kit.modes import Mode
+from proxy.planner.layout.tiers import Tracked
 from proxy.protocol.providers import NONE
 from proxy.protocol.request.parsed_body import parse_body
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
-from proxy.context import StructuredContext
-from proxy.context.history.compaction import CompactionRules
 from proxy.services.context_assembler import ContextAssembler
 from proxy.services.context_sessions import Compactions, CompactionWork
 from proxy.services.tokenizers import ModelFacts

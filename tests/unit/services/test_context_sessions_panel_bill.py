@@ -6,13 +6,13 @@ import orjson
 import pytest
 
 from proxy.app.factories import load_context_texts
+from proxy.context.blocks import Measure
+from proxy.context.session import AssemblyOptions
 from proxy.kit.modes import Mode
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request.parsed_body import parse_body
 from proxy.protocol.request.tokens import TokenCounter, bytes_over_four
-from proxy.context.blocks import Measure
-from proxy.context.session import AssemblyOptions
 from proxy.services.context_assembler import Arrangement, ContextAssembler
 
 PRICE = Price(5e-6, 25e-6, 0.5e-6, 6.25e-6, 10e-6)

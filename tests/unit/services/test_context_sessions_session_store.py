@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.protocol.response.usage import Usage
 from proxy.context.history.compaction import Compaction
 from proxy.kit.errors import StoreError
+from proxy.protocol.response.usage import Usage
 from proxy.services.context_sessions import RENEWED_S
 from proxy.storage.sqlite import MemoryStore
 from tests.live_workers import NOW, SCENE, Worker, alone, settled, told

@@ -10,18 +10,18 @@ import pytest
 
 from proxy.app.factories import load_context_texts
 from proxy.client import review_digest
-from proxy.protocol.request.parsed_body import parse_body
-from proxy.protocol.request.tokens import bytes_over_four
 from proxy.context.form import text_digest
 from proxy.context.session import MOST_TEXT_BYTES, AssemblyOptions, blob_name, packed_text
+from proxy.engine.interfaces import Principal
+from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import MissingContent, StoreError
+from proxy.kit.tasks import Aside
+from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request.tokens import bytes_over_four
 from proxy.services.context_assembler import ContextAssembler
 from proxy.services.context_sessions import RENEWED_S, TextStore
 from proxy.services.planner_port import StructuredChats
-from proxy.engine.interfaces import Principal
 from proxy.storage.sqlite import MemoryStore
-from proxy.kit.tasks import Aside
-from proxy.engine.telemetry.metrics import Metrics
 from tests.waiting import until_async
 
 NOW = 1_700_000_000.0

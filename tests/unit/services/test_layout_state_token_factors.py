@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.engine.ports import ComposedRequest
+from proxy.models.deployment import Deployment, Transport
+from proxy.prompts.window import MOST_FACTOR, Capability, CapabilityProfile
+from proxy.prompts.window.fitting import Fitted
 from proxy.protocol.providers import OPENAI
 from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
-from proxy.prompts.window import MOST_FACTOR, Capability, CapabilityProfile
-from proxy.prompts.window.fitting import Fitted
-from proxy.models.deployment import Deployment, Transport
-from proxy.engine.ports import ComposedRequest
 from proxy.services.layout_state import SharedLayoutStore, TokenFactors
 from proxy.services.tokenizers import ModelFacts
 from proxy.services.windows import ContextWindows

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
+from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
+from proxy.engine.interfaces import Call, Principal
+from proxy.kit.errors import RateLimited, UpstreamTimeout, UpstreamUnavailable
 from proxy.kit.modes import Mode, Reason
+from proxy.models.deployment import Deployment, Transport
 from proxy.planner.plan import Plan
 from proxy.protocol.request.demand import Demand, Tool, Wants
 from proxy.protocol.response.stream import MAX_BODY_BYTES
-from proxy.models.deployment import Deployment, Transport
-from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
-from proxy.kit.errors import RateLimited, UpstreamTimeout, UpstreamUnavailable
 from proxy.services.own_exchanges import Caps, DailyTerms, OwnEnding, RefreshTerms
-from proxy.engine.interfaces import Call, Principal
-from tests.unit.services.test_own_exchanges_compactor import Said, Scene
 from tests.unit.engine.telemetry.test_metrics import value
+from tests.unit.services.test_own_exchanges_compactor import Said, Scene
 
 
 def test_a_cap_begins_anew_each_day() -> None:

@@ -10,34 +10,34 @@ import orjson
 import pytest
 
 from proxy.app.factories import load_context_texts
-from proxy.kit.modes import Mode, Reason
-from proxy.protocol.prices import PriceMap
-from proxy.planner.plan import Plan
-from proxy.planner.planner import TierPlanner
-from proxy.protocol.providers import NONE
-from proxy.protocol.request.parsed_body import parse_body
-from proxy.protocol.request.tokens import bytes_over_four
-from proxy.protocol.response.outcome import Outcome
-from proxy.protocol.response.usage import Usage
 from proxy.context import StructuredContext
 from proxy.context.blocks import Assembly, AssemblyKind
 from proxy.context.history import RuledHistory, ruled
 from proxy.context.history.compaction import CompactionRules, CompactionTerms, compacted
 from proxy.context.panels import CacheTerms
 from proxy.context.session import AssembledChat, Dialogue
-from proxy.models.deployment import Deployment, Headers, Transport
-from proxy.models.deployments import price_for
 from proxy.engine import Conclusion, Ports
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
+from proxy.engine.interfaces import Call, Principal
+from proxy.engine.telemetry.meter import Meter
+from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import BudgetExceeded, UpstreamUnavailable
+from proxy.kit.modes import Mode, Reason
+from proxy.models.deployment import Deployment, Headers, Transport
+from proxy.models.deployments import price_for
+from proxy.planner.plan import Plan
+from proxy.planner.planner import TierPlanner
+from proxy.protocol.prices import PriceMap
+from proxy.protocol.providers import NONE
+from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request.tokens import bytes_over_four
+from proxy.protocol.response.outcome import Outcome
+from proxy.protocol.response.usage import Usage
 from proxy.services.context_assembler import ContextAssembler
 from proxy.services.context_sessions import Compactions
 from proxy.services.own_exchanges import MOST_AT_ONCE, Compactor, DailyTerms, OwnExchanges, answer_text
 from proxy.services.planner_port import Planning
 from proxy.services.tokenizers import ModelFacts
-from proxy.engine.interfaces import Call, Principal
-from proxy.engine.telemetry.meter import Meter
-from proxy.engine.telemetry.metrics import Metrics
 from tests.compactions import TEXTS
 from tests.contexts import conversation_of
 from tests.doubles import ModelList, OpenDoor, make_deployment

@@ -8,20 +8,20 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.kit.modes import Mode, Reason
-from proxy.protocol.prices import PriceMap
-from proxy.planner.planner import TierPlanner
-from proxy.protocol.request.tokens import bytes_over_four
-from proxy.models.deployment import Deployment, Transport
-from proxy.models.deployments import price_for
 from proxy.engine import Conclusion, Engine, Ports
 from proxy.engine.exchange import Exchange, ExchangeOutcome
-from proxy.kit.errors import BudgetExceeded, UpstreamUnavailable
-from proxy.services.own_exchanges import KeepAlive, OwnExchanges, RefreshTerms
-from proxy.services.planner_port import Planning
 from proxy.engine.interfaces import Answer, Call
 from proxy.engine.telemetry.meter import Meter
 from proxy.engine.telemetry.metrics import Metrics
+from proxy.kit.errors import BudgetExceeded, UpstreamUnavailable
+from proxy.kit.modes import Mode, Reason
+from proxy.models.deployment import Deployment, Transport
+from proxy.models.deployments import price_for
+from proxy.planner.planner import TierPlanner
+from proxy.protocol.prices import PriceMap
+from proxy.protocol.request.tokens import bytes_over_four
+from proxy.services.own_exchanges import KeepAlive, OwnExchanges, RefreshTerms
+from proxy.services.planner_port import Planning
 from proxy.upstream.embedded.upstream import EmbeddedUpstream
 from tests.doubles import ModelList, OpenDoor, make_deployment
 from tests.exchanges import settled

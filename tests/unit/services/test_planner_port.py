@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from proxy.planner.diagnosis.record import read_line
+from proxy.engine.interfaces import PlanRequest, Principal
 from proxy.kit.modes import Mode
+from proxy.kit.tasks import drain
+from proxy.planner.diagnosis.record import read_line
 from proxy.planner.plan import Plan
 from proxy.planner.planner import TierPlanner
 from proxy.protocol.providers import OPENAI
@@ -23,9 +25,7 @@ from proxy.protocol.wire.json_body import Unreadable
 from proxy.services import planner_port as fingerprint_file
 from proxy.services.layout_state import SharedLayoutStore
 from proxy.services.planner_port import FingerprintFile, Planning
-from proxy.engine.interfaces import PlanRequest, Principal
 from proxy.storage.sqlite import MemoryStore
-from proxy.kit.tasks import drain
 from tests.doubles import make_deployment
 from tests.fidelity.chats import File
 from tests.talk import RECOGNISERS, TINY, assistant, chat, lines, sent, shown, system, user

@@ -9,20 +9,20 @@ import orjson
 import pytest
 
 from proxy.app.factories import load_context_texts
+from proxy.context import ContextFile, SymbolMap
+from proxy.context.session import AssembledChat, AssemblyOptions
+from proxy.engine.interfaces import Principal
+from proxy.engine.telemetry.metrics import Metrics
+from proxy.kit.errors import InvalidRequest
 from proxy.kit.modes import Mode
+from proxy.kit.tasks import Aside
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request.parsed_body import parse_body
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.context import ContextFile, SymbolMap
-from proxy.context.session import AssembledChat, AssemblyOptions
 from proxy.protocol.wire.json_body import MOST_ELEMENTS
-from proxy.kit.errors import InvalidRequest
 from proxy.services.context_assembler import ContextAssembler
 from proxy.services.planner_port import StructuredChats
 from proxy.services.tokenizers import ModelFacts
-from proxy.engine.interfaces import Principal
-from proxy.kit.tasks import Aside
-from proxy.engine.telemetry.metrics import Metrics
 from tests.doubles import make_deployment
 
 

@@ -10,28 +10,28 @@ import orjson
 import pytest
 
 from proxy.app.admin.reports import sessions_answer
-from proxy.kit.modes import Mode
-from proxy.protocol.prices import PriceMap
-from proxy.planner.plan import Plan, PlannerOptions
-from proxy.planner.planner import TierPlanner
-from proxy.protocol.request.tokens import bytes_over_four
-from proxy.protocol.response.usage import Usage
-from proxy.planner.sessions.session_record import SessionFacts, SessionRecord, SessionSums
-from proxy.models.deployment import Transport
-from proxy.models.deployments import price_for
 from proxy.engine import Conclusion, Engine, Ports
 from proxy.engine.exchange import Exchange, Settlement
+from proxy.engine.interfaces import Principal
+from proxy.engine.telemetry.meter import Meter
+from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import InvalidRequest, MethodNotAllowed, NotFound, StoreError
+from proxy.kit.modes import Mode
+from proxy.kit.tasks import Aside
+from proxy.models.deployment import Transport
+from proxy.models.deployments import price_for
+from proxy.planner.plan import Plan, PlannerOptions
+from proxy.planner.planner import TierPlanner
+from proxy.planner.sessions.session_record import SessionFacts, SessionRecord, SessionSums
+from proxy.protocol.prices import PriceMap
+from proxy.protocol.request.tokens import bytes_over_four
+from proxy.protocol.response.usage import Usage
 from proxy.services.own_exchanges import KeepAlive, OwnExchanges, RefreshTerms
 from proxy.services.planner_port import Planning
 from proxy.services.session_book import SCOPE, SessionBook, packed
 from proxy.services.tokenizers import ModelFacts
-from proxy.engine.interfaces import Principal
 from proxy.storage.port import Place
 from proxy.storage.sqlite import MemoryStore
-from proxy.kit.tasks import Aside
-from proxy.engine.telemetry.meter import Meter
-from proxy.engine.telemetry.metrics import Metrics
 from proxy.upstream.embedded.upstream import EmbeddedUpstream
 from tests.doubles import ModelList, OpenDoor, make_deployment
 from tests.exchanges import make_exchange

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from proxy.engine.conclusion import Followers
+from proxy.kit.tasks import Aside
 from proxy.services.session_book import TokenUsage, UsageFollower
 from proxy.services.tokenizers import ModelFacts
-from proxy.kit.tasks import Aside
 from tests.unit.services.test_session_book import Store, Worker
 
 

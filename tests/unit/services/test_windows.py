@@ -9,21 +9,21 @@ from typing import Any, TypeVar
 import orjson
 import pytest
 
+from proxy.engine.ports import ComposedRequest
+from proxy.kit.errors import ContextTooLong, InvalidRequest
 from proxy.kit.modes import Edit
+from proxy.kit.tasks import Aside
+from proxy.models.deployment import Deployment, Transport
+from proxy.prompts.window import Capability, CapabilityProfile, WindowParts
+from proxy.prompts.window.fitting import Fitted
 from proxy.protocol.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.protocol.recognition import Recogniser
 from proxy.protocol.request.parsed_body import Inset
 from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import Encode, bytes_over_four, quick
 from proxy.protocol.response.usage import Usage
-from proxy.prompts.window import Capability, CapabilityProfile, WindowParts
-from proxy.prompts.window.fitting import Fitted
-from proxy.models.deployment import Deployment, Transport
-from proxy.engine.ports import ComposedRequest
-from proxy.kit.errors import ContextTooLong, InvalidRequest
 from proxy.services.tokenizers import ModelFacts, local_encode
 from proxy.services.windows import ContextWindows, read_ahead
-from proxy.kit.tasks import Aside
 from tests.talk import assistant, calling, result, system, tool, user
 from tests.window_replay import BY_TOKENS, TURNS, Replay
 from tests.windows import CHAT, TEXTS, Body, text_of

@@ -10,11 +10,11 @@ import orjson
 import pytest
 from starlette.types import Receive, Send
 
+from proxy.engine.telemetry.metrics import Metrics
+from proxy.kit.errors import BudgetExceeded
 from proxy.models.charges import Rule
 from proxy.protocol.response.usage import Usage
-from proxy.kit.errors import BudgetExceeded
 from proxy.teams.alerts import WebhookSender
-from proxy.engine.telemetry.metrics import Metrics
 from tests.doubles import ManualClock, serving
 from tests.money import NOW, SIZE, Flaky, budgeting, exchange
 from tests.receiver import Received, Receiver, send_whole

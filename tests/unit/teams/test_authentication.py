@@ -8,6 +8,13 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
+from proxy.engine.interfaces import Principal
+from proxy.kit.errors import NotReady, StoreError, Unauthorized
+from proxy.kit.modes import Mode
+from proxy.kit.secrets import KEY_PREFIX
+from proxy.models.deployment import Headers, RateLimit
+from proxy.storage.port import BudgetRecord, KeyRecord, R, TeamRecord
+from proxy.storage.sqlite import MemoryStore
 from proxy.teams.authentication import (
     CLIENT_KEYS_TEAM,
     DEFAULT_TEAM,
@@ -20,13 +27,6 @@ from proxy.teams.authentication import (
     new_key,
     snapshot_of,
 )
-from proxy.kit.modes import Mode
-from proxy.kit.secrets import KEY_PREFIX
-from proxy.models.deployment import Headers, RateLimit
-from proxy.kit.errors import NotReady, StoreError, Unauthorized
-from proxy.engine.interfaces import Principal
-from proxy.storage.port import BudgetRecord, KeyRecord, R, TeamRecord
-from proxy.storage.sqlite import MemoryStore
 from tests.examples import for_every
 
 SALT = b"s" * 32

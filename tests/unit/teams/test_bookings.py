@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.teams.authentication import Declared, Directory
+from proxy.engine.interfaces import Principal
 from proxy.models.charges import Estimate, Rule
-from proxy.protocol.prices import Price
-from proxy.protocol.providers import NONE
 from proxy.models.deployment import Deployment, RateLimit, Transport
 from proxy.models.deployments import ListedModel, ModelTable
-from proxy.engine.interfaces import Principal
+from proxy.protocol.prices import Price
+from proxy.protocol.providers import NONE
+from proxy.storage.port import Balance, BudgetRecord, Charge
+from proxy.storage.sqlite import MemoryStore
+from proxy.teams.authentication import Declared, Directory
 from proxy.teams.bookings import (
     REQUESTS_ID,
     TOKENS_ID,
@@ -28,8 +30,6 @@ from proxy.teams.bookings import (
     rate_headers,
     window_at,
 )
-from proxy.storage.port import Balance, BudgetRecord, Charge
-from proxy.storage.sqlite import MemoryStore
 from tests.examples import for_every
 
 DAY = "2026-11-22"

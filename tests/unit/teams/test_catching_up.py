@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import StoreError
-from proxy.teams.catching_up import Backlog, CatchingUp, lines_of_lost
 from proxy.storage.port import Balance, Charge, Granted, LedgerEntry, PutOff, Refused, Release, Reserve, Settle
 from proxy.storage.sqlite import PAGE, MemoryStore, Spool
-from proxy.engine.telemetry.metrics import Metrics
+from proxy.teams.catching_up import Backlog, CatchingUp, lines_of_lost
 from tests.doubles import ManualClock
 from tests.growth import assert_linear
 from tests.money import NOW

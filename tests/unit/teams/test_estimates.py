@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from proxy.engine.exchange import Settlement
+from proxy.kit.errors import Forbidden, InvalidRequest
 from proxy.models.charges import Rule
 from proxy.protocol.prices import Extras, Price
 from proxy.protocol.request.demand import Demand, Kind, Tool, Wants
 from proxy.protocol.response.outcome import Outcome
 from proxy.protocol.response.usage import Reported, Usage
-from proxy.engine.exchange import Settlement
-from proxy.kit.errors import Forbidden, InvalidRequest
 from proxy.teams.estimates import Estimates, PriceOf, size_of
 from tests.money import BOUNDS, MODEL, exchange
 

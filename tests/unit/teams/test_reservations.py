@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from proxy.protocol.caches.cache import Bill
+from proxy.engine.exchange import ExchangeOutcome, Settlement
+from proxy.engine.interfaces import Principal
+from proxy.engine.telemetry.metrics import Metrics
+from proxy.kit.errors import BudgetExceeded, Forbidden, RateLimited
 from proxy.kit.modes import Mode
 from proxy.models.charges import Rule
+from proxy.models.deployment import Deployment, RateLimit, Transport
 from proxy.planner.plan import Plan
+from proxy.protocol.caches.cache import Bill
 from proxy.protocol.request.demand import Kind
 from proxy.protocol.response.usage import Usage
-from proxy.models.deployment import Deployment, RateLimit, Transport
-from proxy.engine.exchange import ExchangeOutcome, Settlement
-from proxy.kit.errors import BudgetExceeded, Forbidden, RateLimited
-from proxy.engine.interfaces import Principal
-from proxy.teams.alerts import WebhookSender
 from proxy.storage.port import Charge, LedgerEntry
-from proxy.engine.telemetry.metrics import Metrics
+from proxy.teams.alerts import WebhookSender
 from tests.doubles import ManualClock
 from tests.examples import for_every
 from tests.money import (

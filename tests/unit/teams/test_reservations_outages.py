@@ -8,19 +8,19 @@ from shutil import copytree
 
 import pytest
 
-from proxy.protocol.account.references import Said
-from proxy.models.charges import Rule
-from proxy.protocol.response.outcome import Outcome
-from proxy.protocol.response.usage import Usage
-from proxy.models.deployment import Deployment
 from proxy.engine.conclusion import bill_of, owing
 from proxy.engine.exchange import ExchangeOutcome, Settlement
-from proxy.kit.errors import BudgetExceeded, BudgetUnavailable, StoreError
 from proxy.engine.interfaces import Principal
+from proxy.kit.errors import BudgetExceeded, BudgetUnavailable, StoreError
+from proxy.models.charges import Rule
+from proxy.models.deployment import Deployment
+from proxy.protocol.account.references import Said
+from proxy.protocol.response.outcome import Outcome
+from proxy.protocol.response.usage import Usage
+from proxy.storage.port import Charge, Granted, Refused, Reserve
 from proxy.teams.bookings import counter_of
 from proxy.teams.reservations import DEFERRED_S
 from proxy.teams.store_client import Epochs
-from proxy.storage.port import Charge, Granted, Refused, Reserve
 from tests.doubles import ManualClock, ModelList
 from tests.money import (
     DOLLAR,

@@ -6,13 +6,13 @@ from types import NoneType
 
 import pytest
 
-from proxy.models.charges import Rule
-from proxy.protocol.providers import NONE
-from proxy.protocol.response.usage import Usage
-from proxy.models.deployment import Deployment, RateLimit, Transport
 from proxy.engine.exchange import Exchange
 from proxy.engine.ports import Admission
 from proxy.kit.errors import Forbidden, RateLimited
+from proxy.models.charges import Rule
+from proxy.models.deployment import Deployment, RateLimit, Transport
+from proxy.protocol.providers import NONE
+from proxy.protocol.response.usage import Usage
 from proxy.teams.bookings import account_of, deployment_rules
 from tests.exchanges import make_exchange
 from tests.money import (

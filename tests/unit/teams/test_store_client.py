@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from proxy.engine.interfaces import Principal
+from proxy.kit.errors import BudgetExceeded, StoreError
 from proxy.models.charges import Rule
 from proxy.protocol.response.usage import Usage
-from proxy.kit.errors import BudgetExceeded, StoreError
-from proxy.engine.interfaces import Principal
 from proxy.storage.port import Balance, Charge, LedgerEntry, PutOff, Reserve, Settle
 from tests.money import NOW, RED, SIZE, Flaky, budgeting, exchange
 from tests.waiting import until_async

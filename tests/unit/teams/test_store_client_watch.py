@@ -8,13 +8,13 @@ from typing import Literal
 
 import pytest
 
-from proxy.teams.authentication import Declared, Directory
+from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.clock import SETTLED_S, Readings, SteadyClock
 from proxy.kit.errors import StoreError
-from proxy.teams.store_client import Epochs, StoreClient, ask_time, faults, report_departure
 from proxy.storage.port import BudgetRecord, TeamRecord
 from proxy.storage.sqlite import MemoryStore
-from proxy.engine.telemetry.metrics import Metrics
+from proxy.teams.authentication import Declared, Directory
+from proxy.teams.store_client import Epochs, StoreClient, ask_time, faults, report_departure
 
 WALL, HOUR, DAY = 1_700_000_000.0, 3600.0, 86400.0
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import orjson
 
+from proxy.engine.interfaces import Call
+from proxy.models.deployment import Deployment, Transport
 from proxy.protocol.providers import ANTHROPIC, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.models.deployment import Deployment, Transport
-from proxy.engine.interfaces import Call
 from proxy.upstream.embedded.upstream import EmbeddedUpstream, account_name
 
 MARK = {"type": "ephemeral"}

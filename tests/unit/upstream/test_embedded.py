@@ -5,9 +5,9 @@ from typing import Any
 import orjson
 import pytest
 
+from proxy.kit.errors import UpstreamUnavailable
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request.tokens import IMAGE_TOKENS
-from proxy.kit.errors import UpstreamUnavailable
 from proxy.upstream.embedded.upstream import ANONYMOUS, account_name
 from tests.examples import for_every
 from tests.unit.upstream.embedded_client import (

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
+from proxy.engine.interfaces import Answer
+from proxy.kit.errors import UpstreamUnavailable
 from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, OPENAI, OPENAI_EXPLICIT, PROFILES
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.kit.errors import UpstreamUnavailable
-from proxy.engine.interfaces import Answer
 from tests.examples import examples, for_every
 from tests.unit.upstream.embedded_client import (
     EDIT,

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.kit.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.engine.interfaces import Call
+from proxy.kit.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.upstream.http import EVENT_PIECE_BYTES, HttpUpstream
 from tests.doubles import make_deployment
 from tests.services import free_port

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import integers, lists, sampled_from
 
-from proxy.models.deployment import Headers
 from proxy.engine.interfaces import Call
+from proxy.models.deployment import Headers
 from proxy.upstream.http import redacted
 from tests.doubles import make_deployment
 

@@ -13,10 +13,6 @@ import httpx
 import openai
 import pytest
 
-from proxy.protocol.providers import ANTHROPIC
-from proxy.protocol.response.event_format import event_of
-from proxy.kit.secrets import client_key
-from proxy.models.deployment import Deployment, Transport
 from proxy.kit.errors import (
     InvalidRequest,
     ProxyError,
@@ -25,6 +21,10 @@ from proxy.kit.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
+from proxy.kit.secrets import client_key
+from proxy.models.deployment import Deployment, Transport
+from proxy.protocol.providers import ANTHROPIC
+from proxy.protocol.response.event_format import event_of
 from proxy.upstream.http import secrets_of
 from proxy.upstream.litellm_ import library
 from proxy.upstream.litellm_.library import EMBEDDING_FIELDS, Library, Route, call_arguments

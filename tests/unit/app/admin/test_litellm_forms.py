@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from proxy.teams.authentication import Declared, Directory, digest_of
 from proxy.app.admin import AdminService, litellm_forms
 from proxy.app.admin.litellm_forms import LitellmForms
-from proxy.kit.modes import Mode
-from proxy.kit.errors import InvalidRequest, NotReady, StoreError
 from proxy.engine.interfaces import Principal
+from proxy.kit.errors import InvalidRequest, NotReady, StoreError
+from proxy.kit.modes import Mode
 from proxy.storage.port import BudgetRecord, KeyRecord, LedgerEntry, Record, Settle, SpendQuery, TeamRecord
 from proxy.storage.sqlite import MemoryStore
+from proxy.teams.authentication import Declared, Directory, digest_of
 from tests.doubles import ManualClock
 
 NOW = 1_795_000_000.0

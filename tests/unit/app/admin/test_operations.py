@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from proxy.teams.authentication import Declared, Directory, Identity, digest_of
 from proxy.app.admin import AdminService
 from proxy.app.admin.forms import BudgetForm, Form, KeyForm, TeamForm, read
 from proxy.app.declared import declared
-from proxy.kit.modes import Mode
+from proxy.app.settings import load
 from proxy.kit.errors import (
     Conflict,
     InvalidRequest,
@@ -22,10 +21,11 @@ from proxy.kit.errors import (
     StoreError,
     Unauthorized,
 )
-from proxy.app.settings import load
-from proxy.teams.bookings import account_of, rule_of, window_at
+from proxy.kit.modes import Mode
 from proxy.storage.port import BudgetRecord, Charge, KeyRecord, LedgerEntry, Refused, Reserve, Settle, TeamRecord
 from proxy.storage.sqlite import MemoryStore
+from proxy.teams.authentication import Declared, Directory, Identity, digest_of
+from proxy.teams.bookings import account_of, rule_of, window_at
 from tests.doubles import ManualClock
 
 NOW = 1_795_000_000.0

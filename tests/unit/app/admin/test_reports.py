@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from proxy.teams.authentication import Declared, Directory
 from proxy.app.admin import AdminService
 from proxy.kit.errors import InvalidRequest
 from proxy.storage.port import LedgerEntry, Settle
 from proxy.storage.sqlite import MemoryStore
+from proxy.teams.authentication import Declared, Directory
 from tests.doubles import ManualClock
 from tests.examples import for_every
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.app.factories import price_map, price_source
-from proxy.kit.modes import Mode
-from proxy.protocol.providers import ANTHROPIC
-from proxy.models.deployment import Transport
 from proxy.app.inside.incoming import Deployments, StoodDown, body_of, injected_marks, mode_of, principal_of
 from proxy.app.settings import Settings
+from proxy.kit.modes import Mode
+from proxy.models.deployment import Transport
+from proxy.protocol.providers import ANTHROPIC
 from tests.inside import call
 
 WHO = st.dictionaries(

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.kit.modes import Mode
-from proxy.protocol.request.parsed_body import BodyChanges
-from proxy.protocol.request.reader import RequestReader
-from proxy.protocol.request.tokens import bytes_over_four
-from proxy.models.deployment import Headers
 from proxy.app.inside.callback import LONGEST_S, Attempt, OpenAttempts, ShareOfTime, timed
 from proxy.app.inside.incoming import Rewriting, StoodDown, rewriting
 from proxy.engine.interfaces import Plan
+from proxy.kit.modes import Mode
+from proxy.models.deployment import Headers
+from proxy.protocol.request.parsed_body import BodyChanges
+from proxy.protocol.request.reader import RequestReader
+from proxy.protocol.request.tokens import bytes_over_four
 from proxy.upstream.litellm_.library import Route
 from tests.exchanges import make_exchange
 

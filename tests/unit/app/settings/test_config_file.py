@@ -6,11 +6,11 @@ from tempfile import gettempdir
 
 import pytest
 
+from proxy.app.settings import ConfigError, Environment, Settings, load
+from proxy.app.settings.schema import Price
+from proxy.kit.messages import own_folder
 from proxy.protocol.prices import price_of
 from proxy.protocol.providers import PROFILES
-from proxy.app.settings import ConfigError, Environment, Settings, load
-from proxy.kit.messages import own_folder
-from proxy.app.settings.schema import Price
 
 MODEL = """
 model_list:

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from proxy.app import factories
+from proxy.app.settings import ConfigError, Environment, Settings, load, unused_on_http
 from proxy.kit.modes import Mode
 from proxy.models.deployment import Transport
 from proxy.models.deployments import ModelTable
-from proxy.app.settings import ConfigError, Environment, Settings, load, unused_on_http
 
 FILE = Path(__file__).parent / "litellm_config.yaml"
 VARIABLES = {

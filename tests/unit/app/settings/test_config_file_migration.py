@@ -10,11 +10,11 @@ import pytest
 
 from proxy.app import factories
 from proxy.app.declared import declared
+from proxy.app.settings import ConfigError, Effect, Environment, Settings, load
 from proxy.cli.check_config import check
 from proxy.kit.resilience import Failure, Kind, Option, next_step
 from proxy.models.deployment import RateLimit
 from proxy.models.deployments import ModelTable
-from proxy.app.settings import ConfigError, Effect, Environment, Settings, load
 
 MODELS = """
 model_list:

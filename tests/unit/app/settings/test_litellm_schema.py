@@ -10,10 +10,10 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from proxy.app import factories
-from proxy.kit.resilience import BreakerPolicy, RetryPolicy
 from proxy.app.settings import ConfigError, Environment, Routing, Settings, load
 from proxy.app.settings.litellm_schema import Section
 from proxy.app.settings.schema import ConfigFile
+from proxy.kit.resilience import BreakerPolicy, RetryPolicy
 
 _NUMBERS = (int, float)
 

@@ -9,10 +9,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.prompts import MOST_LEVELS, MOST_VALUES
-from proxy.prompts.window import BUILT_IN, Capability, CapabilityProfile, OverBudget, PartCaps
 from proxy.app.settings import ConfigError, Environment, Settings, load
 from proxy.app.settings.prompts import Prompts
+from proxy.prompts import MOST_LEVELS, MOST_VALUES
+from proxy.prompts.window import BUILT_IN, Capability, CapabilityProfile, OverBudget, PartCaps
 
 MODEL = "model_list: [{model_name: m, litellm_params: {model: openai/m, api_base: 'http://localhost:9/v1'}}]\n"
 NO_KEY_ID = "names of keys are their ids, as `stratiform keys list` shows them: key- and 12 letters or digits"

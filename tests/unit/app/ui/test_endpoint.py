@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.kit.errors import StoreError
 from proxy.app.ui.gate import COOKIE
 from proxy.app.ui.pages import usd
+from proxy.kit.errors import StoreError
 from tests.pages import CONFIG, MASTER, OPEN, WITH_MASTER, Browser, visited
 
 HOSTILE = "<script>alert(1)</script>\"'&{{ 7*7 }}"

@@ -12,15 +12,15 @@ import pytest
 from starlette.requests import Request
 from yarl import URL
 
-from proxy.kit.clock import SystemClock
-from proxy.protocol.prices import Price
-from proxy.models.deployment import Deployment, Transport
-from proxy.models.deployments import ListedModel, ModelTable
+from proxy.app.web.app import PROBES, AllowedAddresses, Health, Parts, check_request_line, create_app, sent_path
 from proxy.engine import Engine, Ports
-from proxy.kit.errors import MethodNotAllowed, NotFound
 from proxy.engine.interfaces import Fault, Upstream
 from proxy.engine.telemetry.metrics import Metrics
-from proxy.app.web.app import PROBES, AllowedAddresses, Health, Parts, check_request_line, create_app, sent_path
+from proxy.kit.clock import SystemClock
+from proxy.kit.errors import MethodNotAllowed, NotFound
+from proxy.models.deployment import Deployment, Transport
+from proxy.models.deployments import ListedModel, ModelTable
+from proxy.protocol.prices import Price
 from tests.doubles import Ledger, NoMetrics, OpenDoor, PassthroughPlanner, serving
 from tests.unit.engine.parts import JSON, ScriptedUpstream, answers
 

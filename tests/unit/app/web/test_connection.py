@@ -6,9 +6,9 @@ import orjson
 import pytest
 from starlette.types import Message
 
+from proxy.app.web.connection import Connection
 from proxy.engine import ClientDisconnected
 from proxy.kit.errors import PayloadTooLarge, UnknownModel
-from proxy.app.web.connection import Connection
 
 
 class Server:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.planner.layout.tiers import Tier
-from proxy.protocol.providers import Dialect
-from proxy.protocol.request.tokens import TokenCounter
 from proxy.context import Conversation, Page, Review, StructuredContext
 from proxy.context.blocks import Assembly, Circumstances, Kind, Measure
 from proxy.context.placement import Placement, TierItems
+from proxy.planner.layout.tiers import Tier
+from proxy.protocol.providers import Dialect
+from proxy.protocol.request.tokens import TokenCounter
 from tests.contexts import (
     TEXTS,
     a_file,

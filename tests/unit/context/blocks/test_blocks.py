@@ -4,9 +4,9 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.context.blocks import Assembly, Block, Item, Kind, Section, fence_for, file_block
 from proxy.kit.digest import digest
 from proxy.planner.layout.tiers import Tier
-from proxy.context.blocks import Assembly, Block, Item, Kind, Section, fence_for, file_block
 
 FILE = Item(Kind.FILES, "file:a", "a\n```\n\n```")
 TURN = Item(Kind.HISTORY, "history:0", raw=b'{"role":"user"}')

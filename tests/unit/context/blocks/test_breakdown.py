@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.context import Page, Review, StructuredContext
+from proxy.context.blocks import Assembly, Circumstances, Kind, Measure, Skip, hit_rate
+from proxy.context.placement import Placement, TierItems
 from proxy.planner.layout.tiers import Change, Tier
 from proxy.protocol.providers import Dialect
 from proxy.protocol.request.tokens import IMAGE_TOKENS, TokenCounter
 from proxy.protocol.response.usage import Usage
-from proxy.context import Page, Review, StructuredContext
-from proxy.context.blocks import Assembly, Circumstances, Kind, Measure, Skip, hit_rate
-from proxy.context.placement import Placement, TierItems
 from tests.contexts import (
     a_file,
     breakdown,

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from proxy.planner.layout.tiers import Tier
 from proxy.context import ContextFile, Page, Review
 from proxy.context.form import FormJson, FormReview, StructuredForm, detach_terms, read_form, text_digest
 from proxy.context.history import DetachTerms, MessageMeta, Status
 from proxy.context.panels import OWN_KIND, Panel
 from proxy.kit.errors import InvalidRequest
+from proxy.planner.layout.tiers import Tier
 from tests.examples import for_every
 
 DIGEST = "0123456789abcdef" * 4

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.kit.modes import Edit
 from proxy.context import Conversation
 from proxy.context.history import MessageMeta, RuledHistory, Status, ruled
 from proxy.context.history.compaction import (
@@ -21,6 +20,7 @@ from proxy.context.history.compaction import (
     place_of,
 )
 from proxy.context.panels import CacheTerms
+from proxy.kit.modes import Edit
 from tests.compactions import TEXTS, compaction_of, messages_of, ruled_of, sent
 from tests.examples import for_every
 

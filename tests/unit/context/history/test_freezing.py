@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.kit.modes import Edit
 from proxy.context import Conversation, Turn
 from proxy.context.history import DetachTerms, RuledHistory, chunk_text, frozen, ruled
 from proxy.context.panels import HISTORY_KIND, Panel
+from proxy.kit.modes import Edit
 from proxy.protocol.wire.json_body import Unreadable
 from tests.examples import for_every
 from tests.talk import Body, assistant, calling, result, said, system, text_part, user

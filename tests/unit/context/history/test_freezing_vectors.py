@@ -6,9 +6,9 @@
 import json
 from pathlib import Path
 
-from proxy.kit.modes import Edit
 from proxy.context import Conversation
 from proxy.context.history import DetachTerms, frozen, ruled
+from proxy.kit.modes import Edit
 from tests.examples import for_every
 from tests.turn_notation import Vector, message, tokens_of, vectors_in, words, written
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.kit.modes import Edit
 from proxy.context import Conversation, Turn
 from proxy.context.history import MADE, DetachTerms, MessageMeta, RuledHistory, Status, entry_of, ruled
 from proxy.kit.errors import InvalidRequest
+from proxy.kit.modes import Edit
 from tests.talk import Body, assistant, calling, result, said, system, user
 from tests.turn_notation import written
 

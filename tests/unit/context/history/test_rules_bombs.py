@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.kit.modes import Edit
 from proxy.context import Conversation
 from proxy.context.history import DetachTerms, MessageMeta, Status, frozen, ruled
+from proxy.kit.modes import Edit
 from proxy.protocol.wire.json_body import MOST_ELEMENTS
 from tests.examples import sampled
 from tests.growth import assert_linear

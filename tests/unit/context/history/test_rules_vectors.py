@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from proxy.kit.modes import Edit
 from proxy.context import Conversation
 from proxy.context.history import ruled
 from proxy.kit.errors import InvalidRequest
+from proxy.kit.modes import Edit
 from tests.examples import for_every
 from tests.turn_notation import Vector, message, noted, vectors_in, words
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.kit.digest import digest
 from proxy.context.panels import PanelMemory
 from proxy.context.panels.board import MOST_GONE, PanelCosts, counted
+from proxy.kit.digest import digest
 from tests.examples import for_every
 
 Lines = dict[str, str]

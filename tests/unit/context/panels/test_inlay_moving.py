@@ -3,12 +3,12 @@
 import json
 
 from proxy.app.factories import load_panel_texts
-from proxy.planner.layout.tiers import Tier
 from proxy.context import Conversation
 from proxy.context.blocks import Assembly, Block
 from proxy.context.panels import Panel, Progress
 from proxy.context.panels.board import Board, refreshed
 from proxy.context.panels.inlay import inlay_of, moving
+from proxy.planner.layout.tiers import Tier
 from tests.panels import message, unchanged
 
 PANELS = [Panel("A", "skill", "", "x"), Panel("B", "console", "", "y")]

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.app.factories import load_panel_texts
-from proxy.protocol.response.panel_answer import PANEL_TOOL
 from proxy.context.panels import Panel
 from proxy.context.panels.inlay import (
     DECLARATION,
@@ -26,6 +25,7 @@ from proxy.context.panels.inlay import (
     panel_text,
     with_declaration,
 )
+from proxy.protocol.response.panel_answer import PANEL_TOOL
 from tests.examples import for_every
 
 any_text = st.text(st.characters(exclude_categories=()), max_size=40)

@@ -7,11 +7,11 @@ from hashlib import sha256
 
 import pytest
 
-from proxy.planner.layout.tiers import Change, ClassicPolicy, Tier, Tracked
-from proxy.protocol.request.tokens import TokenCounter
 from proxy.context import ContextFile, StructuredContext
 from proxy.context.blocks import file_block
 from proxy.context.placement import ContextTracker, Placement, TierItems
+from proxy.planner.layout.tiers import Change, ClassicPolicy, Tier, Tracked
+from proxy.protocol.request.tokens import TokenCounter
 from tests.growth import assert_linear
 
 ACTIVE, L0, L1, L2, L3 = Tier.ACTIVE, Tier.L0, Tier.L1, Tier.L2, Tier.L3

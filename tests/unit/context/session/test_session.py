@@ -1,10 +1,10 @@
 """The state of a conversation adds up what the provider reports, and knows about what it takes in memory."""
 
-from proxy.protocol.request.tokens import TokenCounter
-from proxy.protocol.response.usage import Usage
 from proxy.context import MapChunks, Review
 from proxy.context.placement import ContextTracker
 from proxy.context.session import ContextSession
+from proxy.protocol.request.tokens import TokenCounter
+from proxy.protocol.response.usage import Usage
 
 
 def session() -> ContextSession:

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.client import review_digest
-from proxy.planner.layout.tiers import Tier
 from proxy.context import ContextFile, Page, Review, StructuredContext
 from proxy.context.form import FormReview, StructuredForm, read_form, text_digest
 from proxy.context.session import (
@@ -29,6 +28,7 @@ from proxy.context.session import (
     unpacked_text,
 )
 from proxy.kit.errors import MissingContent
+from proxy.planner.layout.tiers import Tier
 from tests.examples import sampled
 from tests.growth import assert_linear
 

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from proxy.protocol.prices import Price
-from proxy.protocol.providers import ANTHROPIC, OPENAI, OPENAI_EXPLICIT, CacheProfile
-from proxy.models.deployment import Headers
 from proxy.engine.attempts import Inquiries
 from proxy.engine.exchange import Exchange
 from proxy.engine.interfaces import Principal
-from proxy.teams.bookings import settled_entry
 from proxy.kit.tasks import Aside
+from proxy.models.deployment import Headers
+from proxy.protocol.prices import Price
+from proxy.protocol.providers import ANTHROPIC, OPENAI, OPENAI_EXPLICIT, CacheProfile
+from proxy.teams.bookings import settled_entry
 from tests.doubles import ModelList, make_deployment
 from tests.unit.engine.parts import JSON, SSE, Bench, MemoryClient, Script, answers, event
 

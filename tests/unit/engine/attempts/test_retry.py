@@ -12,12 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.kit.resilience import ORDINARY, BreakerPolicy, RetryPolicy
-from proxy.prompts.window import Capability, CapabilityProfile, OverBudget
-from proxy.models.deployment import Deployment
 from proxy.engine import Breakers
 from proxy.engine.attempts import Attempts, ordered, retry_after_s
 from proxy.engine.exchange import Exchange, ExchangeOutcome
+from proxy.engine.interfaces import Principal
 from proxy.kit.errors import (
     CircuitOpen,
     ProxyError,
@@ -27,7 +25,9 @@ from proxy.kit.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from proxy.engine.interfaces import Principal
+from proxy.kit.resilience import ORDINARY, BreakerPolicy, RetryPolicy
+from proxy.models.deployment import Deployment
+from proxy.prompts.window import Capability, CapabilityProfile, OverBudget
 from tests.doubles import ModelList, RewritingPlanner, make_deployment
 from tests.examples import for_every
 from tests.unit.engine.parts import BODY, DONE, JSON, ROLE, WORD, Bench, MemoryClient, Script, answers, chat_body, ended

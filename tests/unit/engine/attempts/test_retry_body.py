@@ -8,11 +8,11 @@ from itertools import product
 import orjson
 import pytest
 
-from proxy.kit.modes import Mode
-from proxy.protocol.providers import PROFILES
-from proxy.models.deployment import Deployment, Transport
 from proxy.engine.attempts import OurEdit, QuestionOptOut, ordered
 from proxy.kit.errors import UpstreamRejected
+from proxy.kit.modes import Mode
+from proxy.models.deployment import Deployment, Transport
+from proxy.protocol.providers import PROFILES
 from tests.doubles import ModelList, RewritingPlanner, make_deployment
 from tests.examples import for_every
 from tests.unit.engine.parts import DONE, JSON, ROLE, SSE, WORD, Bench, MemoryClient, Script, answers, chat_body

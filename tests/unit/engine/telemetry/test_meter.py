@@ -4,23 +4,23 @@ import math
 
 import pytest
 
-from proxy.protocol.caches.cache import Bill
+from proxy.engine.exchange import ExchangeOutcome, Settlement
+from proxy.engine.interfaces import Call, Principal, Reservation
+from proxy.engine.telemetry.meter import Meter, error_kind, savings
+from proxy.engine.telemetry.metrics import ERROR_KINDS, Metrics
+from proxy.kit.modes import Mode, Reason
+from proxy.models.deployment import Deployment, Transport
 from proxy.planner.diagnosis.record import Break, BreakKind
 from proxy.planner.layout.tiers import Change, Tier
-from proxy.kit.modes import Mode, Reason
-from proxy.protocol.prices import Price, PriceMap
 from proxy.planner.plan import Plan, PlanResult
+from proxy.prompts.window import Capability, CapabilityProfile
+from proxy.protocol.caches.cache import Bill
+from proxy.protocol.prices import Price, PriceMap
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request.demand import Demand
 from proxy.protocol.response.outcome import Outcome
 from proxy.protocol.response.refusal import ContextRefusalOutcome
 from proxy.protocol.response.usage import Usage
-from proxy.prompts.window import Capability, CapabilityProfile
-from proxy.models.deployment import Deployment, Transport
-from proxy.engine.exchange import ExchangeOutcome, Settlement
-from proxy.engine.interfaces import Call, Principal, Reservation
-from proxy.engine.telemetry.meter import Meter, error_kind, savings
-from proxy.engine.telemetry.metrics import ERROR_KINDS, Metrics
 from tests.exchanges import make_exchange
 from tests.unit.engine.telemetry.test_metrics import value
 

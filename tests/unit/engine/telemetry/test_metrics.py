@@ -11,11 +11,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy import __version__
-from proxy.planner.diagnosis.record import KINDS
-from proxy.kit.modes import Edit, Mode, Reason
-from proxy.protocol.response.outcome import CAUSES
-from proxy.protocol.response.usage import Usage
-from proxy.planner.shadow import Deviation
 from proxy.engine.telemetry.metrics import (
     ERROR_KINDS,
     OTHER,
@@ -27,6 +22,11 @@ from proxy.engine.telemetry.metrics import (
     mode_label,
     pieces,
 )
+from proxy.kit.modes import Edit, Mode, Reason
+from proxy.planner.diagnosis.record import KINDS
+from proxy.planner.shadow import Deviation
+from proxy.protocol.response.outcome import CAUSES
+from proxy.protocol.response.usage import Usage
 from tests.doubles import make_deployment
 
 

@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.kit import secrets as redaction
-from proxy.protocol.response.event_format import MAX_EVENT_BYTES, ErrorEvents
 from proxy.kit.secrets import MOST_BYTES, REDACTED, Redaction, excerpt, without_shapes
+from proxy.protocol.response.event_format import MAX_EVENT_BYTES, ErrorEvents
 from tests.examples import sampled
 from tests.growth import assert_linear
 

@@ -9,9 +9,6 @@ from typing import Any
 import pytest
 
 from plugins.aider import AiderRecogniser
-from proxy.protocol.recognition import MessageKind
-from proxy.protocol.request.parsed_body import parse_body
-from proxy.protocol.request.tokens import bytes_over_four
 from proxy.lab.demo import Message, Sample
 from proxy.lab.demo.chats import (
     EDITS,
@@ -25,6 +22,9 @@ from proxy.lab.demo.chats import (
     support_chat,
 )
 from proxy.lab.demo.tool_agent import clock_agent, tool_agent
+from proxy.protocol.recognition import MessageKind
+from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request.tokens import bytes_over_four
 
 MAKERS = (editor_chat, tool_agent, clock_agent, support_chat)
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from proxy.protocol.prices import Price
-from proxy.protocol.response.usage import Usage
 from proxy.lab.demo import Sample, Tally, added_up
 from proxy.lab.demo.tool_agent import tool_agent
 from proxy.lab.replay.runner import AS_SENT, OURS, SYSTEM_LAST, replay
+from proxy.protocol.prices import Price
+from proxy.protocol.response.usage import Usage
 from tests.unit.lab.replay.sessions import setting
 
 PRICE = Price(input=3e-6, output=15e-6, read=0.3e-6, write_5m=3.75e-6, write_1h=6e-6)

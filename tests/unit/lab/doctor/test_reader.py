@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.protocol.response.usage import Usage
 from proxy.lab.doctor import records
 from proxy.lab.doctor.reader import NO_CALL, NO_CONTENT, read_calls
 from proxy.lab.doctor.records import BROKEN, NOT_JSON, NOT_UTF8, TOO_LONG, Call, Gap, Problem
+from proxy.protocol.response.usage import Usage
 from tests import doctor_logs as logs
 from tests.growth import assert_linear
 

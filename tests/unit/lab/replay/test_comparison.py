@@ -5,10 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, OPENAI, PROFILES, CacheProfile, Dialect
-from proxy.protocol.request.tokens import Encode
 from proxy.lab.demo.chats import samples
-from proxy.services.tokenizers import local_encode
 from proxy.lab.replay import Step, Trace, read_trace
 from proxy.lab.replay.comparison import (
     BEST,
@@ -35,6 +32,9 @@ from proxy.lab.replay.runner import (
     replay,
     tools_system_and_last_two,
 )
+from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, OPENAI, PROFILES, CacheProfile, Dialect
+from proxy.protocol.request.tokens import Encode
+from proxy.services.tokenizers import local_encode
 from proxy.upstream.embedded.provider import PromptReader
 from tests.examples import in_turn, sampled
 from tests.fidelity.recorded import trace_files

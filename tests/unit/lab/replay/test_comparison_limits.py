@@ -4,9 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.protocol.caches.cache import Bill, Prompt
-from proxy.protocol.providers import ANTHROPIC, NONE, OPENAI
-from proxy.protocol.request.tokens import bytes_over_four
 from proxy.lab.replay import Step
 from proxy.lab.replay.comparison import (
     Bagger,
@@ -19,6 +16,9 @@ from proxy.lab.replay.comparison import (
     prefix_share,
 )
 from proxy.lab.replay.runner import Account, Waste
+from proxy.protocol.caches.cache import Bill, Prompt
+from proxy.protocol.providers import ANTHROPIC, NONE, OPENAI
+from proxy.protocol.request.tokens import bytes_over_four
 from proxy.upstream.embedded.provider import PromptReader
 from tests.unit.lab.replay.sessions import MARK, body, growing, say, text
 

@@ -7,14 +7,14 @@ import orjson
 import pytest
 
 from proxy.kit.modes import Mode, Reason
-from proxy.planner.plan import Plan
-from proxy.planner.planner import TierPlanner
-from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, CacheProfile
-from proxy.protocol.request.tokens import bytes_over_four
-from proxy.planner.shadow import cost_of
 from proxy.lab.replay import Step, Trace
 from proxy.lab.replay.comparison import compare
 from proxy.lab.replay.runner import AS_SENT, CLIENT, COMPARED, OURS, SYSTEM_LAST, Ours, counted_once, replay
+from proxy.planner.plan import Plan
+from proxy.planner.planner import TierPlanner
+from proxy.planner.shadow import cost_of
+from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, CacheProfile
+from proxy.protocol.request.tokens import bytes_over_four
 from tests.examples import sampled
 from tests.unit.lab.replay.sessions import MARK, Message, body, growing, say, setting, text
 

@@ -5,8 +5,8 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.protocol.providers import Dialect
 from proxy.lab.replay.runner import BASELINES, CLIENT, as_sent, system_and_last
+from proxy.protocol.providers import Dialect
 from tests.unit.lab.replay.sessions import MARK, body, say
 
 ANTHROPIC, OPENAI = Dialect.CACHE_CONTROL, Dialect.BREAKPOINT

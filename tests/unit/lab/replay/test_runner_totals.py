@@ -2,9 +2,9 @@
 
 import pytest
 
+from proxy.lab.replay.runner import OURS, Result, Total, geometric_mean, summary
 from proxy.protocol.caches.cache import Bill
 from proxy.protocol.providers import ANTHROPIC
-from proxy.lab.replay.runner import OURS, Result, Total, geometric_mean, summary
 
 
 def total(*bills: Bill) -> Total:

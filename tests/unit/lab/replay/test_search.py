@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, CacheProfile
-from proxy.protocol.request.tokens import bytes_over_four
 from proxy.lab.demo.chats import samples
 from proxy.lab.replay import Step, Trace
 from proxy.lab.replay.fidelity import violations
 from proxy.lab.replay.runner import Account
 from proxy.lab.replay.search import find_layouts
+from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, CacheProfile
+from proxy.protocol.request.tokens import bytes_over_four
 from proxy.upstream.embedded.provider import PromptReader
 from tests.examples import sampled
 from tests.unit.lab.replay.sessions import RECOGNISERS, body, growing, say, text

@@ -8,10 +8,17 @@ import pytest
 
 import proxy.models.deployments as litellm_files
 from proxy.kit.modes import Mode
+from proxy.models.deployment import Deployment, Transport
+from proxy.models.deployments import (
+    bundled_price_file,
+    deviation_of,
+    litellm_file,
+    load_price_map,
+    price_for,
+    provider_names,
+)
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import NONE
-from proxy.models.deployment import Deployment, Transport
-from proxy.models.deployments import bundled_price_file, deviation_of, litellm_file, load_price_map, price_for, provider_names
 from tests.examples import for_every
 
 

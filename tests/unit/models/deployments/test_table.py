@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import proxy.models.deployments as litellm_files
+from proxy.kit.errors import UnknownModel
 from proxy.kit.modes import Mode
-from proxy.protocol.prices import Price
-from proxy.protocol.providers import ANTHROPIC, NONE, PROFILES
 from proxy.models.deployment import Deployment, Transport
 from proxy.models.deployments import ListedModel, ModelTable, choose_profile, deployment_of, provider_names, provider_of
-from proxy.kit.errors import UnknownModel
+from proxy.protocol.prices import Price
+from proxy.protocol.providers import ANTHROPIC, NONE, PROFILES
 from proxy.upstream.litellm_.library import Library
 from tests.examples import for_every
 

@@ -8,15 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.planner.diagnosis.diagnose import compared, diagnose
-from proxy.planner.diagnosis.record import KINDS, TURN, BreakKind, PromptPiece, PromptRecord, is_continuation, wire_record
 from proxy.kit.digest import digest
+from proxy.planner.diagnosis.diagnose import compared, diagnose
+from proxy.planner.diagnosis.record import (
+    KINDS,
+    TURN,
+    BreakKind,
+    PromptPiece,
+    PromptRecord,
+    is_continuation,
+    wire_record,
+)
+from proxy.planner.shadow import Deviation
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import ANTHROPIC, NONE, OPENAI
 from proxy.protocol.recognition import PieceKind
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
-from proxy.planner.shadow import Deviation
 from tests.examples import examples
 
 GRID = replace(OPENAI, min_tokens=1, step=1, hit_chance=1.0)

@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.planner.diagnosis.record import TURN, PromptPiece, PromptRecord, shared_front, wire_record
 from proxy.kit.digest import digest
+from proxy.planner.diagnosis.record import TURN, PromptPiece, PromptRecord, shared_front, wire_record
 from proxy.protocol.providers import ANTHROPIC, OPENAI
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage

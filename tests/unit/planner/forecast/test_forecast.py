@@ -7,14 +7,14 @@ import pytest
 from proxy.planner.forecast import Forecast, forecast
 from proxy.planner.layout.layout import Layout, PrefixSettings
 from proxy.planner.layout.orders import moved_elements, request_elements
-from proxy.protocol.providers import ANTHROPIC, OPENAI, CacheProfile
-from proxy.protocol.recognition import ContextPiece
-from proxy.protocol.request.tokens import TokenCounter, bytes_over_four
-from proxy.protocol.request.transcript import NOTHING_MOVES, RecognisedRequest, Transcript
 from proxy.planner.sessions.observation import commit_preamble, commit_reading, read_request
 from proxy.planner.sessions.session import Session, SessionTable
 from proxy.planner.stability.change_rates import read_words
 from proxy.planner.stability.edit_signals import FileWords
+from proxy.protocol.providers import ANTHROPIC, OPENAI, CacheProfile
+from proxy.protocol.recognition import ContextPiece
+from proxy.protocol.request.tokens import TokenCounter, bytes_over_four
+from proxy.protocol.request.transcript import NOTHING_MOVES, RecognisedRequest, Transcript
 from tests.fidelity.chats import READ_ONLY_ACK, READ_ONLY_OPENING, File
 from tests.talk import Body, assistant, calling, read, result, shown, system, user, view_of
 

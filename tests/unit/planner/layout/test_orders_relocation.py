@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from proxy.kit.modes import Mode, Reason
 from proxy.planner.layout.layout import Layout, PrefixSettings
 from proxy.planner.layout.orders import RequestElements, behind_prefix, moved_elements, request_elements, split_layout
-from proxy.kit.modes import Mode, Reason
 from proxy.planner.plan import Plan
 from proxy.protocol.providers import ANTHROPIC, PROFILES
 from proxy.protocol.request.element import ElementKind

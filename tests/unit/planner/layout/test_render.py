@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from proxy.protocol.caches.cache import Life
 from proxy.planner.layout.layout import Layout, PrefixSettings
 from proxy.planner.layout.orders import behind_prefix, moved_elements, request_elements
 from proxy.planner.layout.render import mark_json, render_messages, render_tools
+from proxy.protocol.caches.cache import Life
 from proxy.protocol.providers import Dialect
 from proxy.protocol.request.message import MessageReader
 from proxy.protocol.request.tokens import TokenCounter, bytes_over_four

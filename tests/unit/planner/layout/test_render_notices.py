@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.protocol.caches import validate
-from proxy.planner.layout.render import stays
+from proxy.kit.errors import UpstreamRejected
 from proxy.kit.modes import Mode, Reason
+from proxy.planner.layout.render import stays
 from proxy.planner.plan import Plan
+from proxy.planner.shadow import Deviation
+from proxy.protocol.caches import validate
 from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, GEMINI, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.planner.shadow import Deviation
-from proxy.kit.errors import UpstreamRejected
 from proxy.upstream.embedded.provider import Provider, lay_out
 from proxy.upstream.embedded.turns import BlockMaker, TurnReader, read_chat
 from tests.examples import sampled

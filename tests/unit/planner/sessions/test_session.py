@@ -3,12 +3,12 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.protocol.request.message import Message
-from proxy.protocol.request.transcript import RecognisedRequest, Transcript, recognise_request, turn_digest
 from proxy.planner.sessions.observation import RequestObservation, commit_preamble, commit_reading, read_request
 from proxy.planner.sessions.session import Session, SessionTable, fixed_digest
 from proxy.planner.sessions.volatile_lines import PreambleChanges, changed_places
 from proxy.planner.stability.change_rates import STATIC_CHANGE, HistoryDivergence
+from proxy.protocol.request.message import Message
+from proxy.protocol.request.transcript import RecognisedRequest, Transcript, recognise_request, turn_digest
 from tests.fidelity.chats import File
 from tests.talk import Body, assistant, calling, lines, read, result, shown, system, user
 

@@ -7,18 +7,18 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from proxy.planner.layout.tiers import Classic
 from proxy.kit.modes import Mode
 from proxy.planner.candidates import IncomingChat
+from proxy.planner.layout.tiers import Classic
 from proxy.planner.plan import Plan
 from proxy.planner.planner import TierPlanner
-from proxy.protocol.providers import PROFILES, CacheProfile
-from proxy.protocol.request.reader import Route
-from proxy.protocol.request.tokens import bytes_over_four
 from proxy.planner.sessions import sharing as snapshot
 from proxy.planner.sessions.session import Session, SessionCohort, SessionMemory
 from proxy.planner.sessions.sharing import StateLookup
 from proxy.planner.shadow import Costs
+from proxy.protocol.providers import PROFILES, CacheProfile
+from proxy.protocol.request.reader import Route
+from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.wire.json_body import Unreadable
 from tests.examples import sampled
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from proxy.protocol.request.transcript import Transcript
 from proxy.planner.sessions.sharing import FrontTable, SentForm, key_of, names_of
+from proxy.protocol.request.transcript import Transcript
 from proxy.protocol.wire.json_body import Unreadable
 from tests.talk import Body, assistant, read, system, user
 

@@ -9,12 +9,12 @@ from proxy.kit.modes import Mode
 from proxy.planner.candidates import IncomingChat
 from proxy.planner.plan import Plan
 from proxy.planner.planner import TierPlanner
+from proxy.planner.sessions.volatile_lines import Regions, learnt_lines, line_hashes, with_evidence
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.recognition import TAG_CLOSE, TAG_OPEN, PieceKind
 from proxy.protocol.request.message import Message, MessageReader
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import TokenCounter
-from proxy.planner.sessions.volatile_lines import Regions, learnt_lines, line_hashes, with_evidence
 from proxy.protocol.wire.json_body import elements
 from tests.fidelity.checker import check
 from tests.growth import steps_of

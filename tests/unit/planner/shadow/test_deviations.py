@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.protocol.caches.cache import Bill, Prompt
+from proxy.kit.errors import UpstreamRejected
 from proxy.kit.modes import Reason
 from proxy.planner.plan import Plan
+from proxy.planner.shadow import Deviation, Observation, ProviderObservations, missing, tolerance
+from proxy.protocol.caches.cache import Bill, Prompt
 from proxy.protocol.providers import ANTHROPIC, OPENAI, PROFILES, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage, usage_of
-from proxy.planner.shadow import Deviation, Observation, ProviderObservations, missing, tolerance
-from proxy.kit.errors import UpstreamRejected
 from proxy.upstream.embedded.provider import Provider, ProviderReply
 from tests.examples import examples
 from tests.talk import Body, Talk, assistant, chat, lines, marks_in, sent, system, user

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.protocol.recognition import FileClaim, PieceKind
 from proxy.planner.stability.change_rates import (
     CalibrationCounter,
     DecayedRate,
@@ -19,6 +18,7 @@ from proxy.planner.stability.change_rates import (
     turn_survival,
 )
 from proxy.planner.stability.edit_signals import NO_SIGN, EditSignals
+from proxy.protocol.recognition import FileClaim, PieceKind
 
 
 def test_nothing_seen_is_the_prior_and_much_seen_is_what_was_seen() -> None:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.planner.stability.edit_signals import EditSignals, FileWords, read_signs
 from proxy.protocol.recognition import ContextPiece, FileClaim, PieceKind
 from proxy.protocol.request.message import piece_digest
-from proxy.planner.stability.edit_signals import EditSignals, FileWords, read_signs
 from tests.fidelity.chats import File
 from tests.talk import Body, assistant, shown, system, user, view_of
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.protocol.request.tokens import bytes_over_four
+from proxy.kit.errors import InvalidRequest
 from proxy.prompts.window import Capability, CapabilityProfile, Count
 from proxy.prompts.window.fitting import FittedMessages, fitted_completion
+from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.wire.json_body import parse_members
-from proxy.kit.errors import InvalidRequest
 
 PROFILE = CapabilityProfile("completion", Capability.COMPLETION, window_tokens=2_000)
 

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.protocol.request.message import Message
 from proxy.prompts.window.fitting import Moment, Room, Steps, advance, coarse, cut_of, steps_of
+from proxy.protocol.request.message import Message
 from tests.examples import for_every
 from tests.growth import assert_linear
 from tests.windows import kept, said

@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
-from proxy.prompts.window import BUILT_IN, Budget, Capability, CapabilityProfile, WindowRules, budget_of
 from proxy.kit.errors import Forbidden, InvalidRequest
+from proxy.prompts.window import BUILT_IN, Budget, Capability, CapabilityProfile, WindowRules, budget_of
 from tests.examples import for_every
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from proxy.prompts.window import MOST_FILES, VirtualFile, WindowParts, read_parts
 from proxy.kit.errors import InvalidRequest
+from proxy.prompts.window import MOST_FILES, VirtualFile, WindowParts, read_parts
 
 
 def read(**fields: Any) -> WindowParts:

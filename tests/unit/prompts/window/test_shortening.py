@@ -3,7 +3,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.protocol.request.tokens import bytes_over_four
 from proxy.prompts.window import (
     PIECE_CHARS,
     PartCaps,
@@ -13,6 +12,7 @@ from proxy.prompts.window import (
     head,
     tail,
 )
+from proxy.protocol.request.tokens import bytes_over_four
 from proxy.services.tokenizers import local_encode
 
 CAPS = PartCaps(system=10, instruction=10, selection=10, prefix=10, suffix=10, summary=10)

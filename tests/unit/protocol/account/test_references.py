@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.protocol.account.references import MOST_REFERENCES, Lines, family_of, may_refer, references
 from proxy.kit.errors import InvalidRequest
+from proxy.protocol.account.references import MOST_REFERENCES, Lines, family_of, may_refer, references
 from tests.examples import for_every, sampled
 from tests.growth import assert_linear
 

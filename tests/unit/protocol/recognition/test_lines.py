@@ -1,5 +1,6 @@
 import pytest
 
+from proxy.planner.sessions.volatile_lines import overlaid
 from proxy.protocol.recognition import Cut, PieceKind
 from proxy.protocol.recognition.lines import (
     bare_lines,
@@ -9,7 +10,6 @@ from proxy.protocol.recognition.lines import (
     one_break_before,
     stay_apart,
 )
-from proxy.planner.sessions.volatile_lines import overlaid
 from tests.examples import for_every
 
 

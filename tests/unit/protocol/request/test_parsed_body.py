@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.kit.errors import InvalidRequest
 from proxy.protocol.request.parsed_body import (
     BodyChanges,
     Inset,
@@ -23,7 +24,6 @@ from proxy.protocol.request.parsed_body import (
 from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.wire.json_body import Unreadable
-from proxy.kit.errors import InvalidRequest
 from tests.examples import for_every
 from tests.talk import Body, as_parts, assistant, calling, chat, result, system, text_part, user
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.kit.errors import UpstreamUnavailable
 from proxy.protocol.response.panel_answer import (
     MOST_ARGUMENT_CHARS,
     MOST_BYTES,
@@ -15,7 +16,6 @@ from proxy.protocol.response.panel_answer import (
     PanelBody,
     PanelStream,
 )
-from proxy.kit.errors import UpstreamUnavailable
 from tests.examples import examples, for_every
 
 NAMES = {"id": "c-1", "object": "chat.completion.chunk", "created": 7, "model": "m-1"}

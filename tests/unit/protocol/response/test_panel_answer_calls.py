@@ -5,8 +5,8 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.protocol.response.panel_answer import PANEL_TOOL, called, continued_request
 from proxy.kit.errors import InvalidRequest
+from proxy.protocol.response.panel_answer import PANEL_TOOL, called, continued_request
 from tests.examples import for_every
 
 BODY = b'{ "messages" : [ {"role":"user"} ] ,\n"x":1.0, "model":"m"}'

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.kit.errors import InvalidRequest
 from proxy.protocol.request.parsed_body import ParsedBody, parse_body
 from proxy.protocol.wire.json_body import (
     MAX_LINE_CHARS,
@@ -17,7 +18,6 @@ from proxy.protocol.wire.json_body import (
     splice,
     value,
 )
-from proxy.kit.errors import InvalidRequest
 
 MESSAGES = b'"messages":[{"role":"user","content":"hi"}]'
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from proxy.kit.errors import InvalidRequest, error_body
 from proxy.protocol.recognition import Cut, MessageKind, PieceKind, Recognition, recognise_text
 from proxy.protocol.request import message
 from proxy.protocol.request.message import LEAD_CHARS, Message, MessageReader
@@ -29,7 +30,6 @@ from proxy.protocol.wire.json_body import (
     text_value,
     utf8,
 )
-from proxy.kit.errors import InvalidRequest, error_body
 
 HALF = st.sampled_from(["\ud83d-", "\udc00", "\\", '"', "a", "\U0001f600", "é", "\\ud800"])
 TEXTS = st.lists(HALF, max_size=6).map("".join)

@@ -11,6 +11,10 @@ from typing import Any
 import orjson
 import pytest
 
+from proxy.engine.interfaces import Principal
+from proxy.engine.ports import ComposedRequest, ComposeRequest
+from proxy.kit.errors import Forbidden, InvalidRequest, PromptInvalid
+from proxy.kit.tasks import Aside
 from proxy.prompts import (
     Allowed,
     ClientWish,
@@ -24,14 +28,10 @@ from proxy.prompts import (
     PromptRules,
     PromptTerms,
 )
-from proxy.protocol.request.parsed_body import Inset, parse_body
 from proxy.prompts.window import BUILT_IN, Capability, CapabilityProfile, WindowRules
-from proxy.engine.ports import ComposedRequest, ComposeRequest
-from proxy.kit.errors import Forbidden, InvalidRequest, PromptInvalid
-from proxy.engine.interfaces import Principal
+from proxy.protocol.request.parsed_body import Inset, parse_body
 from proxy.services.prompting import MOST_CHARS, Composer, Rules, Whose
 from proxy.services.prompting.sources import Snapshot
-from proxy.kit.tasks import Aside
 from tests.examples import for_every
 
 OWN = CapabilityProfile("own", Capability.CHAT, template="frame")

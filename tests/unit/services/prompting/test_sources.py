@@ -12,8 +12,10 @@ from typing import Any
 import pluggy
 import pytest
 
-from proxy.prompts import ROOTS, Condition, Position, Prompt, RenderError, Variable
+from proxy.engine.telemetry.metrics import Metrics
 from proxy.hookspecs import PROJECT, Hooks, hookimpl
+from proxy.kit.tasks import Tasks, cancel, spawn
+from proxy.prompts import ROOTS, Condition, Position, Prompt, RenderError, Variable
 from proxy.services.prompting.sources import (
     MOST_BYTES,
     FileState,
@@ -27,8 +29,6 @@ from proxy.services.prompting.sources import (
     registered_fragments,
     texts_of,
 )
-from proxy.kit.tasks import Tasks, cancel, spawn
-from proxy.engine.telemetry.metrics import Metrics
 from tests.examples import for_every
 from tests.fake_time import FakeTime
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from proxy.lab.demo import added_up
+from proxy.lab.demo.panels import SCENARIOS, Comparison, Form, Pace, Scenario, comparison
+from proxy.lab.replay.runner import Setting
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
-from proxy.lab.demo import added_up
-from proxy.lab.demo.panels import SCENARIOS, Comparison, Form, Pace, Scenario, comparison
-from proxy.lab.replay.runner import Setting
 
 SETTING = Setting(ANTHROPIC, bytes_over_four, ())
 PRICE = Price(input=1e-6, output=1e-5, read=1e-7, write_5m=1.25e-6, write_1h=2e-6)

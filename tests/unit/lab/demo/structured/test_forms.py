@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from plugins.aider import AiderRecogniser
-from proxy.protocol.recognition import MessageKind, PieceKind
 from proxy.lab.demo import Sending
 from proxy.lab.demo.chats import RULES
 from proxy.lab.demo.structured import GOALS, PACKAGE, Form, Turn, busy, installed_files, sendings, turns
+from proxy.protocol.recognition import MessageKind, PieceKind
 from tests.examples import sampled
 
 STRUCTURED = [form for form in Form if form.is_structured]

@@ -4,7 +4,17 @@ import re
 
 import pytest
 
-from proxy.lab.demo.structured import PACKAGE, Commit, History, answer, busy, installed_files, quiet, session_files, turns
+from proxy.lab.demo.structured import (
+    PACKAGE,
+    Commit,
+    History,
+    answer,
+    busy,
+    installed_files,
+    quiet,
+    session_files,
+    turns,
+)
 
 FILES = {
     "shop/a.py": "import shop.b\n\n\ndef f():\n    return 1\n",
