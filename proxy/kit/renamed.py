@@ -1,24 +1,30 @@
-"""Keeps old names and old places of modules importable for plugins of earlier versions, with a warning."""
+"""Keeps old places of modules importable for plugins of earlier versions, with a warning."""
 
+import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
-from types import MappingProxyType
+from types import ModuleType
 
 
-def renamed(
-    place: str, successor: str, names: Mapping[str, str] = MappingProxyType({}), *, whole: bool = False
-) -> Callable[[str], object]:
-    """The ``__getattr__`` of the module ``place``. It finds the ``names`` (new names by old names) in the module
-    ``successor``. With ``whole`` the module has moved as a whole: all its other names are found in ``successor``,
-    too."""
+class OldPlace(ModuleType):
+    """A module that has moved to ``successor``. ``names`` are new names by old ones; all other names are the same."""
 
-    def find(name: str) -> object:
-        new = names.get(name, name if whole and not name.startswith("_") else "")
-        if not new:
-            raise AttributeError(f"module {place!r} has no attribute {name!r}")
-        found: object = getattr(import_module(successor), new)
-        warnings.warn(f"{place}.{name} is now {successor}.{new}", DeprecationWarning, stacklevel=2)
+    def __init__(self, place: str, successor: str, names: Mapping[str, str]) -> None:
+        super().__init__(place, f"The old place of ``{successor}``.")
+        self._successor = successor
+        self._names = names
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("_"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        new = self._names.get(name, name)
+        found: object = getattr(import_module(self._successor), new)
+        warnings.warn(f"{self.__name__}.{name} is now {self._successor}.{new}", DeprecationWarning, stacklevel=2)
         return found
 
-    return find
+
+def keep(package: str, moved: Mapping[str, str], names: Mapping[str, str]) -> None:
+    """Make modules of a package importable that have moved (new places by old names)."""
+    for name, successor in moved.items():
+        sys.modules[f"{package}.{name}"] = OldPlace(f"{package}.{name}", successor, names)

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from proxy.app.settings.litellm_schema import ModelInfo
 from proxy.app.settings.schema import Stratiform
 
-PAGES = sorted((Path(__file__).resolve().parents[2] / "proxy" / "settings").glob("*.md"))
+PAGES = sorted((Path(__file__).resolve().parents[2] / "proxy" / "app" / "settings").glob("*.md"))
 TEXT = "\n".join(page.read_text("utf-8") for page in PAGES)
 EXAMPLES = re.findall(r"```yaml\n(stratiform:.*?)```", TEXT, re.DOTALL)
 

@@ -34,7 +34,7 @@ from tests.examples import for_every
 PROXY = Path(__file__).resolve().parents[2] / "proxy"
 HELD = tuple(Path(__file__).with_name("names_users_hold.txt").read_text("utf-8").splitlines())
 # Where the keys of JSON that is printed or answered are written.
-JSON_FOLDERS = ("admin", "cli", "replay")
+JSON_FOLDERS = ("app/admin", "cli", "lab/replay")
 
 
 def settings(annotation: Any, path: str = "") -> Iterator[str]:
@@ -155,9 +155,9 @@ def test_a_lost_name_is_noticed() -> None:
 @pytest.mark.parametrize(
     ("place", "name", "new"),
     [
-        ("proxy.protocol.recognition", "Form", "proxy.protocol.recognition.MessageKind"),
-        ("proxy.protocol.recognition", "Claim", "proxy.protocol.recognition.FileClaim"),
-        ("proxy.kit.words", "Claim", "proxy.protocol.recognition.FileClaim"),
+        ("proxy.core.recognition", "Form", "proxy.protocol.recognition.MessageKind"),
+        ("proxy.core.recognition", "Claim", "proxy.protocol.recognition.FileClaim"),
+        ("proxy.core.words", "Claim", "proxy.protocol.recognition.FileClaim"),
     ],
 )
 def test_an_old_name_of_a_plugin_warns_with_the_new_one(place: str, name: str, new: str) -> None:

@@ -8,7 +8,7 @@ from tests.examples import for_every
 from tests.meta.test_metrics_documented import NAME, documented_name, in_the_code
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "proxy" / "settings" / "OPERATIONS.md"
+PAGE = ROOT / "proxy" / "app" / "settings" / "OPERATIONS.md"
 TEXT = PAGE.read_text("utf-8")
 # A statement of what happens is an item of a list in one of the sections on outages; it ends in its proofs.
 _OUTAGES = TEXT.partition("## Outages\n")[2].partition("\n## What to watch\n")[0]

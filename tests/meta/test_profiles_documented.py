@@ -5,7 +5,7 @@ from pathlib import Path
 
 from proxy.protocol.providers import PROFILES
 
-TEXT = (Path(__file__).resolve().parents[2] / "proxy" / "settings" / "MODELS.md").read_text("utf-8")
+TEXT = (Path(__file__).resolve().parents[2] / "proxy" / "app" / "settings" / "MODELS.md").read_text("utf-8")
 
 
 def test_every_profile_has_a_row() -> None:

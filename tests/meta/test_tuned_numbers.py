@@ -8,25 +8,25 @@ from importlib import import_module
 from math import isfinite
 from pathlib import Path
 
-import proxy.core
 import pytest
 
+import proxy
 from proxy.planner.stability.change_rates import DecayedRate
 
-_CORE = Path(proxy.kit.__file__).parent
+_PROXY = Path(proxy.__file__).parent
 _ROW = re.compile(r"^\| `([\w.]+)\.(_?[A-Z_]+)` \| `?([^`|]+)`? \| ([\w ]+) \| (.+) \|$", re.MULTILINE)
-_ROWS = _ROW.findall((_CORE / "planner" / "README.md").read_text())
+_ROWS = _ROW.findall((_PROXY / "planner" / "NUMBERS.md").read_text())
 
-_PACKAGES = ("layout", "planner", "sessions", "stability")
+_PACKAGES = ("planner", "planner/layout", "planner/sessions", "planner/stability")
 _MODULES = (
-    "forecast", "shadow", "prompts.steadiness", "structured.history.compaction", "structured.panels.board",
-    "structured.panels.inlay", "structured.panels",
+    "prompts.steadiness", "context.history.compaction", "context.panels.board",
+    "context.panels.inlay", "context.panels",
 )  # fmt: skip
 
 # These numbers bound or define something, and nothing is fitted about them.
 _NOT_FITTED = {
-    "forecast._TAG_HAZARD",  # a tag always stands elsewhere
-    "forecast._MOST",  # a bound
+    "planner.forecast._TAG_HAZARD",  # a tag always stands elsewhere
+    "planner.forecast._MOST",  # a bound
     "planner.candidates._ROUNDING",  # an error of floating point
     "planner.keep_alive._LONGEST_S",  # a bound
     "planner.keep_alive._MARGIN_S",  # a bound
@@ -34,29 +34,29 @@ _NOT_FITTED = {
     "planner.keep_alive._OUTPUT_TOKENS",  # from the providers' lists of prices
     "prompts.steadiness.VOLATILE_SHARE",  # it defines what counts as volatile
     "prompts.steadiness._STORED",  # certainty
-    "structured.panels.inlay._FIRST_KNOWN_S",  # a date
-    "structured.panels.inlay._LAST_KNOWN_S",  # a date
+    "context.panels.inlay._FIRST_KNOWN_S",  # a date
+    "context.panels.inlay._LAST_KNOWN_S",  # a date
     # From which difference on a provider's report is news: tolerances, and no estimates.
-    *(f"shadow.{name}" for name in (
+    *(f"planner.shadow.{name}" for name in (
         "_LESSON_S", "_PAUSE_S", "_TOLERANCE_SHARE", "_SCALE_SHARE", "_SCALE_STEP", "_SCALES", "_SHORTEST_LIFE_S",
         "_MOMENT_S", "_LATE_SHARE", "_LEAST_CHANCE",
     )),
-    "sessions.session_record._FINAL_S",  # a bound
-    "stability.change_rates._MOST",  # a bound
+    "planner.sessions.session_record._FINAL_S",  # a bound
+    "planner.stability.change_rates._MOST",  # a bound
 }  # fmt: skip
 
 
 def _modules() -> Iterator[str]:
     for package in _PACKAGES:
-        for path in sorted((_CORE / package).glob("*.py")):
+        for path in sorted((_PROXY / package).glob("*.py")):
             if path.stem != "__init__":
-                yield f"{package}.{path.stem}"
+                yield f"{package.replace('/', '.')}.{path.stem}"
     yield from _MODULES
 
 
 def _own_names(module: str) -> Iterator[str]:
     """The names of the constants that the module itself defines."""
-    source = import_module(f"proxy.kit.{module}").__file__ or ""
+    source = import_module(f"proxy.{module}").__file__ or ""
     for node in ast.parse(Path(source).read_text()).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         yield from (target.id for target in targets if isinstance(target, ast.Name) and target.id.isupper())
@@ -80,18 +80,18 @@ def _is_written(text: str, value: object) -> bool:
 def test_each_tuned_number_is_as_the_table_has_it() -> None:
     assert len(_ROWS) > 60
     for module, name, text, _, _ in _ROWS:
-        assert _is_written(text, getattr(import_module(f"proxy.kit.{module}"), name)), f"{module}.{name}"
+        assert _is_written(text, getattr(import_module(f"proxy.{module}"), name)), f"{module}.{name}"
 
 
 def test_the_table_has_a_number_once_and_no_row_that_is_not_read() -> None:
     names = [f"{module}.{name}" for module, name, *_ in _ROWS]
     assert len(set(names)) == len(names)
-    assert len(names) == (_CORE / "planner" / "README.md").read_text().count("\n| `")
+    assert len(names) == (_PROXY / "planner" / "NUMBERS.md").read_text().count("\n| `")
 
 
 @pytest.mark.parametrize("module", list(_modules()))
 def test_every_tuned_number_is_in_the_table(module: str) -> None:
-    values = vars(import_module(f"proxy.kit.{module}"))
+    values = vars(import_module(f"proxy.{module}"))
     numbers = {f"{module}.{name}" for name in _own_names(module) if _is_number(values[name])}
     assert numbers - _NOT_FITTED <= {f"{where}.{name}" for where, name, *_ in _ROWS}
 

@@ -29,7 +29,6 @@ from typing import Protocol
 
 from msgspec import Struct, structs
 
-from proxy.kit.renamed import renamed
 from proxy.kit.value import dataclass, replace
 from proxy.protocol.wire.json_body import printable
 
@@ -49,8 +48,6 @@ __all__ = [
     "joined",
     "recognise_text",
 ]
-
-__getattr__ = renamed(__name__, __name__, {"Form": "MessageKind", "Claim": "FileClaim"})
 
 
 class FileClaim(StrEnum):

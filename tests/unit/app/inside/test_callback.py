@@ -430,5 +430,5 @@ def test_another_event_loop_is_stood_down_for() -> None:
 
 
 def test_every_reason_to_stand_down_has_a_meaning() -> None:
-    page = (Path(__file__).parents[3] / "proxy" / "inside" / "README.md").read_text("utf-8")
+    page = (Path(__file__).parents[4] / "proxy" / "app" / "inside" / "README.md").read_text("utf-8")
     assert [reason for reason in get_args(StandDownReason) if f"| `{reason}` |" not in page] == []

@@ -243,7 +243,7 @@ def test_a_filter_prints(name: str) -> None:
 
 
 def test_every_filter_and_every_test_is_documented() -> None:
-    written = (Path(__file__).parents[3] / "proxy/services/prompting/README.md").read_text("utf-8")
+    written = (Path(__file__).parents[4] / "proxy/services/prompting/README.md").read_text("utf-8")
     table, rest = written.partition("## Filters")[2].split("Tests (`is ...`): ")
     filters = set(re.findall(r"`(\w+)(?:\([^)`]*\))?`", "".join(re.findall(r"^\| (`.*?) \| ", table, re.MULTILINE))))
     assert filters == set(FILTERS)

@@ -1,5 +1,0 @@
-"""The old place of ``proxy.protocol.recognition``: plugins of earlier versions import it."""
-
-from proxy.kit.renamed import renamed
-
-__getattr__ = renamed(__name__, "proxy.protocol.recognition", whole=True)
