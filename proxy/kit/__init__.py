@@ -1,5 +1,1 @@
-"""Decides what is sent, and says what it costs.
-
-Values come in and values go out. This package never reads a clock, an environment or a file, never logs, and knows no
-event loop, no framework and no litellm. ``README.md`` explains how the planner decides.
-"""
+"""Tools that every other package uses: errors, the clock, tasks, bounded tables, digests, words for modes and reasons."""

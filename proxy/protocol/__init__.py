@@ -1,2 +1,1 @@
-"""Reads what clients, providers and models say: JSON, requests, answers, usage, cache facts. Nothing is decided
-here."""
+"""What clients, providers and models say: JSON, requests, answers, usage, caches and prices. Nothing is decided here."""
