@@ -1,1 +1,1 @@
-"""What clients, providers and models say: JSON, requests, answers, usage, caches and prices. Nothing is decided here."""
+"""What clients, providers and models say: JSON, requests, answers, usage, caches, prices. Nothing is decided here."""
