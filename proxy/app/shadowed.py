@@ -1,7 +1,4 @@
-"""Puts the proxy together.
-
-Validated settings come in; a running engine with its store, upstreams and web endpoints goes out. No other package
-reads settings and connects parts. Commands (``proxy.cli``) call this package; nothing else imports it.
+"""Notices folders of the operator that hide our own packages.
 
 ``stratiform`` itself does not look for modules in the working folder. ``python -m``, ``PYTHONPATH`` and LiteLLM, which
 looks for callbacks beside its configuration, do. So folders of the operator that have the name of one of our packages

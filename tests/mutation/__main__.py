@@ -19,7 +19,7 @@ _PLANS = (
     "tests/golden",
     "tests/unit/planner",
     "tests/unit/planner/shadow",
-    "tests/unit/core/test_reasons.py",
+    "tests/unit/kit/test_modes.py",
     "tests/property/test_fidelity.py",
 )
 TARGETS = (

@@ -331,7 +331,8 @@ DEFENCES = (
             ["../unit/services/test_plugins.py"]),
     Defence("messages of bugs", "proxy.kit.tasks:suppress_and_log.__exit__", always(False),
             ["../unit/app/web/test_connection.py"]),
-    Defence("cut and plain log lines", "proxy.teams.validation:one_line", same, ["../unit/teams/test_validation.py"]),
+    Defence("cut and plain log lines", "proxy.protocol.wire.json_body:one_line", same,
+            ["../unit/protocol/wire/test_json_body.py"]),
 )  # fmt: skip
 
 
