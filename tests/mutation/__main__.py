@@ -18,16 +18,14 @@ LEAST_KILLED = 0.75
 _PLANS = (
     "tests/golden",
     "tests/unit/planner",
-    "tests/unit/planner/shadow",
     "tests/unit/kit/test_modes.py",
     "tests/property/test_fidelity.py",
 )
 TARGETS = (
     Target(
         "proxy/planner",
-        (*_PLANS, "tests/unit/planner/forecast", "tests/unit/services", "tests/unit/lab/replay/test_runner.py"),
+        (*_PLANS, "tests/unit/services", "tests/unit/lab/replay/test_runner.py", "tests/property/test_orders.py"),
     ),
-    Target("proxy/planner/layout", (*_PLANS, "tests/unit/planner/layout", "tests/property/test_orders.py")),
     Target(
         "proxy/teams",
         (
