@@ -167,7 +167,7 @@ class Reload:
             return False
         self.prices.override_all(factories.price_overrides(settings))
         self.models.replace(factories.model_table(settings, self.prices))
-        self.composer.rules = rules
+        self.composer.follow(rules)
         self.directory.declare(declared.declared(settings))
         now = self.directory.snapshot
         _log.info(

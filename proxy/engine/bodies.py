@@ -495,10 +495,10 @@ def has_body(client: Client) -> bool:
 
 
 def addressed(head: RequestFields, model: str, parse: Callable[[bytes], ParsedBody]) -> RequestFields:
-    """The request with this model in its body, in place of any other model. It is unchanged if ``model`` is empty. A
+    """The request with this model in its body, in place of any other model. A
     model that is named in the address, as on Azure, is written into the body before anything else is read of it, so
     rights, budgets and plans apply to that model."""
-    if not model or head.model == model:
+    if head.model == model:
         return head
     return unambiguous(head_of(head.edited({"model": orjson.dumps(model)}), parse))
 

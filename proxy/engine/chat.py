@@ -198,7 +198,9 @@ class ChatRequests:
             # Budgets are checked against what is sent, and at least against what arrived, because a wider window takes
             # more of it.
             exchange.stands_for(max(exchange.arrival.size, len(plan.original)))
-        return Outgoing(plan, chat.head, deployment.model, asks_usage=deployment not in self._unasked)
+        return Outgoing(
+            plan, chat.head, deployment.model, asks_usage=chat.head.stream and deployment not in self._unasked
+        )
 
     async def _fitted(
         self, exchange: Exchange, chat: "_Chat", deployment: Deployment, scale: float
@@ -363,7 +365,9 @@ def _section(found: RequestFields) -> Section:
 
 def _read(body: bytes, model: str, parse: Callable[[bytes], ParsedBody]) -> tuple[RequestFields, Section]:
     """The request, with the model that its address names, and the content of its section. Raises InvalidRequest."""
-    found = addressed(unambiguous(head_of(body, parse)), model, parse)
+    found = unambiguous(head_of(body, parse))
+    if model:
+        found = addressed(found, model, parse)
     if not found.model:
         raise InvalidRequest("'model' must be a non-empty string", param="model", code="missing_model")
     return found, _section(found)

@@ -91,14 +91,13 @@ class Custody:
         await self._check(exchange, named)
 
     async def read(self, exchange: Exchange, raw: Raw) -> None:
-        """Check what the request's body refers to. Raises NotFound, Forbidden, InvalidRequest, StoreUnavailable."""
+        """Check what the body of a request refers to whose sender may use only the objects of its team. Raises
+        NotFound, Forbidden, InvalidRequest, StoreUnavailable."""
         operation = exchange.objects.operation
         if operation.makes and operation.family in (RESPONSES, COMPLETIONS):
             members = raw.head.members if raw.head is not None else None
             given = bytes(members["store"]).strip() if members is not None and "store" in members else b""
             exchange.objects.is_stored = given == b"true" if operation.family == COMPLETIONS else given != b"false"
-        if not exchange.principal.is_confined:
-            return
         if isinstance(raw.body, bytes):
             if raw.body:
                 # On these paths a body may refer to items by their ids alone.

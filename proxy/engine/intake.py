@@ -254,13 +254,14 @@ class Intake:
 
     def _now(self, client: Client) -> float:
         """The time at which the request happens."""
-        return request_time(client.headers, self._ports.clock, trust_header=self.rules.trust_time_header)
+        clock = self._ports.clock
+        return request_time(client.headers, clock) if self.rules.trust_time_header else clock.now()
 
     async def route(self, exchange: Exchange, client: Client, raw: Raw, *, may_repeat: bool) -> tuple[Attempts, Reach]:
         """The deployments that may serve the request, in the order in which its session calls them, and everything that
         the request can reach. If the request must not be repeated, only the first deployment is called, once. Raises
         ProxyError, also if the request may not use the objects that its body names."""
-        if self._custody is not None:
+        if self._custody is not None and exchange.principal.is_confined:
             await self._custody.read(exchange, raw)
         principal, head, models = exchange.principal, raw.head, self._ports.models
         reach = await self._aside.run_large(raw.size, reach_of_request, exchange.parsed, client, raw, principal)

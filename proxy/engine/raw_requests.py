@@ -298,7 +298,9 @@ def _peeked(body: bytes, model: str) -> Raw:
     head = peeked_head(body)
     if head is None:
         return Raw(body)
-    head = addressed(unambiguous(head), model, parse_body)
+    head = unambiguous(head)
+    if model:
+        head = addressed(head, model, parse_body)
     if section_of(head.members) is not None:
         raise InvalidRequest(
             f"'{SECTION}' is read in chat completions only: send the request to /v1/chat/completions, or leave it out",

@@ -136,9 +136,9 @@ class SteadyClock:
         self._waiting_s, self._waiting_at = None, 0.0
 
 
-def request_time(headers: Sequence[tuple[str, str]], clock: Clock, *, trust_header: bool) -> float:
-    """The time of a request: the time in its header if the operator trusts that header, else the clock's time."""
-    text = next((value for name, value in headers if name == TIME_HEADER), None) if trust_header else None
+def request_time(headers: Sequence[tuple[str, str]], clock: Clock) -> float:
+    """The time of a request: the time in its header, which the operator must trust, or else the clock's time."""
+    text = next((value for name, value in headers if name == TIME_HEADER), None)
     if text is None:
         return clock.now()
     try:

@@ -79,7 +79,8 @@ class LastUsed(OrderedDict[K, V]):
         """Set an entry; this counts as a use. If there is no room, the least recently used entry is dropped."""
         self[key] = entry
         self.move_to_end(key)
-        self.trim()
+        if len(self) > self._most:
+            self.popitem(last=False)
 
     def trim(self) -> None:
         """Drop the least recently used entries after entries were set without ``put``."""

@@ -527,7 +527,7 @@ def price_for(prices: PriceMap, deployment: Deployment) -> Price | None:
     """
     if (given := prices.given.get(deployment.name)) is None and "input_cost_per_token" in deployment.params:
         given = price_in(deployment.params)
-    provider = provider_at(urlsplit(deployment.base_url).hostname or "")
+    provider = deployment.server if deployment.base_url else ""
     prefixed = deployment.model if provider in _UNPREFIXED else f"{provider}/{deployment.model}"
     known = prices.price(deployment.price_key, prefixed, deployment.model)
     found = given or known

@@ -24,7 +24,6 @@ from zoneinfo import ZoneInfo
 
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.engine.interfaces import Principal, Reservation
-from proxy.engine.telemetry.metrics import mode_label
 from proxy.kit.model_patterns import matches
 from proxy.kit.secrets import without_keys, without_shapes
 from proxy.kit.value import dataclass, field, replace
@@ -351,7 +350,7 @@ def _entry(exchange: Exchange, deployment: Deployment | None, **of_its_end: Any)
         key_id=principal.key_id,
         user=_kept(principal.user),
         model=_kept(without_keys(deployment.name)) if deployment is not None else "",
-        mode=mode_label(exchange.planned.mode),
+        mode=exchange.planned.mode.name.lower(),
         reason=exchange.planned.reason,
         **of_its_end,
     )

@@ -89,7 +89,8 @@ class BudgetReservations:
         it instead. Raises BudgetExceeded, RateLimited, BudgetUnavailable, Forbidden, InvalidRequest."""
         deployment = exchange.deployment
         assert deployment is not None
-        _check_upstream_keys(exchange.principal, (deployment, *others))
+        if exchange.principal.virtual:
+            _check_upstream_keys((deployment, *others))
         rules = self._rules_of(exchange, (deployment, *exchange.requested.further))
         reservation = BudgetReservation(
             exchange.arrival.id,
@@ -313,7 +314,9 @@ class BudgetReservations:
             await self._give_back(reservation)
             await self._release_further(reservation)
         else:
-            self.alerts.note_overrun(reservation, await self._write(exchange, reservation))
+            charges = await self._write(exchange, reservation)
+            if charges:
+                self.alerts.note_overrun(reservation, charges)
 
     async def _write(self, exchange: Exchange, reservation: BudgetReservation) -> Sequence[Charge]:
         """Write the entry, and replace the reservation. Returns the charges that replace it."""
@@ -422,11 +425,11 @@ def _cautious(ask: Reserve, bookings: Sequence[Booking]) -> Reserve:
     return replace(ask, charges=charges)
 
 
-def _check_upstream_keys(principal: Principal, deployments: Sequence[Deployment]) -> None:
-    """Raises Forbidden if a deployment needs the client's own key and the key of the request is the proxy's. If the
-    proxy's key went upstream, it would be disclosed."""
+def _check_upstream_keys(deployments: Sequence[Deployment]) -> None:
+    """Raises Forbidden if a deployment needs the client's own key, and the request has a key of the proxy, which would
+    be disclosed upstream."""
     for one in deployments:
-        if principal.virtual and one.transport is Transport.HTTP and not uses_operators_key(one):
+        if one.transport is Transport.HTTP and not uses_operators_key(one):
             raise Forbidden(
                 f"Model '{one.name}' has no api_key in the proxy's configuration, and the key of this request "
                 "is the proxy's own, which is never sent upstream. Set litellm_params.api_key for the model. Any "

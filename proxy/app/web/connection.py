@@ -352,7 +352,10 @@ class Connection:
         self.method: str = scope["method"]
         self.path = path
         self.query: str = scope["query_string"].decode("latin-1")
-        self.headers: Headers = [(name.decode("latin-1"), _text(value)) for name, value in scope["headers"]]
+        self.headers: Headers = [
+            (name.decode("latin-1"), value.decode("ascii") if value.isascii() else _text(value))
+            for name, value in scope["headers"]
+        ]
         self.is_started = False
         self.is_awaited = False
         self.failure: Exception | None = None

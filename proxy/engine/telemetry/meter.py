@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
-from proxy.engine.telemetry.metrics import NO_PROFILE, UNRECOGNISED, Metrics, mode_label
+from proxy.engine.telemetry.metrics import NO_PROFILE, UNRECOGNISED, Metrics
 from proxy.kit.modes import Mode, Reason
 from proxy.models.charges import Heard, Speeds, bill, unanswered
 from proxy.models.deployment import Deployment
@@ -96,7 +96,7 @@ class Meter:
 
     def settle(self, exchange: Exchange) -> None:
         metrics, answer, deployment = self._metrics, exchange.answer, exchange.deployment
-        model, mode = deployment.name if deployment else NONE, mode_label(exchange.planned.mode)
+        model, mode = deployment.name if deployment else NONE, exchange.planned.mode.name.lower()
         status = answer.status or _STATUS.get(exchange.ending or ExchangeOutcome.FAILED, 500)
         metrics.ended(model, mode, status, deployment.transport.value if deployment else NONE)
         if answer.first_byte_s is not None:

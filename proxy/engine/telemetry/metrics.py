@@ -35,7 +35,7 @@ from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
 from proxy import __version__
-from proxy.kit.modes import Edit, Mode, Reason
+from proxy.kit.modes import Edit, Reason
 from proxy.kit.resilience import Kind
 from proxy.kit.secrets import without_keys
 from proxy.kit.tasks import in_turns
@@ -231,11 +231,6 @@ Starts = Iterable[tuple[str, ...]]
 S = TypeVar("S", bound=Series[Any])
 
 
-def mode_label(mode: Mode) -> str:
-    """The mode as it is written in configurations."""
-    return mode.name.lower()
-
-
 def _status_label(status: str) -> str:
     """The status itself if upstreams commonly answer with it, or else its class (``4xx``)."""
     return status if status in _STATUSES else f"{status[:1]}xx"
@@ -284,7 +279,7 @@ class Metrics:
     def _define_traffic(self) -> None:
         self._requests = self._counter(
             "requests_total", "Exchanges ended.", "model", "mode", "status", "transport",
-            starts=((one.name, mode_label(one.mode), "200", one.transport.value) for one in self._expected),
+            starts=((one.name, one.mode.name.lower(), "200", one.transport.value) for one in self._expected),
         )  # fmt: skip
         self._tokens = self._counter(
             "tokens_total", "Tokens as billed, by kind.", "model", "kind", "client",

@@ -221,11 +221,6 @@ class Family:
     fixed: frozenset[str] = frozenset()
     is_passing: bool = False
 
-    @property
-    def name(self) -> str:
-        """The name of the family in ``paths``."""
-        return "/".join(self.path)
-
 
 @dataclass(frozen=True, slots=True)
 class Operation:
@@ -294,7 +289,7 @@ def operation_of(method: str, segments: Segments) -> Operation:
     family = next((one for one in _LONGEST_FIRST if words[: len(one.path)] == one.path), None)
     if family is None:
         return Operation(Act.UNKNOWN, bills=method not in _GET and method != "DELETE", is_free_form=True)
-    rest, name, passing = segments[len(family.path) :], family.name, family.is_passing
+    rest, name, passing = segments[len(family.path) :], "/".join(family.path), family.is_passing
     if not rest:
         if method == "POST":
             return Operation(Act.CREATE, name, makes=True, is_passing=passing)

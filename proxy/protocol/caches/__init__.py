@@ -258,10 +258,10 @@ class MarkerCache(Cache):
 
     def _hit(self, prompt: Prompt, now: float) -> int:
         """The deepest position that can be read, or -1."""
-        get = self._table.get
+        get, minimum = self._table.get, self._profile.min_tokens
         best = -1
-        for mark in reversed(self._usable(prompt)):
-            if mark <= best:
+        for mark in sorted(prompt.marks, reverse=True):
+            if mark <= best or prompt.ends[mark] < minimum:
                 break
             found = self._walk(get, self._scope(prompt, prompt.marks[mark]), prompt, mark, now)
             best = max(best, found)
@@ -271,12 +271,9 @@ class MarkerCache(Cache):
 
     def _written(self, prompt: Prompt) -> Sequence[int]:
         """The positions in order that get an entry if they stand behind the part that was read."""
-        return self._usable(prompt)[-self._profile.max_marks :]
-
-    def _usable(self, prompt: Prompt) -> list[int]:
-        """The marked positions in order, without those below the minimum."""
         ends, minimum = prompt.ends, self._profile.min_tokens
-        return sorted(position for position in prompt.marks if ends[position] >= minimum)
+        usable = sorted(position for position in prompt.marks if ends[position] >= minimum)
+        return usable[-self._profile.max_marks :]
 
     def _walk(self, get: Callable[[Key], Entry | None], scope: bytes, prompt: Prompt, mark: int, now: float) -> int:
         """The deepest readable position in reach of one marker, or -1. On the way back, only the last position of a run

@@ -154,7 +154,7 @@ class Composer:
     def __init__(self, rules: Rules, snapshot: "Callable[[], Snapshot]", metrics: Metrics, aside: Aside) -> None:
         """``rules`` hold for all requests that begin before a reload replaces them. ``snapshot`` gives the prompts that
         are in force. It is called only if the rules may compose any."""
-        self.rules = rules
+        self.follow(rules)
         self._snapshot = snapshot
         self._metrics = metrics
         self._aside = aside
@@ -162,9 +162,13 @@ class Composer:
         self._steadiness = Steadiness()
         self._told: LastUsed[str, bool] = LastUsed(_MOST_TOLD)
 
+    def follow(self, rules: Rules) -> None:
+        """From now on, these rules hold."""
+        self.rules, self._has_no_rules = rules, rules.is_empty
+
     async def compose(self, request: ComposeRequest) -> ComposedRequest:
         """The additions to the request. Raises InvalidRequest, Forbidden, PromptInvalid."""
-        if not request.asks_anything and self.rules.is_empty:
+        if self._has_no_rules and not request.asks_anything:
             return ComposedRequest()
         said = (request.prompts or b"", request.window or b"")
         terms, plain = await self._aside.run_large(sum(map(len, said)), partial(self._asked, request))

@@ -23,15 +23,14 @@ def test_the_system_clock_tells_the_time() -> None:
 
 def test_a_request_brings_its_time_only_where_that_is_trusted() -> None:
     headers = [(TIME_HEADER, "1700000000.25")]
-    assert request_time(headers, ManualClock(1.0), trust_header=False) == 1.0
-    assert request_time(headers, ManualClock(1.0), trust_header=True) == 1700000000.25
-    assert request_time([], ManualClock(1.0), trust_header=True) == 1.0
+    assert request_time(headers, ManualClock(1.0)) == 1700000000.25
+    assert request_time([], ManualClock(1.0)) == 1.0
 
 
 @pytest.mark.parametrize("text", ["", "noon", "nan", "inf", "-1", "1,5"])
 def test_a_bad_time_is_the_clients_error(text: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        request_time([(TIME_HEADER, text)], ManualClock(), trust_header=True)
+        request_time([(TIME_HEADER, text)], ManualClock())
     assert caught.value.param == TIME_HEADER
 
 

@@ -19,7 +19,6 @@ from proxy.engine.telemetry.metrics import (
     Counters,
     Metrics,
     Series,
-    mode_label,
     pieces,
 )
 from proxy.kit.modes import Edit, Mode, Reason
@@ -118,7 +117,7 @@ TIERS = ("L0", "L1", "L2", "L3", "active")
 VALUES = {
     "model": [f"m{n}" for n in range(20)], "team": [f"t{n}" for n in range(20)],
     "deployment": [f"d{n}" for n in range(20)], "client": ["unrecognised", *(f"client-{n}" for n in range(30))],
-    "mode": [mode_label(mode) for mode in Mode], "status": [str(code) for code in range(200, 600)],
+    "mode": [mode.name.lower() for mode in Mode], "status": [str(code) for code in range(200, 600)],
     "transport": ["http"], "basis": ["shadow", "reported", "observed"], "tier": TIERS, "source": TIERS,
     "target": [*TIERS, "removed"], "reason": list(Reason), "side": ["over", "under"], "cause": CAUSES,
     "arm": ["control", "treated"], "agreement": ["same", "other"], "version": ["1"], "unit": ["requests", "tokens"],

@@ -93,8 +93,11 @@ def test_a_file_that_is_no_price_map(monkeypatch, tmp_path, content):
     ("fields", "key"),
     [
         ({"model": "gpt-4o", "base_url": "https://api.openai.com/v1"}, "gpt-4o"),
-        ({"model": "deepseek-chat", "base_url": "https://api.deepseek.com/v1"}, "deepseek/deepseek-chat"),
-        ({"model": "grok-4.6", "base_url": "https://api.x.ai/v1"}, "xai/grok-4.6"),
+        (
+            {"model": "deepseek-chat", "base_url": "https://api.deepseek.com/v1", "server": "deepseek"},
+            "deepseek/deepseek-chat",
+        ),
+        ({"model": "grok-4.6", "base_url": "https://api.x.ai/v1", "server": "xai"}, "xai/grok-4.6"),
         ({"model": "anthropic/claude-sonnet-4-5", "transport": Transport.LITELLM}, "claude-sonnet-4-5"),
         ({"model": "my-azure-name", "price_key": "azure/gpt-4o"}, "azure/gpt-4o"),
         ({"model": "claude-sonnet-4-5", "base_url": "http://127.0.0.1:9/v1"}, "claude-sonnet-4-5"),

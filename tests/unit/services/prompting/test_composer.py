@@ -318,7 +318,7 @@ def test_a_profile_of_prompts_alone_may_be_chosen_where_it_is_allowed() -> None:
 
 def test_changed_rules_hold_for_the_next_request() -> None:
     world = World()
-    world.composer.rules = Rules(PromptRules(PromptTerms(use=("reminder",))))
+    world.composer.follow(Rules(PromptRules(PromptTerms(use=("reminder",)))))
     assert world.ask() == ComposedRequest(
         inset=Inset(after="Be brief."), version=world.snapshot().version, is_required=True
     )
