@@ -31,7 +31,7 @@ NEIGHBOURS = {
     "models": "unit/models/test_charges.py",
     "protocol/providers": "unit/protocol/providers/test_init.py",
     "protocol/recognition": "unit/protocol/recognition/test_pieces.py",
-    "kit/renamed.py": "meta/test_names_users_hold.py",
+    "core": "meta/test_names_users_hold.py",
     "protocol/request": "unit/protocol/request/test_transcript_view.py",
     "protocol/response": "unit/protocol/response/test_stream.py",
     "planner/sessions": "unit/planner/sessions/test_session.py",
