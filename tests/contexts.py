@@ -20,7 +20,7 @@ from proxy.context.blocks import (
     inventory_of,
     shown,
 )
-from proxy.context.panels.inlay import NO_INLAY, Inlay
+from proxy.context.panels.board import NO_INLAY, Inlay
 from proxy.context.placement import FILE, SYMBOL, ContextTracker, Placement, TierItems
 from proxy.planner.layout.tiers import HISTORY, Tier, Tracked
 from proxy.protocol.providers import Dialect

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from proxy.app.factories import load_panel_texts
-from proxy.context.panels.inlay import Inlay
+from proxy.context.panels.board import Inlay
 from tests.talk import assistant, calling, result, user
 
 TEXTS = load_panel_texts()

@@ -24,10 +24,9 @@ from importlib.resources import files
 
 from tree_sitter import Language, Parser, Point, Tree
 
-from plugins.symbol_index.compiled import GO, JAVA, RUST, C
 from plugins.symbol_index.extract import Extract, Rules, extract
+from plugins.symbol_index.languages import GO, JAVA, JAVASCRIPT, PHP, PYTHON, RUBY, RUST, C
 from plugins.symbol_index.references import FAMILIES, Entry, References
-from plugins.symbol_index.scripts import JAVASCRIPT, PHP, PYTHON, RUBY
 from proxy.context import ContextFile, SymbolMap, shorten
 from proxy.kit.lru import Bounded
 from proxy.kit.value import dataclass
@@ -207,9 +206,6 @@ class _Repository:
 
 class TreeSitterIndexer:
     """Makes symbol maps with tree-sitter. It may be called in several threads at once."""
-
-    name = "tree-sitter"
-    priority = 100
 
     def __init__(self, text_bytes: int = MOST_TEXT_BYTES, repository_bytes: int = MOST_REPOSITORY_BYTES) -> None:
         self._lock = threading.Lock()

@@ -23,7 +23,7 @@ from proxy.app.ui.gate import is_loopback
 from proxy.context.assembly import AssemblyTexts, ContextTexts
 from proxy.context.history import DetachTerms
 from proxy.context.history.compaction import CompactionTerms, CompactionTexts
-from proxy.context.panels.inlay import PanelTexts
+from proxy.context.panels import PanelTexts
 from proxy.context.session import AssemblyOptions
 from proxy.engine import Limits, RequestRules
 from proxy.kit.errors import StoreError, UnknownModel

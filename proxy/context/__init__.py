@@ -44,7 +44,14 @@ from proxy.kit.value import dataclass, field, replace
 from proxy.planner.layout.render import write_message
 from proxy.planner.layout.tiers import Tier
 from proxy.protocol.providers import Dialect
-from proxy.protocol.request.message import MARK_KEYS, RESULT_ROLES, SYSTEM_ROLES, MessageReader, answered_calls
+from proxy.protocol.request.message import (
+    MARK_KEYS,
+    RESULT_ROLES,
+    SYSTEM_ROLES,
+    MessageReader,
+    answered_calls,
+    message_json,
+)
 from proxy.protocol.request.tokens import TokenCounter
 from proxy.protocol.wire.json_body import (
     Members,
@@ -52,12 +59,10 @@ from proxy.protocol.wire.json_body import (
     elements,
     join_members,
     members_of,
-    text_json,
-    text_value,
+    string_of,
     value,
 )
-from proxy.protocol.wire.refusals import check_fields, invalid
-from proxy.protocol.wire.scan import names_in
+from proxy.protocol.wire.refusals import check_fields, invalid, names_in
 
 
 class ContextFile(Struct, frozen=True, gc=False):
@@ -509,12 +514,6 @@ def parts_of(members: Members) -> Iterator[tuple[str, str | None]]:
         yield kind, string_of(part.get("refusal" if kind == "refusal" else "text", b""))
 
 
-def string_of(raw: Raw | bytes) -> str | None:
-    """The text that a value is; None for any other value, which is not parsed. Raises Unreadable."""
-    found = text_value(raw) if bytes(memoryview(raw)[:1]) == b'"' else None
-    return found if isinstance(found, str) else None
-
-
 def system_text(conversation: Conversation) -> str:
     """The text of the system messages, with a blank line between two of them. Parts that are not text are left out."""
     return "\n\n".join([text for turn in conversation.system if (text := _text(turn))])
@@ -527,11 +526,6 @@ def _text(turn: Turn) -> str:
         return ""
 
 
-def message(role: str, text: str) -> bytes:
-    """A message of this role with this text as its content."""
-    return b'{"role":"' + role.encode() + b'","content":' + text_json(text) + b"}"
-
-
 def pair(text: str, ok: str) -> tuple[bytes, bytes]:
     """A user's message and the assistant's answer."""
-    return message("user", text), message("assistant", ok)
+    return message_json("user", text), message_json("assistant", ok)

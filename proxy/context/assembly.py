@@ -31,16 +31,17 @@ from proxy.context import (
     StructuredContext,
     Turn,
     marked,
-    message,
     pair,
 )
 from proxy.context.blocks import Assembly, Block, Item, Kind, Section, Skip, Skipped, file_block
 from proxy.context.history.compaction import CompactionTexts
-from proxy.context.panels.inlay import NO_INLAY, Inlay, PanelTexts
+from proxy.context.panels import PanelTexts
+from proxy.context.panels.board import NO_INLAY, Inlay
 from proxy.context.placement import FILE, SYMBOL, Placement
 from proxy.kit.value import dataclass, replace
 from proxy.planner.layout.tiers import Tier
 from proxy.protocol.providers import Dialect
+from proxy.protocol.request.message import message_json
 from proxy.protocol.wire.json_body import Unreadable, elements, join_members, members_of, text_json
 
 
@@ -194,7 +195,7 @@ def system_messages(
     added = "".join([one.text for one in own])
     content = _content(raws[-1]) if raws else b""
     if not content.startswith((b'"', b"[")):
-        return (*raws, message("system", added)), own
+        return (*raws, message_json("system", added)), own
     lead = "" if content == b'""' else PART_JOINT
     text = text_json(lead + added)
     if content.startswith(b'"'):

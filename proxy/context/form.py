@@ -39,14 +39,12 @@ from proxy.context import (
     StructuredContext,
 )
 from proxy.context.history import DetachTerms, MessageMeta, Status
-from proxy.context.panels import FROZEN_PREFIX, OWN_KIND, Panel
-from proxy.context.panels.inlay import FOOTER
+from proxy.context.panels import FOOTER, FROZEN_PREFIX, OWN_KIND, Panel
 from proxy.kit.errors import InvalidRequest
 from proxy.kit.value import dataclass, field, replace
 from proxy.planner.layout.tiers import Tier
-from proxy.protocol.wire.json_body import Unreadable, text_value
-from proxy.protocol.wire.refusals import check_fields, check_ids, decoded, invalid, names_within
-from proxy.protocol.wire.scan import PIECE_BYTES, has_more_commas
+from proxy.protocol.wire.json_body import PIECE_BYTES, Unreadable, text_value
+from proxy.protocol.wire.refusals import check_fields, check_ids, decoded, has_more_commas, invalid, names_within
 
 MOST_FILES = 5_000
 MOST_IMAGES = 100

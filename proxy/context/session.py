@@ -41,12 +41,22 @@ from proxy.context.panels import (
     Panel,
     PanelId,
     PanelMemory,
+    PanelTexts,
     Progress,
     Time,
     Usd,
+    with_declaration,
 )
-from proxy.context.panels.board import MOST_PROMPTS, Board, PanelCost, PanelCosts, refreshed
-from proxy.context.panels.inlay import NO_INLAY, Inlay, PanelTexts, inlay_of, with_declaration
+from proxy.context.panels.board import (
+    MOST_PROMPTS,
+    NO_INLAY,
+    Board,
+    Inlay,
+    PanelCost,
+    PanelCosts,
+    inlay_of,
+    refreshed,
+)
 from proxy.context.placement import ContextTracker
 from proxy.kit.errors import InvalidRequest, MissingContent
 from proxy.kit.lru import Bounded

@@ -73,7 +73,7 @@ from proxy.protocol.request.parsed_body import ParsedBody, RequestFields, untouc
 from proxy.protocol.request.tokens import bytes_over_four, quick
 from proxy.protocol.response.outcome import QUESTIONS
 from proxy.protocol.response.refusal import NO_WORDS, Refusal
-from proxy.protocol.wire.json_body import MOST_ELEMENTS, TooMany, with_options
+from proxy.protocol.wire.json_body import MOST_ELEMENTS, TooMany, parse_members, splice
 
 # Clients choose the names that match a wildcard, so the number of remembered names is bounded.
 _MOST = 2048
@@ -466,7 +466,9 @@ class Outgoing:
         if laid_out == untouched(head, self._model):
             return untouched(head, self._model, asks_usage=False)
         # The operator's reminder is in the original, too.
-        return with_options(laid_out, head.parsed.members.get("stream_options"))
+        options = head.parsed.members.get("stream_options")
+        changes = {"stream_options": None if options is None else bytes(options)}
+        return splice(laid_out, parse_members(laid_out), changes)
 
     @property
     def size(self) -> int:

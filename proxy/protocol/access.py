@@ -13,7 +13,7 @@ not understood.
 
 Every server must find in a request what was found here. If a name occurs twice, servers differ in which value counts
 (most take the last one, as the proxy does). Some servers also read ``Model`` as ``model``. Then one value would be
-checked against a key's models and budgets, and the other one would be served. So each name goes out once, whether or
+checked against a key's models and budgets, and the other one would be served. So each name goes out whether or
 not the proxy can take the body apart.
 """
 
@@ -28,8 +28,7 @@ from proxy.kit.value import dataclass, field, replace
 from proxy.protocol.account.objects import ASKING_PATHS, VERBS, Path, is_body_path, percent_decoded
 from proxy.protocol.request.demand import small_object
 from proxy.protocol.request.parsed_body import HEAD_NAMES, UTF8_MARK, RequestFields, head_of
-from proxy.protocol.wire.json_body import Unreadable, elements, join_members
-from proxy.protocol.wire.scan import folded, once, scan_members
+from proxy.protocol.wire.json_body import Unreadable, elements, folded, join_members, scan_members
 
 _WORDS = ("model", "fallback", "preset")
 _BYTES = (*(word.encode() for word in _WORDS), b"\\u")
@@ -317,7 +316,7 @@ _SECTION = "stratiform"
 
 
 def unambiguous(head: RequestFields) -> RequestFields:
-    """The head of the request with every name once, and its members. Raises InvalidRequest for a name that only some
+    """The head of the request with every name and its members. Raises InvalidRequest for a name that only some
     servers read as one of those names that decide where a request goes and what it may cost."""
     if head.parsed is None and head.body.startswith(UTF8_MARK):
         # Not every server skips this mark, and the proxy does not take apart a body that begins with it.
@@ -329,7 +328,7 @@ def unambiguous(head: RequestFields) -> RequestFields:
         return head
     check_names(member.name for member in scanned)
     found = {member.name: member.value for member in scanned}
-    return replace(head if len(found) == len(scanned) else head_of(once(scanned)), members=found)
+    return replace(head if len(found) == len(scanned) else head_of(join_members(found, {})), members=found)
 
 
 def check_names(names: Iterable[str]) -> None:

@@ -37,7 +37,8 @@ from proxy.context.assembly import (
 )
 from proxy.context.blocks import Assembly, AssemblyKind, Measure, inventory_of
 from proxy.context.form import StructuredForm, read_form
-from proxy.context.panels.inlay import Inlay, Wants, fitted, moving, names_tool, panel_answer
+from proxy.context.panels import names_tool, panel_answer
+from proxy.context.panels.board import Inlay, Wants, fitted, moving
 from proxy.context.placement import Blocks, Placement
 from proxy.context.session import (
     AssembledChat,

@@ -46,9 +46,8 @@ from proxy.context.history.compaction import (
     proposal_of,
     read_finding,
 )
-from proxy.context.panels import UNKNOWN_LIFE_S, CacheTerms, Panel
+from proxy.context.panels import UNKNOWN_LIFE_S, CacheTerms, Panel, iso_time, panel_text
 from proxy.context.panels.board import Board, counted
-from proxy.context.panels.inlay import iso_time, panel_text
 from proxy.context.placement import ContextTracker
 from proxy.context.session import (
     AssembledChat,

@@ -20,7 +20,7 @@ _ROWS = _ROW.findall((_PROXY / "planner" / "NUMBERS.md").read_text())
 _PACKAGES = ("planner", "planner/layout", "planner/sessions", "planner/stability")
 _MODULES = (
     "prompts.steadiness", "context.history.compaction", "context.panels.board",
-    "context.panels.inlay", "context.panels",
+    "context.panels",
 )  # fmt: skip
 
 # These numbers bound or define something, and nothing is fitted about them.
@@ -34,8 +34,8 @@ _NOT_FITTED = {
     "planner.keep_alive._OUTPUT_TOKENS",  # from the providers' lists of prices
     "prompts.steadiness.VOLATILE_SHARE",  # it defines what counts as volatile
     "prompts.steadiness._STORED",  # certainty
-    "context.panels.inlay._FIRST_KNOWN_S",  # a date
-    "context.panels.inlay._LAST_KNOWN_S",  # a date
+    "context.panels._FIRST_KNOWN_S",  # a date
+    "context.panels._LAST_KNOWN_S",  # a date
     # From which difference on a provider's report is news: tolerances, and no estimates.
     *(f"planner.shadow.{name}" for name in (
         "_LESSON_S", "_PAUSE_S", "_TOLERANCE_SHARE", "_SCALE_SHARE", "_SCALE_STEP", "_SCALES", "_SHORTEST_LIFE_S",

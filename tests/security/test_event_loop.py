@@ -27,8 +27,7 @@ from proxy.protocol.request.demand import demand_of
 from proxy.protocol.request.parsed_body import head_of, untouched
 from proxy.protocol.request.reader import BodyCache, Route
 from proxy.protocol.request.tokens import Encode, quick
-from proxy.protocol.wire.json_body import Unreadable, mended, parse_members, value_spans
-from proxy.protocol.wire.scan import PIECE_BYTES
+from proxy.protocol.wire.json_body import PIECE_BYTES, Unreadable, mended, parse_members, value_spans
 from proxy.services.planner_port import Planning
 from proxy.services.plugins import build_plugin_manager, recognisers
 from proxy.services.tokenizers import local_encode

@@ -31,13 +31,13 @@ from itertools import chain, islice
 import msgspec
 from msgspec import Raw
 
-from proxy.context import Conversation, Turn, parts_of, string_of
+from proxy.context import Conversation, Turn, parts_of
 from proxy.context.panels import FROZEN_PREFIX, HISTORY_KIND, Panel
 from proxy.kit.errors import InvalidRequest
 from proxy.kit.modes import Edit
 from proxy.kit.value import dataclass, replace
 from proxy.protocol.request.message import MARK_KEYS, THINKING_TYPES
-from proxy.protocol.wire.json_body import Members, Unreadable, elements, join_members, members_of, text_json
+from proxy.protocol.wire.json_body import Members, Unreadable, elements, join_members, members_of, string_of, text_json
 
 
 class Sort(StrEnum):

@@ -13,38 +13,55 @@ Once the request has counted, its panels have a cost (``counted``), by the rule 
 the cache as far as the list of panels has the same beginning as the list of the request before. It is an estimate by
 which people compare panels. It ignores how long caches live, and does not count messages. The real cost of a request is
 what the provider reports.
+
+At the end, the panels of a board are put into the conversation, with the words around them and the times of prompts, in
+one of two orders. In the original order, all panels stand in front of the conversation, and panels that changed last
+stand behind the others. In the chronological order, each panel stands where the conversation stood when the panel last
+changed. So a later change never rewrites the panel or anything in front of it. The result is fitted to what an upstream
+requires.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence, Set
-from itertools import accumulate, takewhile
-from math import inf, nextafter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from itertools import accumulate, chain, groupby, starmap, takewhile
+from math import inf, log, nextafter
 from sys import getsizeof
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
+from proxy.context import Turn, pair
+from proxy.context.blocks import Assembly, Block, Item, Kind, Section
 from proxy.context.panels import (
     EVERYTHING,
+    FOOTER,
+    FRONT,
     LEAST_CHANGE,
+    SYSTEM,
     UNKNOWN_LIFE_S,
     CacheTerms,
     Count,
     Panel,
     PanelId,
     PanelMemory,
+    PanelTexts,
     Place,
     Progress,
     Usd,
     change_rate,
     first_broken,
+    outside,
+    panel_pair,
+    panel_text,
     put,
     size_of,
     taken_along,
     turn_size,
+    with_plain_ids,
 )
 from proxy.kit.digest import digest as digest_of
-from proxy.kit.value import dataclass, field
+from proxy.kit.value import dataclass, field, replace
+from proxy.planner.layout.tiers import Tier
+from proxy.protocol.request.message import message_json
 
 MOST_GONE = 500
 """At most this many totals are kept for panels that a session no longer shows."""
@@ -149,7 +166,7 @@ def refreshed(
     if broken is not None and not is_cold:
         taken = taken_along(old, {panel.id: panel for panel in shown}, leaving, broken, progress.sizes)
     moved = [panel for panel in shown if panel.id in leaving or panel.id in taken]
-    memories |= {key: replace(memories[key], taken=memories[key].taken + 1) for key in taken}
+    memories |= {key: structs.replace(memories[key], taken=memories[key].taken + 1) for key in taken}
     if board.is_begun:
         memories = put(memories, [panel for panel in moved if panel.is_frozen], None, stamp_s)
         here = _place(progress, progress.now_at)
@@ -183,8 +200,8 @@ def _seen_again(before: PanelMemory | None, now: PanelMemory, *, in_loop: bool) 
     if before is None:
         return now
     if before.digest == now.digest:
-        return replace(before, seen=before.seen + 1)
-    return replace(
+        return structs.replace(before, seen=before.seen + 1)
+    return structs.replace(
         before,
         digest=now.digest,
         stamp_s=now.stamp_s,
@@ -251,7 +268,7 @@ class _Whereabouts:
         at = None if before is None else self._progress.outside[before + 1]
         if at == place.index:
             return memory
-        return replace(memory, place=None if at is None else _place(self._progress, at))
+        return structs.replace(memory, place=None if at is None else _place(self._progress, at))
 
     def prompts(self, prompts: Mapping[int, tuple[bytes, float]]) -> dict[int, tuple[bytes, float]]:
         """The times of the prompts that are still there, by their present index, in the order of the conversation. The
@@ -392,3 +409,160 @@ def counted(
     for gone in list(totals)[: max(0, len(totals) - len({panel.id for panel in panels}) - MOST_GONE)]:
         del totals[gone]
     return PanelCosts(entries, tuple(last), totals)
+
+
+PANEL, DATETIME, REPEAT = "panel:", "datetime:", "repeat"
+"""The prefixes of the items' keys: ``panel:todo``, ``datetime:12`` for the message of this index, and ``repeat``."""
+NAME = "panels"
+"""The name of every block of an inlay."""
+_MOST_CHANGE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Inlay:
+    """``front`` stands in front of the conversation, behind all other context. ``within`` has, by the index of a
+    message, the blocks that stand directly in front of that message. Indices are those of the conversation as it is
+    sent (history and prompt, counted together); an index equal to its length means behind the last message. ``order``
+    has the shown panels in sending order."""
+
+    front: tuple[Block, ...] = ()
+    within: Mapping[int, tuple[Block, ...]] = field(default_factory=dict)
+    order: tuple[Panel, ...] = ()
+
+
+NO_INLAY = Inlay()
+"""Nothing is put into the conversation."""
+
+
+def inlay_of(
+    panels: Sequence[Panel],
+    board: Board,
+    turns: Sequence[Turn],
+    origins: Sequence[int],
+    texts: PanelTexts,
+    repeat: str = "",
+    *,
+    is_chronological: bool,
+) -> Inlay:
+    """The panels in one of the two orders: each at the place that the ``board`` has for it, or all in front of the
+    conversation, sorted by when they last changed. Panels that changed at the same time stand in the client's order.
+    ``turns`` is the conversation as it is sent (history and prompt). ``origins`` has, for each of its messages, its
+    index in the client's own conversation, or -1 for a message that the client did not send. ``repeat`` is the system
+    prompt if it should be repeated behind the panels, else empty."""
+
+    def key(panel: Panel) -> tuple[float, float]:
+        memory = board.memory(panel)
+        return memory.position if is_chronological else (FRONT, memory.stamp_s)
+
+    order = sorted([panel for panel in panels if panel.is_shown], key=key)
+    # A message that the client did not send belongs to the message in front of it.
+    reached, free = list(accumulate(origins, max)), outside(turns)
+
+    def run_of(panel: Panel) -> tuple[int, float]:
+        memory = board.memory(panel)
+        place = memory.place if is_chronological else None
+        return (FRONT, 0.0) if place is None else (free[bisect_left(reached, place.index)], memory.placed_s)
+
+    # Within the conversation, only panels that came there in the same request form one run. So the footer stays where
+    # it is when another panel is put behind them later.
+    blocks: dict[int, list[Block]] = {}
+    for (at, _), run in groupby(order, run_of):
+        is_first = not blocks
+        blocks.setdefault(at, []).append(_panels_block(run, board, texts, is_first=is_first))
+        # No user message stands in a tool loop, or where the model's answer to it would end the request.
+        has_talk_behind = at == FRONT or (at < len(turns) and not (at and turns[at - 1].has_results))
+        if is_first and repeat and has_talk_behind:
+            blocks[at].append(_words_block(REPEAT, texts.repeat.replace(SYSTEM, repeat), texts.repeat_ack))
+    for index, (_, time_s) in board.prompts.items():
+        words, at = texts.current(time_s), bisect_left(reached, index)
+        if words and at < len(origins) and origins[at] == index:
+            blocks.setdefault(at, []).append(_words_block(f"{DATETIME}{index}", words))
+    front = tuple(blocks.pop(FRONT, ()))
+    return Inlay(front, {at: tuple(blocks[at]) for at in sorted(blocks)}, tuple(order))
+
+
+def _panels_block(run: Iterable[Panel], board: Board, texts: PanelTexts, *, is_first: bool) -> Block:
+    """A run of consecutive panels. The first run of a request stands between the header and the footer."""
+    shown = [(panel.id, texts.generated(board.memory(panel).stamp_s), panel_text(panel)) for panel in run]
+    if is_first:
+        id_, words, text = shown[0]
+        shown[0] = id_, f"{texts.header}\n\n{words}", text
+        shown.append((FOOTER, texts.footer, texts.footer_ack))
+    items = tuple(Item(Kind.PANELS, PANEL + id_, text) for id_, _, text in shown)
+    section = Section(Kind.PANELS, items, header="".join([words for _, words, _ in shown]))
+    return Block(Tier.ACTIVE, NAME, (section,), tuple(chain.from_iterable(starmap(panel_pair, shown))))
+
+
+def _words_block(key: str, text: str, answer: str | None = None) -> Block:
+    """A text as a user's message, and the assistant's answer, if there is one."""
+    section = Section(Kind.PANELS, (Item(Kind.PANELS, key, text),), ok=answer or "")
+    return Block(Tier.ACTIVE, NAME, (section,), (message_json("user", text),) if answer is None else pair(text, answer))
+
+
+FILLER = "filler"
+"""The name of the blocks that are added, and the key of their items."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """Requirements of an upstream: a conversation that ``begins_with_user``; an assistant message between a tool result
+    and a user message (``answers_results``); call ids that consist of nine letters and digits (``plain_ids``)."""
+
+    begins_with_user: bool = False
+    answers_results: bool = False
+    plain_ids: bool = False
+
+    def __bool__(self) -> bool:
+        return self.begins_with_user or self.answers_results or self.plain_ids
+
+
+def fitted(inlay: Inlay, turns: Sequence[Turn], wants: Wants, ok: str) -> Inlay:
+    """The inlay of a conversation of these messages, changed to what the upstream requires. ``ok`` is the text of added
+    messages. If nothing is required, the inlay is returned as it is."""
+    if not wants:
+        return inlay
+    roles = [turn.role for turn in turns] + [""]
+    starts = {at: _role(blocks[0]) for at, blocks in inlay.within.items()}
+    within = {at: tuple(_fitted(blocks, roles[at], wants, ok)) for at, blocks in inlay.within.items()}
+    front = tuple(_fitted(inlay.front, starts.get(0, roles[0]), wants, ok))
+    if front and wants.begins_with_user:
+        front = (_filler("user", ok), *front)
+    return replace(inlay, front=front, within=within)
+
+
+def _fitted(blocks: Sequence[Block], role_behind: str, wants: Wants, ok: str) -> Iterator[Block]:
+    """``role_behind`` is the role of the message that follows the blocks."""
+    behind = [*(_role(block) for block in blocks[1:]), role_behind]
+    for block, role in zip(blocks, behind, strict=False):
+        shows_panels = _role(block) == "assistant"
+        yield replace(block, messages=with_plain_ids(block.messages)) if wants.plain_ids and shows_panels else block
+        if wants.answers_results and shows_panels and role == "user":
+            yield _filler("assistant", ok)
+
+
+def _role(block: Block) -> str:
+    """The role of the first message of a block of an inlay: panels begin with a call, and all other blocks are user
+    messages."""
+    return "assistant" if block.sections[0].items[0].key.startswith(PANEL) else "user"
+
+
+def _filler(role: str, ok: str) -> Block:
+    return Block(
+        Tier.ACTIVE, FILLER, (Section(Kind.PANELS, (Item(Kind.PANELS, FILLER, ok),)),), (message_json(role, ok),)
+    )
+
+
+def moving(assembly: Assembly, board: Board, panels: Iterable[Panel]) -> dict[int, float]:
+    """For each message that shows a panel, and for those around the panels, by the message's index in the request: -ln
+    of the probability that it stands there in the next request as well, as far as the message itself decides that. A
+    panel's result goes with its call; the footer and the times of prompts stay."""
+    known = {PANEL + panel.id: panel for panel in panels}
+    found: dict[int, float] = {}
+    for index, item in assembly.shown(NAME):
+        panel = known.pop(item.key, None)  # the call comes before its result
+        found[index] = 0.0
+        if panel is not None:
+            memory = board.memory(panel)
+            rate = 1.0 if panel.id in board.tail else change_rate(panel, memory, memory.taken)
+            found[index] = -log(1.0 - min(rate, _MOST_CHANGE))
+    return found

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from proxy.context import marked, section_of, unmarked
 from proxy.context.assembly import in_tiers
 from proxy.context.blocks import Assembly, AssemblyKind, file_block
-from proxy.context.panels.inlay import NAME, PANEL
+from proxy.context.panels.board import NAME, PANEL
 from proxy.context.session import AssembledChat
 from proxy.kit.digest import digest
 from proxy.kit.errors import InvalidRequest, MissingContent, UpstreamRejected

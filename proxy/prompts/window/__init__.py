@@ -39,9 +39,16 @@ from proxy.prompts import Levels
 from proxy.protocol.request.element import Element, ToolReader
 from proxy.protocol.request.message import Message, MessageReader, text_part
 from proxy.protocol.request.tokens import MESSAGE_OVERHEAD_TOKENS, Encode, TokenCounter
-from proxy.protocol.wire.json_body import dumps, elements, join_members, members_of, text_json, text_value, utf8, value
-from proxy.protocol.wire.refusals import check_fields, check_ids, decoded, invalid, names_within, unknown_name
-from proxy.protocol.wire.scan import has_more_commas
+from proxy.protocol.wire.json_body import dumps, elements, join_members, members_of, string_of, text_json, utf8, value
+from proxy.protocol.wire.refusals import (
+    check_fields,
+    check_ids,
+    decoded,
+    has_more_commas,
+    invalid,
+    names_within,
+    unknown_name,
+)
 
 
 class Capability(StrEnum):
@@ -373,8 +380,7 @@ def own_text(raw: bytes) -> str:
     content = members_of(raw).get("content", _NO_CONTENT)
     if bytes(content)[:1] == b"[":
         return "\n".join(text for part in elements(content) if (text := _part_text(part)) is not None)
-    found = text_value(content)
-    return found if isinstance(found, str) else ""
+    return string_of(content) or ""
 
 
 def with_text(raw: bytes, text: str, *, keeps_own: bool = True) -> bytes:
@@ -406,8 +412,7 @@ def shortened_messages(messages: Sequence[tuple[bytes, int]], allowed_tokens: in
 def _part_text(raw: Raw) -> str | None:
     members = members_of(raw)
     is_text = "text" in members and value(members.get("type", _NO_CONTENT)) == "text"
-    text = text_value(members["text"]) if is_text else None
-    return text if isinstance(text, str) else None
+    return string_of(members["text"]) if is_text else None
 
 
 @dataclass(frozen=True, slots=True)

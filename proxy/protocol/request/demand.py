@@ -39,8 +39,7 @@ import msgspec
 from msgspec import Raw
 
 from proxy.kit.value import dataclass, replace
-from proxy.protocol.wire.json_body import small_value
-from proxy.protocol.wire.scan import folded, scan_members
+from proxy.protocol.wire.json_body import folded, scan_members, small_value
 
 
 class Tool(StrEnum):

@@ -17,6 +17,7 @@ from proxy.protocol.recognition import Cut, MessageKind, PieceKind, Recogniser, 
 from proxy.protocol.recognition.lines import closes_fences
 from proxy.protocol.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter
 from proxy.protocol.wire.json_body import (
+    PIECE_BYTES,
     Members,
     Unreadable,
     elements,
@@ -28,7 +29,6 @@ from proxy.protocol.wire.json_body import (
     utf8,
     value,
 )
-from proxy.protocol.wire.scan import PIECE_BYTES
 
 SYSTEM_ROLES = frozenset({"system", "developer"})
 RESULT_ROLES = frozenset({"tool", "function"})

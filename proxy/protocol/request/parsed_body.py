@@ -30,18 +30,20 @@ from proxy.protocol.wire.json_body import (
     Span,
     TooMany,
     Unreadable,
+    behind_space,
     elements,
+    folded,
     join_members,
     members_of,
     parse_members,
     read_or_mended,
+    scan_members,
     splice,
     text_json,
     text_value,
     value,
     value_spans,
 )
-from proxy.protocol.wire.scan import behind_space, folded, replaced
 
 _NULL, _TRUE = Raw(b"null"), Raw(b"true")
 
@@ -141,14 +143,14 @@ class ParsedBody:
         return join_members(own, {"include_usage": b"true"})
 
     def edited(self, changes: Mapping[str, bytes | None], within: Sequence[Patch] = ()) -> bytes:
-        """The body with top-level members replaced, removed (None) or added, and with patches ``within`` its messages,
+        """The body with top-level members removed (None) or added, and with patches ``within`` its messages,
         in their order."""
         return splice(self.body, self.members, changes, self.span, () if "messages" in changes else within)
 
     def rewritten(
         self, members: Mapping[str, bytes | None], raws: Sequence[bytes], changed: Mapping[int, bytes]
     ) -> bytes:
-        """The body with top-level members replaced, and with those of its messages (``raws``) that are ``changed``, by
+        """The body with top-level members and with those of its messages (``raws``) that are ``changed``, by
         their index."""
         if not changed:
             return self.edited(members)
@@ -271,8 +273,11 @@ class RequestFields:
         is changed."""
         if self.parsed is not None:
             return self.parsed.edited(changes)
-        model = changes.get("model")
-        return self.body if model is None else replaced(self.body, "model", model)
+        model, body = changes.get("model"), self.body
+        own = [member for member in scan_members(body) or () if member.name == "model"]
+        if model is None or len(own) != 1:
+            return body
+        return body[: own[0].at] + model + body[own[0].at + len(own[0].value) :]
 
 
 def head_of(body: bytes, parse: Callable[[bytes], ParsedBody] = parse_body) -> RequestFields:

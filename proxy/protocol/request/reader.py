@@ -27,8 +27,7 @@ from proxy.protocol.request.message import Message, MessageReader
 from proxy.protocol.request.parsed_body import Continuation, Inset, ParsedBody, parse_body, placed, with_inset
 from proxy.protocol.request.tokens import Encode, TokenCounter
 from proxy.protocol.request.transcript import Transcript
-from proxy.protocol.wire.json_body import Members, Span, Unreadable, elements, parse_members
-from proxy.protocol.wire.scan import behind_space
+from proxy.protocol.wire.json_body import Members, Span, Unreadable, behind_space, elements, parse_members
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,7 @@ import orjson
 
 from proxy.kit.errors import ErrorForm, UpstreamUnavailable, sse_error
 from proxy.kit.secrets import MOST_BYTES, Redaction, excerpt
-from proxy.protocol.wire.json_body import read_or_mended, values_within
-from proxy.protocol.wire.scan import behind_space
+from proxy.protocol.wire.json_body import behind_space, read_or_mended, values_within
 
 MAX_EVENT_BYTES = 1 << 20
 """A longer event is content (audio, an image), and is passed on as it comes."""

@@ -32,8 +32,7 @@ from proxy.protocol.account.references import known_items
 from proxy.protocol.response.event_format import BOM, MAX_EVENT_BYTES, EventCutter, Part, event_data, payload_of
 from proxy.protocol.response.outcome import AnswerFacts, Outcome, Received
 from proxy.protocol.response.usage import items_of, mapping
-from proxy.protocol.wire.json_body import read_or_mended
-from proxy.protocol.wire.scan import INSIDE, PIECE_BYTES, RUN, SHALLOW
+from proxy.protocol.wire.json_body import INSIDE, PIECE_BYTES, RUN, SHALLOW, read_or_mended
 
 MOST_BYTES = 256 << 10
 """The most bytes of an outline."""

@@ -9,13 +9,19 @@ Parsing and re-serialising a client's body would change number formats, escapes 
 its top-level members. Every value stays the slice of bytes that the client sent, and only values that must change are
 replaced.
 
-``kept_value`` reads a value without losing anything. If a name has several values, readers of JSON keep one of them,
+An object that is not taken apart is read in one pass over the bytes (``scan_members``). A request that cannot be
+planned must still be checked against a key's rights, and for that it matters whether a name occurs twice: other readers
+of JSON keep one value for each name and do not report the others. No pattern looks at more than a piece of a body at
+once, however long a string or a list is, because Python runs no other thread while a pattern runs.
+
+``kept_value reads a value without losing anything. If a name has several values, readers of JSON keep one of them,
 and not all readers keep the same one. They read a number of a thousand digits as infinity, or as all of its digits.
 Code that bounds what a provider may read must see all of it.
 """
 
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
@@ -26,9 +32,11 @@ import orjson
 from msgspec import Raw
 
 from proxy.kit.errors import InvalidRequest
-from proxy.protocol.wire.scan import PIECE_BYTES, behind_space, counted
+from proxy.kit.value import dataclass
 
 T = TypeVar("T")
+PIECE_BYTES = 256 << 10
+"""The most bytes that one pattern looks at in a call: two or three milliseconds of work."""
 
 _PAIR_BYTES = len(rb"\ud83d\ude00")
 _PAIR = re.compile(rb"\\u[dD][89abAB]..\\u[dD][c-fC-F]")
@@ -331,6 +339,12 @@ def text_value(raw: Raw | bytes) -> object:
             raise Unreadable("not valid Unicode") from error
 
 
+def string_of(raw: Raw | bytes) -> str | None:
+    """The text that a value is; None for any other value, which is not parsed. Raises Unreadable."""
+    found = text_value(raw) if bytes(memoryview(raw)[:1]) == b'"' else None
+    return found if isinstance(found, str) else None
+
+
 def splice(
     body: bytes,
     members: Members,
@@ -373,12 +387,12 @@ def _patched(body: bytes, span: Span, patches: Sequence[Patch]) -> bytes:
     return b"".join((*pieces, whole[position : span[1]]))
 
 
-def join_members(members: Members, changes: Mapping[str, bytes | None]) -> bytes:
+def join_members(members: Mapping[str, Raw | bytes], changes: Mapping[str, bytes | None]) -> bytes:
     """An object of the same member values in the same order, with changes; white space between members is not kept."""
     parts: list[bytes | memoryview] = []
     for key, new in {**{key: memoryview(raw) for key, raw in members.items()}, **changes}.items():
         if new is not None:
-            parts += (b",", orjson.dumps(key), b":", new)
+            parts += (b",", text_json(key), b":", new)
     return b"".join((b"{", *parts[1:], b"}"))  # not copied piece by piece: messages are large
 
 
@@ -421,12 +435,6 @@ def value_spans(body: bytes, members: Members, messages_at: Span | None = None) 
 _NAME = re.compile(rb'(?<![ \n\r\t])[ \n\r\t]*+"(?:[^"\\]++|\\.)*+"[ \n\r\t]*+:[ \n\r\t]*+', re.DOTALL)
 
 
-def with_options(body: bytes, options: Raw | None) -> bytes:
-    """A request that the proxy has edited, with the client's own ``stream_options`` restored. If the client sent none,
-    it has none."""
-    return splice(body, parse_members(body), {"stream_options": None if options is None else bytes(options)})
-
-
 _MOST_DIGITS = 18
 
 
@@ -460,3 +468,133 @@ def _number(text: str) -> object:
         return text
     value = float(text) if any(sign in text for sign in ".eE") else int(text)
     return value if repr(value) == text else text
+
+
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+_SPACE = re.compile(rb"[ \t\r\n]*+")
+RUN = re.compile(rb"[^\"\[\]{}]*+")
+_WORD = re.compile(rb"[^\s,:\"\[\]{}]*+")
+# Patterns for text without brackets, and with brackets of one, two and three levels. Only deeper brackets are counted
+# one by one.
+_FLAT = rb"[^\"\[\]{}]++|" + _STRING
+_NESTED = rb"[\[{](?:" + _FLAT + rb")*+[\]}]"
+_NESTED = rb"[\[{](?:" + _FLAT + rb"|" + _NESTED + rb")*+[\]}]"
+_NESTED = rb"[\[{](?:" + _FLAT + rb"|" + _NESTED + rb")*+[\]}]"
+SHALLOW = re.compile(rb"(?:" + _FLAT + rb"|" + _NESTED + rb")*+", re.DOTALL)
+# No request has this many members. A body with more is not understood.
+_MOST_MEMBERS = 1000
+_MOST_BRACKETS = 100_000
+_MOST_NAME_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member: its name, the bytes of the value, and the place where these begin."""
+
+    name: str
+    value: bytes
+    at: int
+
+
+def scan_members(body: bytes) -> Sequence[Member] | None:
+    """All members in their order, also those with equal names. None if the body is not understood."""
+    at = behind_space(body, 0)
+    if body[at : at + 1] != b"{":
+        return None
+    found: list[Member] = []
+    brackets = _MOST_BRACKETS
+    at = behind_space(body, at + 1)
+    while body[at : at + 1] != b"}" or found:
+        behind_name = behind_string(body, at)
+        colon = behind_space(body, max(at, behind_name))
+        is_named = behind_name >= 0 and body[colon : colon + 1] == b":"
+        if not is_named or behind_name - at > _MOST_NAME_BYTES or len(found) >= _MOST_MEMBERS:
+            return None
+        start = behind_space(body, colon + 1)
+        end, brackets = _behind_value(body, start, brackets)
+        if end < 0:
+            return None
+        try:
+            name = json.loads(body[at:behind_name].decode("utf-8", "surrogatepass"), strict=False)
+        except ValueError:
+            return None
+        found.append(Member(name, body[start:end], start))
+        at = behind_space(body, end)
+        if body[at : at + 1] == b"}":
+            break
+        if body[at : at + 1] != b",":
+            return None
+        at = behind_space(body, at + 1)
+    return found if behind_space(body, at + 1) == len(body) else None
+
+
+def behind_space(body: bytes, at: int, run: re.Pattern[bytes] = _SPACE) -> int:
+    """The end of the white space, or of another ``run`` of bytes, that begins here. It may be empty."""
+    while True:
+        end = min(at + PIECE_BYTES, len(body))
+        found = run.match(body, at, end)
+        assert found is not None
+        at = found.end()
+        if at < end or end == len(body):
+            return at
+
+
+def behind_string(body: bytes, at: int) -> int:
+    """The end of the string that begins here. It is -1 if no string begins here, or if the string does not end."""
+    if body[at : at + 1] != b'"':
+        return -1
+    at += 1
+    while at < len(body):
+        inside = INSIDE.match(body, at, at + PIECE_BYTES)
+        assert inside is not None
+        if body[inside.end() : inside.end() + 1] == b'"':
+            return inside.end() + 1
+        if inside.end() == at:
+            return -1
+        at = inside.end()
+    return -1
+
+
+def _behind_value(body: bytes, at: int, brackets: int) -> tuple[int, int]:
+    """The end of the value that begins here (-1 if it is not understood), and how many brackets may still be read."""
+    first = body[at : at + 1]
+    if first == b'"':
+        return behind_string(body, at), brackets
+    if first not in (b"{", b"["):
+        end = behind_space(body, at, _WORD)
+        return (end if end > at else -1), brackets
+    at, depth = at + 1, 1
+    while brackets > 0:
+        between = SHALLOW.match(body, at, at + PIECE_BYTES)
+        assert between is not None
+        at = between.end()
+        mark = body[at : at + 1]
+        if mark in b"[]{}" and mark:
+            at += 1
+            brackets -= 1
+            depth += 1 if mark in b"[{" else -1
+            if depth == 0:
+                return at, brackets
+        elif mark == b'"':
+            # The string is longer than the rest of the piece.
+            at = behind_string(body, at)
+        if not mark or at < 0:
+            return -1, brackets
+    return -1, brackets
+
+
+def folded(name: str) -> str:
+    """The name as the most lenient server reads it: in small letters and compatible forms (Go's reader of JSON reads a
+    long s as an s), without blanks and invisible characters."""
+    if name.isascii() and name.isalnum():
+        return name.lower()
+    plain = unicodedata.normalize("NFKC", name).casefold()
+    return "".join(letter for letter in plain if letter.isprintable() and not letter.isspace())
+
+
+def counted(raw: Raw | bytes, *wanted: bytes) -> int:
+    """How often these bytes occur in the text. A pair that is divided by the end of a piece does not count."""
+    view = memoryview(raw)
+    pieces = (bytes(view[at : at + PIECE_BYTES]) for at in range(0, len(view), PIECE_BYTES))
+    return sum(piece.count(each) for piece in pieces for each in wanted)

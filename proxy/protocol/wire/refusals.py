@@ -15,8 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from proxy.kit.errors import InvalidRequest
-from proxy.protocol.wire.json_body import loads, same_shape
-from proxy.protocol.wire.scan import counted, names_in
+from proxy.protocol.wire.json_body import PIECE_BYTES, behind_string, counted, loads, same_shape
 
 _PLACE = re.compile(r" - at `\$([^`]*)`\Z")
 _PLACE_CHARS = 300
@@ -127,6 +126,42 @@ def _unexpected(expected: re.Match[str], param: str) -> InvalidRequest:
     wanted = " or ".join(dict.fromkeys(words[each] for each in types if each in words)) or "a value of another type"
     other = f", not {_WORDS[got]}" if got in _WORDS else ""
     return invalid(param, f"must be {wanted}{other}", "invalid_type")
+
+
+_BETWEEN = re.compile(rb'[^"]*+')
+_AS_BACKSLASHES = bytes.maketrans(b",[{ \t\r\n", b"\\" * 7)
+
+
+def names_in(raw: bytes) -> int:
+    """How many names of members the JSON of an object or an array has at least: those that end with a quote and a
+    colon.
+
+    Elsewhere, a quote before a colon either begins a string, after white space or one of ``:,[{``, or it is within a
+    string, after a backslash. Quotes after one of these characters are not counted. So names that end with such a
+    character, or have white space before their colon, are not counted either.
+    """
+    names = 0
+    for at in range(0, len(raw), PIECE_BYTES):
+        first = min(at, 1)
+        piece = raw[at - first : at + PIECE_BYTES + 1].translate(_AS_BACKSLASHES)
+        names += piece.count(b'":', first) - piece.count(b'\\":') - piece.count(b':":')
+    return names
+
+
+def has_more_commas(raw: bytes, most: int) -> bool:
+    """Whether a JSON text has more than ``most`` commas outside of its strings. The count ends with the first comma too
+    many."""
+    if len(raw) <= 2 * most or counted(raw, b",") <= most:  # a value follows each comma
+        return False
+    at, commas = 0, 0
+    while 0 <= at < len(raw) and commas <= most:
+        between = _BETWEEN.match(raw, at, at + PIECE_BYTES)
+        assert between is not None
+        commas += raw.count(b",", at, between.end())
+        at = between.end()
+        if raw[at : at + 1] == b'"':
+            at = behind_string(raw, at)
+    return commas > most
 
 
 def check_fields(text: bytes, fields: int, param: str) -> None:

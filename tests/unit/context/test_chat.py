@@ -12,8 +12,7 @@ from proxy.context import Conversation, Turn
 from proxy.context.blocks import Assembly, Block
 from proxy.context.form import StructuredForm, read_form
 from proxy.context.history import RuledHistory, ruled
-from proxy.context.panels import CacheTerms
-from proxy.context.panels.inlay import DECLARATION
+from proxy.context.panels import DECLARATION, CacheTerms
 from proxy.context.placement import ContextTracker
 from proxy.context.session import AssemblyOptions, ContextSession, Dialogue, LiveState, body_of
 from proxy.kit.errors import InvalidRequest

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.context import Conversation, Turn, marked, marks_beside_messages, message, pair, unmarked
+from proxy.context import Conversation, Turn, marked, marks_beside_messages, pair, unmarked
 from proxy.protocol.providers import Dialect
+from proxy.protocol.request.message import message_json
 from proxy.protocol.wire.json_body import Unreadable, parse_members
 from tests.contexts import conversation_of
 from tests.examples import for_every
@@ -215,5 +216,5 @@ def test_what_is_no_message_has_no_members_and_no_role(raw: bytes) -> None:
 
 
 def test_halves_of_surrogate_pairs_are_written_as_escapes() -> None:
-    assert message("user", "\ud83d") == rb'{"role":"user","content":"\ud83d"}'
+    assert message_json("user", "\ud83d") == rb'{"role":"user","content":"\ud83d"}'
     assert pair("a", "b") == (b'{"role":"user","content":"a"}', b'{"role":"assistant","content":"b"}')

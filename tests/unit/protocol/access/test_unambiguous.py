@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from proxy.kit.errors import InvalidRequest
 from proxy.protocol.access import unambiguous
 from proxy.protocol.request.parsed_body import HEAD_NAMES, RequestFields, head_of
-from proxy.protocol.wire.scan import folded
+from proxy.protocol.wire.json_body import folded
 from tests.examples import for_every
 
 # What makes a body one that is not taken apart, and none of them hides a name.

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.app.factories import load_panel_texts
-from proxy.context.panels import Panel
-from proxy.context.panels.inlay import (
+from proxy.context.panels import (
     DECLARATION,
     EMPTY,
     FOOTER,
     UNKNOWN,
+    Panel,
     call_id,
     iso_time,
     names_tool,

@@ -6,8 +6,7 @@ from proxy.app.factories import load_panel_texts
 from proxy.context import Conversation
 from proxy.context.blocks import Assembly, Block
 from proxy.context.panels import Panel, Progress
-from proxy.context.panels.board import Board, refreshed
-from proxy.context.panels.inlay import inlay_of, moving
+from proxy.context.panels.board import Board, inlay_of, moving, refreshed
 from proxy.planner.layout.tiers import Tier
 from tests.panels import message, unchanged
 

@@ -10,8 +10,7 @@ import pytest
 
 from proxy.context import Conversation
 from proxy.context.panels import Panel, Progress
-from proxy.context.panels.board import Board, refreshed
-from proxy.context.panels.inlay import Inlay, inlay_of
+from proxy.context.panels.board import Board, Inlay, inlay_of, refreshed
 from tests.examples import for_every
 from tests.panels import SHORT_S, START_S, TEXTS, SentTurns, message, notation, unchanged, wire
 from tests.talk import user

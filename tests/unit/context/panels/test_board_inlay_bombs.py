@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.context import Conversation
 from proxy.context.panels import Panel, Progress
-from proxy.context.panels.board import Board, refreshed
-from proxy.context.panels.inlay import Inlay, inlay_of
+from proxy.context.panels.board import Board, Inlay, inlay_of, refreshed
 from tests.growth import assert_linear
 from tests.panels import START_S, TEXTS, SentTurns, unchanged, wire
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.protocol.wire import scan
-from proxy.protocol.wire.scan import PIECE_BYTES, counted, folded, has_more_commas, names_in, once, scan_members
+from proxy.protocol.wire import json_body
+from proxy.protocol.wire.json_body import PIECE_BYTES, counted, folded, join_members, scan_members
+from proxy.protocol.wire.refusals import has_more_commas, names_in
 from tests.examples import for_every, sampled
 from tests.growth import assert_linear
 
@@ -28,7 +29,7 @@ def test_every_member_is_found_in_its_order(pairs: list[tuple[str, object]], spa
     assert [(m.name, m.value.decode("utf-8", "surrogatepass")) for m in found] == [
         (k, v) for (k, _), (_, v) in zip(pairs, written, strict=True)
     ]
-    names = json.loads(once(found).decode("utf-8", "surrogatepass"))
+    names = json.loads(join_members({member.name: member.value for member in found}, {}))
     assert list(names) == list(dict(pairs))
 
 
@@ -65,7 +66,7 @@ def test_pieces_of_any_length_show_the_same(body: dict[str, object], size: int, 
     text = text[: len(text) - cut] + more
     whole = scan_members(text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan, "PIECE_BYTES", size)
+        patch.setattr(json_body, "PIECE_BYTES", size)
         assert scan_members(text) == whole
 
 
@@ -82,13 +83,13 @@ def test_no_call_looks_at_more_than_a_piece(value: bytes, unit: bytes, monkeypat
             looked.append(min(end, len(body)) - at)
             return self._pattern.match(body, at, end)
 
-    for name, pattern in vars(scan).copy().items():
+    for name, pattern in vars(json_body).copy().items():
         if isinstance(pattern, re.Pattern):
-            monkeypatch.setattr(scan, name, Watched(pattern))
+            monkeypatch.setattr(json_body, name, Watched(pattern))
     body = b'{"a":' + value % (unit * ((2 << 20) // len(unit))) + b"}"
     scan_members(body)
-    assert max(looked) <= scan.PIECE_BYTES
-    assert sum(looked) < 8 * len(body) + 100 * scan.PIECE_BYTES
+    assert max(looked) <= json_body.PIECE_BYTES
+    assert sum(looked) < 8 * len(body) + 100 * json_body.PIECE_BYTES
 
 
 @pytest.mark.parametrize(

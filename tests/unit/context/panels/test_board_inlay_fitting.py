@@ -9,19 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.context import Conversation, Turn
-from proxy.context.panels import Panel, Progress
-from proxy.context.panels.board import Board, refreshed
-from proxy.context.panels.inlay import (
-    FOOTER,
-    MOST_ID_CHARS,
-    Inlay,
-    Wants,
-    call_id,
-    fitted,
-    inlay_of,
-    panel_pair,
-    with_plain_ids,
-)
+from proxy.context.panels import FOOTER, MOST_ID_CHARS, Panel, Progress, call_id, panel_pair, with_plain_ids
+from proxy.context.panels.board import Board, Inlay, Wants, fitted, inlay_of, refreshed
 from tests.panels import START_S, TEXTS, message, unchanged, wire
 
 A, B = Panel("A", "own", "a", "1"), Panel("B", "own", "b", "1")
