@@ -20,8 +20,7 @@ from proxy.app.admin import AdminService
 from proxy.app.admin.litellm_forms import LitellmForms
 from proxy.app.foundation import Foundation, State, lay
 from proxy.app.settings import ConfigError, Settings, Stratiform
-from proxy.app.ui.endpoint import Live, UiEndpoint
-from proxy.app.ui.gate import Gate
+from proxy.app.ui import Gate, Live, UiEndpoint
 from proxy.app.web.app import AdminEndpoint, Parts
 from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
 from proxy.engine.attempts import Inquiries

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from proxy.app.settings import ConfigError, Environment, ModelEntry, Settings, nearest, weights_of
-from proxy.app.ui.gate import is_loopback
 from proxy.context.assembly import AssemblyTexts, ContextTexts
 from proxy.context.history import DetachTerms
 from proxy.context.history.compaction import CompactionTerms, CompactionTexts
@@ -48,6 +47,7 @@ from proxy.services.prompting.sources import SHIPPED
 from proxy.storage.database import SERVING_WAIT_S
 from proxy.storage.port import Store
 from proxy.storage.sqlite import MemoryStore, SqliteStore
+from proxy.teams.authentication import is_loopback
 from proxy.teams.estimates import PriceOf
 
 if TYPE_CHECKING:

@@ -231,8 +231,6 @@ async def _ask_proxy(
                 raise _ERRORS[answer.status](await _message(answer))
             if answer.status >= 300:
                 raise Unanswered(await _message(answer))
-            if answer.content_type == "text/csv":
-                return await answer.text()
             content = await answer.json()
             if not isinstance(content, dict) or "object" not in content:
                 raise ValueError("no answer of the admin API")

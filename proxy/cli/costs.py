@@ -6,7 +6,7 @@
 import argparse
 import csv
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -19,7 +19,7 @@ from proxy.app import factories
 from proxy.app.admin.reports import cell, ledger_entries
 from proxy.app.settings import Settings, load
 from proxy.cli.admin_client import Ask, add_where, run_with, show
-from proxy.cli.output import Command, Output, add_json, fail, plain_table, print_result
+from proxy.cli.output import Command, Output, add_json, fail, plain_table, print_json, print_result, visible
 from proxy.kit.errors import UnknownModel
 from proxy.models.deployment import Deployment
 from proxy.models.deployments import ModelTable, bundled_price_file, deviation_of, price_for
@@ -55,15 +55,13 @@ def _run_spend(arguments: argparse.Namespace) -> int:
     if arguments.entries:
         return run_with(arguments, partial(_export, query, as_csv=arguments.csv))
     query["by"] = arguments.by or "team"
-    if arguments.csv:
-        query["format"] = "csv"
 
     async def work(ask: Ask) -> None:
         content = await ask("GET", "spend", query)
-        if arguments.csv:
-            sys.stdout.write(content)
-            return
         by = content["by"]
+        if arguments.csv:
+            _sheet([*by, *_SUMS.values()]).writerows(map(_cells, content["data"]))
+            return
         if len(content["data"]) > 1 and by and not arguments.json:
             # The sum of the rows is the last row.
             content["data"].append({**content["total"], by[0]: "total"})
@@ -73,14 +71,25 @@ def _run_spend(arguments: argparse.Namespace) -> int:
 
 
 async def _export(query: dict[str, str], ask: Ask, *, as_csv: bool) -> None:
-    writer = csv.writer(sys.stdout)
-    has_heading = False
+    sheet = None
     async for entry in ledger_entries(ask, query):
-        if not as_csv:
-            sys.stdout.write(orjson.dumps(entry).decode() + "\n")
-            continue
-        writer.writerows([map(cell, entry.values())] if has_heading else [entry, map(cell, entry.values())])
-        has_heading = True
+        if as_csv:
+            sheet = sheet or _sheet(entry)
+            sheet.writerow(_cells(entry))
+        else:
+            print_json(entry, is_line=True)
+
+
+def _sheet(columns: Iterable[str]) -> "csv.DictWriter[str]":
+    """CSV on the standard output, whose heading is written. Other values than those of the columns are left out."""
+    sheet = csv.DictWriter(sys.stdout, list(columns), extrasaction="ignore")
+    sheet.writeheader()
+    return sheet
+
+
+def _cells(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a row, so that neither a spreadsheet nor a terminal takes a text for a command."""
+    return {name: visible(cell(value)) if isinstance(value, str) else value for name, value in row.items()}
 
 
 _COLUMNS = ("name", "model", "input", "read", "write", "output", "from", "note")

@@ -20,6 +20,8 @@ from proxy.lab.replay import TraceError
 _FILE_COLUMNS = 200
 # Characters that a terminal would obey instead of showing them.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+# Those that a JSON text may contain as they are.
+_JSON_CONTROLS = {code: f"\\u{code:04x}" for code in range(127, 160)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +78,11 @@ def print_result(arguments: argparse.Namespace, value: object, show: Callable[[]
         show()
 
 
-def print_json(value: object) -> None:
-    """Print JSON to the standard output, for programs to read. Dataclasses become objects."""
-    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
+def print_json(value: object, *, is_line: bool = False) -> None:
+    """Print JSON to the standard output, for programs to read; as one line if ``is_line``. Dataclasses become
+    objects."""
+    text = orjson.dumps(value, option=0 if is_line else orjson.OPT_INDENT_2).decode()
+    sys.stdout.write(text.translate(_JSON_CONTROLS) + "\n")
 
 
 def fail(message: str) -> NoReturn:

@@ -45,7 +45,7 @@ from proxy.app.settings import IGNORE_FLAG, MOST_WORKERS, NO_SHARED_STORE, Confi
 from proxy.app.shadowed import shadowing
 from proxy.app.web.app import create_app
 from proxy.app.web.connection import WireLimits, guarded_http
-from proxy.cli.checks import IGNORE_HELP, dear_prices, expired_keys, not_honoured, refuse_exposed, unsupported
+from proxy.cli.check_config import IGNORE_HELP, dear_prices, expired_keys, not_honoured, refuse_exposed, unsupported
 from proxy.cli.output import number_within
 from proxy.engine.conclusion import Line
 from proxy.engine.telemetry.metrics import FOLDER_VARIABLE, SharedMetrics

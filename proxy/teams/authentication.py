@@ -22,6 +22,7 @@ import secrets
 import string
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from ipaddress import ip_address
 from typing import Any
 
 from proxy.engine.interfaces import Principal
@@ -360,3 +361,21 @@ def _check_good(key: KeyRecord, now: float) -> None:
         raise Unauthorized("This API key has been revoked.")
     if key.expires_at is not None and now >= key.expires_at:
         raise Unauthorized("This API key has expired.")
+
+
+def is_address(name: str) -> bool:
+    """Whether a text is an IP address."""
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def is_loopback(name: str) -> bool:
+    """Whether only this machine reaches an address. A text that is not an address counts as reachable from outside,
+    except ``localhost``."""
+    if not is_address(name):
+        return name == "localhost"
+    found = ip_address(name)
+    return bool((getattr(found, "ipv4_mapped", None) or found).is_loopback)

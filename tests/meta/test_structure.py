@@ -21,7 +21,6 @@ NEIGHBOURS = {
     "cli/__init__.py": "unit/cli/test_main.py",
     "cli/accounts.py": "unit/cli/test_admin_client.py",
     "cli/demo.py": "e2e/test_demo.py",
-    "cli/checks.py": "security/test_configuration.py",
     "cli/output.py": "unit/cli/test_admin_client.py",
     "cli/costs.py": "unit/cli/test_admin_client.py",
     "protocol/account": "security/test_objects.py",

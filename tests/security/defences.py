@@ -300,7 +300,7 @@ DEFENCES = (
     Defence("filtered lists", "proxy.engine.raw_requests:_own_rows", lambda old: lambda rows, records: list(rows),
             ["test_objects.py"]),
     # Configuration
-    Defence("restrictions that are not honoured", "proxy.cli.checks:unsupported", always(()),
+    Defence("restrictions that are not honoured", "proxy.cli.check_config:unsupported", always(()),
             ["test_configuration.py"]),
     Defence("what restricts", "proxy.app.settings.unsupported:RESTRICTS", empty, ["test_configuration.py"]),
     Defence("what changes", "proxy.app.settings.unsupported:CHANGES", empty, ["test_configuration.py"]),
@@ -310,9 +310,10 @@ DEFENCES = (
             ["test_configuration.py"]),
     Defence("parameters on http", "proxy.app.settings.unsupported:unused_on_http", always(()),
             ["test_configuration.py"]),
-    Defence("keys that have expired", "proxy.cli.checks:expired_keys", always(()), ["test_configuration.py"]),
-    Defence("an open proxy with keys", "proxy.cli.checks:refuse_exposed", nothing, ["test_configuration.py"]),
-    Defence("addresses of this machine", "proxy.app.ui.gate:is_loopback", always(True), ["test_configuration.py"]),
+    Defence("keys that have expired", "proxy.cli.check_config:expired_keys", always(()), ["test_configuration.py"]),
+    Defence("an open proxy with keys", "proxy.cli.check_config:refuse_exposed", nothing, ["test_configuration.py"]),
+    Defence("addresses of this machine", "proxy.teams.authentication:is_loopback", always(True),
+            ["test_configuration.py"]),
     Defence("an open proxy after a reload", "proxy.cli.serve:_settings_at",
             lambda old: lambda arguments, address: settings_of(arguments), ["test_configuration.py"]),
     # Isolation

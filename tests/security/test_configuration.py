@@ -19,10 +19,10 @@ from proxy.app.composition import ConfigSource
 from proxy.app.settings import ConfigError, Effect, Environment, Settings, load
 from proxy.app.settings.litellm_schema import GeneralSettings, LiteLLMParams, LiteLLMSettings, ModelInfo, RouterSettings
 from proxy.app.settings.unsupported import effect_of
-from proxy.app.ui.gate import is_loopback
 from proxy.cli import check_config, main, serve
-from proxy.cli.checks import not_honoured, provider_keys, refuse_exposed
+from proxy.cli.check_config import not_honoured, provider_keys, refuse_exposed
 from proxy.cli.serve import listen
+from proxy.teams.authentication import is_loopback
 from tests.config_lines import bare
 from tests.examples import sampled
 from tests.security.world import KEYS, World

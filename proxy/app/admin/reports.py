@@ -363,8 +363,7 @@ def as_csv(columns: Sequence[str], lines: Iterable[View]) -> str:
 
 def cell(value: Any) -> Any:
     """A value as it may stand in a spreadsheet."""
-    is_formula = isinstance(value, str) and value.startswith(_FORMULA)
-    return f"'{value}" if is_formula else "" if value is None else value
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _check(query: Mapping[str, str], known: frozenset[str]) -> None:

@@ -147,6 +147,18 @@ def test_spend_is_reported_as_a_table_json_and_csv(run: Run, tmp_path: Path) -> 
     assert len(list(csv.DictReader(io.StringIO(run(*asked, "--entries", "--csv"))))) == 2
 
 
+def test_names_in_reports_of_spend_cannot_command_a_terminal(run: Run, tmp_path: Path) -> None:
+    model = "m\x1b]0;owned\x07\x9b2J"
+    write_ledger(tmp_path / "spend.sqlite", [LedgerEntry("x1", 1_795_000_000.0, "red", "key-1", "alice", model)])
+    asked = ("spend", "--since", "2026-11-01", "--until", "2026-12-01")
+    summed, entry = run(*asked, "--by", "model", "--json"), run(*asked, "--entries")
+    assert [row["model"] for row in (*as_json(summed)["data"], as_json(entry))] == [model, model]
+    sheets = [run(*asked, *words, "--csv") for words in (["--by", "model"], ["--entries"])]
+    for sheet in sheets:
+        assert [row["model"] for row in csv.DictReader(io.StringIO(sheet))] == [r"m\x1b]0;owned\x07\x9b2J"]
+    assert not {"\x1b", "\x07", "\x9b"} & {*summed, *entry, *"".join(sheets)}
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     sampled(

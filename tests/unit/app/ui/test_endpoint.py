@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.app.ui.gate import COOKIE
+from proxy.app.ui import COOKIE
 from proxy.app.ui.pages import usd
 from proxy.kit.errors import StoreError
 from tests.pages import CONFIG, MASTER, OPEN, WITH_MASTER, Browser, visited
@@ -184,7 +184,7 @@ async def test_a_session_that_is_gone_and_a_page_that_there_is_not_are_told(tmp_
     async with visited(tmp_path) as browser:
         await browser.enter()
         gone = ["/ui/sessions/gone", "/ui/sessions/gone/requests", "/ui/sessions/gone/picture.svg", "/ui/nothing",
-                "/ui/sessions/a/b/c", "/ui/static/../endpoint.py", "/ui/static/%2e%2e/gate.py", "/ui/events?page=keys",
+                "/ui/sessions/a/b/c", "/ui/static/../pages.py", "/ui/static/%2e%2e/__init__.py", "/ui/events?page=keys",
                 "/ui/events?page=sessions/gone"]  # fmt: skip
         for path in gone:
             reply = await browser.get(path)

@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
+from proxy.app.ui import Live
 from proxy.app.ui import endpoint as live
-from proxy.app.ui.endpoint import Live
 from proxy.app.ui.pages import mark_of
 from proxy.kit.errors import NotFound
 from tests.waiting import until_async
