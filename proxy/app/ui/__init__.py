@@ -1,7 +1,7 @@
 """``/ui``: pages that show sessions in their layers, and manage teams, keys and budgets.
 
-See the README beside this file. The pages have no data of their own: they show the answers of the admin API, and each form becomes one operation of it.
-``UiEndpoint`` answers requests with pages, pictures, files and events.
+The pages have no data of their own: they show the answers of the admin API, and each form becomes one operation of it.
+``UiEndpoint`` answers requests with pages, pictures, files and events. See the README beside this file.
 
 Everybody who has the master key gets in (``Gate``), by a signed cookie that lives for a while. A page on another site
 can make a browser send requests here. If the owner of that site's name lets the name point at this machine, the browser

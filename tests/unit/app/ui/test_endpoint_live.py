@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from proxy.app.ui import Live
-from proxy.app.ui import endpoint as live
 from proxy.app.ui.pages import mark_of
 from proxy.kit.errors import NotFound
 from tests.waiting import until_async
@@ -53,7 +52,7 @@ class Source:
 @pytest.fixture(autouse=True)
 def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rest is a hundred times as long as a machine takes, which may be busy."""
-    monkeypatch.setattr(live, "_REST", 0.0)
+    monkeypatch.setattr("proxy.app.ui._REST", 0.0)
 
 
 @pytest.fixture
