@@ -112,7 +112,7 @@ async def test_streams_end_when_the_server_does(source: Source) -> None:
 async def test_while_a_part_is_made_and_long_after_it_no_other_is(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "_REST", 100.0)
+    monkeypatch.setattr("proxy.app.ui._REST", 100.0)
 
     going_on = asyncio.Event()
 
@@ -134,8 +134,8 @@ async def test_pages_that_wait_for_a_rest_to_end_are_made_in_turn(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Each rest is a little shorter than a page waits between two looks, however long a part takes.
-    monkeypatch.setattr(live, "_REST", 1e9)
-    monkeypatch.setattr(live, "_MOST_REST_S", 0.009)
+    monkeypatch.setattr("proxy.app.ui._REST", 1e9)
+    monkeypatch.setattr("proxy.app.ui._MOST_REST_S", 0.009)
 
     source.parts = dict.fromkeys("abcde", "one")
     source.live = Live(source.make, every_s=0.01)
