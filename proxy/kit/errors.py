@@ -47,7 +47,7 @@ class ErrorForm(StrEnum):
     ANTHROPIC = "anthropic"
 
 
-_ANTHROPIC_TYPES: Mapping[int, str] = {
+_TYPES: Mapping[int, str] = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
@@ -56,6 +56,12 @@ _ANTHROPIC_TYPES: Mapping[int, str] = {
     504: "timeout_error",
     529: "overloaded_error",
 }
+
+
+def type_of_status(status: int, of_server: str = "server_error") -> str:
+    """The type of an error that has only a status, as Anthropic names types. ``of_server`` is the type of all failures
+    of a server that have no name of their own."""
+    return _TYPES.get(status, "invalid_request_error" if status < 500 else of_server)
 
 
 class ProxyError(Exception):
@@ -261,8 +267,7 @@ def error_body(error: ProxyError, form: ErrorForm = ErrorForm.OPENAI) -> bytes:
         body["missing"] = error.missing
     if form is ErrorForm.OPENAI:
         return _json({"error": body})
-    general = "invalid_request_error" if error.status < 500 else "api_error"
-    return _json({"type": "error", "error": {**body, "type": _ANTHROPIC_TYPES.get(error.status, general)}})
+    return _json({"type": "error", "error": {**body, "type": type_of_status(error.status, "api_error")}})
 
 
 def _json(body: object) -> bytes:

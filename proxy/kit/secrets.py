@@ -139,9 +139,6 @@ class Redaction:
         written = sorted({form for each in forms for form in each}, key=len, reverse=True)
         self._literal = re.compile("|".join(map(re.escape, written)), re.IGNORECASE) if written else None
 
-    def __bool__(self) -> bool:
-        return self._literal is not None
-
     def text(self, text: str) -> str:
         """The text without the secrets."""
         if self._literal is None:

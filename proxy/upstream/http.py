@@ -47,18 +47,19 @@ def secrets_of(deployment: Deployment, *further: str | None) -> tuple[str, ...]:
 
 async def redacted(answer: Answer, call: Call) -> Answer:
     """The answer to a call, without the deployment's secrets. An error, and a short body of a known length, are read
-    before anything passes. A longer body of a known length is no error, and passes unread."""
-    if not (redaction := Redaction(secrets_of(call.deployment))):
+    before anything passes. A longer text of a known length is no error, and passes unread unless it is JSON."""
+    if not (secrets := secrets_of(call.deployment)):
         return answer
+    redaction = Redaction(secrets)
     if answer.status >= 300:
         return await _error(answer, redaction)
     kind, length = content_type(answer.headers), content_length(answer.headers)
     is_json = "json" in kind
-    if is_coded(answer.headers) or (kind and not is_json and not kind.startswith("text/")):
+    if call.method == "HEAD" or is_coded(answer.headers) or (kind and not is_json and not kind.startswith("text/")):
         return answer
     if kind.startswith("text/event-stream") or (call.stream and not is_json):
         return _RedactedStream(answer, ErrorEvents(redaction))
-    if length is None:
+    if length is None or (is_json and length > MOST_BYTES):
         return _RedactedStream(answer, ErrorBody(redaction))
     if length > MOST_BYTES:
         return answer

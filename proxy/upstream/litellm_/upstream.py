@@ -24,6 +24,7 @@ from proxy.kit.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
     error_body,
+    type_of_status,
 )
 from proxy.kit.secrets import Redaction, client_key, without_shapes
 from proxy.models.deployment import Headers
@@ -52,11 +53,6 @@ _PASSED_HEADERS = re.compile(
     r"(?i)^(retry-after(-ms)?|x-should-retry|x-ratelimit-.+|anthropic-ratelimit-.+|x-request-id|request-id"
     r"|openai-processing-ms|openai-version|cf-ray)$"
 )
-
-_TYPES = {
-    401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large",
-    429: "rate_limit_error",
-}  # fmt: skip
 
 
 class StreamEndedEarly(UpstreamUnavailable):
@@ -136,7 +132,7 @@ def _rejected(response: "httpx.Response", secrets: Iterable[str]) -> UpstreamRej
     return UpstreamRejected(
         strip_secrets(str(message), secrets),
         status=status,
-        error_type=_text(said.get("type"), secrets) or _text(said.get("status"), secrets) or _type(status),
+        error_type=_text(said.get("type"), secrets) or _text(said.get("status"), secrets) or type_of_status(status),
         code=_text(said.get("code"), secrets),
         param=_text(said.get("param"), secrets),
         headers=passed_headers(response.headers),
@@ -177,7 +173,7 @@ def _refused_by_litellm(chain: tuple[BaseException, ...], secrets: Iterable[str]
         return UpstreamRejected(
             strip_secrets(_DECORATION.sub("", message).strip(), secrets),
             status=status,
-            error_type=_text(said.get("type"), secrets) or _type(status),
+            error_type=_text(said.get("type"), secrets) or type_of_status(status),
             code=_code(chain, said, secrets),
             param=_text(said.get("param"), secrets),
         )
@@ -191,10 +187,6 @@ def _code(chain: tuple[BaseException, ...], said: Mapping[str, Any], secrets: It
         return "unsupported_parameter"
     code = _text(said.get("code"), secrets)
     return "context_length_exceeded" if code is None and "ContextWindowExceededError" in classes else code
-
-
-def _type(status: int) -> str:
-    return _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
 
 
 def _text(value: object, secrets: Iterable[str]) -> str | None:

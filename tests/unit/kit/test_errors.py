@@ -16,6 +16,7 @@ from proxy.kit.errors import (
     RateLimited,
     ShuttingDown,
     Unauthorized,
+    UpstreamRejected,
     UpstreamTimeout,
     error_body,
     error_form,
@@ -51,6 +52,7 @@ def test_the_form_follows_the_path(path: str, form: ErrorForm) -> None:
         (InternalError("m"), "api_error"),
         (ShuttingDown("m"), "api_error"),
         (UpstreamTimeout("m"), "timeout_error"),
+        (UpstreamRejected("m", status=529, error_type="t"), "overloaded_error"),
     ]
 )
 def test_anthropics_form_has_anthropics_types(error: ProxyError, kind: str) -> None:

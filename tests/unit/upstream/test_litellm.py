@@ -292,6 +292,18 @@ def test_a_refusal_that_litellm_knows_to_be_for_the_context_window_has_openais_c
     assert (error.status, error.code, error.message) == (400, "context_length_exceeded", "the words of a provider")
 
 
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(429, "rate_limit_error"), (504, "timeout_error"), (529, "overloaded_error"), (500, "server_error")],
+)
+def test_an_error_without_a_type_has_that_of_its_status(status: int, kind: str) -> None:
+    refusal = UnsupportedParamsError()
+    refusal.status_code = status
+    error = as_error(refusal)
+    assert isinstance(error, UpstreamRejected)
+    assert (error.status, error.error_type) == (status, kind)
+
+
 def test_the_traceback_of_a_surprise_is_not_shown() -> None:
     error = as_error(caused(APIConnectionError(), KeyError("content")))
     assert (error.status, error.message) == (502, "litellm could not carry out the call (KeyError)")
