@@ -349,7 +349,7 @@ def _entry(exchange: Exchange, deployment: Deployment | None, **of_its_end: Any)
         team=principal.team,
         key_id=principal.key_id,
         user=_kept(principal.user),
-        model=_kept(without_keys(deployment.name)) if deployment is not None else "",
+        model=_kept(without_keys(deployment.name, exchange.arrival.keys)) if deployment is not None else "",
         mode=exchange.planned.mode.name.lower(),
         reason=exchange.planned.reason,
         **of_its_end,

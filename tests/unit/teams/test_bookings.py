@@ -27,10 +27,14 @@ from proxy.teams.bookings import (
     booked,
     counter_of,
     deployment_rules,
+    lost_entry,
     rate_headers,
+    settled_entry,
     window_at,
 )
+from tests.doubles import make_deployment
 from tests.examples import for_every
+from tests.exchanges import make_exchange
 
 DAY = "2026-11-22"
 
@@ -307,3 +311,11 @@ async def test_a_budget_that_is_made_while_the_proxy_runs_holds_at_once() -> Non
     assert [rule.id for rule in rules.rules(ALICE, MODEL)] == ["bud-1"]
     await directory.remove("budget", "bud-1")
     assert not rules.rules(ALICE, MODEL)
+
+
+def test_an_entry_holds_no_key_that_its_client_put_into_a_models_name() -> None:
+    exchange = make_exchange(deployment=make_deployment("open/key-of-mine-1"), principal=ALICE, keys=("key-of-mine-1",))
+    amounts = dict.fromkeys(("usd", "tokens"), Estimate(1, 1))
+    assert exchange.deployment is not None
+    for entry in (settled_entry(exchange), lost_entry(exchange, exchange.deployment, amounts)):
+        assert entry.model == "open/[redacted]"
