@@ -14,7 +14,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
-from proxy.upstream.litellm_.upstream import LitellmUpstream
+from proxy.upstream.litellm_ import LitellmUpstream
 from tests import read_once, rewriting
 from tests.brisk_servers import BriskAsyncio
 from tests.examples import are_new, examples

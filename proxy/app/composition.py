@@ -27,7 +27,7 @@ from proxy.engine.attempts import Inquiries
 from proxy.engine.conclusion import Followers
 from proxy.engine.interfaces import Upstream
 from proxy.engine.ports import Follower
-from proxy.engine.telemetry.meter import Meter
+from proxy.engine.telemetry import Meter
 from proxy.engine.telemetry.metrics import Metrics, SharedMetrics
 from proxy.kit.clock import Readings
 from proxy.kit.tasks import Tasks, cancel, spawn
@@ -46,9 +46,9 @@ from proxy.teams.bookings import LimitResolver, rule_of
 from proxy.teams.estimates import Estimates, PromptBounds
 from proxy.teams.reservations import BudgetReservations
 from proxy.teams.store_client import faults
-from proxy.upstream.embedded.upstream import EmbeddedUpstream
+from proxy.upstream.embedded import EmbeddedUpstream
 from proxy.upstream.http import HttpUpstream
-from proxy.upstream.litellm_.upstream import LitellmUpstream
+from proxy.upstream.litellm_ import LitellmUpstream
 
 if TYPE_CHECKING:
     from proxy.services.prompting.sources import Registry, Snapshot

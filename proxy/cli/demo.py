@@ -44,7 +44,7 @@ from proxy.protocol.providers import PROFILES
 from proxy.protocol.request.tokens import Encode
 from proxy.services.plugins import build_plugin_manager, recognisers
 from proxy.services.tokenizers import local_encode
-from proxy.upstream.embedded.upstream import EmbeddedUpstream
+from proxy.upstream.embedded import EmbeddedUpstream
 
 _PROFILE = "anthropic"
 _WORTH_A_LOOK = (

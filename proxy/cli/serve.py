@@ -55,7 +55,7 @@ from proxy.kit.secrets import without_keys
 from proxy.kit.tasks import Tasks, spawn
 from proxy.models.deployment import Transport
 from proxy.protocol.providers import PROFILES
-from proxy.upstream.litellm_.upstream import LitellmUpstream
+from proxy.upstream.litellm_ import LitellmUpstream
 
 _workers_log = logging.getLogger("stratiform.workers")
 

@@ -31,7 +31,7 @@ from proxy.kit.errors import InvalidRequest
 from proxy.kit.value import dataclass
 from proxy.models.deployment import Deployment, Headers
 from proxy.protocol.access import unambiguous
-from proxy.protocol.account.objects import Act, Path
+from proxy.protocol.account import Act, Path
 from proxy.protocol.request.parsed_body import NO_UTF8, TOO_DEEP, ParsedBody, RequestFields, head_of
 
 _MOST_HEAD_BYTES = 16 << 10

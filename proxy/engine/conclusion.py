@@ -46,7 +46,7 @@ from proxy.kit.tasks import Tasks, drain, spawn, suppress_and_log
 from proxy.kit.value import dataclass
 from proxy.models.deployment import Headers
 from proxy.models.deployments import ModelTable
-from proxy.protocol.account.objects import BATCHES, RESPONSES, Act, Operation
+from proxy.protocol.account import BATCHES, RESPONSES, Act, Operation
 from proxy.protocol.request.demand import Demand
 from proxy.protocol.response.outcome import UNTOLD
 from proxy.protocol.response.refusal import ContextRefusalOutcome

@@ -20,7 +20,7 @@ from proxy.models.deployment import Deployment
 from proxy.planner.diagnosis.diagnose import Continued
 from proxy.prompts.window import CapabilityProfile
 from proxy.prompts.window.fitting import Fitted
-from proxy.protocol.account.objects import Act, Operation, Path, asks_model, read_path
+from proxy.protocol.account import Act, Operation, Path, asks_model, read_path
 from proxy.protocol.request.demand import Demand
 from proxy.protocol.request.parsed_body import ParsedBody
 from proxy.protocol.response.outcome import MissQuestion, Outcome

@@ -32,7 +32,7 @@ from proxy.kit.value import dataclass, replace
 from proxy.models.deployment import Deployment, Transport
 from proxy.models.deployments import ModelTable
 from proxy.protocol.access import ModelPlace, Reach, reach_of, speaks_of_models
-from proxy.protocol.account.objects import Path
+from proxy.protocol.account import Path
 from proxy.protocol.request.demand import demand_of, wants_of
 from proxy.protocol.request.parsed_body import ParsedBody, RequestFields
 from proxy.protocol.wire.json_body import Unreadable, members_of, one_line, value

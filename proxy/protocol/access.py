@@ -25,7 +25,7 @@ from msgspec import Raw
 
 from proxy.kit.errors import InvalidRequest
 from proxy.kit.value import dataclass, field, replace
-from proxy.protocol.account.objects import ASKING_PATHS, VERBS, Path, is_body_path, percent_decoded
+from proxy.protocol.account import ASKING_PATHS, VERBS, Path, is_body_path, percent_decoded
 from proxy.protocol.request.demand import small_object
 from proxy.protocol.request.parsed_body import HEAD_NAMES, UTF8_MARK, RequestFields, head_of
 from proxy.protocol.wire.json_body import Unreadable, elements, folded, join_members, scan_members
@@ -316,7 +316,7 @@ _SECTION = "stratiform"
 
 
 def unambiguous(head: RequestFields) -> RequestFields:
-    """The head of the request with every name and its members. Raises InvalidRequest for a name that only some
+    """The head of the request with every name once, and its members. Raises InvalidRequest for a name that only some
     servers read as one of those names that decide where a request goes and what it may cost."""
     if head.parsed is None and head.body.startswith(UTF8_MARK):
         # Not every server skips this mark, and the proxy does not take apart a body that begins with it.

@@ -12,7 +12,7 @@ import pytest
 from proxy.engine.interfaces import Answer, Call
 from proxy.models.deployment import Deployment, Transport
 from proxy.protocol.providers import ANTHROPIC, NONE
-from proxy.upstream.litellm_.upstream import LitellmUpstream
+from proxy.upstream.litellm_ import LitellmUpstream
 from tests.contract.litellm_fakes import Provider, anthropic_events, openai_events, provider
 
 # litellm silences these two of its own when it is imported (litellm/_process_defaults.py); pytest undoes that.

@@ -10,7 +10,7 @@ from proxy.kit.errors import InvalidRequest, NotFound
 from proxy.models.deployment import Deployment, Transport
 from proxy.protocol.providers import NONE
 from proxy.protocol.response.usage import Usage, usage_of
-from proxy.upstream.litellm_.upstream import LitellmUpstream
+from proxy.upstream.litellm_ import LitellmUpstream
 from tests.contract.litellm_calls import (
     CLAUDE,
     FAMILIES,

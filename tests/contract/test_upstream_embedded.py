@@ -8,7 +8,7 @@ import pytest
 from proxy.models.deployment import Deployment, Transport
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.upstream.embedded.upstream import EmbeddedUpstream, account_name
+from proxy.upstream.embedded import EmbeddedUpstream, account_name
 from tests.contract.upstream_contract import Subject, UpstreamContract, body_of
 
 

@@ -15,7 +15,7 @@ from proxy.kit.clock import SystemClock
 from proxy.models.deployment import Transport
 from proxy.protocol.providers import ANTHROPIC, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.upstream.embedded.upstream import EmbeddedUpstream
+from proxy.upstream.embedded import EmbeddedUpstream
 from tests.doubles import Ledger, ModelList, NoMetrics, OpenDoor, PassthroughPlanner, make_deployment
 from tests.receiver import head, part, send_whole
 

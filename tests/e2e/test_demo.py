@@ -25,7 +25,7 @@ from proxy.lab.replay.runner import counted_once, replay
 from proxy.planner.plan import Plan
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
-from proxy.upstream.embedded.upstream import account_name
+from proxy.upstream.embedded import account_name
 from tests.documents import Page
 from tests.waiting import until
 

@@ -12,7 +12,7 @@ from proxy.engine import Limits
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.engine.interfaces import Plan, PlanRequest
 from proxy.kit.errors import BudgetExceeded
-from proxy.upstream.embedded.upstream import EmbeddedUpstream
+from proxy.upstream.embedded import EmbeddedUpstream
 from tests.doubles import OpenDoor, PassthroughPlanner, RewritingPlanner
 from tests.e2e.conftest import Proxy, Start
 from tests.e2e.provider import DONE, WAIT_S, Scripted, chunk, completion, embedded_app, new_embedded, replies, streams

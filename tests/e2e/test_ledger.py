@@ -26,7 +26,7 @@ from proxy.protocol.request.tokens import bytes_over_four
 from proxy.storage.port import Charge, LedgerEntry, SpendQuery
 from proxy.storage.redis import RedisStore
 from proxy.storage.sqlite import SqliteStore
-from proxy.upstream.embedded.upstream import ANONYMOUS, EmbeddedUpstream
+from proxy.upstream.embedded import ANONYMOUS, EmbeddedUpstream
 from tests.doubles import serving
 from tests.e2e.fleet import INPUT, KEY, MODEL, OUTPUT, TEAM, Crowd, Provider, configuration, fleet, metric
 from tests.receiver import Received, Receiver, head, part

@@ -12,7 +12,7 @@ import pytest
 from proxy.app.web.app import Parts, create_app
 from proxy.engine import Engine, Ports
 from proxy.engine.exchange import ExchangeOutcome
-from proxy.engine.telemetry.meter import Meter
+from proxy.engine.telemetry import Meter
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.clock import SystemClock
 from proxy.models.deployment import Transport

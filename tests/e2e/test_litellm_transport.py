@@ -20,7 +20,7 @@ from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
 from proxy.services.planner_port import Planning
-from proxy.upstream.litellm_.upstream import LitellmUpstream
+from proxy.upstream.litellm_ import LitellmUpstream
 from tests.contract.litellm_calls import LITELLM, WAIT_S, run
 from tests.contract.litellm_fakes import Provider, anthropic_events, provider
 from tests.doubles import Ledger, ManualClock, ModelList, NoMetrics, OpenDoor, make_deployment, serving

@@ -22,7 +22,7 @@ from proxy.models.deployment import Transport
 from proxy.prompts.window import Capability, CapabilityProfile, OverBudget
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.upstream.http import HttpUpstream
-from proxy.upstream.litellm_.upstream import LitellmUpstream
+from proxy.upstream.litellm_ import LitellmUpstream
 from tests.contract.litellm_calls import LITELLM
 from tests.doubles import (
     Ledger,

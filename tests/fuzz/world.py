@@ -14,7 +14,7 @@ from proxy.app.settings import Environment, load
 from proxy.app.web.app import create_app
 from proxy.models.deployment import Transport
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.upstream.embedded.upstream import EmbeddedUpstream
+from proxy.upstream.embedded import EmbeddedUpstream
 from tests.fuzz.upstream import StrangeUpstream
 
 CONFIG = """

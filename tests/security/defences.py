@@ -22,7 +22,7 @@ from proxy.cli.serve import settings_of
 from proxy.context import Section
 from proxy.engine.intake import Further
 from proxy.models.bound import InputBound
-from proxy.protocol.account.objects import Act, Operation
+from proxy.protocol.account import Act, Operation
 from proxy.protocol.request.demand import PLAIN
 from proxy.protocol.wire.json_body import utf8
 from tests import patching
@@ -164,8 +164,8 @@ DEFENCES = (
             ["test_rights.py"]),
     Defence("every name once", "proxy.protocol.request.parsed_body:ParsedBody.spans", always({}),
             ["../unit/engine/test_engine.py"]),
-    Defence("every name once, where it cannot be taken apart", "proxy.protocol.access:once",
-            lambda old: lambda members: b"{%s}" % b",".join(m.written + b":" + m.value for m in members),
+    Defence("every name once, where it cannot be taken apart", "proxy.protocol.access:join_members",
+            lambda old: lambda members, changes: old(members, changes)[:-1] + b',"model":"another"}',
             ["test_rights.py"]),
     Defence("one model in a form", "proxy.engine.bodies:_may_be_model", lambda old: lambda name: name == "model",
             ["test_forms.py"]),
@@ -281,7 +281,7 @@ DEFENCES = (
             lambda old: property(lambda self: 0), ["../unit/protocol/response/test_outcome_received.py"]),
     Defence("bills that wait", "proxy.engine.conclusion:is_deferred", always(False), ["test_objects.py"]),
     Defence("a bill once", "proxy.engine.custody:Custody.take_bill", _bill_stays, ["test_objects.py"]),
-    Defence("reading is free", "proxy.protocol.account.objects:operation_of",
+    Defence("reading is free", "proxy.protocol.account:operation_of",
             lambda old: lambda method, segments: replace(old(method, segments), bills=True), ["test_objects.py"]),
     # Objects
     Defence("whose an object is", "proxy.engine.custody:Custody._check", idle, ["test_objects.py"]),
@@ -293,7 +293,7 @@ DEFENCES = (
     Defence("a query's objects", "proxy.engine.custody:_in_query", always([]), ["test_objects.py"]),
     Defence("a form's objects", "proxy.engine.custody:refers", always(False), ["test_objects.py"]),
     Defence("files of batches", "proxy.engine.custody:FileWatch.__call__", nothing, ["test_objects.py"]),
-    Defence("what reaches the whole account", "proxy.protocol.account.objects:operation_of", _unknown_asks,
+    Defence("what reaches the whole account", "proxy.protocol.account:operation_of", _unknown_asks,
             ["test_objects.py"]),
     Defence("where objects live", "proxy.engine.custody:pinned", same, ["test_objects.py"]),
     Defence("objects of one place", "proxy.engine.custody:place", always(()), ["test_objects.py"]),

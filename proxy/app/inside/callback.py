@@ -48,7 +48,7 @@ from proxy.engine.conclusion import own_headers
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested, Settlement
 from proxy.engine.headers import ID_HEADER, named_by
 from proxy.engine.interfaces import Plan, PlanRequest, Principal, Reservation
-from proxy.engine.telemetry.meter import Meter
+from proxy.engine.telemetry import Meter
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import InvalidRequest, Unauthorized
 from proxy.kit.lru import Bounded, LastUsed

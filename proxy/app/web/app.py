@@ -50,8 +50,7 @@ from proxy import __version__
 from proxy.app.admin import AdminService
 from proxy.app.admin.litellm_forms import LitellmForms
 from proxy.app.web.connection import Connection
-from proxy.engine import ClientDisconnected, Engine
-from proxy.engine.engine import CHAT
+from proxy.engine import CHAT, ClientDisconnected, Engine
 from proxy.engine.headers import decoded
 from proxy.engine.intake import is_same_upstream
 from proxy.engine.interfaces import Fault, Principal
@@ -73,7 +72,7 @@ from proxy.kit.secrets import bare, sent_keys
 from proxy.kit.value import dataclass
 from proxy.models.deployment import Deployment
 from proxy.models.deployments import ModelTable
-from proxy.protocol.account.objects import INVALID_PATH, Path, read_path
+from proxy.protocol.account import INVALID_PATH, Path, read_path
 from proxy.teams.authentication import Identity, digest_of
 
 _BODY_BYTES = 1 << 20

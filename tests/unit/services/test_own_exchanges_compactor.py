@@ -19,7 +19,7 @@ from proxy.context.session import AssembledChat, Dialogue
 from proxy.engine import Conclusion, Ports
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
 from proxy.engine.interfaces import Call, Principal
-from proxy.engine.telemetry.meter import Meter
+from proxy.engine.telemetry import Meter
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import BudgetExceeded, UpstreamUnavailable
 from proxy.kit.modes import Mode, Reason

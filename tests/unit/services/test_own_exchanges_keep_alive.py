@@ -11,7 +11,7 @@ import pytest
 from proxy.engine import Conclusion, Engine, Ports
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.interfaces import Answer, Call
-from proxy.engine.telemetry.meter import Meter
+from proxy.engine.telemetry import Meter
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import BudgetExceeded, UpstreamUnavailable
 from proxy.kit.modes import Mode, Reason
@@ -22,7 +22,7 @@ from proxy.protocol.prices import PriceMap
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.services.own_exchanges import KeepAlive, OwnExchanges, RefreshTerms
 from proxy.services.planner_port import Planning
-from proxy.upstream.embedded.upstream import EmbeddedUpstream
+from proxy.upstream.embedded import EmbeddedUpstream
 from tests.doubles import ModelList, OpenDoor, make_deployment
 from tests.exchanges import settled
 from tests.fake_time import FakeTime, settle

@@ -13,7 +13,7 @@ from proxy.app.admin.reports import sessions_answer
 from proxy.engine import Conclusion, Engine, Ports
 from proxy.engine.exchange import Exchange, Settlement
 from proxy.engine.interfaces import Principal
-from proxy.engine.telemetry.meter import Meter
+from proxy.engine.telemetry import Meter
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import InvalidRequest, MethodNotAllowed, NotFound, StoreError
 from proxy.kit.modes import Mode
@@ -32,7 +32,7 @@ from proxy.services.session_book import SCOPE, SessionBook, packed
 from proxy.services.tokenizers import ModelFacts
 from proxy.storage.port import Place
 from proxy.storage.sqlite import MemoryStore
-from proxy.upstream.embedded.upstream import EmbeddedUpstream
+from proxy.upstream.embedded import EmbeddedUpstream
 from tests.doubles import ModelList, OpenDoor, make_deployment
 from tests.exchanges import make_exchange
 from tests.fake_time import FakeTime, settle

@@ -11,7 +11,7 @@ from proxy.engine.interfaces import Call
 from proxy.models.deployment import Deployment, Transport
 from proxy.protocol.providers import ANTHROPIC, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.upstream.embedded.upstream import EmbeddedUpstream, account_name
+from proxy.upstream.embedded import EmbeddedUpstream, account_name
 
 MARK = {"type": "ephemeral"}
 HOUR = {"type": "ephemeral", "ttl": "1h"}

@@ -8,7 +8,7 @@ import pytest
 from proxy.kit.errors import UpstreamUnavailable
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request.tokens import IMAGE_TOKENS
-from proxy.upstream.embedded.upstream import ANONYMOUS, account_name
+from proxy.upstream.embedded import ANONYMOUS, account_name
 from tests.examples import for_every
 from tests.unit.upstream.embedded_client import (
     EDIT,

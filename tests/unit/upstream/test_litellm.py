@@ -26,9 +26,8 @@ from proxy.models.deployment import Deployment, Transport
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.response.event_format import event_of
 from proxy.upstream.http import secrets_of
-from proxy.upstream.litellm_ import library
+from proxy.upstream.litellm_ import ErrorMap, StreamAnswer, StreamEndedEarly, library, render, strip_secrets, translate
 from proxy.upstream.litellm_.library import EMBEDDING_FIELDS, Library, Route, call_arguments
-from proxy.upstream.litellm_.upstream import ErrorMap, StreamAnswer, StreamEndedEarly, render, strip_secrets, translate
 from tests.examples import for_every
 from tests.waiting import until_async
 
@@ -407,7 +406,7 @@ async def test_concurrent_first_calls_import_once(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.slow
 def test_the_transport_can_be_loaded_without_litellm() -> None:
     code = (
-        "import sys; from proxy.upstream.litellm_.upstream import LitellmUpstream; LitellmUpstream(); "
+        "import sys; from proxy.upstream.litellm_ import LitellmUpstream; LitellmUpstream(); "
         "print(sorted({'litellm', 'openai', 'httpx'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)

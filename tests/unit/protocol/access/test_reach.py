@@ -5,7 +5,7 @@ import json
 import pytest
 
 from proxy.protocol.access import MODEL_HEADER, ModelPlace, Reach, place_of, reach_of
-from proxy.protocol.account.objects import read_path
+from proxy.protocol.account import read_path
 from tests.examples import for_every
 from tests.growth import assert_linear
 

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.kit.errors import NotFound
-from proxy.protocol.account.objects import INVALID_PATH, MOST_PATH_CHARS, Path, asks_model, read_path
+from proxy.protocol.account import INVALID_PATH, MOST_PATH_CHARS, Path, asks_model, read_path
 from tests.examples import for_every
 
 _REFUSED = (

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.engine.exchange import ExchangeOutcome, Settlement
 from proxy.engine.interfaces import Call, Principal, Reservation
-from proxy.engine.telemetry.meter import Meter, error_kind, savings
+from proxy.engine.telemetry import Meter, error_kind, savings
 from proxy.engine.telemetry.metrics import ERROR_KINDS, Metrics
 from proxy.kit.modes import Mode, Reason
 from proxy.models.deployment import Deployment, Transport
