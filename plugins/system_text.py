@@ -200,8 +200,7 @@ def _movable(text: str, documents: list[Span]) -> list[Span]:
 
 def _files_at_end(text: str) -> list[Span]:
     """The files under their header that end the system prompt of a tiered assembly. Raises TooMuch."""
-    known = files_at_end(text)
-    files = known.files if known is not None else ()
+    files = files_at_end(text)
     if len(files) > _MOST_DOCUMENTS:
         raise TooMuch(Bound.PIECES)
     return [(file.start, file.end, f"tiered:system/file:{file.path}", PieceKind.FILE) for file in files]

@@ -305,8 +305,8 @@ _SHORT_BYTES = 64
 class Section:
     """``prompts`` and ``window`` are the values of these members, None if they are missing or null. ``returns_usage``
     and ``returns_break``: the answer should say what the request used, and which part of it breaks the cache. ``rest``
-    is the section without these four members, None if it has no other members. ``is_split``: the section has at least
-    one of the four, even if it is null."""
+    is the section without these four members, None if it has no other members: it describes no structured context.
+    ``is_split``: the section has at least one of the four, even if it is null."""
 
     prompts: bytes | None = None
     window: bytes | None = None
@@ -314,11 +314,6 @@ class Section:
     returns_usage: bool = False
     returns_break: bool = False
     is_split: bool = field(default=False, compare=False)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the section describes no structured context."""
-        return self.rest is None
 
 
 def split(raw: Raw | bytes) -> Section:

@@ -101,12 +101,12 @@ class ChatRequests:
                 edited = await self._aside.run_large(len(changed), self._ports.planner.parse, changed)
             changed = await self._aside.run_large(len(body), edited.edited, {SECTION: section.rest})
         own_count = None
-        if composed.body is not None and found.parsed is not None and not section.is_plain:
+        if composed.body is not None and found.parsed is not None and section.rest is not None:
             own_count = sum(1 for _ in found.parsed.raws())
         if changed is not None:
             found = await self._reread(exchange, changed, len(section.window or b""))
         assembled = None
-        if not section.is_plain:
+        if section.rest is not None:
             assembled = await self._assembled(exchange, found, keeps_state=keeps_state, own_count=own_count)
             found = await self._reread(exchange, assembled.body)
         chat = _Chat(client, exchange.principal, found, assembled, composed, len(section.window or b""))

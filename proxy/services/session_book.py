@@ -188,7 +188,6 @@ class SessionBook(Follower):
         self._aside = aside
         self._facts = facts
         self._worker = worker
-        self._is_shared = store.is_shared
         self._known: Bounded[str, tuple[SessionRecord, str]] = Bounded(
             memory_bytes // 16, lambda known: 1_000 + 200 * len(known[0].parts), _MOST_KNOWN
         )
@@ -323,7 +322,7 @@ class SessionBook(Follower):
     async def _write_on(self) -> None:
         """Run rounds until nothing waits. If others also write the store, what was written is checked once more."""
         written: Sequence[str] = ()
-        pause_s = _SHARED_EVERY_S if self._is_shared else _EVERY_S
+        pause_s = _SHARED_EVERY_S if self._store.is_shared else _EVERY_S
         while self._waiting or written:
             await pause(_AWAY_S if self._is_away else pause_s, self._closing)
             names = dict.fromkeys(list(self._waiting)[:_MOST_AT_ONCE])
@@ -333,7 +332,7 @@ class SessionBook(Follower):
                 with suppress_and_log("sessions.contents"):
                     await self._look_at(name, self._seen.pop(name))
             try:
-                again = written if self._is_shared else ()
+                again = written if self._store.is_shared else ()
                 written = await self._round(names, again)
             except StoreError:
                 self._failed("sessions")

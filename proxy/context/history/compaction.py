@@ -28,7 +28,15 @@ from proxy.kit.digest import digest
 from proxy.kit.modes import Edit
 from proxy.kit.value import dataclass, replace
 from proxy.protocol.request.message import RESULT_ROLES
-from proxy.protocol.wire.json_body import Members, Unreadable, join_members, members_of, printable, string_of
+from proxy.protocol.wire.json_body import (
+    Members,
+    Unreadable,
+    join_members,
+    members_of,
+    printable,
+    refuse_constant,
+    string_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,11 +288,7 @@ def _first_object(text: str) -> object:
     return None
 
 
-def _refused(name: str) -> object:
-    raise ValueError(f"{name} is no number of JSON")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refused)
+_DECODER = json.JSONDecoder(parse_constant=refuse_constant)
 
 
 _LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"

@@ -306,13 +306,13 @@ def _files(text: str, position: int) -> Iterator[FileSpan]:
         position = end + 2
 
 
-def files_at_end(text: str) -> Listing | None:
-    """The files that end a system text, under the one header in it. Raises TooMuch."""
+def files_at_end(text: str) -> tuple[FileSpan, ...]:
+    """The files that end a system text, under the one header in it; none if they are not clear. Raises TooMuch."""
     found = [(at, header) for header in (WORKING_HEADER, *REFERENCE_HEADERS.values()) if (at := text.find(header)) >= 0]
     if len(found) != 1:
-        return None
+        return ()
     ((at, header),) = found
     if (at > 0 and text[at - 1] != "\n") or text.find(header, at + 1) >= 0:
-        return None
+        return ()
     known = listing(text, at + len(header))
-    return known if known is not None and known.is_clear else None
+    return known.files if known is not None and known.is_clear else ()

@@ -72,7 +72,7 @@ def same_shape(raw: bytes) -> bytes | None:
 
 def loads(raw: bytes) -> object:
     """A JSON value whose texts keep their surrogates. Raises ValueError and RecursionError."""
-    return json.loads(raw.decode("utf-8", "surrogatepass"), parse_constant=_refused)
+    return json.loads(raw.decode("utf-8", "surrogatepass"), parse_constant=refuse_constant)
 
 
 def dumps(found: object) -> bytes:
@@ -112,7 +112,8 @@ def printable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
-def _refused(constant: str) -> object:
+def refuse_constant(constant: str) -> object:
+    """What readers of Python's own are told of NaN and of infinite numbers. Raises ValueError."""
     raise ValueError(f"{constant} is no JSON")
 
 
@@ -317,12 +318,9 @@ def values_within(found: object, without: Container[str] = ()) -> Iterator[objec
 def small_value(raw: Raw | bytes, most_bytes: int) -> object:
     """A value of at most ``most_bytes``, parsed. None for a longer value, which is not built, and for bytes that are no
     JSON."""
-    if len(raw) > most_bytes:
-        return None
-    try:
-        return msgspec.json.decode(raw)
-    except _NO_JSON:
-        return None
+    with suppress(*_NO_JSON):
+        return msgspec.json.decode(raw) if len(raw) <= most_bytes else None
+    return None
 
 
 def text_value(raw: Raw | bytes) -> object:

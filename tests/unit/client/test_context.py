@@ -358,7 +358,7 @@ def test_prompts_and_a_window_alone_are_no_structured_context() -> None:
     body = context.body()
     SCHEMA.validate(body)
     section = split(json.dumps(body).encode())
-    assert section.is_plain
+    assert section.rest is None
     assert section.prompts is not None
     assert section.window is not None
     wish, parts = read_wish(section.prompts), read_parts(section.window)

@@ -32,8 +32,8 @@ def test_each_part_is_found(raw: bytes, expected: Section) -> None:
 
 
 def test_a_section_of_prompts_alone_describes_no_structured_context() -> None:
-    assert split(b'{"prompts":{}}').is_plain
-    assert not split(b'{"prompts":{},"session":"s"}').is_plain
+    assert split(b'{"prompts":{}}').rest is None
+    assert split(b'{"prompts":{},"session":"s"}').rest is not None
 
 
 @pytest.mark.parametrize(
