@@ -14,17 +14,17 @@ from proxy.context.blocks import (
     Assembly,
     Circumstances,
     Item,
-    Measure,
-    block_digest,
     file_block,
     inventory_of,
     shown,
 )
 from proxy.context.panels.board import NO_INLAY, Inlay
 from proxy.context.placement import FILE, SYMBOL, ContextTracker, Placement, TierItems
+from proxy.kit.digest import digest
 from proxy.planner.layout.tiers import HISTORY, Tier, Tracked
 from proxy.protocol.providers import Dialect
 from proxy.protocol.request.tokens import TokenCounter
+from proxy.protocol.wire.json_body import utf8
 from tests.talk import Body, assistant, system, user
 
 TEXTS = load_assembly_texts()
@@ -78,8 +78,8 @@ def tiered(
         for index, turn in enumerate(conversation.history)
     ]
     digests = {turn.key: turn.digest for turn in turns}
-    digests |= {FILE + file.path: block_digest(file_block(file.path, file.text or "")) for file in context.files}
-    digests |= {SYMBOL + path: block_digest(block) for path, block in context.symbols.items()}
+    digests |= {FILE + file.path: digest(utf8(file_block(file.path, file.text or ""))) for file in context.files}
+    digests |= {SYMBOL + path: digest(utf8(block)) for path, block in context.symbols.items()}
     for tier, items in sorted(placement.tiers.items()):
         keys = [f"{HISTORY}{index}" for index in items.history]
         keys += [FILE + path for path in items.files] + [SYMBOL + path for path in items.symbols]
@@ -120,7 +120,7 @@ def texts_in(assembly: Assembly) -> Sequence[str]:
 
 
 def breakdown(
-    assembly: Assembly, measure: Measure, about: Circumstances, counts: Mapping[str, int] = MappingProxyType({})
+    assembly: Assembly, counter: TokenCounter, about: Circumstances, counts: Mapping[str, int] = MappingProxyType({})
 ) -> dict[str, object]:
     """The breakdown of an assembled request; ``counts`` is N by key."""
-    return shown(inventory_of(assembly, measure, counts), about)
+    return shown(inventory_of(assembly, counter, counts), about)

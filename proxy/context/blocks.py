@@ -10,13 +10,12 @@ which only the figures are kept, is shown by its inventory.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from hashlib import sha256
 from operator import attrgetter
 from typing import NamedTuple
 
-from proxy.kit.digest import DIGEST_BYTES, digest
+from proxy.kit.digest import digest
 from proxy.kit.modes import Edit
 from proxy.kit.value import dataclass, field
 from proxy.planner.layout.inventory import Inventory, ListedItem, ListedSection
@@ -167,40 +166,8 @@ def file_block(path: str, text: str) -> str:
     return f"{path}\n{fence}\n{text}\n{fence}"
 
 
-def block_digest(block: str) -> bytes:
-    """The digest of exactly the bytes of a block."""
-    return sha256(block.encode("utf-8", "surrogatepass")).digest()[:DIGEST_BYTES]
-
-
 _TRACKED = frozenset({Kind.FILES, Kind.SYMBOLS, Kind.HISTORY})
 _FLAGGED = (Kind.SYSTEM, Kind.LEGEND, Kind.TREE, Kind.URLS, Kind.HISTORY)
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """Counts the tokens of a text, and those of a message that is given as JSON."""
-
-    text: Callable[[str], int]
-    message: Callable[[bytes], int]
-
-    @classmethod
-    def of(cls, counter: TokenCounter) -> "Measure":
-        """A measure that counts each text once. A message is counted as its JSON."""
-
-        def message(raw: bytes) -> int:
-            return counter.count(digest(b"json", raw), raw.decode("utf-8", "replace"))
-
-        return cls(lambda text: counter.count(digest(b"block", utf8(text)), text), message)
-
-    def item(self, item: Item) -> int:
-        """The tokens of one item. Every image counts the same, whatever its URL is."""
-        if item.kind is Kind.IMAGES:
-            return IMAGE_TOKENS
-        return self.message(item.raw) if item.raw else self.text(item.text)
-
-    def section(self, section: Section) -> int:
-        """The tokens of the words around the items of a section."""
-        return self.text(section.words) if section.words else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,16 +187,22 @@ class Circumstances:
     edits: Mapping[Edit, int] = field(default_factory=dict)
 
 
-def inventory_of(assembly: Assembly, measure: Measure, counts: Mapping[str, int]) -> Inventory:
-    """The items of an assembly with their tokens. ``counts`` gives the number of unchanged responses (N) by key."""
+def inventory_of(assembly: Assembly, counter: TokenCounter, counts: Mapping[str, int]) -> Inventory:
+    """The items of an assembly with their tokens: a client's message is counted as its JSON, and every image counts the
+    same, whatever its URL is. ``counts`` gives the number of unchanged responses (N) by key."""
+
+    def tokens(item: Item) -> int:
+        text = item.raw.decode("utf-8", "replace") or item.text
+        return IMAGE_TOKENS if item.kind is Kind.IMAGES else counter.count(item.digest, text)
+
     blocks = sorted(assembly.blocks, key=attrgetter("tier"))
     sections = tuple(
         ListedSection(
             block.tier,
             str(section.kind),
-            measure.section(section),
+            counter.count(digest(utf8(section.words)), section.words) if section.words else 0,
             tuple(
-                ListedItem(item.key, measure.item(item), counts.get(item.key, 0) if item.kind in _TRACKED else None)
+                ListedItem(item.key, tokens(item), counts.get(item.key, 0) if item.kind in _TRACKED else None)
                 for item in section.items
             ),
         )

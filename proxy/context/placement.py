@@ -16,10 +16,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, takewhile
 
 from proxy.context import StructuredContext
-from proxy.context.blocks import block_digest, file_block
+from proxy.context.blocks import file_block
+from proxy.kit.digest import digest
 from proxy.kit.value import dataclass, field
 from proxy.planner.layout.tiers import ENTRY_N, HISTORY, Change, Classic, ClassicPolicy, Tier, Tracked, groups_of
 from proxy.protocol.request.tokens import TokenCounter
+from proxy.protocol.wire.json_body import utf8
 
 # The tiers of the first placement. An item reaches L0 by unchanged responses, unless L0 has a target of its own.
 _FIRST = (Tier.L1, Tier.L2, Tier.L3)
@@ -225,7 +227,7 @@ class ContextTracker(Classic):
             known = self._ahead.get(key) or self._blocks.get(key)
             if known is None or known[0] != source:
                 block = _block(key, path, text)
-                found[key] = (source, block_digest(block))
+                found[key] = (source, digest(utf8(block)))
                 counter.count(found[key][1], block)
         return found
 
@@ -240,7 +242,7 @@ class ContextTracker(Classic):
         for key, path, source, text in items:
             known = ahead.get(key) or blocks.get(key)
             if known is None or known[0] != source:
-                known = source, block_digest(_block(key, path, text))
+                known = source, digest(utf8(_block(key, path, text)))
             found.append((key, path, source, text, known[1]))
         return found
 

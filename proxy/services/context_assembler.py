@@ -35,7 +35,7 @@ from proxy.context.assembly import (
     tiered_assembly,
     untiered_assembly,
 )
-from proxy.context.blocks import Assembly, AssemblyKind, Measure, inventory_of
+from proxy.context.blocks import Assembly, AssemblyKind, inventory_of
 from proxy.context.form import StructuredForm, read_form
 from proxy.context.panels import names_tool, panel_answer
 from proxy.context.panels.board import Inlay, Wants, fitted, moving
@@ -102,14 +102,14 @@ class Arrangement:
             return plan
         return replace(plan, mode=mode, reason=_SETTLED[self.kind], predicted=plan.own)
 
-    def inventory(self, placement: Placement | None, measure: Measure, freezing_cost: float) -> Inventory:
+    def inventory(self, placement: Placement | None, counter: TokenCounter, freezing_cost: float) -> Inventory:
         """The contents of the request. Items that are not ordered by tiers are shown in the tiers of the ``placement``.
         ``freezing_cost`` is what freezing has cost the session so far."""
         assembly, counts = self.assembly, placement.counts if placement is not None else {}
         if placement is not None and self.kind is AssemblyKind.ECONOMIC:
             assembly = in_tiers(assembly, placement)
         panels = self.bill.value() if self.bill is not None else ()
-        found = inventory_of(assembly, measure, counts)
+        found = inventory_of(assembly, counter, counts)
         return msgspec.structs.replace(found, panels=panels, freezing_cost=freezing_cost)
 
 

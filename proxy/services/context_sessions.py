@@ -209,7 +209,7 @@ _MILLION = 1_000_000
 def panel_tokens(panel: Panel, counter: TokenCounter) -> int:
     """How many tokens of a panel the model reads."""
     text = panel_text(panel)
-    return counter.count(digest(b"panel", utf8(text)), text)
+    return counter.count(digest(utf8(text)), text)
 
 
 @dataclass(frozen=True, slots=True)

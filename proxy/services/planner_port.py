@@ -29,7 +29,7 @@ from functools import partial
 from pathlib import Path
 
 from proxy.context import SymbolMap
-from proxy.context.blocks import Circumstances, Measure, shown
+from proxy.context.blocks import Circumstances, shown
 from proxy.context.panels.board import Board
 from proxy.context.session import AssembledChat, Dialogue, filled
 from proxy.engine.interfaces import PlanRequest, Principal
@@ -359,12 +359,12 @@ class StructuredChats:
     async def _arranged(self, chat: AssembledChat, deployment: Deployment, mode: Mode) -> Arrangement:
         assembler, sessions, profile = self.assembler, self.assembler.sessions, deployment.profile
         placement, price = assembler.place(chat, profile), self._facts.price(deployment)
-        measure, session = Measure.of(sessions.counter.fork()), sessions.session(chat.scope, chat.session)
+        counter, session = sessions.counter.fork(), sessions.session(chat.scope, chat.session)
         freezing_cost = session.freezing_cost + chat.dialogue.freezing_cost
         most_input, _ = self._facts.limits(deployment)
         work = partial(assembler.arrange, chat, placement, profile, mode, price, most_input)
         arranged = await self._aside.run_large(_size(chat), work)
-        return replace(arranged, contents=partial(arranged.inventory, placement, measure, freezing_cost))
+        return replace(arranged, contents=partial(arranged.inventory, placement, counter, freezing_cost))
 
     def _counted(
         self,

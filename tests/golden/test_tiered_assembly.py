@@ -5,10 +5,11 @@ import orjson
 import pytest
 
 from proxy.context import Page, Review, StructuredContext
-from proxy.context.blocks import Circumstances, Measure
+from proxy.context.blocks import Circumstances
 from proxy.context.placement import Placement, TierItems
 from proxy.planner.layout.tiers import Tier
 from proxy.protocol.request.parsed_body import Inset, with_inset
+from proxy.protocol.request.tokens import TokenCounter
 from tests.contexts import a_file, breakdown, conversation_of, flat_assembly, items_of, placed, sent, tiered
 from tests.talk import Body, assistant, system, user
 
@@ -428,7 +429,7 @@ def test_the_breakdown_lists_the_tiers_of_the_request() -> None:
     context = StructuredContext(files=(a_file("a.py"), a_file("b.py")), symbols={"s": "s:"}, legend="c", tree=("a",))
     placement = placed(L1=TierItems(files=("a.py",)), counts={"file:a.py": 10})
     assembly = tiered(context, conversation_of(*TALK), placement)
-    found = breakdown(assembly, Measure(len, len), Circumstances("m", empty_tiers_total=5), placement.counts)
+    found = breakdown(assembly, TokenCounter(len), Circumstances("m", empty_tiers_total=5), placement.counts)
 
     assert isinstance(found["blocks"], list)
     assert [(b["tier"], b["cached"], b["threshold"], [c["type"] for c in b["contents"]]) for b in found["blocks"]] == [

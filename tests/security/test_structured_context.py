@@ -296,7 +296,7 @@ def test_long_texts_that_a_short_body_names_are_not_read_on_the_event_loop(
 ) -> None:
     text = "value = compute(a, b)\n" * 35_000
     assert ask(world, {"files": [{"path": "a.txt", "content": text}]}).status == 200
-    places = ("placement:block_digest", "assembly:file_block", "placement:file_block")
+    places = ("placement:digest", "assembly:file_block", "placement:file_block")
     seen = watched(monkeypatch, *(f"proxy.context.{place}" for place in places))
     assert ask(world, {"session": "another", "files": [named(text, "b.txt")]}).status == 200
     assert seen

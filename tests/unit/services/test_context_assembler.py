@@ -8,7 +8,7 @@ import pytest
 
 from proxy.app.factories import load_context_texts
 from proxy.context import MapChunks
-from proxy.context.blocks import Assembly, AssemblyKind, Circumstances, Measure, shown
+from proxy.context.blocks import Assembly, AssemblyKind, Circumstances, shown
 from proxy.context.session import AssembledChat, AssemblyOptions
 from proxy.kit.errors import MissingContent
 from proxy.kit.modes import Edit, Mode, Reason
@@ -186,7 +186,7 @@ def test_a_breakdown_tells_of_the_conversation_so_far() -> None:
     placement = subject.place(chat, ANTHROPIC)
     session = subject.sessions.session("key", "s")
     about = Circumstances(empty_tiers_total=session.empty_tiers, last=session.last, total=session.total)
-    found: Any = shown(arranged(subject, chat).inventory(placement, Measure.of(TokenCounter()), 0.0), about)
+    found: Any = shown(arranged(subject, chat).inventory(placement, TokenCounter(), 0.0), about)
 
     assert found["cache_hit_rate"] == 0.5
     assert found["session_totals"]["prompt"] == 100

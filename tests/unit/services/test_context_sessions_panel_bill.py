@@ -6,7 +6,6 @@ import orjson
 import pytest
 
 from proxy.app.factories import load_context_texts
-from proxy.context.blocks import Measure
 from proxy.context.session import AssemblyOptions
 from proxy.kit.modes import Mode
 from proxy.protocol.prices import Price
@@ -34,7 +33,7 @@ def assembler() -> ContextAssembler:
 
 
 def shown(found: Arrangement) -> list[Any]:
-    return list(found.inventory(None, Measure.of(TokenCounter()), 0.0).panels)
+    return list(found.inventory(None, TokenCounter(), 0.0).panels)
 
 
 def test_a_breakdown_says_where_each_panel_stands_since_when_and_what_it_costs() -> None:

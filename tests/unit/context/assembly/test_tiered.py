@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.context import Conversation, Page, Review, StructuredContext
-from proxy.context.blocks import Assembly, Circumstances, Kind, Measure
+from proxy.context.blocks import Assembly, Circumstances, Kind
 from proxy.context.placement import Placement, TierItems
 from proxy.planner.layout.tiers import Tier
 from proxy.protocol.providers import Dialect
@@ -281,7 +281,7 @@ def test_no_message_makes_it_fail(
     assert len(turns) == len(raws)
     unread = [raw for raw in raws if raw and not raw.startswith(b"{")]
     assert [item.raw for item in turns if item.raw and not item.raw.startswith(b"{")] == unread
-    breakdown(found, Measure.of(TokenCounter()), Circumstances(), placement.counts)
+    breakdown(found, TokenCounter(), Circumstances(), placement.counts)
 
 
 def test_symbols_and_files_of_one_message_are_sections_of_one_block() -> None:

@@ -10,6 +10,7 @@ import pytest
 from proxy.context import ContextFile, StructuredContext
 from proxy.context.blocks import file_block
 from proxy.context.placement import ContextTracker, Placement, TierItems
+from proxy.kit.digest import digest as digest_of
 from proxy.planner.layout.tiers import Change, ClassicPolicy, Tier, Tracked
 from proxy.protocol.request.tokens import TokenCounter
 from tests.growth import assert_linear
@@ -189,15 +190,13 @@ class TestFiles:
 
         class Counter(TokenCounter):
             def count(self, digest: bytes, text: str) -> int:
-                assert digest == sha256(text.encode()).digest()[:16]
+                assert digest == digest_of(text.encode())
                 counted.append(digest)
                 return super().count(digest, text)
 
         tracker = ContextTracker(Counter(), FREE)
         answered(tracker, context("ab", "c"), 3)
-        assert {sha256(text.encode()).digest()[:16] for text in (file_block("a", "1"), file_block("b", "1"))} < set(
-            counted
-        )
+        assert {digest_of(text.encode()) for text in (file_block("a", "1"), file_block("b", "1"))} < set(counted)
 
     def test_texts_of_any_characters_are_tracked(self) -> None:
         tracker, wish = tracker_of(), context("ab", "c", texts={"a": "\ud800", "b": "", "c": "\udfff"})
