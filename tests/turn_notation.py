@@ -105,4 +105,4 @@ def vectors_in(path: Path, *names: str) -> list[Vector]:
 def _meta(word: str) -> tuple[int, MessageMeta]:
     index, _, rest = word.partition("=")
     status, _, tl_dr = rest.partition(":")
-    return int(index), MessageMeta(Status(status), tl_dr)
+    return int(index), MessageMeta(int(index), Status(status), tl_dr)

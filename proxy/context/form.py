@@ -82,14 +82,6 @@ class PanelJson(Struct, forbid_unknown_fields=True):
     header: Annotated[str, Meta(max_length=MOST_TITLE_CHARS)] | None | UnsetType = UNSET
 
 
-class MessageMetaJson(Struct, forbid_unknown_fields=True):
-    """An element of ``messages_meta``."""
-
-    index: int
-    status: Status
-    tl_dr: str | None | UnsetType = UNSET
-
-
 class DetachJson(Struct, forbid_unknown_fields=True):
     """The value of ``detach`` if it says more than yes or no."""
 
@@ -116,7 +108,7 @@ class FormJson(Struct, forbid_unknown_fields=True):
     broken: Annotated[list[TierName], Meta(max_length=MOST_IMAGES)] | None | UnsetType = UNSET
     assembly: AssemblyName | None | UnsetType = UNSET
     panels: Annotated[list[PanelJson], Meta(max_length=500)] | None | UnsetType = UNSET
-    messages_meta: Annotated[list[MessageMetaJson], Meta(max_length=20_000)] | None | UnsetType = UNSET
+    messages_meta: Annotated[list[MessageMeta], Meta(max_length=20_000)] | None | UnsetType = UNSET
     detach: DetachJson | bool | None | UnsetType = UNSET
     compaction: bool | None | UnsetType = UNSET
 
@@ -374,7 +366,7 @@ def _checked(text: str, rule: re.Pattern[str], param: str, why: str) -> str:
     return text
 
 
-def _metas(found: Sequence[MessageMetaJson], param: str) -> dict[int, MessageMeta]:
+def _metas(found: Sequence[MessageMeta], param: str) -> dict[int, MessageMeta]:
     """The metas of messages by index. It is not checked here whether there is a message of this index."""
     metas: dict[int, MessageMeta] = {}
     for number, each in enumerate(found):
@@ -382,11 +374,10 @@ def _metas(found: Sequence[MessageMetaJson], param: str) -> dict[int, MessageMet
         if each.index < 0 or each.index in metas:
             why = "must not be negative" if each.index < 0 else "stands twice: describe each message once"
             raise invalid(f"{at}.index", why, "invalid_index")
-        status, tl_dr = each.status, each.tl_dr or ""
-        if (status is Status.SUMMARIZED) != bool(tl_dr.strip()):
-            why = "is missing: a" if status is Status.SUMMARIZED else "stands with another one: only a"
+        if (each.status is Status.SUMMARIZED) != bool((each.tl_dr or "").strip()):
+            why = "is missing: a" if each.status is Status.SUMMARIZED else "stands with another one: only a"
             raise invalid(f"{at}.tl_dr", f"{why} summarized message has it")
-        metas[each.index] = MessageMeta(status, tl_dr)
+        metas[each.index] = each
     return metas
 
 

@@ -33,7 +33,8 @@ def test_the_proxy_and_the_checker_send_the_same_messages(talk: list[tuple[str, 
     }
     bodies: list[Any] = [message("user:begin"), *map(message, given_words), message("user:end")]
     metas = {
-        at + 1: MessageMeta(status, "short" if status is Status.SUMMARIZED else "") for at, status in statuses.items()
+        at + 1: MessageMeta(at + 1, status, "short" if status is Status.SUMMARIZED else "")
+        for at, status in statuses.items()
     }
     found = ruled(noted(" ".join(["user:begin", *given_words, "user:end"])), metas)
     said = {at: {"status": meta.status.value, "tl_dr": meta.tl_dr} for at, meta in metas.items()}

@@ -29,7 +29,7 @@ from enum import StrEnum
 from itertools import chain, islice
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from proxy.context import Conversation, Turn, parts_of
 from proxy.context.panels import FROZEN_PREFIX, HISTORY_KIND, Panel
@@ -309,12 +309,13 @@ class Status(StrEnum):
     DETACHED = "detached"
 
 
-@dataclass(frozen=True, slots=True)
-class MessageMeta:
-    """The status of one message. ``tl_dr`` is the short form of a summarized message, and empty for all others."""
+class MessageMeta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a client says of the message of this ``index``, as it sends it. ``tl_dr`` is the short form of a summarized
+    message; no other message has one."""
 
+    index: int
     status: Status
-    tl_dr: str = ""
+    tl_dr: str | None | UnsetType = UNSET
 
     @property
     def is_sent(self) -> bool:
@@ -405,7 +406,7 @@ def _as_said(turns: Sequence[Turn], metas: Mapping[int, MessageMeta], edits: Cou
         if meta is not None and not meta.is_sent:
             edits[Edit.HISTORY_REMOVED] += 1
             continue
-        shown = turn if meta is None or meta.status is Status.ACTIVE else _summarized(turn, meta.tl_dr)
+        shown = turn if meta is None or meta.status is Status.ACTIVE else _summarized(turn, meta.tl_dr or "")
         edits[Edit.HISTORY_SUMMARIZED] += shown is not turn
         found.append(entry_of(index, shown))
     return found

@@ -329,7 +329,7 @@ def test_a_kind_of_the_client_s_own_is_counted_under_one_label() -> None:
 def test_messages_are_described_by_their_index() -> None:
     metas = [{"index": 3, "status": "deleted"}, {"index": 0, "status": "summarized", "tl_dr": "Greeting."}]
     form = read(messages_meta=metas)
-    assert form.metas == {3: MessageMeta(Status.DELETED), 0: MessageMeta(Status.SUMMARIZED, "Greeting.")}
+    assert form.metas == {3: MessageMeta(3, Status.DELETED), 0: MessageMeta(0, Status.SUMMARIZED, "Greeting.")}
     assert [form.metas[3].is_sent, form.metas[0].is_sent, form.has_history] == [False, True, True]
 
 

@@ -69,7 +69,7 @@ def test_markers_that_a_client_moves_make_no_difference() -> None:
 @pytest.mark.parametrize("index", [0, 5, 7])
 def test_a_message_that_the_client_deletes_later_ends_a_compaction(index: int) -> None:
     conversation = Conversation.of([orjson.dumps(message) for message in messages_of(TALK)])
-    without = ruled(conversation, {index: MessageMeta(Status.DELETED)})
+    without = ruled(conversation, {index: MessageMeta(index, Status.DELETED)})
     assert compacted(without, made(), TEXTS) is without
 
 

@@ -59,7 +59,7 @@ def metas_for(found: Conversation, statuses: Sequence[Status]) -> dict[int, Mess
     """What a client may say: a status for each message that is not protected."""
     last_user = found.prompt[0] if found.prompt and found.prompt[0].role == "user" else None
     return {
-        index: MessageMeta(status, "short" if status is Status.SUMMARIZED else "")
+        index: MessageMeta(index, status, "short" if status is Status.SUMMARIZED else "")
         for index, (turn, status) in enumerate(zip(found, statuses, strict=False))
         if not turn.is_system and turn is not last_user
     }
@@ -144,7 +144,7 @@ def test_system_messages_and_those_of_no_known_form_are_sent_as_they_came_unless
 
     for origin, message in enumerate(bodies(before)):
         is_odd = message["role"] not in ("user", "assistant", "tool") or "function_call" in message
-        if is_odd and metas.get(origin + len(before.system), MessageMeta(Status.ACTIVE)).status is Status.ACTIVE:
+        if is_odd and metas.get(origin + len(before.system), MessageMeta(0, Status.ACTIVE)).status is Status.ACTIVE:
             assert sent[origin] == message
 
 
@@ -208,7 +208,7 @@ def test_a_conversation_that_grows_by_turns_keeps_what_was_sent(first: list[Body
 @pytest.mark.parametrize("index", [-1, 2, 10**12])
 def test_an_index_out_of_range_is_refused_and_named(index: int) -> None:
     with pytest.raises(InvalidRequest, match=rf"message {index}, but there is none: the request has 2") as refusal:
-        ruled(conversation([system("s"), user("q")]), {index: MessageMeta(Status.ACTIVE)})
+        ruled(conversation([system("s"), user("q")]), {index: MessageMeta(index, Status.ACTIVE)})
 
     assert (refusal.value.param, refusal.value.code) == ("stratiform.messages_meta", "invalid_index")
 
@@ -216,7 +216,7 @@ def test_an_index_out_of_range_is_refused_and_named(index: int) -> None:
 def test_a_message_that_is_no_object_keeps_its_place_though_the_client_summarizes_it() -> None:
     found = Conversation.of([b"5", b'{"role":"user","content":"q"}'])
 
-    assert ruled(found, {0: MessageMeta(Status.SUMMARIZED, "short")}).conversation == found
+    assert ruled(found, {0: MessageMeta(0, Status.SUMMARIZED, "short")}).conversation == found
 
 
 # What becomes of a message by its status.
@@ -224,7 +224,7 @@ def test_a_message_that_is_no_object_keeps_its_place_though_the_client_summarize
 
 @pytest.mark.parametrize(("status", "is_sent"), list(zip(Status, (True, True, False, False), strict=True)))
 def test_a_message_is_sent_unless_it_is_deleted_or_detached(status: Status, is_sent: bool) -> None:
-    assert MessageMeta(status).is_sent is is_sent
+    assert MessageMeta(0, status).is_sent is is_sent
 
 
 def test_the_minimums_are_those_of_the_original() -> None:

@@ -102,7 +102,7 @@ def test_deep_long_and_odd_values_anywhere_are_taken(frame: bytes, value: bytes)
     turns = [b'{"role":"user","content":"a"}', frame % value, b'{"role":"tool","tool_call_id":"1"}', b'{"role":"user"}']
     given = Conversation.of(turns)
 
-    for metas in ({}, {1: MessageMeta(Status.SUMMARIZED, "short")}):
+    for metas in ({}, {1: MessageMeta(1, Status.SUMMARIZED, "short")}):
         found = ruled(given, metas)
         assert ruled(found.conversation, {}).conversation == found.conversation
         frozen(found, DetachTerms(1, 1, 1, 1), lambda turn: 1)
@@ -111,7 +111,7 @@ def test_deep_long_and_odd_values_anywhere_are_taken(frame: bytes, value: bytes)
 def test_a_summary_with_half_a_surrogate_pair_is_valid_json() -> None:
     given = Conversation.of([b'{"role":"assistant","content":"long"}', b'{"role":"user"}'])
 
-    found = ruled(given, {0: MessageMeta(Status.SUMMARIZED, 'a\ud83d"')})
+    found = ruled(given, {0: MessageMeta(0, Status.SUMMARIZED, 'a\ud83d"')})
 
     assert json.loads(found.conversation.history[0].raw) == {"role": "assistant", "content": 'a\ud83d"'}
 
