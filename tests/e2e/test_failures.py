@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import socket
 from typing import Any
 
 import openai
@@ -12,11 +11,9 @@ from proxy.engine import Limits
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.engine.interfaces import Plan, PlanRequest
 from proxy.kit.errors import BudgetExceeded
-from proxy.upstream.embedded import EmbeddedUpstream
 from tests.doubles import OpenDoor, PassthroughPlanner, RewritingPlanner
 from tests.e2e.conftest import Proxy, Start
 from tests.e2e.provider import DONE, WAIT_S, Scripted, chunk, completion, embedded_app, new_embedded, replies, streams
-from tests.waiting import until
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 
@@ -145,34 +142,6 @@ def test_a_client_that_leaves_in_mid_stream_stops_the_provider_at_once(start: St
         assert next(iter(stream)).choices[0].delta.content == "one"
     assert provider.seen[0].gone.wait(WAIT_S), "the provider's stream has no end of its own"
     assert (gone(proxy).answer.status, gone(proxy).answer.outcome.events) == (200, 2)
-
-
-@pytest.mark.slow
-def test_a_client_that_leaves_before_the_first_byte_stops_the_provider(start: Start) -> None:
-    embedded = new_embedded()
-    proxy = start(embedded_app(embedded, first_byte_s=600.0))
-    leave(proxy, embedded)
-    assert gone(proxy).answer.outcome.usage is None
-    until(lambda: [ledger.cancelled for ledger in embedded.ledgers.values()] == [1])
-
-
-@pytest.mark.slow
-def test_a_client_that_leaves_a_json_answer_stops_the_provider(start: Start) -> None:
-    embedded = new_embedded()
-    proxy = start(embedded_app(embedded))
-    leave(proxy, embedded, "slow-headers;seconds=600")
-    gone(proxy)
-    until(lambda: [ledger.cancelled for ledger in embedded.ledgers.values()] == [1])
-
-
-def leave(proxy: Proxy, embedded: EmbeddedUpstream, fault: str = "") -> None:
-    """Ask, and hang up as soon as the provider has been asked."""
-    host, port = proxy.url.removeprefix("http://").split(":")
-    body = json.dumps({"model": "m", "messages": HELLO}).encode()
-    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n" + (f"x-embedded-fault: {fault}\r\n" if fault else "")
-    with socket.create_connection((host, int(port)), timeout=WAIT_S) as line:
-        line.sendall(head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body)
-        until(lambda: [ledger.requests for ledger in embedded.ledgers.values()] == [1])
 
 
 def call(proxy: Proxy, method: str, path: str, body: Any = None, headers: Any = None) -> tuple[int, Any, Any]:

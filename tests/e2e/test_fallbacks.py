@@ -14,7 +14,7 @@ from proxy.app.settings import Environment, load
 from proxy.cli.demo import running
 from proxy.protocol.request.tokens import bytes_over_four
 from tests.doubles import serving
-from tests.e2e.provider import DONE, Scripted, chunk, completion, replies, streams
+from tests.e2e.provider import Scripted, completion, replies
 
 CONFIG = """
 model_list:
@@ -75,16 +75,6 @@ def test_a_deployment_gets_no_more_calls_than_its_limit_and_the_next_one_gets_th
         client.chat.completions.create(model="m", messages=HELLO, extra_headers={"x-stratiform-time": "1700000100"})
         assert metric(url, 'stratiform_retries_total{kind="rate-limited",model="m"}') == 1
     assert (len(a.seen), len(b.seen)) == (3, 3)
-
-
-@pytest.mark.slow
-def test_a_stream_that_breaks_before_its_first_byte_comes_from_elsewhere(tmp_path: Path) -> None:
-    a, b = Scripted(streams(cut=True)), Scripted(streams(chunk("here"), DONE))
-    with proxy_before(tmp_path, a, b) as (_, client):
-        stream = client.chat.completions.create(model="m", messages=HELLO, stream=True)
-        with stream:
-            assert "".join(part.choices[0].delta.content or "" for part in stream) == "here"
-    assert (len(a.seen), len(b.seen)) == (2, 1)
 
 
 def test_a_short_rate_limit_is_waited_out_where_the_cache_is(tmp_path: Path) -> None:

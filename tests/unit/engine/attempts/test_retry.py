@@ -461,14 +461,8 @@ BUSY, GONE = "server-error", "unavailable"
     [
         ("m", "n o", lambda: (too_large(), too_large(), ok()), 200, "m n o", []),
         ("m", "n", lambda: (too_large(), too_large()), 400, "m n", []),
-        (
-            "m n",
-            "n o",
-            lambda: (*(busy() for _ in range(3)), too_large(), ok()),
-            200,
-            "m m m n o",
-            ["server-error"] * 3,
-        ),
+        ("m", "n", lambda: [busy() for _ in range(3)], 503, "m m m", [BUSY] * 2),
+        ("m n", "n o", lambda: (*(busy() for _ in range(3)), too_large(), ok()), 200, "m m m n o", [BUSY] * 3),
         ("m", "n*2 o", lambda: (too_large(), busy(401)), 401, "m n", []),
         ("m", "n*2 o", lambda: (too_large(), UpstreamUnavailable("gone"), too_large(), ok()), 200, "m n n o", [GONE]),
     ]
