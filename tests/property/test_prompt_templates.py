@@ -9,7 +9,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 from proxy.prompts import ROOTS, Json, Position, Prompt, RenderError
-from proxy.services.prompting.templates import Templates
+from proxy.services.prompting.sources import Templates
 from tests.examples import examples
 
 CONTEXT: dict[str, dict[str, Json]] = {

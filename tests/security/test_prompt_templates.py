@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from proxy.prompts import ROOTS, Json, Position, Prompt, RenderError
 from proxy.services.prompting.language import MOST_CHARS, PromptEnvironment
-from proxy.services.prompting.templates import Templates
+from proxy.services.prompting.sources import Templates
 from tests.examples import for_every, sampled
 
 EMPTY = Templates([])

@@ -52,8 +52,8 @@ from proxy.prompts import (
 )
 from proxy.prompts.assembler import chosen, contradiction, holds, in_order
 from proxy.prompts.steadiness import Volatile, volatile_in, volatile_name, volatile_values
-from proxy.services.prompting.sources import SHIPPED, Snapshot
-from proxy.services.prompting.templates import Templates, Uses, compiled, in_file, unknown_names
+from proxy.services.prompting.language import Uses, compiled
+from proxy.services.prompting.sources import SHIPPED, Snapshot, Templates, in_file, unknown_names
 from proxy.services.tokenizers import local_encode
 
 

@@ -2,8 +2,8 @@
 
 ``sources`` reads Markdown files with front matter, and makes a snapshot of the folders, plugins and fragments, which
 never changes and has a version; its registry follows the files beside the event loop. It replaces the old snapshot by a
-new one, or keeps the old one if a file is broken. ``templates`` compiles and renders Jinja, within the bounds of
-``language``.
+new one, or keeps the old one if a file is broken. Its templates are written in the ``language``, which is Jinja's
+within bounds.
 
 ``proxy.prompts`` has the part that needs neither files nor templates.
 

@@ -3,10 +3,11 @@
 A file is read whole or refused whole, with the file's path and the field in the message. The front matter is read in
 the same way as a configuration: a few lines cannot stand for millions of values.
 
-Then come the fragments of plugins, a snapshot of prompts with their templates, the sources from which it is made (the
-shipped folder, the operator's folders, plugins), and the snapshot in force. Files are looked at and read beside the
-event loop. A request holds the snapshot that it began with. A file that cannot be read changes nothing: the last good
-snapshot stays in force, and the log and a metric say so.
+Then come the fragments of plugins, the templates, which are compiled once for each text and rendered within bounds, a
+snapshot of prompts with their templates, the sources from which it is made (the shipped folder, the operator's folders,
+plugins), and the snapshot in force. Files are looked at and read beside the event loop. A request holds the snapshot
+that it began with. A file that cannot be read changes nothing: the last good snapshot stays in force, and the log and a
+metric say so.
 """
 
 import asyncio
@@ -18,11 +19,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from importlib.metadata import entry_points
 from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
+from traceback import walk_tb
+from types import MappingProxyType, TracebackType
 from typing import Annotated, NoReturn
 
 import orjson
 import pluggy
+from jinja2 import Template, TemplateError, UndefinedError
 from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert
 
 import proxy
@@ -38,15 +41,17 @@ from proxy.prompts import (
     ROOTS,
     Condition,
     ConditionError,
+    Json,
     Position,
     Prompt,
+    PromptContext,
     RenderError,
     Variable,
     is_json,
 )
 from proxy.prompts.assembler import checked
 from proxy.protocol.wire.refusals import refused
-from proxy.services.prompting.templates import Templates
+from proxy.services.prompting.language import WORK, Uses, Work, bounded, compiled
 
 SHIPPED = Path(proxy.__file__).parent.parent / "prompts"
 """The folder of the shipped prompts, beside the package."""
@@ -264,6 +269,81 @@ def _text(name: str, fragment: Fragment) -> str:
     if len(text) > MOST_BYTES:
         raise PromptFileError(f"fragments: '{name}' gives more than {MOST_BYTES} characters")
     return text
+
+
+_FAILURES = (TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_FILE = "<template>"
+_LINE = re.compile(r"\Aline \d+")
+
+
+class Templates:
+    """The compiled templates of a set of prompts, by their texts. So a changed text is never confused with the earlier
+    text of the same id. Nothing here changes, so that any thread may render."""
+
+    def __init__(
+        self,
+        prompts: Iterable[Prompt],
+        fragments: Mapping[str, str] | None = None,
+        earlier: "Templates | None" = None,
+    ) -> None:
+        """``fragments`` are the texts that templates may include, by name. Templates that ``earlier`` has compiled are
+        not compiled again. Raises RenderError, which begins with the prompt's origin or its id."""
+        self.fragments: Mapping[str, str] = dict(fragments or {})
+        known = earlier._compiled if earlier is not None else {}
+        self._compiled: dict[str, tuple[Template, Uses]] = {}
+        for prompt in prompts:
+            if prompt.is_literal:
+                continue
+            try:
+                found = known.get(prompt.text) or compiled(prompt.text)
+                for _, why in unknown_names(prompt, found[1], self.fragments):
+                    raise RenderError(why)
+                self._compiled[prompt.text] = found
+            except RenderError as error:
+                raise RenderError(f"{prompt.origin or prompt.id}: {in_file(error, prompt)}") from error
+
+    def render(self, prompt: Prompt, context: PromptContext, variables: Mapping[str, Json]) -> str:
+        """The text of a prompt that is not literal. The values of the context and of the prompt's own variables are
+        texts and never templates. Raises RenderError."""
+        template, _ = self._compiled.get(prompt.text) or compiled(prompt.text)
+        try:
+            rendering = template.new_context({**variables, **context, WORK: Work(self.fragments)})
+            text = "".join(template.root_render_func(rendering))
+            bounded(len(text))
+        except (RenderError, *_FAILURES) as error:
+            # A message of Python's own, or of the sandbox, may quote a value.
+            why = str(error) if isinstance(error, RenderError | UndefinedError) else type(error).__name__
+            raise RenderError(in_file(f"{_line(template, error.__traceback__)}{why}", prompt)) from error
+        return text
+
+
+def in_file(error: object, prompt: Prompt) -> str:
+    """The error of a template, with the line in the prompt's file instead of the line in the text."""
+    return _LINE.sub(lambda found: f"line {int(found[0][5:]) + prompt.first_line - 1}", str(error), 1)
+
+
+def unknown_names(prompt: Prompt, uses: Uses, fragments: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The references of a template that are not defined anywhere, sorted: the kind of mistake, and a message."""
+    known = {*ROOTS, *(variable.name for variable in prompt.variables)}
+    for name in sorted(uses.names - known):
+        yield (
+            "undefined-variable",
+            f"{_where(name, prompt)}'{name}' is neither a root of the context nor a variable of the prompt",
+        )
+    for name in sorted(uses.fragments - fragments.keys()):
+        yield "unknown-fragment", f"{_where(name, prompt)}there is no fragment '{name}'"
+
+
+def _where(name: str, prompt: Prompt) -> str:
+    """The first line in which a tag has the name, as the beginning of a message."""
+    found = re.search(rf"\{{[{{%][^{{}}]*?\b{re.escape(name)}\b", prompt.text)
+    return f"line {prompt.text.count(chr(10), 0, found.end()) + 1}: " if found is not None else ""
+
+
+def _line(template: Template, trace: TracebackType | None) -> str:
+    """The line of the template in which an error was raised, as the beginning of a message."""
+    lines = [number for frame, number in walk_tb(trace) if frame.f_code.co_filename == _FILE]
+    return f"line {template.get_corresponding_lineno(lines[-1])}: " if lines else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.prompts import Condition, Position, Prompt, PromptFailure, PromptTerms, Variable, merged
 from proxy.prompts.assembler import assemble
-from proxy.services.prompting.templates import Templates
+from proxy.services.prompting.sources import Templates
 from tests.examples import for_every
 from tests.prompt_vectors import Vector, read_vectors
 

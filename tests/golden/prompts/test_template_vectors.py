@@ -5,7 +5,7 @@ import json
 import pytest
 
 from proxy.prompts import Position, Prompt, PromptContext, RenderError, merged
-from proxy.services.prompting.templates import Templates
+from proxy.services.prompting.sources import Templates
 from tests.examples import for_every
 from tests.prompt_vectors import Vector, read_vectors
 

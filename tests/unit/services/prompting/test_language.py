@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from proxy.prompts import ROOTS, Json, Position, Prompt, RenderError, Variable
-from proxy.services.prompting.templates import FILTERS, TESTS, Templates, Uses, compiled
+from proxy.services.prompting.language import FILTERS, TESTS, Uses, compiled
+from proxy.services.prompting.sources import Templates
 from tests.examples import for_every
 
 CONTEXT: dict[str, dict[str, Json]] = {
