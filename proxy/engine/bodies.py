@@ -463,7 +463,7 @@ def call_to(
         deployment=deployment,
         method=client.method,
         path=path,
-        query=sent_query(client.query, client.headers, deployment, principal),
+        query=sent_query(client.query, client.headers, deployment, principal) if client.query else "",
         headers=[*headers, *further],
         body=_salted(body, principal) if deployment.salts_cache and isinstance(body, bytes) else body,
         stream=exchange.requested.stream,

@@ -200,10 +200,6 @@ class Conclusion:
         await self._weigh(exchange)
         exchange.lost = self._ports.meter.lose(exchange)
 
-    async def may_repeat(self, exchange: Exchange) -> bool:
-        """Whether the limits of an exchange leave room for another attempt in addition to the cost of the lost ones."""
-        return exchange.lost == Settlement() or await self._ports.admission.extend(exchange, exchange.lost)
-
     async def book(self, exchange: Exchange) -> None:
         """Price the exchange and write it into the ledger. The second call does nothing. The write continues if the
         client leaves in the meantime."""

@@ -226,8 +226,6 @@ def sent_query(query: str, headers: Headers, deployment: Deployment, principal: 
     """The query that is sent to the deployment. Parameters that hold a key of this proxy are removed. If the client's
     credentials must not go upstream, the parameters in which providers accept keys are removed, too. All others pass
     unchanged."""
-    if not query:
-        return ""
     secrets, hides_credentials = _own_secrets(headers, principal), principal.virtual or uses_operators_key(deployment)
     return "&".join(part for part in query.split("&") if not _is_dropped(part, secrets, hides_credentials))
 

@@ -21,7 +21,7 @@ import orjson
 from proxy.engine.attempts import Attempts, OurEdit, Outgoing, failure_answered, failure_of, refusal_of
 from proxy.engine.bodies import Raw
 from proxy.engine.conclusion import Conclusion, own_headers, shown
-from proxy.engine.exchange import Exchange, ExchangeOutcome
+from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.engine.headers import (
     content_length,
     content_type,
@@ -228,7 +228,7 @@ class AnswerRelay:
         exchange = self._exchange
         if self._client.has_left:
             raise ClientDisconnected
-        if not await self._conclusion.may_repeat(exchange):
+        if exchange.lost != Settlement() and not await self._ports.admission.extend(exchange, exchange.lost):
             raise BudgetExceeded("The upstream did not answer, and no budget is left for another attempt.")
         if not attempts.began():
             return AttemptResult.FAILED

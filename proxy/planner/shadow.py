@@ -217,10 +217,10 @@ class ProviderObservations:
 
     def _count(self, seen: Observation, profile: CacheProfile) -> None:
         """Update the tokens' scale, a slow mean that is used from the third report on."""
-        predicted, reported = seen.predicted, seen.reported
-        if predicted.total < _SCALE_TOKENS or reported.prompt <= 0:
+        total, reported = seen.predicted.total, seen.reported
+        if total < _SCALE_TOKENS or reported.prompt <= 0:
             return
-        ratio = min(_SCALES[1], max(_SCALES[0], reported.prompt / predicted.total))
+        ratio = min(_SCALES[1], max(_SCALES[0], reported.prompt / total))
         self._scaled += 1
         step = max(_SCALE_STEP, 1.0 / self._scaled)
         self.scale += step * (ratio - self.scale)
@@ -380,13 +380,10 @@ class Costs:
 
     by_process: dict[str, tuple[float, float]] = field(default_factory=dict)
 
-    @property
-    def sent(self) -> float:
-        return sum(sent for sent, _ in self.by_process.values())
-
-    @property
-    def own(self) -> float:
-        return sum(own for _, own in self.by_process.values())
+    def sums(self) -> tuple[float, float]:
+        """The costs of all requests, and what they would have cost as their clients wrote them."""
+        pairs = self.by_process.values()
+        return sum(sent for sent, _ in pairs), sum(own for _, own in pairs)
 
     def packed(self, process: str, sent: float, own: float) -> bytes:
         """The sums of all processes, with this process's own sums, as bytes."""
@@ -444,8 +441,9 @@ class ShadowCaches:
         """How much more the next request may cost than the client's own request. Realised regret is bounded by a share
         of the cost and a part of one request. That part is the cost of learning a new session."""
         bonus = _RETURN_BONUS[policy] * max(0.0, returns - _BONUS_FROM) / (1 - _BONUS_FROM)
-        bound = _REGRET_SHARE * (self.own_cost + self.others.own) + _REGRET_REQUESTS[policy] * (1 + bonus) * own_now
-        return bound - (self.sent_cost + self.others.sent - self.own_cost - self.others.own)
+        sent, own = self.others.sums()
+        bound = _REGRET_SHARE * (self.own_cost + own) + _REGRET_REQUESTS[policy] * (1 + bonus) * own_now
+        return bound - (self.sent_cost + sent - self.own_cost - own)
 
     @classmethod
     def of(cls, profile: CacheProfile) -> "ShadowCaches":

@@ -4,7 +4,7 @@ import importlib
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import pluggy
@@ -40,27 +40,10 @@ class Watch(Protocol):
 
 
 @dataclass(slots=True)
-class Pace:
-    """Whether a recogniser is quick enough for its texts. Only the processor time of its own thread counts, so that a
-    busy machine makes no recogniser look slow."""
-
-    slow: int = 0
-    calls: int = 0
-
-    def took(self, seconds: float, chars: int) -> bool:
-        """Count one call. True if the recogniser was too slow too often."""
-        self.calls += 1
-        if self.calls > _CALLS:
-            self.calls = self.slow = 0
-        if seconds > _ANY_TEXT_S + _MEGABYTE_S * chars / 1e6:
-            self.slow += 1
-        return self.slow >= _MOST_SLOW
-
-
-@dataclass(slots=True)
 class Guarded:
     """A recogniser whose failure loses only its own answer: the next recogniser is asked. A recogniser that is too slow
-    too often is switched off until the process ends."""
+    too often for its texts is switched off until the process ends. Only the processor time of its own thread counts, so
+    that a busy machine makes no recogniser look slow."""
 
     name: str
     priority: int
@@ -68,7 +51,9 @@ class Guarded:
     watch: Watch
     cpu_s: Callable[[], float] = time.thread_time
     is_off: bool = False
-    pace: Pace = field(default_factory=Pace)
+    calls: int = 0
+    slow: int = 0
+    """How many of the latest calls were too slow."""
 
     def recognise(self, role: str, text: str) -> Recognition | None:
         """The recogniser's answer; None if it raised an exception, reached a bound, or is switched off."""
@@ -89,7 +74,11 @@ class Guarded:
             _log.error("plugin %s failed in recognise: %s", self.name, type(error).__name__)
             self.watch.plugin_failed(self.name, "recognise")
             found = None
-        if self.pace.took(self.cpu_s() - began_s, len(text)) and not self.is_off:
+        self.calls += 1
+        if self.calls > _CALLS:
+            self.calls = self.slow = 0
+        self.slow += self.cpu_s() - began_s > _ANY_TEXT_S + _MEGABYTE_S * len(text) / 1e6
+        if self.slow >= _MOST_SLOW and not self.is_off:
             self.is_off = True
             _log.error("plugin %s is too slow for the texts that it gets: it is switched off", self.name)
             self.watch.plugin_switched_off(self.name)

@@ -224,7 +224,7 @@ DEFENCES = (
             ["test_unanswered.py::test_what_was_sent_and_not_answered_is_paid_for"]),
     Defence("calls that run on", "proxy.models.charges:runs_on", always(False),
             ["test_unanswered.py::test_what_was_sent_and_not_answered_is_paid_for"]),
-    Defence("a reservation for each attempt", "proxy.engine.conclusion:Conclusion.may_repeat",
+    Defence("a reservation for each attempt", "proxy.teams.reservations:BudgetReservations.extend",
             lambda old: _granted,
             ["test_unanswered.py::test_every_attempt_of_a_request_fits_what_was_set_aside"]),
     Defence("a reservation for each further call", "proxy.teams.reservations:BudgetReservations.extend",

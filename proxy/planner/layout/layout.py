@@ -55,7 +55,8 @@ class Layout:
     """
 
     __slots__ = (
-        "_front", "_unmarked", "digests", "elements", "ends", "markable", "parts", "seed", "starts", "turns",
+        "_front", "_unmarked", "digests", "elements", "ends", "markable", "parts", "seed", "starts", "total",
+        "turns",
     )  # fmt: skip
 
     def __init__(self, seed: PrefixSettings, elements: Sequence[Element], base: "Layout | None" = None) -> None:
@@ -92,8 +93,10 @@ class Layout:
         starts = accumulate([len(e.parts) for e in new], initial=len(self.parts))
         self.starts += islice(starts, len(new))
         self.parts += [part for e in new for part in e.parts]
-        ends = accumulate([part.tokens for part in self.parts[len(self.ends) :]], initial=self.total)
+        before = self.ends[-1] if self.ends else 0
+        ends = accumulate([part.tokens for part in self.parts[len(self.ends) :]], initial=before)
         self.ends += islice(ends, 1, None)
+        self.total = self.ends[-1] if self.ends else 0
 
     def _chained(self) -> tuple[tuple[bytes, ...], tuple[int, ...]]:
         """The hash and the run of each position. To find them takes longer than everything else, so it is only done for
@@ -122,10 +125,6 @@ class Layout:
                 add_hash(running)
                 add_run(run)
         return tuple(hashes), tuple(runs)
-
-    @property
-    def total(self) -> int:
-        return self.ends[-1] if self.ends else 0
 
     def owner(self, position: int) -> Element:
         """The element that a position belongs to."""

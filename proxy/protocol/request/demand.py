@@ -482,8 +482,7 @@ def _text_demand(found: _Path, asked: Asked) -> Demand:
     if "prompt" in asked and found.ending != "/completions":
         wanted = replace(wanted, is_beyond=True)  # a stored prompt, which is not in the body
     least = max(_count(raw) or 0 for raw in given) if given and limit is None else 0
-    predicted = asked.get("prediction", b"null")
-    more = 0 if _is_null(predicted) else len(predicted)
+    more = len(asked["prediction"]) if "prediction" in asked and not _is_null(asked["prediction"]) else 0
     return Demand(found.kind, limit, answers, least, more, odd or unclear, wanted)
 
 

@@ -286,11 +286,11 @@ def test_costs_are_those_of_all() -> None:
     costs = Costs()
     costs.adopt(Costs().packed("a", 10.0, 12.0), "me")
     costs.adopt(costs.packed("me", 1.0, 1.0), "me")
-    assert (costs.sent, costs.own) == (10.0, 12.0)
+    assert costs.sums() == (10.0, 12.0)
     costs.adopt(Costs().packed("a", 15.0, 20.0), "me")
     costs.adopt(Costs().packed("a", 11.0, 13.0), "me")
     costs.adopt(Costs().packed("b", 1.0, 2.0), "me")
-    assert (costs.sent, costs.own) == (16.0, 22.0)
+    assert costs.sums() == (16.0, 22.0)
     with pytest.raises(Unreadable):
         costs.adopt(b"\x91\x01", "me")
     for number in range(40):
