@@ -141,4 +141,4 @@ def litellm_imported() -> None:
     """One import of litellm for all tests that call it (tests/contract/litellm_calls.py)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        asyncio.run(LitellmUpstream().warm())
+        asyncio.run(LitellmUpstream().library.warm())

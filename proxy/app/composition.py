@@ -49,6 +49,7 @@ from proxy.teams.store_client import faults
 from proxy.upstream.embedded import EmbeddedUpstream
 from proxy.upstream.http import HttpUpstream
 from proxy.upstream.litellm_ import LitellmUpstream
+from proxy.upstream.litellm_.library import Library
 
 if TYPE_CHECKING:
     from proxy.services.prompting.sources import Registry, Snapshot
@@ -178,11 +179,12 @@ class Reload:
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """An app's parts, and its upstreams. ``reload`` takes over a changed configuration. ``live`` keeps open pages up to
-    date (None: there are no pages). ``watch`` registers a function that is told what each exchange used."""
+    """An app's parts. ``litellm`` may be loaded before a call needs it. ``reload`` takes over a changed configuration.
+    ``live`` keeps open pages up to date (None: there are no pages). ``watch`` registers a function that is told what
+    each exchange used."""
 
     parts: Parts
-    upstreams: Mapping[Transport, Upstream]
+    litellm: Library
     reload: Reload
     live: Live | None
     watch: Callable[[Callable[[Mapping[str, Any]], None]], None]
@@ -194,7 +196,6 @@ async def build(
     upstreams: Mapping[Transport, Upstream] | None = None,
     readings: Readings | None = None,
     encode: Encode | None = None,
-    obstacle: Callable[[], str] = str,
     shared: SharedMetrics | None = None,
     wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Assembly:
@@ -207,8 +208,13 @@ async def build(
     breakers = Breakers(settings.routing.breaker, metrics.breaker)
     rules, prompts = declared.rules_of(settings, models.spellings), LazyRegistry(settings, base.manager, metrics, wait)
     await prompts.open(settings, rules)
-    own: dict[Transport, Upstream] = {Transport.HTTP: HttpUpstream(), Transport.LITELLM: LitellmUpstream()}
-    used = {**own, Transport.EMBEDDED: EmbeddedUpstream(base.encode, tells=True), **(upstreams or {})}
+    litellm = LitellmUpstream()
+    used: dict[Transport, Upstream] = {
+        Transport.HTTP: HttpUpstream(),
+        Transport.LITELLM: litellm,
+        Transport.EMBEDDED: EmbeddedUpstream(base.encode, tells=True),
+        **(upstreams or {}),
+    }
     composer, spans = Composer(rules, prompts.snapshot, metrics, aside), factories.spans_of(settings)
     meter = Meter(metrics, base.prices, spans.record if spans is not None else None)
     custody, book = _custody(settings, base), _session_book(settings, base)
@@ -227,7 +233,7 @@ async def build(
         engine=engine,
         models=models,
         metrics=metrics,
-        obstacle=obstacle,
+        obstacle=lambda: litellm.library.obstacle,
         faults=partial(faults, admission.store_client, state.epochs, state.directory, ours.budgets.on_store_error),
         on_close=on_close,
         admin=admin,
@@ -237,7 +243,7 @@ async def build(
         allowed_ips=settings.allowed_ips,
     )
     reload = Reload(models, base.prices, state.directory, composer, prompts)
-    return Assembly(parts, used, reload, live, lambda show: follower.lead(UsageFollower(reports, show)))
+    return Assembly(parts, litellm.library, reload, live, lambda show: follower.lead(UsageFollower(reports, show)))
 
 
 def _custody(settings: Settings, base: Foundation) -> Custody:

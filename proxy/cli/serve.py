@@ -55,7 +55,6 @@ from proxy.kit.secrets import without_keys
 from proxy.kit.tasks import Tasks, spawn
 from proxy.models.deployment import Transport
 from proxy.protocol.providers import PROFILES
-from proxy.upstream.litellm_ import LitellmUpstream
 
 _workers_log = logging.getLogger("stratiform.workers")
 
@@ -451,8 +450,8 @@ async def serve(
 ) -> None:
     """Build the app and serve it on a bound socket, until a signal ends it. A worker also ends as soon as its
     ``lifeline`` can be read. ``has_hud``: the standard error shows what each request used. Raises ConfigError."""
-    settings, warming, background = source.settings, _Warming(), Tasks()
-    assembly = await composition.build(settings, obstacle=lambda: warming.obstacle, shared=shared)
+    settings, background = source.settings, Tasks()
+    assembly = await composition.build(settings, shared=shared)
     if has_hud:
         # The module that draws on a terminal is imported only if it is used.
         from proxy.cli.top import Hud
@@ -464,11 +463,17 @@ async def serve(
     built = server(create_app(assembly.parts), settings.stratiform.limits)
     if assembly.live is not None:
         assembly.live.is_stopping = lambda: built.should_exit
-    spawn(warming.run(assembly), background)
+
+    async def warm() -> None:
+        # litellm is imported in the background, which takes seconds. Meanwhile the proxy serves, but it is not ready.
+        if Transport.LITELLM in assembly.reload.models.transports() and await assembly.litellm.warm():
+            settle_heap()
 
     async def reload() -> None:
         if await assembly.reload.run(source):
-            await warming.run(assembly)
+            await warm()
+
+    spawn(warm(), background)
 
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, lambda: spawn(reload(), background))
@@ -497,23 +502,3 @@ def settle_heap() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_ALLOCATIONS, 20, 50)
-
-
-@dataclass(slots=True)
-class _Warming:
-    """Imports litellm in the background, which takes seconds. Meanwhile the proxy serves, but does not report itself as
-    ready."""
-
-    obstacle: str = ""
-    _has_begun: bool = False
-
-    async def run(self, assembly: composition.Assembly) -> None:
-        """Import litellm if a model needs it and the import has not begun. The task logs a failure, and the proxy then
-        stays unready."""
-        litellm = assembly.upstreams[Transport.LITELLM]
-        needs_it = Transport.LITELLM in assembly.reload.models.transports()
-        if needs_it and not self._has_begun and isinstance(litellm, LitellmUpstream):
-            self._has_begun, self.obstacle = True, "litellm is not loaded yet"
-            await litellm.warm()
-            settle_heap()
-            self.obstacle = ""

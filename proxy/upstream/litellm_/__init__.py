@@ -202,11 +202,12 @@ _FIELDS = {"/chat/completions": CHAT_FIELDS, "/embeddings": EMBEDDING_FIELDS}
 
 
 class LitellmUpstream:
-    """Serves a deployment through litellm. litellm is imported by the first call, or by ``warm``."""
+    """Serves a deployment through litellm. litellm is imported by the first call, or by
+    ``Library.warm``."""
 
     def __init__(self) -> None:
-        self._library = Library()
-        self.warm, self.aclose = self._library.warm, self._library.aclose
+        self.library = Library()
+        self.aclose = self.library.aclose
 
     async def open(self, call: Call) -> Answer:
         """Make the call. A streamed answer is open as soon as its first chunk has arrived. A refusal is also an
@@ -217,13 +218,13 @@ class LitellmUpstream:
                 code="unknown_path",
             )
         body = await _read(call)
-        litellm = await self._library.module()
+        litellm = await self.library.module()
         deployment = call.deployment
         key = client_key(call.headers) if deployment.api_key is None else None
         errors = ErrorMap(secrets_of(deployment, key))
         try:
             with errors:
-                route = self._library.route(deployment)
+                route = self.library.route(deployment)
                 if call.forwards_key and (key is None or not route.takes_key):
                     # litellm would use the operator's key instead.
                     raise Forbidden(

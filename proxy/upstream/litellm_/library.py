@@ -62,13 +62,15 @@ class Route:
 
 
 class Library:
-    """litellm, imported on first use. There is one import, even if many calls ask for it at once."""
+    """litellm, imported on first use. There is one import, even if many calls ask for it at once. ``obstacle`` is not
+    empty while ``warm`` runs, and from then on if it has failed."""
 
     def __init__(self, module: Any = None) -> None:
         """``module``: litellm, if the caller has already imported and configured it."""
+        self.obstacle = ""
         self._module = module
         self._importing = asyncio.Lock()
-        self._is_warming = False
+        self._has_warmed = self._is_warming = False
         # Clients choose the names that match a wildcard, so only a bounded number of them is remembered.
         self._routes: LastUsed[tuple[str, str, str], Route] = LastUsed(_MOST_ROUTES)
 
@@ -86,13 +88,19 @@ class Library:
                     self._module = await asyncio.to_thread(_import_litellm)
         return self._module
 
-    async def warm(self) -> None:
-        """Import litellm and run one mock answer, so that the first real call does not pay for either."""
-        self._is_warming = True
+    async def warm(self) -> bool:
+        """Import litellm and run one mock answer, so that the first real call does not pay for either. Only the first
+        call of this method does that; the result says whether it was this one."""
+        if self._has_warmed:
+            return False
+        self._has_warmed = self._is_warming = True
+        self.obstacle = "litellm is not loaded yet"
         try:
             await asyncio.to_thread(_mock_answers, await self._imported())
         finally:
             self._is_warming = False
+        self.obstacle = ""
+        return True
 
     def route(self, deployment: Deployment) -> Route:
         """The route of a deployment. litellm must have been imported. Raises litellm's error for unknown models."""
