@@ -328,10 +328,12 @@ _CREATED = 1677610602
 
 @dataclass(frozen=True, slots=True)
 class ModelsEndpoint:
-    """Serves the list and single entries of it."""
+    """The models that the key may use: the list, single entries of it, and LiteLLM's ``/model/info`` and ``/health``.
+    Their health comes from the circuit breakers. No call is made to find it out, because a call would cost money."""
 
     engine: Engine
     models: ModelTable
+    is_failing: Callable[[Deployment], bool]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -367,8 +369,26 @@ class ModelsEndpoint:
                 return None if is_same_upstream(self.models.unnamed()[0], deployment) else _entry(name)
         return _entry(name)
 
-    def deployments(self, principal: Principal) -> list[tuple[str, Deployment]]:
+    async def info(self, connection: Connection) -> object:
+        """The entries of the models."""
+        found = []
+        for name, deployment in self._deployments(connection):
+            told = {"max_input_tokens": deployment.max_input_tokens} if deployment.max_input_tokens else {}
+            info = {"id": deployment.id, "db_model": False, "cache_profile": deployment.profile.name, **told}
+            found.append({"model_name": name, "litellm_params": {"model": deployment.model}, "model_info": info})
+        return {"data": found}
+
+    async def health(self, connection: Connection) -> object:
+        """Which of the models are healthy."""
+        parts: dict[bool, list[object]] = {False: [], True: []}
+        for name, deployment in self._deployments(connection):
+            parts[self.is_failing(deployment)].append({"model": deployment.model, "model_name": name})
+        return {"healthy_endpoints": parts[False], "unhealthy_endpoints": parts[True],
+                "healthy_count": len(parts[False]), "unhealthy_count": len(parts[True])}  # fmt: skip
+
+    def _deployments(self, connection: Connection) -> list[tuple[str, Deployment]]:
         """The deployments of each name that the key may use, without the deployments that replace them."""
+        principal = self.engine.principal(connection)
         names = [name for name in self.models.names() if self._allows(principal, name)]
         return [(name, deployment) for name in names for deployment in self.models.candidates(name)]
 
@@ -460,33 +480,6 @@ def _as_openai(scope: Scope, path: str) -> Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class LitellmModels:
-    """``/model/info`` and ``/health``: the models that the key may use. Their health comes from the circuit breakers.
-    No call is made to find it out, because a call would cost money."""
-
-    engine: Engine
-    models: ModelsEndpoint
-    is_failing: Callable[[Deployment], bool]
-
-    async def info(self, connection: Connection) -> object:
-        """The entries of the models."""
-        found = []
-        for name, deployment in self.models.deployments(self.engine.principal(connection)):
-            told = {"max_input_tokens": deployment.max_input_tokens} if deployment.max_input_tokens else {}
-            info = {"id": deployment.id, "db_model": False, "cache_profile": deployment.profile.name, **told}
-            found.append({"model_name": name, "litellm_params": {"model": deployment.model}, "model_info": info})
-        return {"data": found}
-
-    async def health(self, connection: Connection) -> object:
-        """Which of the models are healthy."""
-        parts: dict[bool, list[object]] = {False: [], True: []}
-        for name, deployment in self.models.deployments(self.engine.principal(connection)):
-            parts[self.is_failing(deployment)].append({"model": deployment.model, "model_name": name})
-        return {"healthy_endpoints": parts[False], "unhealthy_endpoints": parts[True],
-                "healthy_count": len(parts[False]), "unhealthy_count": len(parts[True])}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
 class Parts:
     """The parts of an app, built by the caller. The functions of ``on_close`` are called in reverse order after the
     engine has ended."""
@@ -507,11 +500,10 @@ class Parts:
 def create_app(parts: Parts) -> Starlette:
     """The ASGI application that serves these parts."""
     chat = ChatEndpoint(parts.engine)
-    models = ModelsEndpoint(parts.engine, parts.models)
+    models = ModelsEndpoint(parts.engine, parts.models, parts.is_failing)
     passthrough = PassthroughEndpoint(parts.engine)
     health = Health(parts.metrics, parts.obstacle, parts.faults, parts.metrics_key)
-    known = LitellmModels(parts.engine, models, parts.is_failing)
-    info = JsonEndpoint(known.info)
+    info = JsonEndpoint(models.info)
     app = Starlette(
         routes=[
             Route("/", front, methods=["GET"]),
@@ -532,7 +524,7 @@ def create_app(parts: Parts) -> Starlette:
             Route("/health/liveliness", health.live, methods=["GET"]),
             Route("/health/liveness", health.live, methods=["GET"]),
             Route("/health/readiness", health.ready, methods=["GET"]),
-            Route("/health", JsonEndpoint(known.health), methods=["GET"]),
+            Route("/health", JsonEndpoint(models.health), methods=["GET"]),
             Route("/model/info", info, methods=["GET"]),
             Route("/metrics", health.metrics, methods=["GET"]),
             *(parts.admin.routes(parts.engine) if parts.admin is not None else []),
