@@ -209,12 +209,8 @@ async def build(
     rules, prompts = declared.rules_of(settings, models.spellings), LazyRegistry(settings, base.manager, metrics, wait)
     await prompts.open(settings, rules)
     litellm = LitellmUpstream()
-    used: dict[Transport, Upstream] = {
-        Transport.HTTP: HttpUpstream(),
-        Transport.LITELLM: litellm,
-        Transport.EMBEDDED: EmbeddedUpstream(base.encode, tells=True),
-        **(upstreams or {}),
-    }
+    own: dict[Transport, Upstream] = {Transport.HTTP: HttpUpstream(), Transport.LITELLM: litellm}
+    used = {**own, Transport.EMBEDDED: EmbeddedUpstream(base.encode, tells=True), **(upstreams or {})}
     composer, spans = Composer(rules, prompts.snapshot, metrics, aside), factories.spans_of(settings)
     meter = Meter(metrics, base.prices, spans.record if spans is not None else None)
     custody, book = _custody(settings, base), _session_book(settings, base)
