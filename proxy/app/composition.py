@@ -20,7 +20,7 @@ from proxy.app.admin import AdminService
 from proxy.app.admin.litellm_forms import LitellmForms
 from proxy.app.foundation import Foundation, State, lay
 from proxy.app.settings import ConfigError, Settings, Stratiform
-from proxy.app.ui import Gate, Live, UiEndpoint
+from proxy.app.ui import Gate, UiEndpoint
 from proxy.app.web.app import AdminEndpoint, Parts
 from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
 from proxy.engine.attempts import Inquiries
@@ -180,13 +180,13 @@ class Reload:
 @dataclass(frozen=True, slots=True)
 class Assembly:
     """An app's parts. ``litellm`` may be loaded before a call needs it. ``reload`` takes over a changed configuration.
-    ``live`` keeps open pages up to date (None: there are no pages). ``watch`` registers a function that is told what
-    each exchange used."""
+    ``ui`` serves the pages (None: there are no pages). ``watch`` registers a function that is told what each exchange
+    used."""
 
     parts: Parts
     litellm: Library
     reload: Reload
-    live: Live | None
+    ui: UiEndpoint | None
     watch: Callable[[Callable[[Mapping[str, Any]], None]], None]
 
 
@@ -223,7 +223,6 @@ async def build(
         ports, limits, breakers=breakers, conclusion=conclusion, follower=follower, custody=custody, aside=aside
     )
     admin, ui = _admin(settings, state, identity, book)
-    live = ui.live if ui is not None else None
     on_close = [prompts.aclose, admission.aclose, *base.closing, *([spans.aclose] if spans is not None else [])]
     parts = Parts(
         engine=engine,
@@ -239,7 +238,7 @@ async def build(
         allowed_ips=settings.allowed_ips,
     )
     reload = Reload(models, base.prices, state.directory, composer, prompts)
-    return Assembly(parts, litellm.library, reload, live, lambda show: follower.lead(UsageFollower(reports, show)))
+    return Assembly(parts, litellm.library, reload, ui, lambda show: follower.lead(UsageFollower(reports, show)))
 
 
 def _custody(settings: Settings, base: Foundation) -> Custody:

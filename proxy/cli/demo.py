@@ -423,8 +423,8 @@ def running(settings: Settings, encode: Encode, now: float | None = None, *, tel
             )
             limits = settings.stratiform.limits.model_copy(update={"drain_s": _STOP_S})
             app = server(create_app(assembly.parts), limits)
-            if assembly.live is not None:
-                assembly.live.is_stopping = lambda: app.should_exit
+            if assembly.ui is not None:
+                assembly.ui.live.is_stopping = lambda: app.should_exit
             built.set_result(app)
             await app.serve(sockets=[listener])
 

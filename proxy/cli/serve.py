@@ -461,19 +461,13 @@ async def serve(
     is_open = directory.declared.is_empty and not directory.snapshot.keys
     refuse_exposed(settings, listener.getsockname()[0], is_open=is_open)
     built = server(create_app(assembly.parts), settings.stratiform.limits)
-    if assembly.live is not None:
-        assembly.live.is_stopping = lambda: built.should_exit
-
-    async def warm() -> None:
-        # litellm is imported in the background, which takes seconds. Meanwhile the proxy serves, but it is not ready.
-        if Transport.LITELLM in assembly.reload.models.transports() and await assembly.litellm.warm():
-            settle_heap()
+    if assembly.ui is not None:
+        assembly.ui.live.is_stopping = lambda: built.should_exit
+    spawn(_warm(assembly), background)
 
     async def reload() -> None:
         if await assembly.reload.run(source):
-            await warm()
-
-    spawn(warm(), background)
+            await _warm(assembly)
 
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, lambda: spawn(reload(), background))
@@ -491,6 +485,13 @@ async def serve(
     if lifeline is not None:
         loop.add_reader(lifeline, end_in_order, lifeline)
     await built.serve(sockets=[listener])
+
+
+async def _warm(assembly: composition.Assembly) -> None:
+    """Import litellm if a model needs it, which takes seconds. Meanwhile the proxy serves, but does not report itself as
+    ready."""
+    if Transport.LITELLM in assembly.reload.models.transports() and await assembly.litellm.warm():
+        settle_heap()
 
 
 def settle_heap() -> None:
