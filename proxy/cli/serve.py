@@ -488,7 +488,7 @@ async def serve(
 
 
 async def _warm(assembly: composition.Assembly) -> None:
-    """Import litellm if a model needs it, which takes seconds. Meanwhile the proxy serves, but does not report itself as
+    """Import litellm if a model needs it, which takes seconds. Meanwhile the proxy serves, but does not call itself
     ready."""
     if Transport.LITELLM in assembly.reload.models.transports() and await assembly.litellm.warm():
         settle_heap()
