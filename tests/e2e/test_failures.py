@@ -11,9 +11,9 @@ from proxy.engine import Limits
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.engine.interfaces import Plan, PlanRequest
 from proxy.kit.errors import BudgetExceeded
-from tests.doubles import OpenDoor, PassthroughPlanner, RewritingPlanner
+from tests.doubles import OpenDoor, PassthroughPlanner
 from tests.e2e.conftest import Proxy, Start
-from tests.e2e.provider import DONE, WAIT_S, Scripted, chunk, completion, embedded_app, new_embedded, replies, streams
+from tests.e2e.provider import WAIT_S, Scripted, chunk, embedded_app, new_embedded, replies, streams
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 
@@ -99,22 +99,6 @@ def test_a_json_answer_that_breaks_is_a_broken_answer(start: Start) -> None:
     with pytest.raises(openai.APIConnectionError):
         ask(proxy.client)
     assert proxy.ledger.wait()[0].ending is ExchangeOutcome.BROKEN
-
-
-def test_a_refused_rewrite_is_retried_with_the_original_unseen(start: Start) -> None:
-    provider = Scripted(replies({"error": {"message": "no"}}, 400), replies(completion()))
-    proxy = start(provider, planner=RewritingPlanner())
-    assert ask(proxy.client).choices
-    assert ["rewritten" in seen.json for seen in provider.seen] == [True, False]
-    assert proxy.ledger.wait()[0].planned.was_retried
-
-
-def test_an_empty_stream_to_a_rewrite_is_retried_unseen(start: Start) -> None:
-    provider = Scripted(streams(chunk(role="assistant"), DONE), streams(chunk("here"), DONE))
-    proxy = start(provider, planner=RewritingPlanner())
-    with ask(proxy.client, stream=True) as stream:
-        assert [part.choices[0].delta.content for part in stream] == ["here"]
-    assert len(provider.seen) == 2
 
 
 def test_markers_that_a_provider_refuses_are_taken_back(start: Start) -> None:

@@ -1,12 +1,9 @@
 """Calls of live panels by the model, with the real SDK: the client gets one answer, and pays for what was used."""
 
-from collections.abc import Sequence
 from typing import Any
 
-import openai
 import pytest
 
-from proxy.engine.exchange import ExchangeOutcome
 from tests.doubles import OpenDoor
 from tests.e2e.conftest import Proxy, Start
 from tests.e2e.provider import DONE, Scripted, chunk, completion, event, replies, streams
@@ -14,7 +11,6 @@ from tests.e2e.provider import DONE, Scripted, chunk, completion, event, replies
 TEXT = "src/a.py\n  1 error"
 PANELS = [{"id": "P1", "kind": "tree", "header": "Errors", "content": TEXT}]
 OURS = {"id": "call_1", "type": "function", "function": {"name": "dynamic_panel", "arguments": '{"id":"P1"}'}}
-THEIRS = {"id": "call_2", "type": "function", "function": {"name": "grep", "arguments": '{"q":"x"}'}}
 TOOLS = [{"type": "function", "function": {"name": "grep", "parameters": {"type": "object", "properties": {}}}}]
 
 
@@ -115,33 +111,6 @@ def test_a_client_that_did_not_ask_for_usage_gets_none(begin: Any) -> None:
     assert settled(proxy)[1].prompt == 230
 
 
-@pytest.mark.parametrize("order", [[OURS, THEIRS], [THEIRS, OURS], [OURS, THEIRS, OURS]])
-def test_beside_its_own_calls_a_client_does_not_see_ours(begin: Any, order: Sequence[Any]) -> None:
-    calls = [{**call, "id": f"call_{index}"} for index, call in enumerate(order)]
-    proxy, provider = begin(stream(called(*calls), finish="tool_calls"))
-    message = streamed(proxy).choices[0].message
-    assert [call.function.name for call in message.tool_calls] == ["grep"]
-    assert streamed_body(begin, calls) == ["grep"]
-    assert len(provider.seen) == 1
-
-
-def streamed_body(begin: Any, calls: Sequence[Any]) -> list[str]:
-    proxy, _ = begin(body(None, *calls))
-    answer = proxy.client.chat.completions.create(**asked())
-    assert answer.choices[0].finish_reason == "tool_calls"
-    return [call.function.name for call in answer.choices[0].message.tool_calls]
-
-
-def test_two_further_calls_are_made_at_the_most(begin: Any) -> None:
-    proxy, provider = begin(CALLING, body("I look. ", OURS))
-    answer = streamed(proxy)
-    assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("I look. " * 3, "stop")
-    assert len(provider.seen) == 3
-    exchange, usage = settled(proxy)
-    assert exchange.answer.panel_calls == {"answered": 2, "gave_up": 1}
-    assert answer.usage.prompt_tokens == usage.prompt == 300
-
-
 def test_a_third_answer_may_be_the_last_one(begin: Any) -> None:
     proxy, provider = begin(body("a", OURS), body("b", OURS), body("c"))
     answer = proxy.client.chat.completions.create(**asked())
@@ -171,53 +140,3 @@ def test_a_stream_that_is_cut_anywhere_is_the_same(begin: Any, size: int) -> Non
     proxy, provider = begin(streams(*cut), GOING_ON)
     assert streamed(proxy).choices[0].message.content == "I look. It fails."
     assert provider.seen[1].json["messages"][-2]["tool_calls"] == [OURS]
-
-
-def test_of_several_answers_ours_is_taken_out(begin: Any) -> None:
-    two = completion({"content": "a", "tool_calls": [OURS]}, "tool_calls")
-    other = {"index": 1, "finish_reason": "stop", "message": {"role": "assistant", "content": "b"}}
-    proxy, provider = begin(replies({**two, "choices": [*two["choices"], other]}))  # type: ignore[misc]
-    answer = proxy.client.chat.completions.create(**asked(n=2))
-    assert [(one.message.content, one.finish_reason) for one in answer.choices] == [("a", "stop"), ("b", "stop")]
-    assert not answer.choices[0].message.tool_calls
-    assert len(provider.seen) == 1
-
-
-@pytest.mark.parametrize("status", [400, 429, 500])
-def test_an_answer_whose_further_call_fails_ends_with_the_words_that_came(begin: Any, status: int) -> None:
-    failing = replies({"error": {"message": "no"}}, status)
-    proxy, _ = begin(CALLING, failing)
-    answer = streamed(proxy)
-    assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("I look. ", "stop")
-    exchange, usage = settled(proxy)
-    assert answer.usage.prompt_tokens == usage.prompt == 100
-    assert exchange.answer.panel_calls == {"failed": 1}
-    proxy, _ = begin(body("I look.", OURS), failing)
-    whole = proxy.client.chat.completions.create(**asked())
-    assert (whole.choices[0].message.content, whole.choices[0].message.tool_calls) == ("I look.", None)
-
-
-def test_an_answer_without_words_whose_further_call_fails_is_an_error(begin: Any) -> None:
-    proxy, _ = begin(body(None, OURS), replies({"error": {"message": "no"}}, 400))
-    with pytest.raises(openai.InternalServerError) as found:
-        proxy.client.chat.completions.create(**asked())
-    assert found.value.code == "upstream_error"
-    (exchange,) = proxy.ledger.wait()
-    assert exchange.lost.usage is not None
-    assert exchange.lost.usage.prompt == 100
-
-
-def test_a_client_that_hangs_up_during_a_further_call_ends_it_and_is_billed_once(begin: Any) -> None:
-    door = OpenDoor()
-    waiting = streams(b"{", ends=False)
-    proxy, provider = begin(CALLING, waiting, admission=door)
-    found = proxy.client.chat.completions.create(**asked(stream=True))
-    for one in found:
-        if one.choices[0].delta.content == "I look. ":
-            break
-    assert provider.wait(2)
-    found.close()
-    assert provider.wait(2).gone.wait(60)
-    exchange, usage = settled(proxy)
-    assert (exchange.ending, len(door.settled), len(provider.seen)) == (ExchangeOutcome.HUNG_UP, 1, 2)
-    assert usage.prompt > 200

@@ -104,14 +104,6 @@ def test_a_client_chooses_a_persona_and_adds_context_where_it_may(tmp_path: Path
         assert text_of(there.ask(model="claude", key="sk-blue", section=section)[0]).endswith("rules of {{ 7 * 7 }}.")
 
 
-def test_what_a_client_may_not_say_is_a_403_and_nothing_is_sent(tmp_path: Path) -> None:
-    with world(tmp_path) as there:
-        for asked in ({"section": {"prompts": {"override": "x"}}}, {"persona": "terse"}, {"profile": "chat"}):
-            with pytest.raises(openai.PermissionDeniedError):
-                there.ask(**asked)  # type: ignore[arg-type]
-        assert there.provider.seen == []
-
-
 def test_structured_context_stands_behind_the_operators_text(tmp_path: Path) -> None:
     section = {"files": [{"path": "a.py", "content": "a = 1\n", "selected": True}], "session": "s"}
     with world(tmp_path) as there:

@@ -140,16 +140,6 @@ def test_a_breakdown_shows_the_request_and_sends_nothing(start: Start) -> None:
     assert proxy.ledger.wait()[0].arrival.path == "/stratiform/breakdown"
 
 
-def test_a_breakdown_keeps_no_review(start: Start) -> None:
-    provider = scripted()
-    proxy = start(provider)
-    section = {"session": "s", "review": {"branch": "topic"}}
-    body = {"model": "m", "messages": [{"role": "user", "content": "q"}], "stratiform": section}
-    proxy.client.post("/stratiform/breakdown", body=body, cast_to=object)
-    ask(proxy, {"session": "s", "files": []})
-    assert "Branch: topic" not in "\n".join(sent_texts(provider))
-
-
 def test_structured_context_without_messages_is_refused(start: Start) -> None:
     body = {"model": "m", "stratiform": {"files": []}}
     with pytest.raises(openai.BadRequestError) as found:

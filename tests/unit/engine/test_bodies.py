@@ -5,7 +5,6 @@ import struct
 from collections.abc import Sequence
 from itertools import product
 
-import httpx
 import orjson
 import pytest
 
@@ -93,10 +92,6 @@ def test_what_two_readers_could_understand_differently_is_refused(form: bytes) -
             scanned(form, size)
 
 
-def test_what_follows_the_end_is_no_part() -> None:
-    assert scanned(MODEL + END + MODEL, 5).model == "whisper"
-
-
 @pytest.mark.parametrize("kind", ["multipart/form-data", f"{KIND}; boundary=c", "multipart/form-data; boundary="])
 def test_a_form_has_one_boundary(kind: str) -> None:
     with pytest.raises(InvalidRequest):
@@ -134,14 +129,6 @@ def test_a_form_goes_to_its_models_deployment_under_its_name_there(form: bytes, 
     assert bench.ledger.ended[0].requested.model == "whisper"
 
 
-def test_a_real_clients_form() -> None:
-    request = httpx.Request("POST", "http://x", data={"model": "whisper"}, files={"file": ("a.wav", SOUND)})
-    bench = two_models()
-    headers = [(name.lower(), value) for name, value in request.headers.items()]
-    bench.relay(MemoryClient(request.read(), headers=headers, path="/audio/transcriptions"))
-    assert bench.upstream.bodies == [request.read().replace(b"\r\nwhisper\r\n", b"\r\nwhisper-large-v3\r\n")]
-
-
 def test_an_unknown_model_and_a_form_without_one() -> None:
     client = upload(part("model", b"gpt") + END, two_models())
     assert (client.status, orjson.loads(client.answer)["error"]["code"]) == (404, "model_not_found")
@@ -149,14 +136,6 @@ def test_an_unknown_model_and_a_form_without_one() -> None:
     assert upload(FILE + END, bench).status == 200
     assert bench.upstream.calls[0].deployment.name == "chat"
     assert bench.upstream.bodies == [FILE + END]
-
-
-def test_a_keys_models_hold_for_forms() -> None:
-    for allowed, status in (("chat", 403), ("whisper", 200)):
-        bench = two_models()
-        bench.door.admit = lambda headers, now, a=allowed: Principal("s", virtual=True, models=((a,),))  # type: ignore[misc]
-        assert upload(MODEL + FILE + END, bench).status == status
-        assert len(bench.upstream.calls) == (status == 200)
 
 
 def test_a_second_model_behind_the_first_breaks_the_upload_off() -> None:

@@ -39,7 +39,6 @@ from tests.unit.engine.parts import (
 )
 
 NAMED = {"id": "c-1", "object": "chat.completion.chunk", "created": 7, "model": "m-1"}
-LATER = {"id": "c-2", "object": "chat.completion.chunk", "created": 9, "model": "m-2"}
 OURS = {"id": "call_1", "type": "function", "function": {"name": "dynamic_panel", "arguments": '{"id":"P1"}'}}
 THEIRS = {"id": "call_2", "type": "function", "function": {"name": "grep", "arguments": '{"q":1}'}}
 
@@ -260,24 +259,6 @@ def test_a_stream_whose_further_call_fails_ends_as_a_whole_answer(failing: Any, 
     assert counted(ended(bench)) == {"failed": 1}
     prompt = booked(ended(bench)).prompt
     assert prompt == 100 if is_free else prompt > 200
-
-
-def test_a_body_with_a_call_of_ours_alone_is_answered() -> None:
-    bench, client = whole(
-        answers(body("Let me look. ", OURS), headers=JSON),
-        answers(body("It says so.", prompt=30, output=4), headers=JSON),
-    )
-    answer = orjson.loads(client.answer)
-    assert answer["choices"][0]["message"]["content"] == "Let me look. It says so."
-    assert answer["choices"][0]["finish_reason"] == "stop"
-    assert answer["usage"] == {"prompt_tokens": 40, "completion_tokens": 6, "total_tokens": 46}
-    assert b'"odd":1.5' in client.answer
-    exchange = ended(bench)
-    assert booked(exchange) == Usage(40, 6)
-    messages = orjson.loads(bench.upstream.bodies[1])["messages"]
-    assert messages[-2] == {"role": "assistant", "content": "Let me look. ", "tool_calls": [OURS]}
-    assert messages[-1]["content"] == "text of P1"
-    assert counted(exchange) == {"answered": 1}
 
 
 def test_a_body_whose_further_call_fails_is_the_first_answer_with_its_words() -> None:

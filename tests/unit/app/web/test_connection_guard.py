@@ -69,24 +69,6 @@ def code(answer: bytes) -> tuple[bytes, str]:
     return head.split(b" ", 2)[1], json.loads(body)["error"]["code"]
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"GET / HTTP/1.1\r\nhost: x\r\na: " + b"y" * 5000 + b"\r\n\r\n",
-        b"GET / HTTP/1.1\r\nhost: x\r\na: " + b"y" * 5000,
-        b"GET / HTTP/1.1\r\nhost: x\r\n" + b"y" * 5000,
-        b"GET / HTTP/1.1\r\nhost: x\r\n" + b"a: b\r\n" * 30 + b"\r\n",
-        b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
-        b"GET /?" + b"a" * 5000,
-    ],
-)
-def test_heads_that_are_too_large(head: bytes) -> None:
-    with line() as (app, connection):
-        connection.sendall(head)
-        assert code(received(connection)) == (b"431", "headers_too_large")
-    assert app.served == 0
-
-
 def test_a_header_that_never_ends_is_cut_off_while_it_is_sent() -> None:
     with line(WireLimits(head_bytes=1 << 16)) as (_, connection):
         connection.sendall(b"GET / HTTP/1.1\r\nhost: x\r\na: ")
