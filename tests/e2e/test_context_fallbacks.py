@@ -1,7 +1,5 @@
 """LiteLLM's ``context_window_fallbacks`` and ``enable_pre_call_checks``, through the proxy as it is configured."""
 
-import re
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -11,11 +9,10 @@ from typing import Any
 import openai
 import pytest
 
-from proxy.app.settings import Environment, load
-from proxy.cli.demo import running
-from proxy.protocol.request.tokens import bytes_over_four
 from tests.doubles import serving
 from tests.e2e.provider import DONE, Reply, Scripted, chunk, completion, event, replies, streams
+from tests.e2e.test_fallbacks import metric
+from tests.whole import settings_of, whole
 
 CONFIG = """
 model_list:
@@ -63,9 +60,7 @@ class World:
             return list(answer) if more.get("stream") else answer
 
     def metric(self, name: str) -> float:
-        with urllib.request.urlopen(f"{self.url}/metrics") as answer:
-            found = re.search(rf"^{re.escape(name)} (\S+)$", answer.read().decode(), re.MULTILINE)
-        return float(found[1]) if found else 0.0
+        return metric(self.url, name)
 
 
 @contextmanager
@@ -75,12 +70,9 @@ def world(
     with ExitStack() as stack:
         apps = {"small": Scripted(small), "large": Scripted(large), "huge": Scripted(huge)}
         urls = {name: stack.enter_context(serving(app)) for name, app in apps.items()}
-        path = folder / "config.yaml"
-        path.write_text(CONFIG.format(**urls, checks=str(checks).lower()))
-        settings = load(path, environment=Environment({}))
-        assert [one.path for one in settings.unused] == []
-        proxy = stack.enter_context(running(settings, bytes_over_four))
-        yield World(proxy.url, **apps)
+        config = CONFIG.format(**urls, checks=str(checks).lower())
+        assert not settings_of(folder, config).unused
+        yield World(stack.enter_context(whole(folder, config)), **apps)
 
 
 def words(tokens: int) -> list[Any]:

@@ -10,11 +10,9 @@ from typing import Any
 import openai
 import pytest
 
-from proxy.app.settings import Environment, load
-from proxy.cli.demo import running
-from proxy.protocol.request.tokens import bytes_over_four
 from tests.doubles import serving
 from tests.e2e.provider import Scripted, completion, replies
+from tests.whole import whole
 
 CONFIG = """
 model_list:
@@ -31,13 +29,12 @@ def proxy_before(folder: Path, a: Scripted, b: Scripted, config: str = CONFIG) -
     """The proxy as it is configured, in front of two providers."""
     with ExitStack() as stack:
         urls = {"a": stack.enter_context(serving(a)), "b": stack.enter_context(serving(b))}
-        path = folder / "config.yaml"
-        path.write_text(config.format(**urls))
-        proxy = stack.enter_context(running(load(path, environment=Environment({})), bytes_over_four))
-        yield proxy.url, stack.enter_context(openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0))
+        url = stack.enter_context(whole(folder, config.format(**urls)))
+        yield url, stack.enter_context(openai.OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0))
 
 
 def metric(url: str, name: str) -> float:
+    """One series of a metric."""
     with urllib.request.urlopen(f"{url}/metrics") as answer:
         found = re.search(rf"^{re.escape(name)} (\S+)$", answer.read().decode(), re.MULTILINE)
     return float(found[1]) if found else 0.0

@@ -13,15 +13,13 @@ import orjson
 import pytest
 from starlette.types import Message, Receive, Send
 
-from proxy.app.settings import Environment, load
-from proxy.cli.demo import running
-from proxy.protocol.request.tokens import bytes_over_four
 from tests.contract.litellm_calls import LITELLM
 from tests.doubles import (
     serving,
 )
 from tests.e2e.provider import DONE, Reply, Scripted, Seen, chunk, completion, event, read_body, replies, streams
 from tests.receiver import send_whole
+from tests.whole import whole
 
 pytestmark = LITELLM
 
@@ -71,12 +69,9 @@ def configured(
     """The proxy as it is configured, before a provider."""
     provider = Scripted(reply)
     with ExitStack() as stack:
-        path = folder / "config.yaml"
         model = model.format(url=stack.enter_context(serving(provider)))
-        path.write_text(CONFIG.format(model=model, action=action))
-        proxy = stack.enter_context(running(load(path, environment=Environment({})), bytes_over_four))
-        client = stack.enter_context(openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0))
-        yield proxy.url, provider, client
+        url = stack.enter_context(whole(folder, CONFIG.format(model=model, action=action)))
+        yield url, provider, stack.enter_context(openai.OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0))
 
 
 def refusals(url: str) -> dict[str, float]:

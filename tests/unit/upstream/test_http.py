@@ -130,41 +130,6 @@ async def test_connections_are_kept_and_used_again() -> None:
     assert len(set(peers)) == 1
 
 
-async def test_closing_an_unread_answer_closes_the_connection() -> None:
-    async with sending() as upstream:
-        closed = asyncio.Event()
-
-        async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n")
-            await reader.read()
-            closed.set()
-
-        async with serving_raw(handler) as url:
-            answer = await upstream.open(call(url))
-            assert await anext(answer.chunks()) == b"ok"
-            await answer.aclose()
-            await answer.aclose()
-            await asyncio.wait_for(closed.wait(), 60)
-
-
-async def test_cancelling_while_waiting_closes_the_connection() -> None:
-    async with sending() as upstream:
-        asked, closed = asyncio.Event(), asyncio.Event()
-
-        async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            asked.set()
-            await reader.read()
-            closed.set()
-
-        async with serving_raw(handler) as url:
-            task = asyncio.ensure_future(upstream.open(call(url)))
-            await asyncio.wait_for(asked.wait(), 60)
-            task.cancel()
-            await asyncio.wait_for(closed.wait(), 60)
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-
 def breaking_off(answer: bytes) -> Handler:
     """Says that much, and hangs up."""
 
@@ -202,20 +167,6 @@ async def test_an_error_that_breaks_off_shows_what_came_without_the_key() -> Non
             secret = replace(request, deployment=replace(request.deployment, api_key="sk-of-the-operator"))
             status, headers, body = await read_all(upstream, secret)
         assert (status, headers) == (401, {"x-request-id": "r1"})
-        assert body == said.replace(b"sk-of-the-operator", b"[redacted]")
-
-
-@pytest.mark.parametrize("status", [200, 401])
-@pytest.mark.parametrize("coding", ["identity", "None", "utf-8"])
-async def test_no_error_shows_the_key_whatever_its_coding_is_called(status: int, coding: str) -> None:
-    said = b'data: {"error": {"message": "the key sk-of-the-operator is not known"}}\n\n'
-    head = f"HTTP/1.1 {status} X\r\ncontent-type: text/event-stream\r\ncontent-encoding: {coding}\r\n\r\n"
-
-    async with sending() as upstream:
-        async with serving_raw(breaking_off(head.encode() + said)) as base_url:
-            request = call(base_url)
-            secret = replace(request, deployment=replace(request.deployment, api_key="sk-of-the-operator"))
-            _, _, body = await read_all(upstream, secret)
         assert body == said.replace(b"sk-of-the-operator", b"[redacted]")
 
 

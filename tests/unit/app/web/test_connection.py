@@ -188,21 +188,6 @@ async def test_an_error_is_a_complete_answer() -> None:
     assert (b"x-odd" in headers, headers[b"x-name"]) == (False, b"?")
 
 
-async def test_a_bug_is_answered_and_its_message_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    server = Server(part(b"{}"))
-    connection = connect(server)
-
-    async def work() -> None:
-        await connection.read(9)
-        raise ValueError("the prompt")
-
-    await connection.serve(work())
-    assert server.sent[0]["status"] == 500
-    assert b"internal_error" in server.sent[1]["body"]
-    assert "ValueError at test_connection.py" in caplog.text
-    assert "the prompt" not in caplog.text
-
-
 async def test_a_bug_in_mid_answer_leaves_the_answer_unfinished() -> None:
     server = Server(part(b"{}"))
     connection = connect(server)
