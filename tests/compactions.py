@@ -15,14 +15,11 @@ from proxy.context.history import RuledHistory, ruled
 from proxy.context.history.compaction import (
     Compaction,
     CompactionPrices,
-    CompactionRules,
-    CompactionTerms,
     digest_of_known,
 )
 from proxy.context.panels import CacheTerms
 
 TEXTS = load_compaction_texts()
-RULES = CompactionRules(CompactionTerms(), TEXTS)
 UNCACHED = CompactionPrices(CacheTerms(read=1.0, write=1.0), output=5.0, requests=10)
 CACHED = CompactionPrices(CacheTerms(read=0.1, write=1.25), output=5.0, requests=10)
 _ROLES = {"u": "user", "a": "assistant", "s": "system", "c": "assistant", "r": "tool"}

@@ -318,8 +318,8 @@ def _followers(
     if (refreshes := factories.keep_alive_terms(settings)) is not None:
         own = OwnExchanges(ports, conclusion, price_of, refreshes)
         found.append(KeepAlive(refreshes, own, planner.pure, ports.clock, metrics.refreshed, wait, ended))
-    terms, compactions = factories.compaction_terms(settings), planner.compactions
-    if terms is not None and compactions is not None:
-        own = OwnExchanges(ports, conclusion, price_of, terms[1])
+    costs, compactions = factories.compaction_costs(settings), planner.compactions
+    if costs is not None and compactions is not None:
+        own = OwnExchanges(ports, conclusion, price_of, costs)
         found.append(Compactor(compactions, own, ports.clock, metrics.compacted))
     return Followers(found)

@@ -231,14 +231,10 @@ def keep_alive_terms(settings: Settings) -> RefreshTerms | None:
     )
 
 
-def compaction_terms(settings: Settings) -> tuple[CompactionTerms, DailyTerms] | None:
-    """When and how far conversations are compacted, and the cost limits; None if compactions are not allowed. Workers
-    share a team's cap evenly."""
+def compaction_costs(settings: Settings) -> DailyTerms | None:
+    """The cost limits of compactions; None if they are not allowed. Workers share a team's cap evenly."""
     given, workers = settings.stratiform.structured.compaction, settings.stratiform.workers
-    if not given.allowed:
-        return None
-    terms = CompactionTerms(given.min_history_tokens, given.verbatim_tokens, given.summary_tokens, given.keep_exchanges)
-    return terms, DailyTerms(given.usd_per_day / workers, own_keys=given.own_keys)
+    return DailyTerms(given.usd_per_day / workers, own_keys=given.own_keys) if given.allowed else None
 
 
 def is_watched(settings: Settings) -> bool:
@@ -269,7 +265,7 @@ def request_rules(settings: Settings, prices: PriceMap) -> RequestRules:
 def assembly_options(settings: Settings) -> AssemblyOptions:
     """How structured context is assembled."""
     ours, given = settings.stratiform, settings.stratiform.structured.classic
-    detach = ours.structured.detach
+    detach, compaction = ours.structured.detach, ours.structured.compaction
     policy = ClassicPolicy(**given.model_dump(exclude={"cache_target_tokens"}))
     if given.cache_target_tokens is not None:
         policy = replace(policy, target_tokens=given.cache_target_tokens)
@@ -280,7 +276,12 @@ def assembly_options(settings: Settings) -> AssemblyOptions:
         text_bytes=int(ours.structured.text_mib * (1 << 20)),
         session_bytes=ours.limits.state_bytes // 8,
         detach=DetachTerms(**detach.model_dump(exclude={"enabled"})) if detach.enabled else None,
-        keep_exchanges=ours.structured.compaction.keep_exchanges,
+        compaction=CompactionTerms(
+            min_history_tokens=compaction.min_history_tokens,
+            verbatim_tokens=compaction.verbatim_tokens,
+            summary_tokens=compaction.summary_tokens,
+            keep_exchanges=compaction.keep_exchanges,
+        ),
         repeats_for=frozenset(ours.structured.panels.repeat_system_for),
         keeps_alive=keep_alive_terms(settings) is not None,
     )

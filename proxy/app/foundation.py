@@ -14,7 +14,6 @@ import pluggy
 from proxy.app import declared, factories
 from proxy.app.factories import load_context_texts, load_window_texts
 from proxy.app.settings import Settings
-from proxy.context.history.compaction import CompactionRules
 from proxy.engine.telemetry.metrics import Metrics, SharedMetrics
 from proxy.kit.clock import Readings, SteadyClock
 from proxy.kit.tasks import Aside, Tasks, cancel, repeat, spawn
@@ -171,8 +170,8 @@ def _structured(
     given, room, is_shared = ours.structured, ours.limits.state_bytes, store.is_shared
     if not given.enabled:
         return None
-    words = load_context_texts()
-    assembler = ContextAssembler(words, quick(encode), symbol_indexer(manager), factories.assembly_options(settings))
+    words, options = load_context_texts(), factories.assembly_options(settings)
+    assembler = ContextAssembler(words, quick(encode), symbol_indexer(manager), options)
     texts = sessions = compactions = None
     if store.is_durable:
         sessions = SessionStore(
@@ -181,8 +180,7 @@ def _structured(
         )  # fmt: skip
         if given.keep_texts:
             texts = TextStore(store, now, failed, aside, is_shared=is_shared, memory_bytes=room)
-    if (terms := factories.compaction_terms(settings)) is not None:
-        rules = CompactionRules(terms[0], words.compaction)
+    if given.compaction.allowed:
         changed = sessions.changed if sessions is not None else None
-        compactions = Compactions(assembler.sessions, rules, facts, aside, changed)
+        compactions = Compactions(assembler.sessions, options.compaction, words.compaction, facts, aside, changed)
     return StructuredChats(assembler, aside, metrics, texts, facts, compactions, sessions)

@@ -31,7 +31,7 @@ from proxy.context import SECTION, ContextFile, Conversation, MapChunks, Review,
 from proxy.context.blocks import Assembly, AssemblyKind
 from proxy.context.form import StructuredForm, detach_terms, read_form
 from proxy.context.history import DetachTerms, RuledHistory, frozen, ruled
-from proxy.context.history.compaction import Compaction, CompactionAttempts, CompactionTexts, compacted
+from proxy.context.history.compaction import Compaction, CompactionAttempts, CompactionTerms, CompactionTexts, compacted
 from proxy.context.panels import (
     FROZEN_PREFIX,
     CacheTerms,
@@ -359,8 +359,8 @@ class AssemblyOptions:
     ``session_bytes`` all other state, and ``most_chars`` all texts together that one request shows. ``detach`` are the
     minimums by which the oldest part of a conversation is frozen; None: only what a client asks for is frozen.
     ``repeats_for`` names the cache profiles whose models read the system text again behind the panels.
-    ``keep_exchanges`` is the number of the newest user exchanges that a compaction never leaves out. ``keeps_alive``: a
-    prefix may be kept alive beyond its life."""
+    ``compaction`` are the terms by which conversations are compacted. ``keeps_alive``: a prefix may be kept alive
+    beyond its life."""
 
     policy: str = "economic"
     classic: ClassicPolicy = ClassicPolicy()
@@ -369,7 +369,7 @@ class AssemblyOptions:
     session_bytes: int = 64 << 20
     most_chars: int = MOST_UNFOLDED_CHARS
     detach: DetachTerms | None = DetachTerms()
-    keep_exchanges: int = 2
+    compaction: CompactionTerms = CompactionTerms()
     repeats_for: frozenset[str] = frozenset()
     keeps_alive: bool = False
 
@@ -516,7 +516,7 @@ class ContextSession:
         uncompacted = history if form.compaction else None
         before, cache = self.state, self.terms
         if form.compaction:
-            history = compacted(history, before.compaction, texts, options.keep_exchanges)
+            history = compacted(history, before.compaction, texts, options.compaction.keep_exchanges)
         terms = detach_terms(form.detach, options.detach) if form.has_history else None
         chunks: tuple[Panel, ...] = ()
         # Whether the provider's cache may still hold the conversation, and the model's window has room for it. Then

@@ -41,7 +41,8 @@ from proxy.context.history.compaction import (
     CompactionAttempts,
     CompactionPrices,
     CompactionProposal,
-    CompactionRules,
+    CompactionTerms,
+    CompactionTexts,
     call_body,
     proposal_of,
     read_finding,
@@ -440,14 +441,15 @@ class Compactions:
     def __init__(
         self,
         sessions: ContextSessions,
-        rules: CompactionRules,
+        terms: CompactionTerms,
+        texts: CompactionTexts,
         facts: ModelFacts,
         aside: Aside | None = None,
         compacted: Callable[[str, str], None] | None = None,
     ) -> None:
         """``compacted`` is told the scope and the name of each session that was compacted."""
         self._sessions = sessions
-        self._rules = rules
+        self._terms, self._texts = terms, texts
         self._facts = facts
         self._aside = aside or Aside()
         self._compacted = compacted
@@ -461,13 +463,13 @@ class Compactions:
             return None
         size = sum(len(turn.raw) for turn in history.conversation.turns)
         # A token has at least one byte.
-        if size < self._rules.terms.min_history_tokens:
+        if size < self._terms.min_history_tokens:
             return None
         price = self._facts.price(deployment)
         output = price.output / price.input if price is not None and price.input else _OUTPUT_PRICE
         former, prices = session.state.compaction, CompactionPrices(session.terms, output, session.requests)
         tokens = partial(Turn.tokens, counter=self._sessions.counter.fork())
-        work = partial(proposal_of, history, former, session.attempts, tokens, self._rules, prices)
+        work = partial(proposal_of, history, former, session.attempts, tokens, self._terms, self._texts, prices)
         look = await self._aside.run_large(size, work)
         if look is None:
             return None

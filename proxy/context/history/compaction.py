@@ -365,27 +365,19 @@ class CompactionProposal:
         return behind + (self.summary_tokens if compaction.summary else 0)
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionRules:
-    """The rules for every conversation: the operator's terms, and the words."""
-
-    terms: CompactionTerms
-    texts: CompactionTexts
-
-
 def proposal_of(
     ruled: RuledHistory,
     former: Compaction | None,
     attempts: CompactionAttempts,
     tokens: Callable[[Turn], int],
-    rules: CompactionRules,
+    terms: CompactionTerms,
+    texts: CompactionTexts,
     prices: CompactionPrices,
 ) -> tuple[int, CompactionProposal | None] | None:
     """How many tokens a conversation has, and the proposal for it; None in its place if nothing can be left out, or if
     that would not pay. The result is None if the conversation is too short, or has grown too little since it was last
     looked at. ``ruled`` is the conversation without any compaction; its ``former`` compaction is applied if it still
     fits. ``tokens`` counts the tokens of one message."""
-    terms, texts = rules.terms, rules.texts
     sent = compacted(ruled, former, texts, terms.keep_exchanges)
     turns = sent.conversation.turns
     sizes = [tokens(turn) for turn in turns]

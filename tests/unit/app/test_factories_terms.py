@@ -37,21 +37,23 @@ def test_keep_alive_follows_its_settings(tmp_path: Path, section: str, terms: Re
 
 
 @pytest.mark.parametrize(
-    ("given", "terms"),
+    ("given", "terms", "costs"),
     [
-        ("usd_per_day: 3", None),
-        ("allowed: true", (CompactionTerms(), DailyTerms())),
+        ("usd_per_day: 3", CompactionTerms(), None),
+        ("allowed: true", CompactionTerms(), DailyTerms()),
         (
             "allowed: true, min_history_tokens: 9000, verbatim_tokens: 0, summary_tokens: 90, keep_exchanges: 1,"
             " usd_per_day: 3, own_keys: true",
-            (CompactionTerms(9_000, 0, 90, 1), DailyTerms(3.0, own_keys=True)),
+            CompactionTerms(9_000, 0, 90, 1),
+            DailyTerms(3.0, own_keys=True),
         ),
     ],
 )
 def test_compaction_follows_its_settings(
-    tmp_path: Path, given: str, terms: tuple[CompactionTerms, DailyTerms] | None
+    tmp_path: Path, given: str, terms: CompactionTerms, costs: DailyTerms | None
 ) -> None:
-    assert factories.compaction_terms(settings(tmp_path, compaction(given))) == terms
+    found = settings(tmp_path, compaction(given))
+    assert (factories.assembly_options(found).compaction, factories.compaction_costs(found)) == (terms, costs)
 
 
 @pytest.mark.parametrize(

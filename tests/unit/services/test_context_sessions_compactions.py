@@ -6,7 +6,6 @@ import pytest
 
 from proxy.app.factories import load_context_texts
 from proxy.context import StructuredContext
-from proxy.context.history.compaction import CompactionRules
 from proxy.kit.modes import Mode
 from proxy.planner.layout.tiers import Tracked
 from proxy.protocol.providers import NONE
@@ -45,7 +44,7 @@ async def test_an_answer_for_a_session_that_was_forgotten_is_forgotten_too() -> 
     assert work is not None
     other = ContextAssembler(load_context_texts(), bytes_over_four)
     facts = ModelFacts(lambda of: (None, None), lambda of: None)
-    elsewhere = Compactions(other.sessions, CompactionRules(TERMS, TEXTS), facts)
+    elsewhere = Compactions(other.sessions, TERMS, TEXTS, facts)
     assert elsewhere.answered(work, GOOD) == "outdated"
     assert other.sessions.known(chat.scope, chat.session) is None
     elsewhere.failed(work.key)

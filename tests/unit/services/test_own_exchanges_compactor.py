@@ -13,7 +13,7 @@ from proxy.app.factories import load_context_texts
 from proxy.context import StructuredContext
 from proxy.context.blocks import Assembly, AssemblyKind
 from proxy.context.history import RuledHistory, ruled
-from proxy.context.history.compaction import CompactionRules, CompactionTerms, compacted
+from proxy.context.history.compaction import CompactionTerms, compacted
 from proxy.context.panels import CacheTerms
 from proxy.context.session import AssembledChat, Dialogue
 from proxy.engine import Conclusion, Ports
@@ -128,7 +128,7 @@ class Scene:
             return price_for(prices, of)
 
         facts = ModelFacts(lambda of: (None, None), price_of)
-        self.compactions = Compactions(self.assembler.sessions, CompactionRules(TERMS, TEXTS), facts)
+        self.compactions = Compactions(self.assembler.sessions, TERMS, TEXTS, facts)
         given = terms or DailyTerms()
         self.own = OwnExchanges(ports, Conclusion(ports), price_of, given)
         self.is_full = False

@@ -20,7 +20,6 @@ from proxy.context.history.compaction import (
     CompactionPrices,
     CompactionProposal,
     CompactionQuestion,
-    CompactionRules,
     CompactionTerms,
     call_body,
     compacted,
@@ -29,12 +28,13 @@ from proxy.context.history.compaction import (
     read_finding,
 )
 from proxy.protocol.wire.json_body import parse_members
-from tests.compactions import CACHED, RULES, TEXTS, UNCACHED, ruled_of, sent, tokens
+from tests.compactions import CACHED, TEXTS, UNCACHED, ruled_of, sent, tokens
 from tests.contexts import exchanges
 from tests.examples import for_every
 from tests.growth import assert_linear
 from tests.talk import assistant, calling, result, system, user
 
+TERMS = CompactionTerms()
 LONG = "u1 a5 u1 a5 u1 a5 u1 a5 u1"
 """25,000 tokens, a little more than the least."""
 TAIL = "u1 a7 u1 a7 u1 a7 u.4 a.4 u.4 a.4 u.4 a.4 u.4"
@@ -42,9 +42,9 @@ TAIL = "u1 a7 u1 a7 u1 a7 u.4 a.4 u.4 a.4 u.4 a.4 u.4"
 
 
 def proposed(
-    talk: str, former: Compaction | None = None, prices: CompactionPrices = UNCACHED, rules: CompactionRules = RULES
+    talk: str, former: Compaction | None = None, prices: CompactionPrices = UNCACHED, terms: CompactionTerms = TERMS
 ) -> CompactionProposal | None:
-    found = proposal_of(ruled_of(talk), former, CompactionAttempts(), tokens, rules, prices)
+    found = proposal_of(ruled_of(talk), former, CompactionAttempts(), tokens, terms, TEXTS, prices)
     return found and found[1]
 
 
@@ -53,11 +53,11 @@ def compaction(
     boundary: int = 0,
     confidence: float = 1.0,
     *,
-    rules: CompactionRules = RULES,
+    terms: CompactionTerms = TERMS,
     prices: CompactionPrices = UNCACHED,
     summary: str = "In short.",
 ) -> Compaction | None:
-    proposal = proposed(talk, None, prices, rules)
+    proposal = proposed(talk, None, prices, terms)
     return proposal and proposal.outcome(CompactionFinding(boundary, confidence, summary))
 
 
@@ -149,8 +149,7 @@ def test_a_topic_that_begins_anew_needs_no_summary() -> None:
 
 
 def test_the_terms_are_the_operators() -> None:
-    rules = CompactionRules(CompactionTerms(5_000, 1_000, 100, 1), TEXTS)
-    found = compaction("u1 a2 u1 a2 u1", rules=rules)
+    found = compaction("u1 a2 u1 a2 u1", terms=CompactionTerms(5_000, 1_000, 100, 1))
     assert sent(compacted(ruled_of("u1 a2 u1 a2 u1"), found, TEXTS, 1)) == "S u1"
 
 
@@ -198,7 +197,7 @@ _TALKS = st.lists(_WORDS, max_size=40).map(lambda words: " ".join([*words, "u1"]
 _FINDINGS = st.tuples(st.integers(0, 49), st.floats(0, 1))
 
 
-_EAGER = CompactionRules(CompactionTerms(min_history_tokens=3_000, verbatim_tokens=2_000, summary_tokens=10), TEXTS)
+_EAGER = CompactionTerms(min_history_tokens=3_000, verbatim_tokens=2_000, summary_tokens=10)
 
 
 def _proposed(talk: str, finding: tuple[int, float]) -> Compaction | None:
