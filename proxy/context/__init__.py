@@ -53,6 +53,7 @@ from proxy.protocol.request.message import (
     message_json,
 )
 from proxy.protocol.request.tokens import TokenCounter
+from proxy.protocol.wire import check_fields, invalid, names_in
 from proxy.protocol.wire.json_body import (
     Members,
     Unreadable,
@@ -62,7 +63,6 @@ from proxy.protocol.wire.json_body import (
     string_of,
     value,
 )
-from proxy.protocol.wire.refusals import check_fields, invalid, names_in
 
 
 class ContextFile(Struct, frozen=True, gc=False):

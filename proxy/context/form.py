@@ -43,8 +43,8 @@ from proxy.context.panels import FOOTER, FROZEN_PREFIX, OWN_KIND, Panel
 from proxy.kit.errors import InvalidRequest
 from proxy.kit.value import dataclass, field, replace
 from proxy.planner.layout.tiers import Tier
+from proxy.protocol.wire import check_fields, check_ids, decoded, has_more_commas, invalid, names_within
 from proxy.protocol.wire.json_body import PIECE_BYTES, Unreadable, text_value
-from proxy.protocol.wire.refusals import check_fields, check_ids, decoded, has_more_commas, invalid, names_within
 
 MOST_FILES = 5_000
 MOST_IMAGES = 100

@@ -54,8 +54,8 @@ from proxy.prompts import (
     value_at,
 )
 from proxy.protocol.request.parsed_body import Inset
+from proxy.protocol.wire import check_fields, check_ids, decoded, invalid, names_within, unknown_field
 from proxy.protocol.wire.json_body import utf8
-from proxy.protocol.wire.refusals import check_fields, check_ids, decoded, invalid, names_within, unknown_field
 
 _ORDER: Mapping[Position, int] = MappingProxyType({position: rank for rank, position in enumerate(Position)})
 PERSONA_PREFIX = "persona:"

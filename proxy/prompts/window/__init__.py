@@ -39,8 +39,7 @@ from proxy.prompts import Levels
 from proxy.protocol.request.element import Element, ToolReader
 from proxy.protocol.request.message import Message, MessageReader, text_part
 from proxy.protocol.request.tokens import MESSAGE_OVERHEAD_TOKENS, Encode, TokenCounter
-from proxy.protocol.wire.json_body import dumps, elements, join_members, members_of, string_of, text_json, utf8, value
-from proxy.protocol.wire.refusals import (
+from proxy.protocol.wire import (
     check_fields,
     check_ids,
     decoded,
@@ -49,6 +48,7 @@ from proxy.protocol.wire.refusals import (
     names_within,
     unknown_name,
 )
+from proxy.protocol.wire.json_body import dumps, elements, join_members, members_of, string_of, text_json, utf8, value
 
 
 class Capability(StrEnum):

@@ -49,8 +49,8 @@ from proxy.prompts.assembler import PERSONA_PREFIX, assemble, checked_persona, r
 from proxy.prompts.steadiness import VOLATILE_SHARE, Seen, Steadiness
 from proxy.prompts.window import CapabilityProfile, WindowRules, read_parts
 from proxy.protocol.request.parsed_body import Inset, ParsedBody, check_spelling, takes_inset, with_system
+from proxy.protocol.wire import unknown_name
 from proxy.protocol.wire.json_body import Unreadable
-from proxy.protocol.wire.refusals import unknown_name
 
 if TYPE_CHECKING:
     from proxy.services.prompting.sources import Snapshot

@@ -50,7 +50,7 @@ from proxy.prompts import (
     is_json,
 )
 from proxy.prompts.assembler import checked
-from proxy.protocol.wire.refusals import refused
+from proxy.protocol.wire import refused
 from proxy.services.prompting.language import WORK, Uses, Work, bounded, compiled
 
 SHIPPED = Path(proxy.__file__).parent.parent / "prompts"

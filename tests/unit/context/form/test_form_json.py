@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 
 from proxy.context.form import FormJson
-from proxy.protocol.wire.refusals import names_within
+from proxy.protocol.wire import names_within
 from tests.structured_forms import forms
 
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.protocol.wire import json_body
+from proxy.protocol.wire import has_more_commas, json_body, names_in
 from proxy.protocol.wire.json_body import PIECE_BYTES, counted, folded, join_members, scan_members
-from proxy.protocol.wire.refusals import has_more_commas, names_in
 from tests.examples import for_every, sampled
 from tests.growth import assert_linear
 

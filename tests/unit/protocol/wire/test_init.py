@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.kit.errors import InvalidRequest
-from proxy.protocol.wire.refusals import check_fields, decoded, names_within, refused, unknown_field
+from proxy.protocol.wire import check_fields, decoded, names_within, refused, unknown_field
 from tests.examples import for_every
 
 
