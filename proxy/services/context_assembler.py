@@ -167,10 +167,9 @@ class ContextAssembler:
     ) -> None:
         self._options = options or AssemblyOptions()
         self._texts = texts
-        self._counter = TokenCounter(encode, capacity=100_000)
         self._indexer = indexer
         self.uploads = Uploads(self._options.text_bytes)
-        self.sessions = ContextSessions(self._counter, self._options)
+        self.sessions = ContextSessions(TokenCounter(encode, capacity=100_000), self._options)
 
     def chat_of(self, sent: ParsedBody, scope: str, hint: str = "", now: float = 0.0) -> AssembledChat:
         """A request with its context as messages, made by all steps one after another. Raises InvalidRequest,
@@ -252,7 +251,7 @@ class ContextAssembler:
         texts and block digests are returned for ``remember``. Raises InvalidRequest if the client describes messages
         that the request does not have. Raises it also if a tool of the client has the name of the tool that shows
         panels, because the proxy would answer the calls of that tool."""
-        counter = self._counter.fork()
+        counter = self.sessions.counter.fork()
         dialogue = self._dialogue(resolved, counter, now)
         blocks: Blocks = {}
         with suppress_and_log("context.read_ahead"):
@@ -295,7 +294,7 @@ class ContextAssembler:
         keeps_state: bool = True,
     ) -> None:
         """Take over what was read. If it ``keeps_state``, the session goes on from this request."""
-        self._counter.merge(counted)
+        self.sessions.counter.merge(counted)
         resolved.session.tracker.know(blocks)
         board = chat.dialogue.board
         if keeps_state and board is not None:

@@ -186,7 +186,7 @@ def test_what_is_remembered_of_panels_is_bounded(kind: str) -> None:
     most = 1 << 18
     subject = ContextAssembler(load_context_texts(), bytes_over_four, None, AssemblyOptions(session_bytes=most))
     # The counts of texts have a bound of their own.
-    subject._counter = subject.sessions.counter = TokenCounter(capacity=100)
+    subject.sessions.counter = TokenCounter(capacity=100)
     rounds = 40 if kind == "many panels" else 120
 
     def go_on(number: int) -> None:
