@@ -114,7 +114,6 @@ def regretted(talk: Talk) -> Plan:
     for number in range(20):
         turns += [user(lines(5, f"q{number}"))]
         plan = talk.plan(chat(*turns))
-        assert plan.predicted is not None
         total = plan.predicted.total
         talk.planner.on_accepted(plan, talk.now)
         talk.planner.on_completed(plan, Usage(total, 5, 0, 0, total), talk.now)
@@ -129,7 +128,6 @@ def deaf(talk: Talk) -> Plan:
     for number in range(6):
         turns += [user(f"q{number}")]
         plan = talk.plan(chat(*turns))
-        assert plan.predicted is not None
         talk.planner.on_accepted(plan, talk.now)
         talk.planner.on_completed(plan, Usage(plan.predicted.total, 5, writes_told=True), talk.now)
         talk.now += 10

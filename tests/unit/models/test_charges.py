@@ -115,13 +115,11 @@ def test_sound_and_images_are_tokens_too() -> None:
 )
 def test_a_bill_is_what_the_provider_reports_as_cost(demand: Demand, reported: Reported, usd: float) -> None:
     found = bill(priced(), demand, Usage(1000, 100), reported)
-    assert found is not None
     assert found.total_usd == pytest.approx(usd)
 
 
 def test_an_estimate_is_billed_at_the_dearest_tier_that_was_asked_for() -> None:
     found = bill(priced(), text(tier="priority"), Usage(1000, 100, estimated=True), NOTHING_REPORTED)
-    assert found is not None
     assert found.total_usd == pytest.approx(0.004)
 
 
@@ -150,7 +148,6 @@ def test_units_are_reserved_and_billed_alike(
     assert nanos is not None
     assert nanos / 1e9 == pytest.approx(reserved)
     found = bill(price, demand, None, reported)
-    assert found is not None
     assert found.total_usd == pytest.approx(billed)
 
 
@@ -166,7 +163,6 @@ def test_images_are_billed_by_their_tokens_where_those_are_told() -> None:
     )
     assert price is not None
     found = bill(price, Demand(Kind.IMAGE, images=1), Usage(110, 1000), Reported(image_in=100))
-    assert found is not None
     assert found.total_usd == pytest.approx(10e-6 + 200e-6 + 0.04)
 
 

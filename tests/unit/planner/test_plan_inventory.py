@@ -12,7 +12,6 @@ def test_each_token_of_a_request_is_listed_once() -> None:
     turns = [user("one"), assistant("two"), user("three")]
     head = [system(lines(30)), system(f"{lines(40, 'rule')}\n\n{retrieved}\n\nBe brief.")]
     plan = Talk().send(chat(*head, *files, *turns, tools=[tool("run")]))
-    assert plan.in_flight is not None
     sections = inventory_of(plan.in_flight).sections
     tokens = {item.key: item.tokens for section in sections for item in section.items}
     assert sum(tokens.values()) + sum(one.words for one in sections) == plan.in_flight.analysis.own.natural.total

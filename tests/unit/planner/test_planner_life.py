@@ -66,7 +66,6 @@ class TestLife:
         first = talk.plan(chat(SYSTEM, user("a")))
         second = talk.plan(chat(SYSTEM, user("a")))
         assert first.body == second.body
-        assert second.predicted is not None
         assert second.predicted.read == 0
         ended = talk.planner.on_completed(second, Usage(900, 10, read=900), talk.now)
         assert ended.deviation == ""
@@ -131,8 +130,6 @@ class TestLife:
         warm = talk.plan(chat(SYSTEM, user("a"), assistant("b"), user("c")))
         talk.now += 10_000
         cold = talk.plan(chat(SYSTEM, user("a"), assistant("b"), user("c")))
-        assert warm.predicted is not None
-        assert cold.predicted is not None
         assert (warm.predicted.read > 0, cold.predicted.read) == (True, 0)
 
     @pytest.mark.parametrize(("is_read", "expected"), [(True, Deviation.AS_EXPECTED), (False, Deviation.PARTITIONED)])
@@ -141,7 +138,6 @@ class TestLife:
     ) -> None:
         talk.send(chat(SYSTEM, user("a")))
         warm = talk.plan(chat(SYSTEM, user("a"), assistant("b"), user("c")))
-        assert warm.predicted is not None
         talk.planner.on_accepted(warm, talk.now + 10_000)
         total, read = warm.predicted.total, warm.predicted.read if is_read else 0
         ended = talk.planner.on_completed(warm, Usage(total, 10, read, total - read), talk.now + 10_000)
@@ -153,7 +149,6 @@ class TestLife:
             turns += [user(f"question {number}"), assistant(lines(90, f"answer {number}"))]
             plan = talk.plan(chat(*turns[:-1]))
             talk.planner.on_accepted(plan, talk.now)
-            assert plan.predicted is not None
             total = plan.predicted.total
             talk.planner.on_completed(plan, Usage(total, 10, round(0.95 * total)), talk.now)
             assert plan.reason == Reason.NATURAL_ORDER
@@ -180,8 +175,6 @@ class TestLife:
         talk.now += 5
         talk.planner.on_completed(first, None, talk.now)
         afterwards = talk.plan(two)
-        assert meanwhile.predicted is not None
-        assert afterwards.predicted is not None
         assert (meanwhile.predicted.read, afterwards.predicted.read > 0) == (0, True)
 
     def test_moves_are_reported_when_the_exchange_is_settled(self, talk: Talk) -> None:
@@ -212,13 +205,11 @@ class TestLife:
         for scope in ("team", "used meanwhile"):
             talk.route = replace(own, scope=scope)
             plan = talk.plan(body)
-            assert plan.predicted is not None
             reads.append(plan.predicted.read > 0)
         assert reads == [False, True]
 
     def test_tiers_add_up(self) -> None:
         for plan in editing(Talk()):
-            assert plan.predicted is not None
             assert sum(plan.segment_tokens.values()) == plan.predicted.total
             assert "unmarked" in plan.segment_tokens
 
@@ -250,6 +241,5 @@ def test_where_every_prefix_is_stored_the_head_of_an_edited_file_is_read_again()
         file = File("a.py", "".join([*lines_of[:300], f"edit {number}\n", *lines_of[300:]]))
         plan = talk.send(chat(SYSTEM, *turns, *shown(file, File("b.py", "b = 1\n")), user(f"q{number}")))
         turns += [user(f"q{number}"), assistant(f"a{number}")]
-        assert plan.predicted is not None
         read.append(plan.predicted.read / plan.predicted.total)
     assert all(share > 0.5 for share in read[2:])

@@ -35,7 +35,6 @@ def recognise(text: str, role: str = "user") -> Recognition | None:
 def pieces(text: str) -> list[tuple[str, str]]:
     """(key, text) of every piece but the opening."""
     found = recognise(text)
-    assert found is not None
     assert covers(found.cuts, len(text))
     return [(c.key, text[c.start : c.end]) for c in found.cuts if c.kind is not PieceKind.OPENING]
 
@@ -49,7 +48,6 @@ class TestFiles:
         files = [File("a.py", "a = 1\n"), File("src/b.py", "\n\nb = 1\n\n")]
         text = file_text(files, opening, fence)
         found = recognise(text)
-        assert found is not None
         assert (found.name, found.form, found.claim) == (name, MessageKind.CONTEXT, claim)
         assert acknowledgement.startswith(found.acknowledgements[0])
         assert pieces(text) == [
@@ -124,7 +122,6 @@ def test_only_users_messages_are_context(role: str) -> None:
 def test_the_map_is_one_piece(opening: str) -> None:
     text = opening + "\nsrc/a.py:\n⋮\n│def f():\n⋮\n\nsrc/b.py\n"
     found = recognise(text)
-    assert found is not None
     assert (found.name, found.claim) == ("aider:map", FileClaim.MAP)
     assert MAP_ACK.startswith(found.acknowledgements[0])
     ((key, piece),) = pieces(text)
@@ -149,7 +146,6 @@ class TestReminder:
     def test_is_cut_off_the_prompt(self, rules: str) -> None:
         text = f"fix it\n\n{rules}"
         found = recognise(text)
-        assert found is not None
         assert found.form is MessageKind.PROMPT
         assert [(c.kind, text[c.start : c.end]) for c in found.cuts] == [
             (PieceKind.PROMPT, "fix it"),

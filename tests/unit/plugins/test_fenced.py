@@ -50,7 +50,6 @@ def pieces(text: str) -> list[tuple[str, str]]:
 def test_every_common_form(block: str) -> None:
     text = OPENING + block
     found = recognise(text)
-    assert found is not None
     assert found.form is MessageKind.CANDIDATE
     assert [key for key, _ in pieces(text)] == ["file:src/a.py"]
 
@@ -67,7 +66,6 @@ def test_several_files_with_what_stands_between_them() -> None:
 )
 def test_under_an_opening_that_claims_nothing_each_file_is_a_piece(opening: str) -> None:
     found = recognise(f"{opening}\n{FILES}")
-    assert found is not None
     assert [cut.key for cut in found.cuts if cut.kind is PieceKind.FILE] == ["file:a.py", "file:b.py"]
     assert found.claim is FileClaim.AS_SAID
 
@@ -147,9 +145,6 @@ def test_the_group_is_named_by_its_opening_so_that_the_same_message_is_known_aga
     one = recognise(OPENING + "a.py\n```\na\n```\n")
     two = recognise(OPENING + "a.py\n```\nother\n```\n\nb.py\n```\nb\n```\n")
     other = recognise("My files:\n\na.py\n```\na\n```\n")
-    assert one is not None
-    assert two is not None
-    assert other is not None
     assert one.name == two.name != other.name
 
 

@@ -202,7 +202,6 @@ def test_a_document_is_known_again_by_its_attributes_and_text() -> None:
 
     def keys(text: str) -> list[str]:
         found = recogniser.recognise("system", text)
-        assert found is not None
         return [c.key for c in found.cuts if c.kind is PieceKind.DOCUMENT]
 
     one, two = keys(f"Answer.\n{DOCUMENTS}\n")

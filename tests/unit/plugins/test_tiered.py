@@ -46,7 +46,6 @@ def recognise(text: str, role: str = "user") -> Recognition | None:
 def test_each_file_is_a_piece(header: str) -> None:
     text = message(header, block("a.py"), block("src/b.py", ""), block("c d.md", "# c\n\ntext\n"))
     found = recognise(text)
-    assert found is not None
     assert [cut.key for cut in found.cuts] == ["opening", "file:a.py", "file:src/b.py", "file:c d.md"]
     assert text[: found.cuts[0].end] == header.rstrip("\n")
     assert found.claim is (FileClaim.WORKING if header == WORKING else FileClaim.REFERENCE)
@@ -59,7 +58,6 @@ def test_a_file_is_the_same_whatever_follows_it(end: str) -> None:
     for count in (2, 3, 4):
         text = message(WORKING, *files[:count]) + end
         found = recognise(text)
-        assert found is not None
         shown.append([text[cut.start : cut.end].rstrip("\n") for cut in found.cuts if cut.kind is PieceKind.FILE])
     assert shown[2][:3] == shown[1]
     assert shown[1][:2] == shown[0]
@@ -142,7 +140,6 @@ def test_files_below_a_part_of_the_map(header: str, gap: str) -> None:
     files = [block("a.py"), block("b.py", "")]
     text = MORE_MAP + ENTRIES + gap + message(header, *files)
     found = recognise(text)
-    assert found is not None
     assert [cut.key for cut in found.cuts] == ["opening", "file:a.py", "file:b.py"]
     assert text[: found.cuts[0].end] == MORE_MAP + ENTRIES + gap + header.rstrip("\n")
     assert found.claim is FileClaim.REFERENCE
@@ -160,7 +157,6 @@ def test_files_below_a_part_of_the_map(header: str, gap: str) -> None:
 )
 def test_what_else_has_a_header_is_one_piece(text: str, name: str, acknowledgement: str) -> None:
     found = recognise(text)
-    assert found is not None
     assert (found.name, len(found.cuts), found.acknowledgements) == (name, 1, (acknowledgement,))
 
 
@@ -175,7 +171,6 @@ def test_what_else_has_a_header_is_one_piece(text: str, name: str, acknowledgeme
 )
 def test_half_of_a_match_is_none(text: str) -> None:
     found = recognise(text)
-    assert found is not None
     assert len(found.cuts) == 1
 
 

@@ -41,7 +41,6 @@ async def test_an_answer_for_a_session_that_was_forgotten_is_forgotten_too() -> 
     scene = Scene()
     chat = scene.chat(30)
     work = await scene.compactions.plan(chat, scene.deployment)
-    assert work is not None
     other = ContextAssembler(load_context_texts(), bytes_over_four)
     facts = ModelFacts(lambda of: (None, None), lambda of: None)
     elsewhere = Compactions(other.sessions, TERMS, TEXTS, facts)
@@ -69,7 +68,6 @@ async def test_a_nearly_full_window_is_no_matter_of_price() -> None:
 async def test_after_a_success_the_conversation_has_to_grow_by_a_tenth_of_what_is_left() -> None:
     scene = Scene()
     work = await planned(scene)
-    assert work is not None
     scene.compactions.answered(work, GOOD)
     left = scene.assembler.sessions.session("key", "talk").attempts.tried_tokens
     assert 0 < left < work.tokens
@@ -113,5 +111,4 @@ def test_a_window_is_nearly_full_at_85_percent(prompt: int, most: int | None, *,
     chat = assembler.chat_of(sent, "key")
     assembler.arrange(chat, None, NONE, Mode.TIER, None, most).counted(Usage(prompt, 1))
     terms = assembler.sessions.session("key", "s").terms
-    assert terms is not None
     assert terms.is_full is expected

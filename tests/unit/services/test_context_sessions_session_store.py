@@ -54,7 +54,6 @@ def store() -> Recorder:
 
 async def compacted(worker: Worker) -> None:
     """The worker has compacted its conversation, behind an answer."""
-    assert worker.sessions is not None
     session = worker.assembler.sessions.session("key", "main")
     session.state = replace(session.state, compaction=COMPACTION)
     worker.sessions.keep("key", "main", session, worker.now)
@@ -92,7 +91,6 @@ async def test_no_text_of_a_client_is_kept_where_texts_may_not_be(store: Recorde
 
 async def test_a_compaction_without_a_text_is_kept_in_any_case(store: Recorder) -> None:
     worker, other = Worker(store, keeps_texts=False), Worker(store, keeps_texts=False)
-    assert worker.sessions is not None
     session = worker.assembler.sessions.session("key", "main")
     session.state = replace(session.state, compaction=replace(COMPACTION, summary=""))
     worker.sessions.keep("key", "main", session, worker.now)

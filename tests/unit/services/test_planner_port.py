@@ -72,7 +72,6 @@ async def test_another_worker_knows_a_layout_before_its_answer_has_ended() -> No
     front = bare(sent(running)["messages"])
     assert front != bare(first)
     one.on_accepted(running, 111.0)
-    assert one.state is not None
     await drain(one.state._blobs._writing)
     later = await planned(two, chat(*first, answer, user("go on")), 112.0)
     assert bare(sent(later)["messages"])[: len(front)] == front

@@ -38,7 +38,6 @@ def test_a_header_never_stands_alone() -> None:
 def test_items_stand_below_the_header_with_the_joint_between_them() -> None:
     found = section(Kind.FILES, "H:", file_items([a_file("a"), a_file("b")]), "\n\n", "Ok.")
 
-    assert found is not None
     assert found.text == f"H:{fenced('a')}\n\n{fenced('b')}"
     assert found.words == "H:\n\nOk."
     assert [item.key for item in found.items] == ["file:a", "file:b"]
@@ -51,7 +50,6 @@ def test_symbols_are_sent_as_they_are() -> None:
 def test_the_tree_is_flat_and_sorted_and_counts_each_path_once() -> None:
     found = tree_section(("src/b.py", "README.md", "src/a.py", "README.md"), TEXTS)
 
-    assert found is not None
     assert found.text == TEXTS.file_tree + "# File Tree (3 files)\n\nREADME.md\nsrc/a.py\nsrc/b.py"
 
 
@@ -64,7 +62,6 @@ def test_pages_without_content_are_skipped_and_counted() -> None:
     pages = (Page("http://a", "1", "A"), Page("http://b", "", "B"), Page("http://c", "", "C", "f()"))
     found = pages_section(pages, TEXTS)
 
-    assert found is not None
     assert found.text == TEXTS.urls + "A\nhttp://a\n\n1\n---\nC\nhttp://c\n\nf()"
     assert not_shown(StructuredContext(pages=pages)) == {Skip.EMPTY_PAGE: 1}
 
@@ -73,7 +70,6 @@ def test_a_review_leaves_out_what_it_does_not_have() -> None:
     context = StructuredContext(files=(a_file("a"), a_file("b", is_selected=False)), review=Review(log="one\ntwo"))
     found = review_section(context, TEXTS)
 
-    assert found is not None
     assert found.text == TEXTS.review + TEXTS.review_log + "one\ntwo"
 
 
@@ -82,7 +78,6 @@ def test_a_review_has_the_diffs_of_selected_files_only_in_fences_that_they_canno
     files = (a_file("a", None), a_file("b", is_selected=False), a_file("c"))
     found = review_section(StructuredContext(files=files, review=Review(reverse_diffs=diffs)), TEXTS)
 
-    assert found is not None
     assert found.text == TEXTS.review + TEXTS.review_diffs + "a\n````\n-```\n````"
 
 
@@ -157,7 +152,6 @@ def test_what_is_no_message_stays_as_it_is(raw: bytes) -> None:
 def test_the_system_section_holds_the_clients_messages() -> None:
     found = turns_section(Kind.SYSTEM, conversation_of(system("a"), system("b")).system, range(2))
 
-    assert found is not None
     assert [(item.key, orjson.loads(item.raw)) for item in found.items] == [
         ("system:0", system("a")),
         ("system:1", system("b")),

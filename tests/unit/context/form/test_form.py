@@ -75,7 +75,6 @@ def test_every_field_is_read() -> None:
         ("z.py", "/etc/hosts"),
     )
     assert form.context.pages == (Page("https://a.example", "text", "A", "map"), Page("u", "", ""))
-    assert form.review is not None
     assert form.review.review == Review(branch="b", commits=("c1",), reverse_diffs={"a": "-x"})
     assert form.context.images == ("https://a.example/i.png", "data:image/png;base64,AAAA")
     assert (form.context.session, form.is_flat) == ("s-1", True)
@@ -261,7 +260,6 @@ def test_a_field_that_stands_twice_is_refused(raw: bytes) -> None:
 def test_white_space_and_quotes_in_texts_are_no_second_field() -> None:
     raw = b' { "files" : [ { "path" : "a" , "content" :\n"x \\":\\\\\\": y" , "selected" : true } ] , "tree" : true } '
     form = read_form(raw)
-    assert form is not None
     assert [(file.path, file.text, file.is_selected) for file in form.context.files] == [("a", 'x ":\\": y', True)]
 
 
@@ -270,7 +268,6 @@ def test_colons_and_quotes_of_texts_are_no_second_field(text: str) -> None:
     fields = {"files": [{"path": "a", "content": text}], "session": text, "urls": [{"url": text, "content": text}]}
     for separators in ((",", ":"), (" , ", " : ")):
         form = read_form(json.dumps({**fields, "images": ["data:" + text]}, separators=separators).encode())
-        assert form is not None
         assert form.context.files[0].text == form.context.session == form.context.pages[0].content == text
 
 

@@ -62,7 +62,6 @@ def test_deep_nesting_is_refused(field: bytes, opening: bytes) -> None:
 def test_files_full_of_commas_and_braces_are_read() -> None:
     text = 'f(a, b, {"x": [1, 2]}), ' * 40_000
     form = read_form(json.dumps({"files": [{"path": "a", "content": text}]}).encode())
-    assert form is not None
     assert form.context.files[0].text == text
 
 

@@ -144,7 +144,6 @@ def test_a_summary_that_is_empty_or_longer_than_what_it_stands_for_changes_nothi
 
 def test_a_topic_that_begins_anew_needs_no_summary() -> None:
     found = compaction(TAIL, 8, summary="")
-    assert found is not None
     assert (found.covered, found.summary) == (8, "")
 
 
@@ -157,11 +156,8 @@ def test_a_later_compaction_reads_the_former_summary_and_covers_more() -> None:
     first = compaction(LONG)
     grown = f"{LONG} a9 u1 a9 u1 a9 u1"
     proposal = proposed(grown, first)
-    assert first is not None
-    assert proposal is not None
     assert (TEXTS.header in shown(proposal), '"0: u1"' in shown(proposal)) == (True, False)
     second = proposal.outcome(CompactionFinding(0, 1.0, "Anew."))
-    assert second is not None
     assert second.covered > first.covered
     assert sent(compacted(ruled_of(grown), second, TEXTS)) == "S u1 a9 u1"
 
@@ -177,15 +173,12 @@ def test_a_former_compaction_that_holds_no_longer_is_not_read() -> None:
 def test_nothing_is_left_out_that_the_model_was_not_shown() -> None:
     talk = "u1 a1 " * 60 + "u1"
     proposal = proposed(talk)
-    assert proposal is not None
     found = proposal.outcome(CompactionFinding(0, 1.0, "In short."))
-    assert found is not None
     assert (found.covered, found.known, proposal.question.end) == (50, 50, 50)
 
 
 def test_the_prompt_is_not_shown_so_that_it_can_be_rewritten() -> None:
     proposal = proposed(LONG)
-    assert proposal is not None
     assert ("7: a5" in shown(proposal), "8: u1" in shown(proposal)) == (True, False)
     found = proposal.outcome(CompactionFinding(0, 1.0, "In short."))
     rewritten = LONG.removesuffix("u1") + "u2"

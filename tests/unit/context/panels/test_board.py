@@ -54,7 +54,6 @@ def test_a_change_in_the_first_turn_of_a_known_session_has_a_place_at_its_beginn
 def test_a_place_follows_the_nearest_message_that_is_equal() -> None:
     board = refreshed(refreshed(Board(), [a_panel()], progress("u0"), 1), [a_panel("2")], progress("u0 a0 u1 a0 u2"), 2)
     place = board.panels["A"].place
-    assert place is not None
     assert place.index == 4
 
     def moved(talk: str) -> int | None:

@@ -319,7 +319,6 @@ def test_a_marker_that_moves_moves_no_panel() -> None:
     board = refreshed(board, [panel("A", "2")], Progress.of(conversation(False, False, False, False, True)), T0 + 2)
 
     place = board.panels["A"].place
-    assert place is not None
     assert place.index == 2
     assert list(board.prompts) == [0, 2, 4]
 

@@ -346,7 +346,6 @@ def test_every_text_that_is_kept_comes_back(sign: str) -> None:
 def test_a_time_that_is_no_number_is_long_ago() -> None:
     for bad in (float("nan"), float("inf")):
         kept = unpacked_text(struct.pack(">d", bad) + packed_text("a", 1.0)[8:], text_digest("a"))
-        assert kept is not None
         assert kept[1] == 0.0
 
 

@@ -102,7 +102,6 @@ def test_an_item_that_is_missing_is_named() -> None:
     messages = [{"role": "user", "content": "old"}, {"role": "assistant", "content": "yes"}]
     chat = assembled({"model": "m", "messages": [*messages, {"role": "user", "content": "q"}], "stratiform": section})
 
-    assert chat is not None
     assert lost_items(chat, chat.body) == []
     assert lost_items(chat, b"{}") == [
         "file:a.py is not in the request", "symbol:b.py is not in the request",

@@ -24,7 +24,6 @@ def test_lines_of_one_key_can_be_compared_and_hold_no_text() -> None:
     lines = [line_of(fingerprint(day, at), KEY) for day, at in (("Monday", 0.0), ("Tuesday", 9.0))]
     first, second = map(read_line, lines)
     found = diagnose([first.record], second.record, second.usage, OPENAI)
-    assert found is not None
     assert (found.culprit, found.line, second.cost_usd) == ("system", 2, 0.25)
     for line in lines:
         assert line.endswith(b"\n")

@@ -160,7 +160,6 @@ def test_without_its_clock_the_same_prompt_is_expected_to_last() -> None:
     recognised = view_of(*messages)
     expected = Past().expect(*messages)
     moved = moved_elements(recognised, request_elements(recognised, (), COUNTER), COUNTER)
-    assert moved is not None
     relaid = Layout(PrefixSettings(b"", b""), (*moved.preamble, *moved.turns, *moved.tail))
     assert expected.positions(relaid)[0] > 5 * chances(expected, *messages)[0]
     # Behind the tag hardly anything is read again.
@@ -277,7 +276,6 @@ def test_what_the_proxy_has_moved_is_no_break_of_the_conversation() -> None:
 
 
 def _seen_breaks(past: Past) -> set[int]:
-    assert past.session is not None
     return {one.messages for one in past.session.cohort.breaks}
 
 

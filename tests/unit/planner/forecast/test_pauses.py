@@ -61,8 +61,6 @@ def test_nothing_is_marked_for_an_hour_for_pauses_that_an_hour_does_not_serve() 
 def test_after_a_pause_the_conversation_is_protected_against_the_next() -> None:
     plans = talked(Talk(), [10.0] * 6 + [PAUSE_S] + [10.0] * 4 + [PAUSE_S, 10.0])
     first, second = plans[6].predicted, plans[11].predicted
-    assert first is not None
-    assert second is not None
     assert first.read == 0
     assert second.read > 0.6 * second.total
     assert any("1h" in lives(plan) for plan in plans[7:11])

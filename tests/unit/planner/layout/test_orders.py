@@ -279,7 +279,6 @@ def test_a_part_is_its_header_and_the_clients_bytes() -> None:
     recognised = view_of(HEAD, *shown(A, B), user("go"))
     elements = elements_of(recognised)
     part, last = elements.forms.parts["aider:files/file:a.py"], elements.forms.lasts["aider:files/file:a.py"]
-    assert part.item is not None
     assert part.item.text == "\na.py\n```\na = 1\n```\n"
     assert part.lead.startswith("These files are in the chat and may be edited.")
     assert last.lead == recognised.groups[0].opening

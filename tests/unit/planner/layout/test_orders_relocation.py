@@ -56,7 +56,6 @@ def test_nothing_moves_in_a_still_prompt() -> None:
 def test_the_clock_goes_into_the_tag_directly_before_the_last_user_message() -> None:
     messages = [system(PROMPT), user("a"), assistant("b"), user("go")]
     found = moved(*messages)
-    assert found is not None
     assert found.preamble[0].lead == "You are kind.\nRules follow.\n"
     assert found.tail[0].lead == f"<stratiform-context>\n{CLOCK}\n</stratiform-context>"
     assert (found.tail[0].role, found.tail[0].kind) == ("user", ElementKind.TAG)
@@ -83,14 +82,12 @@ def test_results_in_a_users_message_are_not_parted_from_their_calls() -> None:
 
 def test_the_tag_carries_no_marker() -> None:
     found = moved(system(PROMPT), user("go"))
-    assert found is not None
     assert [p.markable for p in found.tail[0].parts] == [False]
 
 
 def test_lines_of_several_system_messages_keep_their_order_in_one_tag() -> None:
     later = "Now: 2026-01-01 11:00"
     found = moved(system(PROMPT), said("developer", f"More rules.\n{later}\n"), user("go"))
-    assert found is not None
     assert found.tail[0].lead == f"<stratiform-context>\n{CLOCK}\n{later}\n</stratiform-context>"
     assert [e.role for e in found.preamble] == ["system", "developer"]
     assert sum(e.kind is ElementKind.TAG for e in found.tail) == 1
@@ -98,7 +95,6 @@ def test_lines_of_several_system_messages_keep_their_order_in_one_tag() -> None:
 
 def test_documents_are_pieces_of_their_own() -> None:
     found = moved(system(DOCUMENTS), user("go"))
-    assert found is not None
     assert found.preamble[0].lead == "Answer.\nBrief.\n"
     assert len(found.documents) == 2
     assert found.tail[0].kind is ElementKind.MESSAGE
@@ -108,8 +104,6 @@ def test_documents_are_pieces_of_their_own() -> None:
 
 def test_the_fixed_text_is_the_same_whatever_the_time() -> None:
     one, other = (moved(system(PROMPT.replace("10:00", t)), user("go")) for t in ("10:00", "23:59"))
-    assert one is not None
-    assert other is not None
     assert one.preamble[0].digest == other.preamble[0].digest
     assert one.tail[0].digest != other.tail[0].digest
 
@@ -117,8 +111,6 @@ def test_the_fixed_text_is_the_same_whatever_the_time() -> None:
 @pytest.mark.parametrize("content", [PROMPT, [text_part(PROMPT), text_part("More.")]])
 def test_what_a_message_says_beside_its_text_is_a_part_of_it(content: object) -> None:
     plain, named = moved(system(content), user("go")), moved(system(content, name="bob"), user("go"))
-    assert plain is not None
-    assert named is not None
     assert plain.preamble[0].parts[0].digest != named.preamble[0].parts[0].digest
     assert plain.preamble[0].parts[1:] == named.preamble[0].parts[1:]
 
@@ -143,7 +135,6 @@ def test_documents_move_with_a_clients_first_request_and_the_rules_behind_them_a
         assert parts[0] == f"You answer by the documents.\n{RULES}"
         assert sorted(part.strip() for part in parts[1:]) == [retrieved(name).strip() for name in names]
         assert check(body, sent(plan), mode="tier", profile=profile) == []
-    assert plan.predicted is not None
     assert plan.predicted.read > 1000
 
 
@@ -154,7 +145,6 @@ def test_documents_that_never_change_cost_no_more_than_in_their_place() -> None:
         turns.append(user(f"question {number}?"))
         plan = talk.send(chat(system(prompt), *turns))
         turns.append(assistant("ok"))
-    assert plan.predicted is not None
     assert plan.predicted.read > 0.95 * plan.predicted.total
 
 
@@ -175,7 +165,6 @@ def test_a_system_message_in_parts_loses_its_clock_and_keeps_its_other_parts(aro
     assert "cache_control" in messages[0]["content"][-1]
     tag = messages[-2]["content"]
     assert "Current time: 2026-01-01 10:05" in (tag if isinstance(tag, str) else tag[0]["text"])
-    assert plans[-1].predicted is not None
     assert plans[-1].predicted.read > 0.9 * plans[-1].predicted.total
 
 
@@ -194,15 +183,12 @@ def layout_of(*messages: Body, movable: bool = True) -> Layout | None:
 
 def test_two_parts_that_are_the_text() -> None:
     found = layout_of(system(clock(1)), user("a"))
-    assert found is not None
     assert [e.kind for e in found.elements] == [ElementKind.SYSTEM, ElementKind.REST, ElementKind.MESSAGE]
     assert [e.lead for e in found.elements[:2]] == [FIXED, clock(1).removeprefix(FIXED)]
 
 
 def test_what_a_split_message_says_beside_its_text_is_a_part_of_it() -> None:
     plain, named = layout_of(system(clock(1)), user("a")), layout_of(system(clock(1), name="bob"), user("a"))
-    assert plain is not None
-    assert named is not None
     assert plain.parts[0].digest != named.parts[0].digest
     assert plain.parts[1:] == named.parts[1:]
 
@@ -230,7 +216,6 @@ def test_where_nothing_follows_a_split_is_cheaper_than_a_tag() -> None:
     parts = sent(plan)["messages"][0]["content"]
     assert "".join(part["text"] for part in parts) == body["messages"][0]["content"]
     assert marks_in(sent(plan)) == ["0.0"]
-    assert plan.predicted is not None
     assert plan.predicted.read > 0.8 * plan.predicted.total
 
 
@@ -242,7 +227,6 @@ def test_in_mode_mark_nothing_moves_and_all_before_the_clock_is_marked() -> None
         assert check(body, sent(plan), mode="mark", profile="anthropic") == []
         turns += [user(f"q{number}"), assistant("ok")]
     assert plan.reason is Reason.SPLIT
-    assert plan.predicted is not None
     assert plan.predicted.read >= 480
 
 
@@ -277,7 +261,6 @@ def prompt(which: str) -> str:
 @pytest.mark.parametrize("rest", ["", REST])
 def test_documents_are_a_part_of_their_own_with_all_that_stands_behind_them(rest: str) -> None:
     found = layout_of(system(prompt("a") + rest), user("a"))
-    assert found is not None
     assert [e.kind for e in found.elements] == [ElementKind.SYSTEM, ElementKind.REST, ElementKind.MESSAGE]
     assert [e.lead for e in found.elements[:2]] == [FIXED, SHEETS.format("a", "a", "a") + rest]
 
@@ -298,7 +281,6 @@ def test_what_stands_in_front_of_the_documents_is_read_when_they_change_for_the_
             parts = [part["text"] for part in sent(plan)["messages"][0]["content"]]
             assert parts[0] == FIXED
             assert "".join(parts) == prompt("a")
-    assert plan.predicted is not None
     assert plan.predicted.read >= 480
 
 
@@ -310,7 +292,6 @@ def test_documents_that_never_change_are_read_with_all_that_follows_them() -> No
         system_text = sent(plan)["messages"][0]["content"]
         assert system_text == prompt("a") or "".join(part["text"] for part in system_text) == prompt("a")
         turns += [user(f"q{number}"), assistant("ok")]
-    assert plan.predicted is not None
     assert plan.predicted.read > 0.95 * plan.predicted.total
 
 

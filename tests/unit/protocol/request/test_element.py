@@ -197,8 +197,6 @@ class TestPlanned:
             assert check(body, sent(plan), mode="tier", profile=name, tools_seen_reordered=True) == []
         if profile is not NONE:
             last = found[-1][1]
-            assert last.predicted is not None
-            assert last.own is not None
             assert last.predicted.read > 0.4 * last.predicted.total
             assert last.own.read == 0
 

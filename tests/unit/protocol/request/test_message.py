@@ -191,7 +191,6 @@ class TestParts:
 class TestRecognition:
     def test_the_text_is_kept_where_it_was_recognised(self) -> None:
         known, plain = read(shown(File("a.py", "x\n"))[0]), read(user("hello"))
-        assert known.recognition is not None
         assert known.recognition.form is MessageKind.CONTEXT
         assert (known.text is None, plain.text) == (False, None)
         assert len(known.cut_digests) == len(known.recognition.cuts)

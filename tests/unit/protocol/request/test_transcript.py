@@ -139,7 +139,6 @@ def test_the_moved_part_goes_into_the_tag_and_the_other_parts_stay_parts(role: s
     assert [one["content"] for one in others if "<stratiform-context>" in json.dumps(one)] == [
         f"<stratiform-context>\n{clock(4).strip()}\n</stratiform-context>"
     ]
-    assert plan.predicted is not None
     assert plan.predicted.read > 0.9 * plan.predicted.total
 
 
@@ -150,7 +149,6 @@ def test_where_nothing_may_move_all_in_front_of_the_part_is_marked() -> None:
     assert plan.reason is Reason.SPLIT
     assert marks_in(sent(plan)) == ["0.0"]
     assert [p["text"] for p in sent(plan)["messages"][0]["content"]] == [ABOVE, clock(4), BELOW]
-    assert plan.predicted is not None
     assert plan.predicted.read > 0.4 * plan.predicted.total
 
 

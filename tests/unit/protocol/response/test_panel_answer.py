@@ -88,7 +88,6 @@ def finishes(out: bytes) -> list[str]:
 
 def sent_back(found: PanelAnswer | None) -> list[tuple[str, Any]]:
     """Ids and arguments of the calls that go back to the model."""
-    assert found is not None
     message: Any = found.message
     return [(one["id"], orjson.loads(one["function"]["arguments"])) for one in message["tool_calls"]]
 
@@ -133,7 +132,6 @@ def test_a_client_gets_its_own_calls_by_dense_indices(pieces: Any, own: dict[int
         function = piece["function"]
         told[piece["index"]] = told.get(piece["index"], "") + function.get("name", "") + function.get("arguments", "")
     assert told == own
-    assert found is not None
     assert (found.message is None, finishes(out + end)) == (bool(own), ["tool_calls" if own else "stop"])
 
 
@@ -150,7 +148,6 @@ def test_a_client_gets_its_own_calls_by_dense_indices(pieces: Any, own: dict[int
 )
 def test_an_answer_that_is_not_whole_or_too_long_is_not_continued(parts: tuple[bytes, ...]) -> None:
     out, end, found = streamed(*parts)
-    assert found is not None
     assert found.message is None
     assert b"dynamic_panel" not in out + end
     last = [one for one in parts if b"[DONE]" in one or b"error" in one]
@@ -172,7 +169,6 @@ def test_the_message_has_words_thoughts_and_calls() -> None:
         chunk({"reasoning_content": "so", "thinking_blocks": [{"type": "thinking", "thinking": "m", "signature": "s"}]})
     ]  # fmt: skip
     out, _, found = streamed(*thoughts, big, chunk({"content": 'a "b" '}), half, calls(ours()), *END)
-    assert found is not None
     assert found.message == {
         "role": "assistant",
         "content": 'a "b" \ud83d',
@@ -401,8 +397,6 @@ def test_contents_that_are_lists_of_parts_are_joined_with_those_that_are_texts()
 
     streamed_ = (chunk({"content": [THOUGHT]}), chunk({"content": "I "}), chunk({"content": "look."}))
     _, _, found = streamed(*streamed_, calls(ours()), *END)
-    assert found is not None
-    assert found.message is not None
     assert found.message["content"] == first_
 
 
@@ -442,7 +436,6 @@ def test_very_many_choices_with_calls_are_not_compared_with_each_other(monkeypat
 def test_of_a_streams_members_only_words_thoughts_and_calls_go_back() -> None:
     pieces = [chunk({"reasoning": text, "channel": "analysis", "annotations": [{"a": 1}]}) for text in ("h", "m")]
     _, _, found = streamed(*pieces, calls(ours()), *END)
-    assert found is not None
     assert found.message is not None
     assert {name: found.message[name] for name in found.message if name != "tool_calls"} == {
         "role": "assistant", "content": None, "reasoning": "hm",
@@ -453,8 +446,6 @@ def test_lists_of_thoughts_that_no_rule_knows_go_back_whole_and_pass_whole() -> 
     thoughts = [{"type": "reasoning.text", "text": "h"}, {"type": "reasoning.text", "text": "m", "signature": "s"}]
     pieces = [chunk({"content": "", "reasoning_details": [one]}) for one in thoughts]
     _, _, found = streamed(*pieces, calls(ours()), *END)
-    assert found is not None
-    assert found.message is not None
     assert found.message["reasoning_details"] == thoughts
     _, end, _ = streamed(calls(ours()), *pieces, *END)
     assert payloads(end)[0]["choices"][0]["delta"]["reasoning_details"] == thoughts

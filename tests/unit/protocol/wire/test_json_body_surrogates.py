@@ -102,7 +102,6 @@ def test_keys_of_pieces_and_errors_can_be_written_anywhere() -> None:
             return Recognition("one", MessageKind.CONTEXT, (Cut("file:\ud800.py", PieceKind.FILE, 0, len(text)),))
 
     found = recognise_text([One()], "user", "text")
-    assert found is not None
     assert [cut.key for cut in found.cuts] == ["file:\\ud800.py"]
     assert b"\\ud800" in error_body(InvalidRequest("no \ud800"))
 
@@ -144,7 +143,6 @@ def test_the_pieces_are_the_whole(string: str, size: int) -> None:
     whole = json.loads(raw.decode("utf-8", "surrogatepass"))
     message = b'{"role":"user","content":' + raw + b"}"
     in_one = read(message)
-    assert in_one is not None
     assert in_one.lead == whole[:LEAD_CHARS]
     with pytest.MonkeyPatch.context() as patch:
         in_pieces_of(size, patch)

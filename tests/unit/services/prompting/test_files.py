@@ -49,7 +49,6 @@ def file_of(front: str, text: str = "A text") -> str:
 
 def test_every_field_of_the_front_matter_is_read() -> None:
     prompt = read_prompt(PATH, WHOLE)
-    assert prompt is not None
     assert (prompt.id, prompt.position, prompt.priority) == ("persona:ada", Position.SYSTEM_SUFFIX, -5)
     assert (prompt.profile, prompt.description, prompt.is_literal) == ("chat", "How Ada speaks", False)
     assert prompt.conditions == (Condition("mission.kind", "eq", "review"), Condition("target.name", "exists"))
@@ -63,13 +62,11 @@ def test_every_field_of_the_front_matter_is_read() -> None:
 
 def test_a_prompt_is_called_after_its_file_and_has_priority_0_where_nothing_else_is_said() -> None:
     prompt = read_prompt(PATH, file_of("position: user"))
-    assert prompt is not None
     assert (prompt.id, prompt.priority, prompt.conditions, prompt.variables) == ("greeting", 0, (), ())
 
 
 def test_a_text_keeps_its_lines_and_loses_blank_lines_around_it_and_carriage_returns() -> None:
     prompt = read_prompt(PATH, "---\r\nposition: user\r\n---\r\n\r\none\r\n---\r\ntwo\r\n\r\n")
-    assert prompt is not None
     assert prompt.text == "one\n---\ntwo"
 
 
@@ -191,7 +188,6 @@ def test_a_byte_order_mark_is_no_part_of_a_prompt(tmp_path: Path) -> None:
     file = tmp_path / "marked.md"
     file.write_bytes(b"\xef\xbb\xbf" + file_of("position: user").encode())
     prompt = read_file(file)
-    assert prompt is not None
     assert prompt.text == "A text"
 
 

@@ -78,7 +78,6 @@ def test_an_editor_shows_its_files_in_the_form_that_is_recognised(form: Form, st
     for sending in sendings(form, steps, "s"):
         shown = sending.body["messages"][-3]["content"]
         found = AiderRecogniser().recognise("user", shown)
-        assert found is not None
         assert found.form is MessageKind.CONTEXT
         cuts = {cut.key: shown[cut.start : cut.end] for cut in found.cuts if cut.kind is PieceKind.FILE}
         assert list(cuts) == [f"file:{path}" for path in sending.wanted.contents]
