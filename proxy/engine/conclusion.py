@@ -26,7 +26,7 @@ from functools import partial
 
 import msgspec
 
-from proxy.engine.custody import Custody, has_news
+from proxy.engine.custody import Custody
 from proxy.engine.exchange import (
     AnswerRecord,
     Arrival,
@@ -265,24 +265,27 @@ class Conclusion:
     async def _write(self, exchange: Exchange, *, defers: bool) -> None:
         """Write the settlement and the objects that the exchange made at the same time, because a store writes them in
         one batch."""
-        custody, admission = self._custody, self._ports.admission
-        if exchange.answer.outcome.said is None or exchange.objects.operation.act is Act.LIST:
+        custody, admission, act = self._custody, self._ports.admission, exchange.objects.operation.act
+        if exchange.answer.outcome.said is None or act is Act.LIST:
             custody = None
-        if custody is not None and not defers and shows_end(exchange):
+        is_look = act in (Act.TOUCH, Act.UNKNOWN)
+        if custody is not None and is_look and not defers:
             await self._settle_owed(custody, exchange)
         end = admission.defer(exchange) if defers else admission.settle(exchange)
         settling = _contained("admission.defer" if defers else "admission.settle", end)
-        if custody is not None and (defers or has_news(exchange)):
+        if custody is not None and (defers or is_look or exchange.principal.is_confined):
             bill = bill_of(exchange) if defers else ""
             await asyncio.gather(settling, _contained("custody.remember", custody.remember(exchange, bill)))
         else:
             await settling
 
     async def _settle_owed(self, custody: Custody, shown: Exchange) -> None:
-        """The answer shows that the provider has ended its work: bill the exchange that made the object."""
+        """If the answer shows that the provider has ended its work, bill the exchange that made the object."""
         with suppress_and_log("admission.settle_later"):
             said = shown.answer.outcome.said
-            assert said is not None
+            is_shown = said is not None and bool(said.id and said.status) and shown.answer.is_accepted
+            if said is None or not is_shown or said.status in _WORKING:
+                return
             bill = await custody.take_bill(shown.principal.team, said.id)
             exchange = owing(bill, shown, self._ports.models) if bill else None
             if exchange is None:
@@ -339,13 +342,6 @@ def is_deferred(exchange: Exchange) -> bool:
     return operation.family == BATCHES or (
         operation.act is Act.UNKNOWN and exchange.arrival.path.rstrip("/").endswith(_RUNS)
     )
-
-
-def shows_end(exchange: Exchange) -> bool:
-    """Whether the answer shows an object on which the provider has ended its work."""
-    said = exchange.answer.outcome.said
-    is_look = exchange.objects.operation.act in (Act.TOUCH, Act.UNKNOWN) and exchange.answer.is_accepted
-    return said is not None and is_look and bool(said.id and said.status) and said.status not in _WORKING
 
 
 def bill_of(exchange: Exchange) -> str:

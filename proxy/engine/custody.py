@@ -124,7 +124,7 @@ class Custody:
         if deployment is None or said is None or not exchange.answer.is_accepted:
             return
         operation = exchange.objects.operation
-        if _deletes(exchange):
+        if operation.act is Act.TOUCH and exchange.arrival.method == "DELETE" and not operation.below:
             self._late.pop((principal.team, operation.object_id), None)
             with suppress(StoreUnavailable):
                 await self._stored(self._store.disown(principal.team, _kept(operation.object_id)))
@@ -227,17 +227,6 @@ class Custody:
             except StoreUnavailable:
                 return
             self._late.pop((team, name), None)
-
-
-def has_news(exchange: Exchange) -> bool:
-    """Whether an exchange without a waiting bill may still have something to remember."""
-    return (exchange.principal.is_confined and exchange.objects.is_stored) or _deletes(exchange)
-
-
-def _deletes(exchange: Exchange) -> bool:
-    """Whether the exchange deletes an object."""
-    operation = exchange.objects.operation
-    return operation.act is Act.TOUCH and exchange.arrival.method == "DELETE" and not operation.below
 
 
 def place(deployment: Deployment) -> tuple[object, ...]:

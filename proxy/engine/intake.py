@@ -240,7 +240,8 @@ class Intake:
 
     async def enter(self, exchange: Exchange, client: Client) -> Principal:
         """Identify the sender of the request, and check that its path may be used. Raises ProxyError."""
-        now = self._now(client) if self.rules.trust_time_header else exchange.arrival.now
+        is_told = self.rules.trust_time_header
+        now = request_time(client.headers, self._ports.clock) if is_told else exchange.arrival.now
         principal = exchange.principal = self._ports.admission.admit(client.headers, now)
         refuse_key_in_path(client.path, client.headers, principal)
         if self._custody is not None:
@@ -249,13 +250,9 @@ class Intake:
 
     def arrived(self, exchange: Exchange, client: Client, size: int) -> None:
         """The request is complete. The client's own slowness up to here is not counted as the proxy's."""
-        arrival = exchange.arrival
-        arrival.now, arrival.opened, arrival.size = self._now(client), perf_counter(), size
-
-    def _now(self, client: Client) -> float:
-        """The time at which the request happens."""
-        clock = self._ports.clock
-        return request_time(client.headers, clock) if self.rules.trust_time_header else clock.now()
+        arrival, clock = exchange.arrival, self._ports.clock
+        arrival.now = request_time(client.headers, clock) if self.rules.trust_time_header else clock.now()
+        arrival.opened, arrival.size = perf_counter(), size
 
     async def route(self, exchange: Exchange, client: Client, raw: Raw, *, may_repeat: bool) -> tuple[Attempts, Reach]:
         """The deployments that may serve the request, in the order in which its session calls them, and everything that

@@ -413,7 +413,7 @@ class AnswerRelay:
 
     def _instead_of_stream(self, fold: Fold, attempts: Attempts, *, may_refuse: bool) -> AttemptResult | None:
         """The result that takes the place of a stream that ended while it was held back. None: it is passed on."""
-        outcome = self._outcome(fold)
+        outcome = self._note(fold)
         found = self._too_large(*_told(outcome), attempts)
         if found is None and may_refuse and _is_void(outcome):
             attempts.refused()
@@ -441,8 +441,7 @@ class AnswerRelay:
         """The whole answer is known: book it before the client has all of it. Returns the end of the answer, with its
         usage if the client asked for that."""
         if self._exchange.settlement is None:
-            self._note(fold)
-            outcome = self._exchange.answer.outcome
+            outcome = self._note(fold)
             if self._on_accepted is not None and self._exchange.answer.is_accepted and not _is_void(outcome):
                 self._on_accepted()
             passed = ExchangeOutcome.COMPLETED if outcome.error is None else ExchangeOutcome.BROKEN
@@ -452,7 +451,7 @@ class AnswerRelay:
         end = fold.end() + rest
         if isinstance(told, AnswerWithout):
             return told.end(end)
-        return end if told is None else await told.end(end, self._outcome(fold), is_between=is_between)
+        return end if told is None else await told.end(end, self._note(fold), is_between=is_between)
 
     def _headers(self, answer: Answer, fold: Fold, *, is_spent: bool, keep_length: bool) -> Headers:
         deployment = self._exchange.deployment
@@ -490,21 +489,19 @@ class AnswerRelay:
             event = sse_error(error, error_form(self._exchange.arrival.path))
             await self._client.send(END_OF_EVENT + event if fold.is_cut else event)
 
-    def _outcome(self, fold: Fold) -> Outcome:
-        """The outcome of the answer as far as it is known now."""
-        outcome = fold.outcome() if self._further is None else self._further.noted(fold.outcome())
-        if outcome.is_open and outcome.usage is None and isinstance(self._source, TellsUsage):
-            return replace(outcome, usage=usage_of(self._source.usage_so_far()))
-        return outcome
-
-    def _note(self, fold: Fold) -> None:
-        """Record the outcome of the answer as far as it is known now, unless the exchange is settled."""
+    def _note(self, fold: Fold) -> Outcome:
+        """Record the outcome of the answer as far as it is known now, unless the exchange is settled. Returns what is
+        recorded."""
         answer = self._exchange.answer
         if self._exchange.settlement is not None:
-            return
-        outcome = answer.outcome = self._outcome(fold)
+            return answer.outcome
+        outcome = fold.outcome() if self._further is None else self._further.noted(fold.outcome())
+        if outcome.is_open and outcome.usage is None and isinstance(self._source, TellsUsage):
+            outcome = replace(outcome, usage=usage_of(self._source.usage_so_far()))
+        answer.outcome = outcome
         if outcome.error is not None and not answer.error_code:
             answer.error_code = "upstream_stream_error"
+        return outcome
 
 
 def note_context_refusal(

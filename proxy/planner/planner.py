@@ -182,18 +182,21 @@ class TierPlanner:
         costs = caches.others.packed(self.prefix, caches.sent_cost, caches.own_cost)
         return analysis.incoming.route.scope, {**blobs, costs_name(analysis.account): costs}
 
-    def on_accepted(self, plan: Plan, now: float) -> tuple[str, Mapping[str, bytes]]:
-        """The provider has accepted the prompt: commit the shadow caches. Returns the scope and the layout that was
-        sent, to store for other processes. They have to know it before the answer ends, because even a part of the
-        answer may have signed thinking."""
+    def on_accepted(self, plan: Plan, now: float) -> tuple[str, Sequence[str]]:
+        """The provider has accepted the prompt: commit the shadow caches. Returns the scope and the names of the layout
+        that was sent (``sent_front``)."""
         if (in_flight := plan.in_flight) is None:
-            return "", {}
+            return "", ()
         analysis, incoming = in_flight.analysis, in_flight.analysis.incoming
         in_flight.accept(self._caches_in(in_flight), now)
         self._caches.used(analysis.account)  # the caches have grown
         form, scope = None if in_flight.sends_own else in_flight.form, incoming.route.scope
-        names = self._fronts.sent(scope, incoming.transcript, _key_of(incoming.own_tools), form)
-        return scope, self._fronts.packed(names)
+        return scope, self._fronts.sent(scope, incoming.transcript, _key_of(incoming.own_tools), form)
+
+    def sent_front(self, names: Sequence[str]) -> Mapping[str, bytes]:
+        """The layouts of these names, to store for other processes. They have to know a layout before the answer to it
+        ends, because even a part of the answer may have signed thinking."""
+        return self._fronts.packed(names)
 
     def refused(self, plan: Plan) -> None:
         """The upstream refused the rewritten request, and the client's own request is sent in its place."""

@@ -138,7 +138,7 @@ class Planning:
     async def plan(self, request: PlanRequest) -> Plan:
         """The plan for one chat request. Raises InvalidRequest if the body is no chat request."""
         deployment, principal, inset = request.deployment, request.principal, request.inset
-        if request.mode is not Mode.PASSTHROUGH:
+        if deployment.reminder and request.mode is not Mode.PASSTHROUGH:
             # The model's reminder is left out only in a mode that the operator has set for the model.
             inset = inset.followed_by(deployment.reminder)
         route = Route(
@@ -205,9 +205,9 @@ class Planning:
 
     def on_accepted(self, plan: Plan, now: float) -> None:
         """The upstream accepted the request: commit the changes to the shadow cache, and store its layout."""
-        scope, front = self.pure.on_accepted(plan, now)
+        scope, names = self.pure.on_accepted(plan, now)
         if self.state is not None:
-            self.state.keep(scope, front, now)
+            self.state.keep(scope, self.pure.sent_front(names), now)
 
     def on_completed(self, plan: Plan, usage: Usage | None, now: float) -> PlanResult:
         """The exchange ended well: count it once, and store what was learnt from it for other workers."""

@@ -87,7 +87,7 @@ class Fleet:
         if plan.rewritten and self.random.random() < 0.1:
             worker.barred(plan)
             plan = replace(plan, body=plan.original)
-        self.blobs.update(worker.on_accepted(plan, self.now)[1])
+        self.blobs.update(worker.sent_front(worker.on_accepted(plan, self.now)[1]))
         if self.random.random() < 0.1:
             return plan  # the worker dies before the answer has ended
         worker.on_completed(plan, None, self.now)

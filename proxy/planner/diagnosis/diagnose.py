@@ -242,7 +242,7 @@ class Comparison(Struct, frozen=True):
         one (empty: they were not compared). ``price`` is the model's price in USD per token; None: it is unknown, and
         the break has no USD."""
         accounts = _Accounts(self, usage, profile)
-        culprit = _outside(self, profile) or _culprit(self)
+        culprit = _outside(self, profile) or (_culprit(self, self.found) if self.found is not None else None)
         if culprit is None:
             kind = accounts.unexplained(deviation)
             culprit = None if kind is None else Break(kind, before=self.now.total)
@@ -302,11 +302,9 @@ def _outside(comparison: Comparison, profile: CacheProfile) -> Break | None:
     return None
 
 
-def _culprit(comparison: Comparison) -> Break | None:
+def _culprit(comparison: Comparison, found: Difference) -> Break:
     """The break of the first piece that differs, with its kind."""
-    now, first, found = comparison.now, comparison.first, comparison.found
-    if found is None:
-        return None
+    now, first = comparison.now, comparison.first
     found = found.cut_by(comparison.cuts) if comparison.cuts else found
     kind, piece = _kind(found)
     if piece.kind == TOOL:

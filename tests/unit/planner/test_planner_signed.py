@@ -139,7 +139,7 @@ def test_tools_keep_the_order_in_which_they_went_out_on_another_worker() -> None
     )
     assert isinstance(incoming, IncomingChat)
     lookup = other.planner.state_lookup(incoming)
-    lookup.adopt(talk.planner.on_accepted(plan, talk.now)[1])
+    lookup.adopt(talk.planner.sent_front(talk.planner.on_accepted(plan, talk.now)[1]))
     found = json.loads(other.planner.decide(incoming, lookup).written().body)
     assert [each["function"] for each in found["tools"]] == [each["function"] for each in first["tools"]]
     assert [each["function"] for each in found["tools"]] == [each["function"] for each in tools]
