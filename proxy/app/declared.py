@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Collection, Iterator
 
-from proxy.app.settings import Budget, PromptLevel, Settings, key_digest
+from proxy.app.settings import Budget, PromptLevel, Settings
 from proxy.kit.messages import join, nearest, shown
 from proxy.kit.model_patterns import matches
 from proxy.prompts import Allowed, NamesOf, PromptLayer, PromptRules, PromptTerms, layered, only_itself
@@ -35,8 +35,8 @@ def declared(settings: Settings) -> Declared:
         ],
         keys=[
             KeyRecord(
-                id=declared_id(key_digest(key)),
-                digest=key_digest(key),
+                id=declared_id(key.digest),
+                digest=key.digest,
                 team=team.name,
                 user=key.user,
                 models=tuple(key.models),

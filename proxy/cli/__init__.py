@@ -14,8 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from proxy import __version__
-from proxy.app.settings import ConfigError, places
-from proxy.app.shadowed import refuse_shadowed
+from proxy.app.settings import ConfigError, places, refuse_shadowed
 
 COMMANDS = {
     "serve": "run the proxy",

@@ -30,9 +30,9 @@ from proxy.app.settings import (
     Unused,
     places,
     read,
+    shadowing,
     unused_on_http,
 )
-from proxy.app.shadowed import shadowing
 from proxy.cli.output import add_json, plain_table, print_result
 from proxy.engine.headers import uses_operators_key
 from proxy.kit.clock import SystemClock
@@ -446,10 +446,9 @@ def _warnings(settings: Settings, prices: PriceMap, today: date) -> Iterator[str
     if ours.clock == "header":
         yield "stratiform.clock: clients set the time: use this for replays only"
     if _keys(settings) == "any" and not ours.open_to_network and (names := list(provider_keys(settings))):
-        shown = ", ".join(f"`{name}`" for name in names[:3])
         yield (
-            f"stratiform.teams: any key is accepted, and {shown} would be served with the operator's own key: `serve` "
-            "listens on this machine only"
+            f"stratiform.teams: any key is accepted, and {_first_of(names)} would be served with the operator's own "
+            "key: `serve` listens on this machine only"
         )
     if ours.teams and ours.metrics.key is None:
         yield "stratiform.metrics.key: is not set: /metrics names teams and models to everyone who reaches it"

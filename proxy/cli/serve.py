@@ -41,8 +41,17 @@ from starlette.types import ASGIApp
 from proxy import __version__
 from proxy.app import composition, declared, factories
 from proxy.app.composition import ConfigSource
-from proxy.app.settings import IGNORE_FLAG, MOST_WORKERS, NO_SHARED_STORE, ConfigError, Limits, Settings, export, load
-from proxy.app.shadowed import shadowing
+from proxy.app.settings import (
+    IGNORE_FLAG,
+    MOST_WORKERS,
+    NO_SHARED_STORE,
+    ConfigError,
+    Limits,
+    Settings,
+    export,
+    load,
+    shadowing,
+)
 from proxy.app.web.app import create_app
 from proxy.app.web.connection import WireLimits, guarded_http
 from proxy.cli.check_config import IGNORE_HELP, dear_prices, expired_keys, not_honoured, refuse_exposed, unsupported
@@ -104,7 +113,6 @@ class Workers:
         self._slots = [_Worker(slot) for slot in range(self.count)]
         near, far = socket.socketpair()
         with near, far, self._woken_by_signals() as waker:
-            code = 0
             while not self._stops:
                 for worker in self._slots:
                     if worker.process is None and time.monotonic() >= worker.start_at:
@@ -118,12 +126,10 @@ class Workers:
                     for worker in self._slots if self.on_reload() else ():
                         if worker.process is not None and worker.process.pid is not None and worker.process.is_alive():
                             os.kill(worker.process.pid, signal.SIGHUP)
-                code = self._look_after()
-                if code:
-                    break
+                self._look_after()
             self.on_stop()
             self._end(waker)
-        return code or self._code
+        return self._code
 
     def _start(self, worker: _Worker, context: ForkContext, near: socket.socket, far: socket.socket) -> None:
         worker.process = context.Process(
@@ -136,8 +142,9 @@ class Workers:
         worker.started_at = time.monotonic()
         _workers_log.info("worker %d is process %d", worker.slot, worker.process.pid)
 
-    def _look_after(self) -> int:
-        """Clear the slots of processes that ended. Returns the exit code of the whole if the whole must end."""
+    def _look_after(self) -> None:
+        """Clear the slots of processes that ended. A process that could not start ends the whole, with its own exit
+        code."""
         for worker in self._slots:
             process = worker.process
             if process is None or process.exitcode is None or self._stops:
@@ -150,7 +157,8 @@ class Workers:
             worker.has_served = worker.has_served or not is_short
             if process.exitcode > 0 and not worker.has_served:
                 _workers_log.error("worker %d ended with code %d as it started", worker.slot, process.exitcode)
-                return process.exitcode
+                self._stops, self._code = True, process.exitcode
+                return
             worker.short_lives = worker.short_lives + 1 if is_short else 0
             # The first short life costs no pause.
             pause_s = min(_LONGEST_PAUSE_S, _PAUSE_S * 2.0 ** (worker.short_lives - 2))
@@ -159,7 +167,6 @@ class Workers:
                 "worker %d (process %s) ended with code %d after %.0f s", worker.slot, process.pid, process.exitcode,
                 lived_s,
             )  # fmt: skip
-        return 0
 
     def _end(self, waker: socket.socket) -> None:
         processes = [worker.process for worker in self._slots if worker.process is not None]
@@ -183,7 +190,7 @@ class Workers:
         def stop(number: int, frame: object) -> None:
             self._stops = True
             # A shell expects 130 of a command that SIGINT has ended.
-            self._code = 130 if number == signal.SIGINT else 0
+            self._code = self._code or (130 if number == signal.SIGINT else 0)
 
         def reload(number: int, frame: object) -> None:
             self._reloads = True

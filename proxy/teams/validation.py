@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from ipaddress import ip_address
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from proxy.kit.modes import Mode
@@ -165,15 +165,19 @@ def _iso(value: str) -> float:
 
 def url(value: str) -> str:
     """The URL of a webhook: http or https, without a user name."""
-    problem = "must be an http:// or https:// URL without a user name"
-    try:
-        parts = urlsplit(value)
-        is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        raise ValueError(problem) from None
-    if not is_right or parts.username is not None or CONTROL.search(value) or " " in value:
-        raise ValueError(problem)
+    parts = parts_of_url(value, "http", "https")
+    if parts is None or parts.username is not None or CONTROL.search(value) or " " in value:
+        raise ValueError("must be an http:// or https:// URL without a user name")
     return value
+
+
+def parts_of_url(text: str, *schemes: str) -> SplitResult | None:
+    """The parts of a URL that has one of these schemes and names a host; None for any other text."""
+    try:
+        parts = urlsplit(text)
+        return parts if parts.scheme in schemes and parts.hostname and parts.port != 0 else None
+    except ValueError:  # a bracket that is not closed, a port that is no number, ...
+        return None
 
 
 def host(value: str) -> str:

@@ -40,8 +40,7 @@ from proxy.app.inside.incoming import (
     rewriting,
     with_room,
 )
-from proxy.app.settings import ConfigError, load_section
-from proxy.app.shadowed import shadowing
+from proxy.app.settings import ConfigError, load_section, shadowing
 from proxy.engine import Conclusion, Ports
 from proxy.engine.attempts import OurEdit
 from proxy.engine.conclusion import own_headers

@@ -5,6 +5,10 @@ package never starts anything.
 
 An existing LiteLLM file works as it is. All problems are reported at once, each with the path of its key. Keys that
 LiteLLM would use and Stratiform does not are listed in ``Settings.unused``.
+
+At the end, the operator's folders that have the name of one of our packages are found. They are reported or refused,
+never imported silently. ``stratiform`` itself does not look for modules in the working folder. ``python -m``,
+``PYTHONPATH`` and LiteLLM, which looks for callbacks beside its configuration, do.
 """
 
 import os
@@ -13,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
+from importlib.util import find_spec
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from tempfile import gettempdir
@@ -21,6 +26,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
+import proxy
 from proxy.app.settings.litellm_schema import (
     LiteLLMSettings,
     Loose,
@@ -73,12 +79,13 @@ __all__ = [
     "Team",
     "Unused",
     "export",
-    "key_digest",
     "load",
     "load_section",
     "nearest",
     "places",
     "read",
+    "refuse_shadowed",
+    "shadowing",
     "unused_on_http",
     "weights_of",
 ]
@@ -416,17 +423,9 @@ def _shared_keys(settings: Settings) -> Iterator[str]:
                 yield f"{path}.budgets: two are called `{name}`; give one a `name`"
         for index, key in enumerate(team.keys):
             here = f"{path}.keys[{index}]"
-            other = owners.setdefault(key_digest(key), here)
+            other = owners.setdefault(key.digest, here)
             if other != here:
                 yield f"{here}: is the same key as {other}"
-
-
-def key_digest(key: Key) -> str:
-    """The digest of a key. Only the digest is kept."""
-    if key.sha256 is not None:
-        return key.sha256.lower()
-    assert key.key is not None
-    return digest_of(key.key.get_secret_value())
 
 
 def _upstream(url: str) -> str:
@@ -437,3 +436,31 @@ def _upstream(url: str) -> str:
         raise ConfigError([f"--upstream: {error}"]) from error
     _, _, rest = text.partition("://")
     return text if "/" in rest else f"{text}/v1"
+
+
+_HOME = Path(proxy.__file__).resolve().parents[1]
+_PACKAGES = ("proxy", "plugins")
+
+
+def refuse_shadowed() -> None:
+    """Make sure that Python imports our own plugins. Raises ConfigError if it finds something else of that name
+    first."""
+    spec = find_spec("plugins")
+    places = [] if spec is None else [*(spec.submodule_search_locations or ()), spec.origin or "nothing"]
+    if not places or Path(places[0]).resolve() != _HOME / "plugins":
+        found = places[0] if places else "nothing"
+        raise ConfigError(
+            [f"plugins: Python finds {found}, and not the package in {_HOME}: rename it, or see to PYTHONPATH"]
+        )
+
+
+def shadowing(folder: Path) -> Iterator[str]:
+    """A warning for each package or module in ``folder``, the configuration's folder, that could be taken for one of
+    ours."""
+    for name in _PACKAGES:
+        for path in (folder / name, folder / f"{name}.py"):
+            if (path.is_file() or any(path.glob("*.py"))) and path.resolve() != _HOME / name:
+                yield (
+                    f"{path}: has the name of a package of Stratiform's: `python -m`, PYTHONPATH and LiteLLM's "
+                    "`callbacks` would take it instead; rename it"
+                )

@@ -10,7 +10,6 @@ At the end, ``Routing`` gathers retries, breakers and fallbacks. LiteLLM reads m
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeVar
-from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -32,7 +31,7 @@ from proxy.kit.resilience import BreakerPolicy, Kind, RetryPolicy
 from proxy.kit.value import dataclass, field
 from proxy.protocol.prices import needed
 from proxy.protocol.providers import PROFILES
-from proxy.teams.validation import MOST_USD, NAME_PATTERN
+from proxy.teams.validation import MOST_USD, NAME_PATTERN, parts_of_url
 
 
 class Section(BaseModel):
@@ -92,12 +91,7 @@ ENDPOINT_MODES = frozenset(
 def http_url(url: str) -> str:
     """The URL without a trailing slash. Raises ValueError if it is not an http or https URL."""
     text = url.strip().rstrip("/")
-    try:
-        parts = urlsplit(text)
-        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a bracket that is not closed, a port that is no number, ...
-        is_one = False
-    if not is_one:
+    if parts_of_url(text, "http", "https") is None:
         raise ValueError("must be an http:// or https:// URL")
     return text
 

@@ -7,7 +7,6 @@ admin API and the command line use, too.
 
 from datetime import UTC, date, datetime, time
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
@@ -28,6 +27,7 @@ from proxy.app.settings.litellm_schema import (
 from proxy.app.settings.prompts import Prompts, Window
 from proxy.protocol.prices import price_of
 from proxy.teams import validation
+from proxy.teams.authentication import digest_of
 
 MOST_WORKERS = 64
 _LONGEST_S = 86_400
@@ -72,6 +72,13 @@ class Key(Strict):
         if (self.key is None) == (self.sha256 is None):
             raise ValueError("must have either `key` or `sha256`")
         return self
+
+    @property
+    def digest(self) -> str:
+        """The digest of the key, which is all that is kept of it."""
+        if self.key is not None:
+            return digest_of(self.key.get_secret_value())
+        return (self.sha256 or "").lower()
 
     @property
     def expires_at(self) -> float | None:
@@ -533,11 +540,7 @@ class ConfigFile(Loose):
 def redis_url(url: str) -> str:
     """The URL of a Redis. Raises ValueError if it is not one. The message does not quote it, because it may hold a
     password."""
-    try:
-        parts = urlsplit(url)
-        is_right = bool(parts.hostname) and parts.port != 0 and (parts.path.strip("/") or "0").isdecimal()
-    except ValueError:
-        is_right = False
-    if not is_right or parts.query or parts.fragment:
+    parts = validation.parts_of_url(url, "redis", "rediss")
+    if parts is None or not (parts.path.strip("/") or "0").isdecimal() or parts.query or parts.fragment:
         raise ValueError("must be redis://[USER:PASSWORD@]HOST[:PORT][/DB], or the same with rediss://")
     return url

@@ -8,10 +8,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from proxy.app.shadowed import shadowing
+from proxy.app.settings import shadowing
 from proxy.cli import main
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 CONFIG = "model_list: [{model_name: m, litellm_params: {model: embedded/claude}}]\n"
 
 
