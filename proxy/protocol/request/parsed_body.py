@@ -274,7 +274,8 @@ class RequestFields:
         if self.parsed is not None:
             return self.parsed.edited(changes)
         model, body = changes.get("model"), self.body
-        own = [member for member in scan_members(body) or () if member.name == "model"]
+        scanned = scan_members(body) if model is not None else None
+        own = [member for member in scanned or () if member.name == "model"]
         if model is None or len(own) != 1:
             return body
         return body[: own[0].at] + model + body[own[0].at + len(own[0].value) :]
