@@ -311,7 +311,7 @@ class ContextSessions:
         session.spent(usage)
         life_s = profile.long_life_s if session.total.write_1h and profile.long_life_s else profile.life_s
         life_s = UNKNOWN_LIFE_S if self._options.keeps_alive else life_s
-        is_full = usage is not None and bool(most_input) and usage.prompt >= WINDOW_SHARE * (most_input or 0)
+        is_full = usage is not None and 0 < WINDOW_SHARE * (most_input or 0) <= usage.prompt
         session.terms = CacheTerms(
             profile.read, profile.write, life_s, is_full, profile.answer_mark or profile.stores_prefixes
         )

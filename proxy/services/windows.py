@@ -124,7 +124,7 @@ class ContextWindows:
         if composed.profile is None:
             return Fitted(parsed.body)
         inset = composed.inset.followed_by(deployment.reminder)
-        job = _Job(composed.profile, composed.parts or WindowParts(), inset, scale, 1.0, self._texts)
+        job = _Job(composed.profile, composed.parts or WindowParts(), inset, scale, self._texts)
         with suppress(Unreadable):
             parsed.chat()
         found: FittedMessages | None = None
@@ -155,7 +155,7 @@ class ContextWindows:
     ) -> Fitted:
         """A request for a completion as it is sent. Raises ContextTooLong, and InvalidRequest if its prompt cannot be
         shortened and might not fit."""
-        job = _Job(profile, WindowParts(), Inset(), scale, 1.0, self._texts)
+        job = _Job(profile, WindowParts(), Inset(), scale, self._texts)
         budget, known = await self._budget(parsed, deployment, job, scope)
         most = _UNLIMITED if budget is None else int(budget.prompt_tokens / known.value)
         if len(parsed.body) < most:
@@ -176,10 +176,10 @@ class ContextWindows:
         transcript = self._reader.read(parsed)
         tools = self._reader.tools.read(parsed.members.get("tools"))
         budget, known = await self._budget(parsed, deployment, job, scope)
-        messages = await self._fitted_by(parsed, transcript, tools, replace(job, factor=known.value), budget)
+        messages = await self._fitted_by(parsed, transcript, tools, job, budget, known.value)
         if messages.excess_tokens and known.is_guess:
             # The guess may leave out what might not fit, but it must not refuse a request that the model may accept.
-            messages = await self._fitted_by(parsed, transcript, tools, replace(job, factor=known.measured), budget)
+            messages = await self._fitted_by(parsed, transcript, tools, job, budget, known.measured)
         return messages
 
     async def _fitted_by(
@@ -189,9 +189,10 @@ class ContextWindows:
         tools: Sequence[Element],
         job: "_Job",
         budget: Budget | None,
+        factor: float,
     ) -> FittedMessages:
-        """The messages, fitted by the job's factor. Raises Unreadable."""
-        prompt = _UNLIMITED if budget is None else int(budget.prompt_tokens / job.factor)
+        """The messages, fitted if the model counts by this factor. Raises Unreadable."""
+        prompt = _UNLIMITED if budget is None else int(budget.prompt_tokens / factor)
         is_known = job.scale >= 1.0 or budget is not None
         if is_known and _fits_for_certain(parsed, transcript, job, prompt):
             counter = self._reader.counter.fork()
@@ -208,7 +209,7 @@ class ContextWindows:
             messages = await self._counted(parsed, transcript, tools, job, prompt)
             if transcript.has_media:
                 messages = replace(messages, sent_tokens=0)
-        return replace(messages, sizes=_sizes(messages, budget, job.factor))
+        return replace(messages, sizes=_sizes(messages, budget, factor))
 
     async def _counted(
         self, parsed: ParsedBody, transcript: Transcript, tools: Sequence[Element], job: "_Job", prompt_tokens: int
@@ -269,7 +270,6 @@ class _Job:
     parts: WindowParts
     inset: Inset
     scale: float
-    factor: float
     texts: WindowTexts
 
 
