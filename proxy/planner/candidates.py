@@ -226,7 +226,8 @@ class Pricing:
 
     def given_marks(self, candidate: Candidate, marks: dict[int, Life], reason: Reason) -> Choice:
         layout = candidate.layout
-        placed = place_given(layout, candidate.survival, candidate.held, self.profile, [*marks, *layout.implicit])
+        positions = [*marks, *layout.prompt({}).endings[-1:]]
+        placed = place_given(layout, candidate.survival, candidate.held, self.profile, positions)
         return self._choice(candidate, marks, placed, reason)
 
     def _placed(self, candidate: Candidate, slots: int) -> Placement:
@@ -253,10 +254,7 @@ class Pricing:
         """The candidate with its score: the cost now, minus what the next request is expected to save by reading, plus
         what the order loses in each later request. (Longer horizons than ``_HORIZON`` were measured to lose.)"""
         layout, p = candidate.layout, self.profile
-        if marks or layout.implicit or p.family is not Family.MARKER:
-            bill = self.cache.bill(layout.prompt(marks), self.now)
-        else:
-            bill = Bill(0, 0, 0, layout.total)
+        bill = self.cache.bill(layout.prompt(marks), self.now)
         cached = layout.ends[placed.reached] if placed.reached >= 0 else 0
         expected = placed.expected + (candidate.worth.of(marks, bill) if candidate.worth is not None else 0.0)
         lost = (p.write - p.read) * (cached - expected) + (1 - p.read) * (layout.total - cached)
@@ -462,7 +460,7 @@ class PlanAnalysis:
     """One request as the planner saw it, and the candidate that it chose. ``pricing`` is what the candidates were
     judged by. ``explain`` shows the analysis.
 
-    The route of ``incoming`` has the cache profile, corrected by what the provider's reports have shown.
+    ``profile`` are the rules of the provider's cache, corrected by what the provider's reports have shown.
     ``steady_tools`` are the tools as this client first sent them, if they are sent in that form. ``turns_before`` are
     the turns of the session's newest request when this request was planned. ``key`` are the name and the value of the
     routing key that is added to the request. ``natural`` is the client's order as it was judged, if that was needed.
@@ -476,20 +474,11 @@ class PlanAnalysis:
     own: OwnRequest
     choice: Choice
     pricing: Pricing
+    profile: CacheProfile
     turns_before: tuple[bytes, ...]
     steady_tools: bytes | None = None
     key: tuple[str, str] | None = None
     natural: Candidate | None = None
-
-    @property
-    def profile(self) -> CacheProfile:
-        """The rules of the provider's cache."""
-        return self.incoming.route.profile
-
-    @property
-    def account(self) -> bytes:
-        """The name of the cache that the provider keeps this request in."""
-        return self.incoming.account
 
     @property
     def is_key_in_body(self) -> bool:
@@ -506,7 +495,7 @@ class PlanAnalysis:
         is_marked = bool(self.own.prompt.marks or self.recognised.transcript.marked)
         if choice.reason is not Reason.CLIENT_OPTIMAL or is_marked:
             return choice.reason
-        if profile.family is not Family.MARKER or choice.layout.implicit:
+        if profile.family is not Family.MARKER or choice.layout.prompt({}).endings:
             return Reason.NATURAL_ORDER
         return Reason.ONE_SHOT if self.session.cohort.is_one_shot else Reason.NOTHING_STABLE
 

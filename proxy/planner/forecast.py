@@ -106,8 +106,6 @@ def piece_forecast(
     is_stored: bool,
 ) -> PieceForecast:
     """The forecast of each piece. ``is_stored``: the provider stores every prefix for free."""
-    if not recognised.groups and not recognised.system:
-        return _NO_PIECES
     ages, rates = observation.ages, observation.rates
     signs = read_signs(recognised, material.items, ages, file_words)
     hazards: dict[str, float] = {}
@@ -312,14 +310,16 @@ def forecast(
     """The forecast for one request."""
     cohort = session.cohort
     is_stored = profile.stores_prefixes
-    pieces = piece_forecast(session, observation, recognised, material, file_words, is_stored=is_stored)
+    pieces = _NO_PIECES
+    if recognised.groups or recognised.system:
+        pieces = piece_forecast(session, observation, recognised, material, file_words, is_stored=is_stored)
     continues = GOES_ON if session.requests else cohort.continues()
     heads, fixed_heads = _heads(session, observation, recognised, pieces.whole_set)
     return Forecast(
         body=continues * cohort.returns_within(profile.life_s, observation.gap),
         opened=cohort.shares_within(profile.life_s),
         turns=_turns(session, observation, recognised, hoists_system=profile.hoists_system),
-        rendered_last=_rendered_last(recognised),
+        rendered_last=_rendered_last(recognised) if recognised.groups else frozenset(),
         groups={group.message: pieces.whole(group) for group in recognised.groups},
         heads=heads,
         fixed_heads=fixed_heads,
@@ -360,21 +360,20 @@ def _heads(
     session: Session, observation: RequestObservation, recognised: RecognisedRequest, whole_set: float
 ) -> tuple[Sequence[float], Sequence[float]]:
     """The hazards of the tools and the system messages: as they came, and without their volatile lines and documents.
-    ``whole_set`` is P(all documents in them stay)."""
-    fresh = observation.replaced
-    edited = changed_places(session.preamble, observation.preamble) - fresh if session.requests else frozenset[int]()
-    edited_fixed = edited & changed_places(session.fixed, observation.fixed)
+    ``whole_set`` is P(all documents in them stay). The latter are empty if the request has no such text."""
+    fresh, places, edited = observation.replaced, range(recognised.preamble + 1), frozenset[int]()
+    if session.requests and session.preamble != observation.preamble:
+        edited = changed_places(session.preamble, observation.preamble) - fresh
     # A system message's place counts from 1, because the tools stand in front.
     priors = {1 + text.message: CLOCK_CHANGE if text.volatile else 1.0 - whole_set for text in recognised.system}
     head = session.own_head if session.own_head.places else session.shared_head
-    whole: list[float] = []
-    fixed: list[float] = []
-    for at in range(recognised.preamble + 1):
-        prior, is_fresh = priors.get(at, STATIC_CHANGE), at in fresh
-        whole.append(head.hazard(at, prior, is_fresh=is_fresh, is_edited=at in edited))
-        edit = at in edited_fixed
-        fixed.append(session.own_fixed.hazard(at, STATIC_CHANGE, is_fresh=is_fresh, is_edited=edit))
-    return whole, fixed
+    chances = ((at, priors.get(at, STATIC_CHANGE)) for at in places)
+    whole = [head.hazard(at, prior, is_fresh=at in fresh, is_edited=at in edited) for at, prior in chances]
+    if not recognised.system and not recognised.still:
+        return whole, ()
+    edited &= changed_places(session.fixed, observation.fixed)
+    own = session.own_fixed
+    return whole, [own.hazard(at, STATIC_CHANGE, is_fresh=at in fresh, is_edited=at in edited) for at in places]
 
 
 def _spread(hazard: float, parts: Sequence[Part]) -> Iterator[float]:
@@ -387,8 +386,6 @@ def _spread(hazard: float, parts: Sequence[Part]) -> Iterator[float]:
 
 
 def _rendered_last(recognised: RecognisedRequest) -> frozenset[int]:
-    if not recognised.groups:
-        return frozenset()
     last_turn = max((i for i in recognised.turns if i < recognised.last_user), default=-1)
     return frozenset(g.message for g in recognised.groups if g.message > last_turn and last_turn >= 0)
 

@@ -145,7 +145,7 @@ def refresh_plan(analysis: PlanAnalysis, body: bytes, cache: Cache, now: float) 
         bill = cache.bill(prompt, now + period)
         most = int(profile.write / profile.read)
         times = refreshes(past, life_s, cost_of(profile, bill) + _OUTPUT_TOKENS, gain, most)
-        return RefreshPlan(analysis.account, profile, content, prompt, period, times, bill) if times else None
+        return RefreshPlan(analysis.incoming.account, profile, content, prompt, period, times, bill) if times else None
     return None
 
 

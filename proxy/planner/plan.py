@@ -22,7 +22,7 @@ from proxy.kit.modes import Edit, Mode, Reason
 from proxy.kit.value import dataclass, field, replace
 from proxy.planner.candidates import IncomingChat, PlanAnalysis, TextsInFlight
 from proxy.planner.diagnosis.diagnose import Comparison, compared
-from proxy.planner.diagnosis.record import Break, BreakKind, PromptRecord, SentPrompt, sent_prompt
+from proxy.planner.diagnosis.record import NOTHING_SENT, Break, BreakKind, PromptRecord, SentPrompt, sent_prompt
 from proxy.planner.layout.inventory import Inventory, ListedItem, ListedSection
 from proxy.planner.layout.layout import given_members
 from proxy.planner.layout.render import elsewhere, patches, render_messages, render_tools, written_front
@@ -82,7 +82,7 @@ class InFlight:
     analysis: PlanAnalysis
     sends_own: bool
     form: SentForm | None = None
-    sent: SentPrompt = field(default_factory=SentPrompt)
+    sent: SentPrompt = NOTHING_SENT
     comparison: Comparison | None = None
     shows_own: bool = False
     accepted: Accepted | None = None
@@ -190,6 +190,8 @@ class InFlight:
         is_full = pricing.profile.family is not Family.MARKER or own.mark_count >= pricing.slots
         if self.accepted is None or incoming.mode is Mode.MARK or is_full:
             return None
+        if own.arrived.total < pricing.profile.min_tokens:
+            return Bill(0, 0, 0, own.arrived.total)  # nothing of it is stored
         pricing = replace(pricing, cache=caches.marked, outlook=None)
         judged = pricing.read(own.arrived, is_natural=True, known=self.analysis.natural)
         choice = pricing.best_marks(judged, Reason.MARKED, own.marks, own.mark_count)
@@ -223,7 +225,6 @@ class InFlight:
 _MOST_LAST = 256
 _MOST_TALKS = 8192
 _TALK_BYTES = 400
-_NOTHING = SentPrompt()
 
 
 class Diagnosing:
@@ -248,7 +249,7 @@ class Diagnosing:
         session, route = analysis.session, incoming.route
         layout = analysis.own.arrived if is_own else analysis.choice.layout
         marks = analysis.own.prompt.marks if is_own else analysis.choice.marks
-        last = self._last.get(session.id, _NOTHING)
+        last = self._last.get(session.id, NOTHING_SENT)
         pairs, before = analysis.recognised.transcript.pairs, session.prompts
         if not before:
             # At the conversation's first request to a model, these are its records at another model.

@@ -48,7 +48,7 @@ from proxy.planner.sessions.sharing import FrontTable, SentForm, StateLookup, co
 from proxy.planner.shadow import ProviderObservations, ShadowCaches, cost_of
 from proxy.planner.stability.edit_signals import FileWords
 from proxy.prompts.steadiness import StoredPrompt, TurnTexts
-from proxy.protocol.providers import ASSUMED, CacheProfile, Family, may_add, may_tell_explicit, routing_key
+from proxy.protocol.providers import ASSUMED, Family, may_add, may_tell_explicit, routing_key
 from proxy.protocol.recognition import Recogniser
 from proxy.protocol.request.element import Element, ToolOrders, in_order
 from proxy.protocol.request.message import may_be_signed
@@ -97,9 +97,7 @@ class TierPlanner:
         self.prefix = prefix
         self._sessions = SessionTable(capacity_bytes=memory_bytes // 4, prefix=prefix)
         self._diagnosing = Diagnosing(self._sessions, capacity_bytes=memory_bytes // 64)
-        self._caches: Bounded[bytes, ShadowCaches] = Bounded(
-            memory_bytes // 8, lambda caches: caches.bytes, _MAX_CACHES
-        )
+        self._caches: Bounded[bytes, ShadowCaches] = Bounded(memory_bytes // 8, ShadowCaches.about_bytes, _MAX_CACHES)
         self._natural: Bounded[str, Layout] = Bounded(
             memory_bytes // 16, lambda layout: 2_000 + 300 * len(layout.parts), _MAX_NATURAL
         )
@@ -169,7 +167,7 @@ class TierPlanner:
     def state_lookup(self, incoming: IncomingChat) -> StateLookup:
         """Looks for the state that other processes may have stored about a request. Raises Unreadable."""
         route, account, tools = incoming.route, incoming.account, _key_of(incoming.own_tools)
-        caches = self._caches_of(account, route.profile)
+        caches = self._caches_of(incoming)
         return StateLookup(self._sessions, route, incoming.transcript, tools, account, caches, self._fronts)
 
     def export_state(self, plan: Plan) -> tuple[str, Mapping[str, bytes]]:
@@ -177,19 +175,19 @@ class TierPlanner:
         in_flight = plan.in_flight
         if in_flight is None or in_flight.accepted is None:
             return "", {}
-        analysis, caches = in_flight.analysis, self._caches_in(in_flight)
+        analysis, caches = in_flight.analysis, self._caches_of(in_flight.analysis.incoming)
         blobs = snapshot(analysis.session, caches, in_flight.accepted.prompt, analysis.own.prompt)
         costs = caches.others.packed(self.prefix, caches.sent_cost, caches.own_cost)
-        return analysis.incoming.route.scope, {**blobs, costs_name(analysis.account): costs}
+        return analysis.incoming.route.scope, {**blobs, costs_name(analysis.incoming.account): costs}
 
     def on_accepted(self, plan: Plan, now: float) -> tuple[str, Sequence[str]]:
         """The provider has accepted the prompt: commit the shadow caches. Returns the scope and the names of the layout
         that was sent (``sent_front``)."""
         if (in_flight := plan.in_flight) is None:
             return "", ()
-        analysis, incoming = in_flight.analysis, in_flight.analysis.incoming
-        in_flight.accept(self._caches_in(in_flight), now)
-        self._caches.used(analysis.account)  # the caches have grown
+        incoming = in_flight.analysis.incoming
+        in_flight.accept(self._caches_of(incoming), now)
+        self._caches.used(incoming.account)  # the caches have grown
         form, scope = None if in_flight.sends_own else in_flight.form, incoming.route.scope
         return scope, self._fronts.sent(scope, incoming.transcript, _key_of(incoming.own_tools), form)
 
@@ -209,9 +207,10 @@ class TierPlanner:
         planner does not change the requests of this session."""
         self.refused(plan)
         if plan.in_flight is not None:
-            plan.in_flight.analysis.session.is_barred = True
-            if plan.in_flight.analysis.key is not None:
-                self._caches_in(plan.in_flight).observations.key_was(accepted=False)
+            analysis = plan.in_flight.analysis
+            analysis.session.is_barred = True
+            if analysis.key is not None:
+                self._caches_of(analysis.incoming).observations.key_was(accepted=False)
 
     def on_completed(self, plan: Plan, usage: Usage | None, now: float) -> PlanResult:
         """Count the exchange once: what the client has changed, how stable each piece is, and what the provider's
@@ -224,7 +223,7 @@ class TierPlanner:
         if plan.in_flight is None:
             return PlanResult()
         reported = usage if plan.mode > Mode.OBSERVE or plan.arm == CONTROL else None
-        caches = self._caches_in(plan.in_flight)
+        caches = self._caches_of(plan.in_flight.analysis.incoming)
         result = plan.in_flight.complete(caches, reported, now, is_predicted=plan.predicted is not None)
         broke = self._diagnosing.complete(plan.in_flight, usage, result.deviation, plan.price)
         marked = plan.in_flight.as_marked(caches, now) if self._options.prices_mark else None
@@ -236,21 +235,24 @@ class TierPlanner:
         if in_flight is None or in_flight.accepted is None or in_flight.sends_own or plan.mode <= Mode.OBSERVE:
             return None
         analysis = in_flight.analysis
-        return refresh_plan(analysis, plan.body, self._caches_of(analysis.account, analysis.profile).sent, now)
+        return refresh_plan(analysis, plan.body, self._caches_of(analysis.incoming).sent, now)
 
     def kept(self, work: RefreshPlan, now: float) -> None:
         """The upstream accepted a refresh: its cost counts as the proxy's cost, and the prefix that it has read stays
         cached."""
-        caches = self._caches_of(work.scope, work.profile)
-        caches.sent_cost += cost_of(work.profile, caches.sent.bill(work.prompt, now))
-        caches.sent.store(work.prompt, now, now)
+        caches = self._caches.get(work.scope)
+        if caches is not None:
+            caches.sent_cost += cost_of(work.profile, caches.sent.bill(work.prompt, now))
+            caches.sent.store(work.prompt, now, now)
+            self._caches.used(work.scope)
 
     def decide(self, incoming: IncomingChat, lookup: StateLookup | None = None) -> Plan:
         """The plan, whose body may still have to be written. Internal errors of the proxy are contained. ``lookup``
         knows the session of the request."""
         incoming = incoming if lookup is None else replace(incoming, place=lookup.place)
         try:
-            incoming = self._bound(incoming)
+            if incoming.transcript.signed:
+                incoming = self._bound(incoming)
             if incoming.mode is Mode.PASSTHROUGH:
                 plan = Plan(incoming.original, incoming.original, incoming.mode, Reason.PASSTHROUGH_MODE)
             elif incoming.route.profile.family is Family.NONE:
@@ -266,16 +268,16 @@ class TierPlanner:
     def _bound(self, incoming: IncomingChat) -> IncomingChat:
         """The request with everything in front of its signed thinking in the form in which it was sent before."""
         transcript, route, parsed = incoming.transcript, incoming.route, incoming.parsed
-        if not transcript.signed:
-            return incoming
         tools = incoming.own_tools
         still, form = self._fronts.bound(route.scope, transcript, _key_of(tools))
         incoming = replace(incoming, still=still)
         if form is None:
             return incoming
-        steady = self._steady_tools(replace(incoming, mode=Mode.TIER, still=0))
-        if form.tools and tools:
-            steady = in_order(bytes(parsed.members["tools"]), tools[0], form.tools) or steady
+        steady = None
+        if tools:
+            steady = self._steady_tools(replace(incoming, mode=Mode.TIER, still=0))
+            if form.tools:
+                steady = in_order(bytes(parsed.members["tools"]), tools[0], form.tools) or steady
         tools = (*tools, *self.reader.tools.read(steady))
         messages = self.reader.inlaid(seen_volatile(transcript, form.regions), route).messages
         front = laid_out_again(messages[: form.count], tools, form.elements, self.reader.counter)
@@ -303,16 +305,17 @@ class TierPlanner:
 
     def _decide_layout(self, incoming: IncomingChat) -> Plan:
         """The plan that follows from the analysis, and from anything that forbids carrying it out."""
-        caches = self._caches_of(incoming.account, incoming.route.profile)
+        caches = self._caches_of(incoming)
         believed = caches.believed(incoming.route.profile, incoming.now)
         if believed is not incoming.route.profile:
             incoming = replace(incoming, route=replace(incoming.route, profile=believed))
         analysis = self._analyse(incoming, caches)
         mode, now, own, choice = incoming.mode, incoming.now, analysis.own, analysis.choice
         is_planned = mode > Mode.OBSERVE
-        is_control = is_planned and self._options.is_control(incoming.route.scope, analysis.session.opening)
+        is_drawn = is_planned and self._options.holdout > 0
+        is_control = is_drawn and self._options.is_control(incoming.route.scope, analysis.session.opening)
         reason, predicted, sends_own = analysis.reason(), choice.bill, is_control
-        stands_down = analysis.passthrough_reason(ignores_markers=caches.observations.ignores_markers(now))
+        stands_down = analysis.passthrough_reason(ignores_markers=now < caches.observations.ignored_until)
         if stands_down is Reason.BELOW_MINIMUM and mode is Mode.TIER and own.has_foreign_marks:
             # Send the client's order, without the markers that the provider refuses.
             reason, natural = stands_down, Layout(choice.layout.seed, analysis.elements.natural)
@@ -340,7 +343,7 @@ class TierPlanner:
             own=own.bill,
             tier_tokens={} if is_control else analysis.tier_tokens(),
             segment_tokens={} if is_control else segment_tokens(choice),
-            arm=(CONTROL if is_control else TREATED) if is_planned and self._options.holdout else "",
+            arm=(CONTROL if is_control else TREATED) if is_drawn else "",
             session=analysis.session.id,
             client=incoming.transcript.client,
             headers=(analysis.key,) if analysis.key is not None and not analysis.is_key_in_body else (),
@@ -361,7 +364,7 @@ class TierPlanner:
     def _analyse(self, incoming: IncomingChat, caches: ShadowCaches) -> PlanAnalysis:
         """Recognise the request, forecast the next one, and choose among the candidates."""
         profile, tools = incoming.route.profile, incoming.own_tools
-        steady = self._steady_tools(incoming)
+        steady = self._steady_tools(incoming) if tools else None
         if steady is not None:
             tools = self.reader.tools.read(steady)
         tools_key = _key_of(tools)
@@ -374,7 +377,7 @@ class TierPlanner:
         if front:
             elements = begun_with(elements, front, incoming.laid_out, still)
         expected = forecast(session, observation, recognised, elements, profile, self._words)
-        seed = seed_of(incoming.parsed.members, profile, incoming.account, has_media=incoming.transcript.has_media)
+        seed = seed_of(incoming.parsed.members, profile, incoming.account, has_media=incoming.transcript.media_at >= 0)
         # Positions that the session's previous request had, too, are taken over from it.
         natural = came = Layout(seed, elements.natural, self._natural.get(session.id))
         self._natural.put(session.id, natural)
@@ -393,15 +396,17 @@ class TierPlanner:
             own=own,
             choice=choice,
             pricing=pricing,
+            profile=profile,
             turns_before=session.turns,
             steady_tools=steady,
             natural=judged,
         )
 
     def _steady_tools(self, incoming: IncomingChat) -> bytes | None:
-        """The tools as this client first sent them, if these are the same tools in another order or form."""
+        """The tools as this client first sent them, if these are the same tools in another order or form. There must be
+        tools."""
         tools = incoming.own_tools
-        if not tools or not self._options.steady_tools or incoming.mode is Mode.MARK or incoming.still:
+        if not self._options.steady_tools or incoming.mode is Mode.MARK or incoming.still:
             return incoming.tools
         return self._tool_orders.steady(incoming.account, tools[0].digest, bytes(incoming.parsed.members["tools"]))
 
@@ -468,16 +473,13 @@ class TierPlanner:
         session.routing = session.routing or routing_key(route.scope, name)
         return routing.name, session.routing
 
-    def _caches_in(self, in_flight: InFlight) -> ShadowCaches:
-        return self._caches_of(in_flight.analysis.account, in_flight.analysis.profile)
-
-    def _caches_of(self, account: bytes, profile: CacheProfile) -> ShadowCaches:
-        caches = self._caches.get(account)
+    def _caches_of(self, incoming: IncomingChat) -> ShadowCaches:
+        caches = self._caches.get(incoming.account)
         if caches is None:
-            caches = ShadowCaches.of(profile)
-            self._caches.put(account, caches)
+            caches = ShadowCaches.of(incoming.route.profile)
+            self._caches.put(incoming.account, caches)
         else:
-            self._caches.move_to_end(account)
+            self._caches.move_to_end(incoming.account)
         return caches
 
 

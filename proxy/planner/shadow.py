@@ -116,7 +116,8 @@ class ProviderObservations:
     seconds, each with whether the entry was still there. ``_hoisted`` and ``_kept`` count the reports in a row that
     showed system messages within the conversation at the front, and in their place. ``_unstored`` prefixes were not
     stored, of which the longest has ``_largest_unstored`` tokens, and the shortest that was stored has
-    ``_smallest_stored``, by the provider's count."""
+    ``_smallest_stored``, by the provider's count. Before ``ignored_until`` the planner stands down, because the
+    provider was seen to store nothing of what is marked."""
 
     scale: float = 1.0
     _scaled: int = 0
@@ -130,7 +131,7 @@ class ProviderObservations:
     _kept: int = 0
     _refused_keys: int = 0
     _lesson_at: float = 0.0
-    _ignored_until: float = 0.0
+    ignored_until: float = 0.0
     _base: CacheProfile | None = None
     _believed: CacheProfile | None = None
     _learnt: dict[str, Any] = field(default_factory=dict)
@@ -158,13 +159,9 @@ class ProviderObservations:
         else:
             self._refused_keys += 1
 
-    def ignores_markers(self, now: float) -> bool:
-        """Whether the provider was seen to store nothing of what is marked, so that the planner stands down for now."""
-        return now < self._ignored_until
-
     def observe(self, seen: Observation, profile: CacheProfile, now: float) -> Deviation:
         """Take one report into account, and return its kind."""
-        is_moved = _is_elsewhere(seen, profile)
+        is_moved = _is_elsewhere(seen, seen.elsewhere, profile) if seen.elsewhere is not None else None
         kind = self._kind(seen, profile, is_moved=bool(is_moved))
         self._count(seen, profile)
         if kind in LOST:
@@ -178,9 +175,10 @@ class ProviderObservations:
 
     def _kind(self, seen: Observation, profile: CacheProfile, *, is_moved: bool) -> Deviation:
         predicted, reported = seen.predicted, seen.reported
-        if predicted.total <= 0 or reported.prompt <= 0:
+        total = predicted.total
+        if total <= 0 or reported.prompt <= 0:
             return Deviation.AS_EXPECTED
-        ratio = reported.prompt / predicted.total
+        ratio = reported.prompt / total
         has_hours = reported.write_1h or predicted.write_1h <= _TOLERANCE_TOKENS
         if reported.lives_told and not has_hours and reported.write_5m >= 0.5 * predicted.write * ratio:
             # The tokens that should be written for an hour are all written for five minutes.
@@ -195,7 +193,7 @@ class ProviderObservations:
             return lost_kind(seen, profile)
         if reported.read > expected + slack:
             return Deviation.MORE_READ
-        if predicted.total >= _SCALE_TOKENS and abs(ratio / self.scale - 1.0) > _SCALE_SHARE:
+        if total >= _SCALE_TOKENS and abs(ratio / self.scale - 1.0) > _SCALE_SHARE:
             return Deviation.COUNTED_DIFFERENTLY
         return Deviation.AS_EXPECTED
 
@@ -236,10 +234,10 @@ class ProviderObservations:
             self._unstored += 1
             self._largest_unstored = max(self._largest_unstored, int(seen.marked * ratio))
             if self._stores_nothing and self._unstored > _ENOUGH:
-                self._ignored_until = now + _PAUSE_S
+                self.ignored_until = now + _PAUSE_S
             return
         if seen.reported.read or seen.reported.write:
-            self._ignored_until = 0.0
+            self.ignored_until = 0.0
         if kind is Deviation.LIFE_DOWNGRADED:
             self._downgrades += 1
         elif kind is Deviation.OUT_OF_REACH:
@@ -308,7 +306,7 @@ class ProviderObservations:
         answer confirms it, and the place of system messages, because one answer can contradict it."""
         self._ages.clear()
         self._unstored = self._largest_unstored = self._downgrades = self._misses_afar = 0
-        self._lesson_at = self._ignored_until = 0.0
+        self._lesson_at = self.ignored_until = 0.0
 
 
 def missing(prompt: Prompt, predicted: Bill, reported: Usage) -> list[int]:
@@ -327,13 +325,13 @@ def tolerance(reported: Usage, profile: CacheProfile) -> float:
     return max(_TOLERANCE_TOKENS, 2 * profile.step, _TOLERANCE_SHARE * reported.prompt)
 
 
-def _is_elsewhere(seen: Observation, profile: CacheProfile) -> bool | None:
-    """Whether system messages within the conversation were put elsewhere than is believed. None if the report fits both
-    places, or neither. The sum of reads and writes is checked first: unlike the read alone, it follows from the markers
-    only, whatever the provider still held."""
-    reported, predicted, other = seen.reported, seen.predicted, seen.elsewhere
+def _is_elsewhere(seen: Observation, other: Bill, profile: CacheProfile) -> bool | None:
+    """Whether system messages within the conversation were put elsewhere than is believed, so that the ``other`` bill
+    holds. None if the report fits both places, or neither. The sum of reads and writes is checked first: unlike the
+    read alone, it follows from the markers only, whatever the provider still held."""
+    reported, predicted = seen.reported, seen.predicted
     is_short = seen.marked * reported.prompt < profile.min_tokens * predicted.total
-    if other is None or (is_short and not reported.read + reported.write):
+    if is_short and not reported.read + reported.write:
         # A prefix that is too short is stored at neither place.
         return None
     is_moved = None
@@ -450,9 +448,9 @@ class ShadowCaches:
         sent, own, marked = (make_cache(profile, is_forecast=True) for _ in range(3))
         return cls(sent, own, marked, profile)
 
-    @property
-    def bytes(self) -> int:
-        return 6_000 + 400 * (len(self.sent) + len(self.own) + len(self.marked))
+    def about_bytes(self) -> int:
+        """About how many bytes of memory the entries take."""
+        return 6_000 + 400 * (len(self.sent.table) + len(self.own.table) + len(self.marked.table))
 
     def compared(
         self,

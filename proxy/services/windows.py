@@ -207,7 +207,7 @@ class ContextWindows:
             messages = replace(estimated, sent_tokens=0)
         else:
             messages = await self._counted(parsed, transcript, tools, job, prompt)
-            if transcript.has_media:
+            if transcript.media_at >= 0:
                 messages = replace(messages, sent_tokens=0)
         return replace(messages, sizes=_sizes(messages, budget, factor))
 
@@ -315,7 +315,7 @@ def _fits_for_certain(parsed: ParsedBody, transcript: Transcript, job: _Job, pro
     words = (*job.texts.above.values(), job.texts.summary_ok)
     framing = sum(len(utf8(text)) + len(_JOINT) + MESSAGE_OVERHEAD_TOKENS for text in words)
     tokens = len(parsed.body) + _bytes(job) + framing
-    if transcript.has_media:
+    if transcript.media_at >= 0:
         kinds = [part.kind for message in transcript.messages for part in message.parts]
         tokens += IMAGE_TOKENS * kinds.count(PartKind.MEDIA)
     return tokens < prompt_tokens

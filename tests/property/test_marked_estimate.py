@@ -33,7 +33,7 @@ def test_the_estimate_of_mode_mark_does_not_depend_on_what_is_taken_over(
         analysis, in_flight = analysis_of(plan), plan.in_flight
         assert in_flight is not None
         talk.planner.on_accepted(plan, talk.now)
-        own, caches = analysis.own, talk.planner._caches_in(in_flight)
+        own, caches = analysis.own, talk.planner._caches_of(analysis.incoming)
         pricing = replace(analysis.pricing, cache=caches.marked, outlook=None)
         natural = pricing.read(own.arrived, is_natural=True)
         anew = pricing.best_marks(natural, Reason.MARKED, own.marks, own.mark_count)

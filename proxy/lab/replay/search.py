@@ -135,7 +135,7 @@ class ShotReader:
             own = request_elements(view, tools, self._counter, has_spans=self._profile.stores_prefixes)
             moved = moved_elements(view, own, self._counter)
             following = [present[j] for j in range(index + 1, len(steps)) if cohorts[j] == cohorts[index]]
-            has_media = transcripts[index].has_media
+            has_media = transcripts[index].media_at >= 0
             shots.append(
                 Shot(
                     index=index,
@@ -300,7 +300,11 @@ class _Search:
         for positions in choices:
             marks: dict[int, Life] = dict.fromkeys(positions, "5m")
             bill = before.cache.bill(layout.prompt(marks), shot.at)
-            stored: Iterable[int] = (*positions, *layout.implicit, *([bill.hit] if bill.hit >= 0 else []))
+            stored: Iterable[int] = (
+                *positions,
+                *layout.prompt({}).endings[-1:],
+                *([bill.hit] if bill.hit >= 0 else []),
+            )
             if profile.family is not Family.MARKER:
                 stored = range(len(layout.ends))
             promised = self._promised(shot, before.promised, layout, readers, stored)

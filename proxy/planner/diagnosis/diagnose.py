@@ -257,12 +257,12 @@ def compared(before: Sequence[PromptRecord], now: PromptRecord, cuts: Cuts | Non
     if not before or not now.digests:
         return None
     old = before[-1]
-    first = shared_front(old, now)
-    if first < old.count or any(record.total > old.total for record in before[:-1]):
+    if not now.digests.startswith(old.digests) or any(record.total > old.total for record in before[:-1]):
         old = most_like(before, now)
-        first = shared_front(old, now)
-    found = difference(old, now, first) if first < old.count else None
-    return Comparison(before, now, old, first, found, cuts or {}) if found is not None or first == old.count else None
+    first = shared_front(old, now)
+    is_repeated = first == old.count
+    found = None if is_repeated else difference(old, now, first)
+    return Comparison(before, now, old, first, found, cuts or {}) if is_repeated or found is not None else None
 
 
 def diagnose(

@@ -365,6 +365,9 @@ class SentPrompt(Struct, frozen=True):
     counts: "array[int]" = field(default_factory=lambda: array("I"))
 
 
+NOTHING_SENT: Final = SentPrompt()
+
+
 def sent_prompt(layout: Layout, messages: Sequence[Message], head: PromptRecord, before: SentPrompt) -> SentPrompt:
     """The record of a layout of these messages. ``head`` holds everything except the pieces, and ``before`` is the
     session's last record."""

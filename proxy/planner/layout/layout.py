@@ -51,7 +51,7 @@ class PrefixSettings:
 class Layout:
     """Elements in sending order and their positions. ``starts[i]`` is element i's first position. ``turns[i]`` is the
     index of its message if it is a message of the conversation as it came, or else -1. ``markable[p]`` is 1 if position
-    p may carry a marker, or else 0.
+    p may carry a marker, or else 0. ``total`` is the number of tokens.
     """
 
     __slots__ = (
@@ -145,11 +145,6 @@ class Layout:
         if not marks:
             return plain
         return Prompt(plain.scope, plain.hashes, plain.ends, plain.runs, marks, plain.endings, plain.head_end)
-
-    @property
-    def implicit(self) -> tuple[int, ...]:
-        """The last position at which the provider sets a boundary of its own; empty if it sets none."""
-        return self.prompt({}).endings[-1:]
 
     def _endings(self) -> tuple[tuple[int, ...], int]:
         """The ends of the messages that get a boundary from the provider itself (user messages, and the last tool

@@ -67,6 +67,9 @@ class PieceForms:
     by_digest: Mapping[bytes, Element]
 
 
+_NO_FORMS = PieceForms({}, {}, {}, {})
+
+
 @dataclass(frozen=True, slots=True)
 class RequestElements:
     """The content of a request as elements.
@@ -117,8 +120,9 @@ def request_elements(
     natural, turns, tail = single[preamble:], single[preamble:tail_at], single[tail_at:]
     items = {item.key: item for group in recognised.groups for item in group.items}
     sizes = {key: counter.count(item.digest, item.text) for key, item in items.items()}
-    forms = _forms(recognised, sizes, counter, has_spans=has_spans)
+    forms = _NO_FORMS
     if recognised.groups:
+        forms = _forms(recognised, sizes, counter, has_spans=has_spans)
         acks = {group.ack for group in recognised.groups}
         natural = tuple(forms.wholes.get(i, single[i]) for i in range(preamble, len(single)) if i not in acks)
         turns = tuple(single[i] for i in recognised.turns if i < recognised.last_user)

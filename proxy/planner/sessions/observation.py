@@ -3,7 +3,15 @@
 from collections.abc import Iterable, Sequence
 
 from proxy.kit.value import dataclass
-from proxy.planner.sessions.session import REMEMBERED_GAPS, ItemRecord, Session, fixed_digest, record_item, remember
+from proxy.planner.sessions.session import (
+    REMEMBERED_BREAKS,
+    REMEMBERED_GAPS,
+    ItemRecord,
+    Session,
+    fixed_digest,
+    record_item,
+    remember,
+)
 from proxy.planner.sessions.volatile_lines import changed_places, learnt_lines, replaced_texts
 from proxy.planner.stability.change_rates import FIRST_RATE, DocumentSign, HistoryDivergence, followed
 from proxy.protocol.recognition import ContextPiece, FileClaim, PieceKind
@@ -117,7 +125,7 @@ def commit_reading(
     if gap is not None:
         cohort.continued += session.requests == 1
         if observation.broke is not None:
-            cohort.broke(observation.broke)
+            remember(cohort.breaks, observation.broke, REMEMBERED_BREAKS)
         session.own_head.add(session.preamble, observation.preamble, session.replaced)
         session.shared_head.add(session.preamble, observation.preamble, session.replaced)
         session.own_fixed.add(session.fixed, observation.fixed, session.replaced)

@@ -55,7 +55,7 @@ _ONE_SHOT = 0.3
 _BUSY_ARRIVALS = 32
 _BUSY_PER_S = 0.5
 _REMEMBERED_LAYOUTS = 4
-_REMEMBERED_BREAKS = 32
+REMEMBERED_BREAKS = 32
 MAX_ITEMS = 2000
 _MAX_KEY_CHARS = 512
 # A client that declares tools works in a loop: its conversation goes on more often than not.
@@ -121,7 +121,7 @@ class SessionCohort(Struct, array_like=True):
     started: int = 0
     continued: int = 0
     last_at: float = 0.0
-    breaks: Annotated[list[HistoryDivergence], Meta(max_length=_REMEMBERED_BREAKS)] = []
+    breaks: Annotated[list[HistoryDivergence], Meta(max_length=REMEMBERED_BREAKS)] = []
     layouts: Annotated[list[tuple[bytes, ...]], Meta(max_length=_REMEMBERED_LAYOUTS)] = []
     items: ItemRecords = {}
     edits: CalibrationCounter = field(default_factory=CalibrationCounter)
@@ -139,9 +139,6 @@ class SessionCohort(Struct, array_like=True):
         else:
             remember(self.gaps, session_gap, _REMEMBERED_GAPS)
         self.last_at = now
-
-    def broke(self, newest: HistoryDivergence) -> None:
-        remember(self.breaks, newest, _REMEMBERED_BREAKS)
 
     def laid_out(self, layout: tuple[bytes, ...]) -> None:
         if layout not in self.layouts:
@@ -292,7 +289,8 @@ class Session(SessionMemory, kw_only=True):
 class SessionKeys:
     """The keys by which the cohort of a request, the records of its head, and its session are found.
 
-    ``session_marks`` are looked up in their order. ``given_id`` is the id of a session that the client has named.
+    ``session_marks`` are looked up in their order. ``said`` are the pairs without the first one and without those in
+    front of the first answer, which say less. ``given_id`` is the id of a session that the client has named.
     ``transcript`` holds the messages; the volatile ``regions`` are cut out of their system texts.
     """
 
@@ -303,6 +301,7 @@ class SessionKeys:
     preamble_key: PreambleKey
     opening: bytes
     session_marks: tuple[SessionMark, ...]
+    said: Sequence[tuple[int, bytes]]
     given_id: str = ""
 
 
@@ -343,7 +342,8 @@ class SessionTable:
         """
         base, opening, transcript, hint = place.base, place.opening, place.transcript, place.given_id
         preamble, pairs = transcript.messages[: transcript.preamble], transcript.pairs
-        session = None if hint else self._continued(base, transcript)
+        newest = transcript.newest_pairs(_NEWEST_PAIRS)
+        session = None if hint else self._continued(place, newest)
         if session is None and opening:
             session = self._opened(place, preamble)
         if session is None:
@@ -354,8 +354,7 @@ class SessionTable:
         # A client may show texts beside its prompt and not keep them. The pair before these helps if the client
         # rewrites its newest turn later. In a session's first request this pair may be an example that all sessions of
         # the client have.
-        newest = pairs[-transcript.newest_pairs(_NEWEST_PAIRS) - bool(session.requests) :]
-        marks = [(base, pair) for _, pair in newest if pair != opening]
+        marks = [(base, pair) for _, pair in pairs[-newest - bool(session.requests) :] if pair != opening]
         marks += [] if session.requests else _grown(base, pairs, -2, len(pairs))
         for mark in marks:
             self._by_pair.put(mark, session.id)
@@ -363,9 +362,9 @@ class SessionTable:
             marks.append((place.cohort_key, opening))
             self._by_pair.put(marks[-1], session.id)
             # The first session with this opening keeps it: a side call does not take the conversation's place.
-            if self.known((base, opening)) not in self._sessions:
+            if self._by_pair.get((base, opening)) not in self._sessions:
                 self._by_pair.put((base, opening), session.id)
-            marks += [(base, opening)] if self.known((base, opening)) == session.id else []
+            marks += [(base, opening)] if self._by_pair.get((base, opening)) == session.id else []
         session.known_by = tuple(marks)
         return session
 
@@ -381,7 +380,9 @@ class SessionTable:
         regions = records.regions if records is not None else ()
         if known is not None and known.regions is regions and known.preamble_key == preamble_key:
             return known
-        transcript, pairs = seen_volatile(transcript, regions), transcript.pairs
+        pairs = transcript.pairs
+        if regions:
+            transcript = seen_volatile(transcript, regions)
         cohort_key = digest(base, tools, *(fixed_digest(m) for m in transcript.messages[: transcript.preamble]))
         opening = digest(b"hint", hint.encode()) if hint else pairs[0][1] if pairs else b""
         said = pairs[max(1, transcript.opening_pairs) :]
@@ -397,6 +398,7 @@ class SessionTable:
             preamble_key=preamble_key,
             opening=opening,
             session_marks=tuple(marks),
+            said=said,
             given_id=digest(base, b"hint", hint.encode(), cohort_key).hex() if hint else "",
         )
 
@@ -441,21 +443,19 @@ class SessionTable:
         self._sessions.put(session, new)
         return new
 
-    def _continued(self, base: bytes, transcript: Transcript) -> Session | None:
-        """The session that knows one of the request's pairs; the newest pair is tried first. The very first pair, and
-        pairs in front of the first answer, are not used, because they say less. The pairs of the newest turn mean a
-        retry if one session knows all of them. A single one may be a reminder that the client shows in each of its
-        conversations."""
-        pairs, newest = transcript.pairs, transcript.newest_pairs(_NEWEST_PAIRS)
-        said = pairs[max(1, transcript.opening_pairs) :]
-        if len({self.known((base, pair)) for _, pair in said[-newest:]}) > 1:
+    def _continued(self, place: SessionKeys, newest: int) -> Session | None:
+        """The session that knows one of the request's pairs; the newest pair is tried first. The ``newest`` pairs
+        belong to the newest turn. They mean a retry if one session knows all of them. A single one may be a reminder
+        that the client shows in each of its conversations."""
+        base, pairs, said, known = place.base, place.transcript.pairs, place.said, self._by_pair.get
+        if len({known((base, pair)) for _, pair in said[-newest:]}) > 1:
             said = said[:-newest]
         for _, pair in reversed(said):
-            session = self._sessions.get(self.known((base, pair)))
+            session = self._sessions.get(known((base, pair), ""))
             if session is not None:
                 return session
         for mark in _grown(base, pairs, -3, len(pairs) - 1):
-            return self._sessions.get(self._by_pair.get(mark, ""))
+            return self._sessions.get(known(mark, ""))
         return None
 
     def _opened(self, place: SessionKeys, preamble: tuple[Message, ...]) -> Session | None:

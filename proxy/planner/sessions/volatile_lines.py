@@ -476,7 +476,7 @@ class PreambleChanges(Struct, array_like=True):
 
     def of(self, place: int) -> tuple[int, int]:
         """How many requests had this place, and how many of them had changed it."""
-        counts = self._at(place)
+        counts = self.places[place] if place < len(self.places) else PlaceChanges()
         return counts.seen + counts.fresh_seen, counts.changes + counts.fresh_changes
 
     def requests(self) -> int:
@@ -488,14 +488,11 @@ class PreambleChanges(Struct, array_like=True):
         ``is_fresh``: another text has just come to this place. ``is_edited``: the same text has just changed in part.
         This change counts already: a date or a setting changes rarely, a counter changes each time.
         """
-        counts = self._at(place)
+        counts = self.places[place] if place < len(self.places) else PlaceChanges()
         if is_fresh:
             prior = max(prior, _FRESH_CHANGE)
             return fixed_hazard(counts.fresh_seen + is_edited, counts.fresh_changes + is_edited, prior)
         return fixed_hazard(counts.seen + is_edited, counts.changes + is_edited, prior)
-
-    def _at(self, place: int) -> PlaceChanges:
-        return self.places[place] if place < len(self.places) else PlaceChanges()
 
 
 def changed_places(before: tuple[bytes, ...], after: tuple[bytes, ...]) -> frozenset[int]:

@@ -59,7 +59,7 @@ class DecayedRate:
         decay, seen, count = self.decay, 0.0, 0.0
         for happened in observations:  # this is what ``added`` does, without a call for each observation
             seen, count = decay * seen + 1.0, decay * count + happened
-        return self.share(count, seen)
+        return (count + self.prior * self.weight) / (seen + self.weight)
 
 
 # Log odds that the answer to a request changes a file, fitted to recorded editing sessions (logistic regression; each
@@ -149,7 +149,8 @@ def change_hazard(kind: PieceKind, claim: FileClaim, age: int, rate: float | Non
 
 def fixed_hazard(seen: int, changes: int, prior: float) -> float:
     """-ln P(unchanged) of a fixed piece (tools, a system message) that changed in ``changes`` of ``seen`` requests."""
-    return -math.log1p(-min(DecayedRate(prior, 1.0).share(changes, seen), 0.98))
+    # The prior counts as one request.
+    return -math.log1p(-min((changes + prior) / (seen + 1), 0.98))
 
 
 class HistoryDivergence(NamedTuple):
@@ -186,13 +187,13 @@ def turn_survival(
     counts = [0.0] * (turns + 1)
     weight = 1.0
     total = 1.0
-    clears = _is_clearing(seen, len(seen))
     never_cleared = not any(one.results > 0 for one in seen)
+    clears = not never_cleared and _is_clearing(seen, len(seen))
     for place in range(len(seen) - 1, -1, -1):
         one = seen[place]
         is_alike = place == len(seen) - 1 or (place > 0 and (never_cleared or _is_clearing(seen, place) == clears))
         share = weight if is_alike else weight * _OTHER_KIND
-        counts[min(one.distance(results), turns)] += share
+        counts[min(one.messages if never_cleared else one.distance(results), turns)] += share
         total += share
         weight *= _BREAK_DECAY
     newest_clearing = next((one for one in reversed(seen) if one.results > 0), None) if clears else None

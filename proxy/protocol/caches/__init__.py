@@ -83,7 +83,7 @@ class GridCache(Cache):
 
         ``output`` is the digest of the prompt with its answer behind it, for providers that keep answers, too.
         """
-        profile, table = self._profile, self._table
+        profile, table = self._profile, self.table
         if not prompt.scope:
             return
         available += profile.delay_s
@@ -112,7 +112,7 @@ class GridCache(Cache):
             drawn = int.from_bytes(sha256(b"chance" + prompt.hashes[-1]).digest()[:_DRAWN_BYTES])
             if drawn >= profile.hit_chance * _DRAWS:
                 return -1, 0
-        get, scope, last = self._table.get, prompt.scope, prompt.total - 1
+        get, scope, last = self.table.get, prompt.scope, prompt.total - 1
         # The shortest prefix that can be read: a shorter one has no whole step that reaches the minimum.
         least = -(-max(1, profile.min_tokens) // profile.step) * profile.step - profile.hidden_tokens
         first = bisect_left(prompt.ends, least) if last >= least else len(prompt.ends)
@@ -148,7 +148,7 @@ class UnitCache(Cache):
 
     def bill(self, prompt: Prompt, now: float) -> Bill:
         """The bill: the longest unit that this prompt begins with is read, rounded down to a step."""
-        get, scope, total, step = self._table.get, prompt.scope, prompt.total, self._profile.step
+        get, scope, total, step = self.table.get, prompt.scope, prompt.total, self._profile.step
         for position in range(len(prompt.ends) - 1, -1, -1):
             read = prompt.ends[position] // step * step
             if read < self._profile.min_tokens:
@@ -171,7 +171,7 @@ class UnitCache(Cache):
         while shared >= 0 and ((one := seen((prompt.scope, prompt.hashes[shared]))) is None or now >= one.expiry):
             shared -= 1
         if output is not None and profile.caches_output:
-            self._table.put((prompt.scope, output), now, available, life_s)
+            self.table.put((prompt.scope, output), now, available, life_s)
         last = len(prompt.ends) - 1
         spread = self._spread(seen((prompt.scope, prompt.hashes[shared])) if shared >= 0 else None, now)
         for position in range(last, -1 if spread == now else shared - 1, -1):
@@ -179,14 +179,14 @@ class UnitCache(Cache):
             start = prompt.ends[position - 1] if position else 0
             crosses = prompt.ends[position] // interval > start // interval
             if position in (last, shared) or crosses:
-                self._table.put(key, now, available, life_s)
+                self.table.put(key, now, available, life_s)
             self._seen.put(key, now, available, life_s).spread = spread
-        self._table.trim(now)
+        self.table.trim(now)
         self._seen.trim(now)
 
     def tables(self) -> tuple[EntryTable, ...]:
         """The tables of the units and of the prefixes that were seen."""
-        return (self._table, self._seen)
+        return (self.table, self._seen)
 
 
 class MarkerCache(Cache):
@@ -197,6 +197,8 @@ class MarkerCache(Cache):
         """The bill: read up to A, the hit; 1-hour write up to B, the last written 1-hour marker behind A; 5-minute
         write up to C, the last position behind A that is written; the rest is plain. Markers that the provider would
         refuse are billed, too: only ``validate`` checks them."""
+        if not prompt.marks and not prompt.endings:
+            return Bill(0, 0, 0, prompt.total)
         ends, hit = prompt.ends, self._hit(prompt, now)
         read = long_end = write_end = ends[hit] if hit >= 0 else 0
         for position in self._written(prompt):
@@ -214,6 +216,8 @@ class MarkerCache(Cache):
 
     def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
         """Renew the entries that were read, and put an entry at each position behind them that is written."""
+        if not prompt.marks and not prompt.endings:
+            return
         profile, written, hit = self._profile, self._written(prompt), self._hit(prompt, now)
         if not written and hit < 0:
             return
@@ -223,17 +227,17 @@ class MarkerCache(Cache):
         for position in written:
             life = prompt.marks.get(position)
             key = (self._scope(prompt, life), prompt.hashes[position])
-            entry = self._table.get(key) if profile.below_hit_free_entry else None
+            entry = self.table.get(key) if profile.below_hit_free_entry else None
             is_free = profile.below_hit_free_entry and (entry is None or entry.expiry <= now)
             if prompt.ends[position] > read or is_free:
                 life_s = profile.long_life_s if self._is_long(life) else profile.life_s
-                self._table.put(key, now, available, life_s + profile.slack_s).spread = spread
-        self._table.trim(now)
+                self.table.put(key, now, available, life_s + profile.slack_s).spread = spread
+        self.table.trim(now)
 
     def held(self, prompt: Prompt, now: float, before: Sequence[int] | None = None) -> list[int]:
         """The positions, ascending, whose own entries can be read now, in reach of a marker or not. If ``before`` is
         given, only the nearest one up to each of its positions."""
-        first, hashes, get = bisect_left(prompt.ends, self._profile.min_tokens), prompt.hashes, self._table.get
+        first, hashes, get = bisect_left(prompt.ends, self._profile.min_tokens), prompt.hashes, self.table.get
         found = set[int]()
         for scope in {self._scope(prompt, "5m"), self._scope(prompt, "1h")}:
             begin = first
@@ -247,18 +251,18 @@ class MarkerCache(Cache):
         return sorted(found)
 
     def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
-        found = (self._table.last_use(key, now) for key in self._keys(prompt, position))
+        found = (self.table.last_use(key, now) for key in self._keys(prompt, position))
         return min((one for one in found if one is not None), default=None)
 
     def forget(self, prompt: Prompt, positions: Iterable[int]) -> None:
         """Drop the entries at these positions, of either life."""
         for position in positions:
             for key in self._keys(prompt, position):
-                self._table.forget(key)
+                self.table.forget(key)
 
     def _hit(self, prompt: Prompt, now: float) -> int:
         """The deepest position that can be read, or -1."""
-        get, minimum = self._table.get, self._profile.min_tokens
+        get, minimum = self.table.get, self._profile.min_tokens
         best = -1
         for mark in sorted(prompt.marks, reverse=True):
             if mark <= best or prompt.ends[mark] < minimum:
@@ -311,13 +315,13 @@ class MarkerCache(Cache):
         """Renew the entry that is read and, if the provider does so, the entries in front of it. Returns the time at
         which all entries in front of the ``last`` marker were renewed. It is minus infinity if entries between the hit
         and this marker were passed over, because those are not renewed."""
-        profile, get = self._profile, self._table.get
+        profile, get = self._profile, self.table.get
         scopes = {self._scope(prompt, "5m"), self._scope(prompt, "1h")}
         read = [get((scope, prompt.hashes[hit])) for scope in scopes if hit >= 0]
         spread = self._spread(max(filter(None, read), key=attrgetter("spread"), default=None), now)
         first = 0 if profile.refresh == "prefix" and spread == now else max(hit, 0)
         for scope in scopes:
-            self._table.renew([*zip(repeat(scope), prompt.hashes[first : hit + 1])], now)
+            self.table.renew([*zip(repeat(scope), prompt.hashes[first : hit + 1])], now)
         is_passed = any(get((scope, one)) for scope in scopes for one in prompt.hashes[hit + 1 : last])
         return -inf if is_passed else spread
 
@@ -334,7 +338,7 @@ class BoundaryCache(MarkerCache):
             found.update(endings[-1 - profile.endings :])
             found.update(position for position in (prompt.head_end,) if position >= 0)
         for position in sorted(found, reverse=True):
-            entry = self._table.get((prompt.scope, prompt.hashes[position]))
+            entry = self.table.get((prompt.scope, prompt.hashes[position]))
             if entry is not None and entry.available <= now < entry.expiry:
                 return position if prompt.ends[position] >= profile.min_tokens else -1
         return -1

@@ -3,7 +3,7 @@ prefixes behind it.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate, islice
 from typing import Literal
 
@@ -97,7 +97,7 @@ class Entry(Struct, gc=False):
     spread: float = -math.inf
 
 
-class EntryTable:
+class EntryTable(dict[Key, Entry]):
     """Entries by key, in the order of their last use. Expired entries are swept; after that the least recently used are
     dropped.
 
@@ -107,8 +107,7 @@ class EntryTable:
     """
 
     def __init__(self, capacity: int, capacity_tokens: int = 0) -> None:
-        self._entries: dict[Key, Entry] = {}
-        self.get: Callable[[Key], Entry | None] = self._entries.get
+        super().__init__()
         self._capacity = capacity
         self._capacity_tokens = capacity_tokens
         self._sweep_at = _FIRST_SWEEP
@@ -116,7 +115,7 @@ class EntryTable:
 
     def put(self, key: Key, now: float, available: float, life_s: float, tokens: int = 0) -> Entry:
         """Add a prefix, or renew its live entry, which stays readable from its first date on."""
-        entry = self._entries.get(key)
+        entry = self.get(key)
         if entry is None:
             entry = Entry(available, now + life_s, life_s)
         elif now < entry.expiry:
@@ -134,7 +133,7 @@ class EntryTable:
     def adopt(self, key: Key, entry: Entry) -> None:
         """Add an entry that another process stored. If there are two entries for one key, the one that expires later
         counts."""
-        old = self._entries.get(key)
+        old = self.get(key)
         if old is None or old.expiry < entry.expiry:
             self.forget(key)
             self._place(key, entry, entry.expiry - entry.life_s)
@@ -143,7 +142,7 @@ class EntryTable:
     def renew(self, keys: Collection[Key], now: float) -> None:
         """A read renews entries, each for its own life. Entries that cannot be read stay as they are. All entries of a
         prompt are renewed with each request, so this is the hot loop."""
-        for key, entry in zip(keys, map(self._entries.get, keys), strict=True):
+        for key, entry in zip(keys, map(self.get, keys), strict=True):
             if entry is not None and entry.available <= now < entry.expiry:
                 life_s = entry.life_s
                 if now + life_s > entry.expiry:
@@ -160,7 +159,7 @@ class EntryTable:
 
     def forget(self, key: Key) -> None:
         """Drop an entry that the provider evidently does not hold."""
-        own = self._entries.pop(key, None)
+        own = self.pop(key, None)
         if own is not None:
             self._tokens -= own.tokens
 
@@ -171,7 +170,7 @@ class EntryTable:
         sooner = {old + before.slack_s: old - new for old, new in lives if new < old}
         if not sooner:
             return
-        for entry in self._entries.values():
+        for entry in self.values():
             less = sooner.get(entry.life_s)
             if less is not None:
                 entry.expiry, entry.life_s = entry.expiry - less, entry.life_s - less
@@ -179,37 +178,33 @@ class EntryTable:
     def trim(self, now: float) -> None:
         """Enforce the bounds. The cost for each stored entry is small, because whole sweeps happen at doubling sizes
         and evictions in batches."""
-        entries = self._entries
-        if len(entries) >= self._sweep_at:
-            dead = [key for key, entry in entries.items() if entry.expiry + _GRACE_S <= now]
-            self._drop(dead)
-            self._sweep_at = max(_FIRST_SWEEP, 2 * len(entries))
-        if len(entries) > self._capacity:
-            excess = len(entries) - self._capacity + self._capacity // _EVICTED_SHARE
-            self._drop(list(islice(entries, excess)))
+        if len(self) >= self._sweep_at:
+            self._drop([key for key, entry in self.items() if entry.expiry + _GRACE_S <= now])
+            self._sweep_at = max(_FIRST_SWEEP, 2 * len(self))
+        if len(self) > self._capacity:
+            excess = len(self) - self._capacity + self._capacity // _EVICTED_SHARE
+            self._drop(list(islice(self, excess)))
         if self._capacity_tokens and self._tokens > self._capacity_tokens:
             excess = self._tokens - self._capacity_tokens
-            gone = accumulate((entry.tokens for entry in entries.values()), initial=0)
-            self._drop([key for key, before in zip(entries, gone, strict=False) if before < excess])
-
-    def __len__(self) -> int:
-        return len(self._entries)
+            gone = accumulate((entry.tokens for entry in self.values()), initial=0)
+            self._drop([key for key, before in zip(self, gone, strict=False) if before < excess])
 
     def _place(self, key: Key, entry: Entry, now: float) -> None:
         """Put the entry at the end of the order."""
-        self._entries.pop(key, None)
-        self._entries[key] = entry
+        self.pop(key, None)
+        self[key] = entry
         entry.placed = now
 
     def _drop(self, keys: Iterable[Key]) -> None:
         for key in keys:
-            self._tokens -= self._entries.pop(key).tokens
+            self._tokens -= self.pop(key).tokens
 
 
 class Cache:
     """The entries that one account has at a provider, with their expiry. Time is unix seconds, given by the caller.
 
-    This class keeps nothing, like a provider without a prompt cache. A subclass says how a prompt is billed and stored.
+    The ``table`` also holds expired entries that were not swept yet. This class keeps nothing, like a provider without
+    a prompt cache. A subclass says how a prompt is billed and stored.
 
     A forecast is a shadow of a provider. It takes the expected value of chance. A provider draws, by the digest of the
     prompt and not at random. If a forecast drew too, the planner would choose the layouts that it knows to be lucky.
@@ -217,7 +212,7 @@ class Cache:
 
     def __init__(self, profile: CacheProfile, capacity: int, *, is_forecast: bool = False) -> None:
         self._profile, self._is_forecast = profile, is_forecast
-        self._table = EntryTable(capacity, profile.capacity_tokens)
+        self.table = EntryTable(capacity, profile.capacity_tokens)
 
     def bill(self, prompt: Prompt, now: float) -> Bill:
         """The bill of the provider for this prompt now. This changes nothing."""
@@ -235,7 +230,7 @@ class Cache:
 
     def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
         """The seconds since the entry at a position was last used, and its life. None if there is no live entry."""
-        return self._table.last_use((prompt.scope, prompt.hashes[position]), now)
+        return self.table.last_use((prompt.scope, prompt.hashes[position]), now)
 
     def forget(self, prompt: Prompt, positions: Iterable[int]) -> None:
         """Drop entries that the provider evidently does not hold. A cache that stores every prefix drops nothing,
@@ -244,13 +239,13 @@ class Cache:
 
     def follow(self, profile: CacheProfile) -> None:
         """Apply these rules from now on. If lives turned out shorter, entries end sooner by the same time."""
-        self._table.shorten(self._profile, profile)
+        self.table.shorten(self._profile, profile)
         self._profile = profile
 
     def tables(self) -> tuple[EntryTable, ...]:
         """The tables that hold the entries. Their entries are handed to another process, which orders them in the same
         way."""
-        return (self._table,)
+        return (self.table,)
 
     def _spread(self, used: Entry | None, now: float) -> float:
         """The time at which the entries in front of a ``used`` entry are renewed with it: ``now``, or the time of the
@@ -259,7 +254,3 @@ class Cache:
         if used is None or not self._is_forecast or profile.capacity_tokens:
             return now
         return now if now - used.spread >= _SPREAD_SHARE * profile.life_s else used.spread
-
-    def __len__(self) -> int:
-        """The number of entries, including expired ones that were not swept yet."""
-        return len(self._table)

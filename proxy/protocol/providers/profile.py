@@ -243,21 +243,20 @@ class CacheProfile:
     unknowns: tuple[Unknown, ...] = field(default=(), compare=False, repr=False)
     sources: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
-    @property
-    def stores_prefixes(self) -> bool:
-        """Whether the provider stores every prefix of a request by itself, also within a text."""
-        return self.family in (Family.GRID, Family.UNIT)
+    # What follows from the facts above.
+    stores_prefixes: bool = field(init=False, compare=False, repr=False)
+    """Whether the provider stores every prefix of a request by itself, also within a text."""
+    least_marked: int = field(init=False, compare=False, repr=False)
+    """The shortest prefix that is marked, in tokens by our estimate. The provider may count more than that (15 % at the
+    95th percentile, ``request.tokens``), and a marker that it ignores costs nothing."""
+    slots: int = field(init=False, compare=False, repr=False)
+    """The number of markers that a request may carry besides the provider's own."""
 
-    @property
-    def least_marked(self) -> int:
-        """The shortest prefix that is marked, in tokens by our estimate. The provider may count more than our estimate
-        (15 % at the 95th percentile, ``request.token_estimate``), and a marker that it ignores costs nothing."""
-        return self.min_tokens * 17 // 20 if self.family is Family.MARKER else self.min_tokens
-
-    @property
-    def slots(self) -> int:
-        """The number of markers that a request may carry besides the provider's own."""
-        return self.max_marks - self.implicit_marks
+    def __post_init__(self) -> None:
+        is_marked = self.family is Family.MARKER
+        object.__setattr__(self, "stores_prefixes", self.family in (Family.GRID, Family.UNIT))
+        object.__setattr__(self, "least_marked", self.min_tokens * 17 // 20 if is_marked else self.min_tokens)
+        object.__setattr__(self, "slots", self.max_marks - self.implicit_marks)
 
 
 def pessimistic(profile: CacheProfile) -> CacheProfile:

@@ -22,7 +22,7 @@ from proxy.kit.lru import Bounded, LastUsed
 from proxy.kit.value import dataclass
 from proxy.protocol.caches.cache import Life
 from proxy.protocol.recognition import ContextPiece
-from proxy.protocol.request.message import MARK_KEYS, Message, Part, PartKind, marker_of, named, unmarked
+from proxy.protocol.request.message import MARK_KEYS, Message, Part, PartKind, Seen, marker_of, named, unmarked
 from proxy.protocol.request.tokens import TokenCounter
 from proxy.protocol.wire.json_body import elements, join_members, members_of, raw_text, value
 
@@ -188,8 +188,6 @@ def text_element(
     )
 
 
-_MAX_REMEMBERED = 128
-_KEY_BYTES = 256
 _MOST_NAME_CHARS = 64
 _NO_FUNCTION = Raw(b"null")
 
@@ -227,24 +225,24 @@ def _read_tool(raw: Raw) -> tuple[bytes, Life | None, str]:
 class ToolReader:
     """Reads a tools array once per distinct array."""
 
-    def __init__(self, counter: TokenCounter, *, capacity_bytes: int = 32 * 2**20) -> None:
+    def __init__(
+        self, counter: TokenCounter, *, capacity_bytes: int = 32 * 2**20, base: "ToolReader | None" = None
+    ) -> None:
         self._counter = counter
-        self._base: ToolReader | None = None
-        self._known: Bounded[tuple[int, bytes], tuple[bytes, Element]] = Bounded(
-            capacity_bytes, lambda known: 1_000 + len(known[0]) + 300 * len(known[1].parts), _MAX_REMEMBERED
+        self._known: Seen[bytes, Element] = Seen(
+            capacity_bytes,
+            lambda kept: 1_000 + len(kept[0]) + 300 * len(kept[1].parts),
+            base._known if base is not None else None,
         )
 
     def fork(self) -> "ToolReader":
         """A reader for another thread, which knows everything that this reader knows. ``merge`` brings the result
         back."""
-        other = ToolReader(self._counter.fork())
-        other._base = self
-        return other
+        return ToolReader(self._counter.fork(), base=self)
 
     def merge(self, other: "ToolReader") -> None:
         self._counter.merge(other._counter)
-        for key, known in other._known.items():
-            self._known.put(key, known)
+        self._known.merge(other._known)
 
     def read(self, raw: Raw | bytes | None) -> tuple[Element, ...]:
         """One element for all tools; nothing if there are no tools. Raises Unreadable if they are no array of
@@ -252,13 +250,11 @@ class ToolReader:
         if raw is None or bytes(raw) in (b"null", b"[]"):
             return ()
         content = bytes(raw)
-        # Comparing the bytes is far cheaper than hashing them.
-        key = (len(content), content[-_KEY_BYTES:])
-        known = self._known.get(key) or (self._base._known.get(key) if self._base is not None else None)
-        if known is None or known[0] != content:
-            known = (content, self._parse(content))
-        self._known.put(key, known)
-        return (known[1],)
+        known = self._known.find(content)
+        if known is None:
+            known = self._parse(content)
+            self._known.put(content, known)
+        return (known,)
 
     def _parse(self, content: bytes) -> Element:
         parts, names = [], []

@@ -122,9 +122,9 @@ _FRAME_BYTES = 900
 _PART_BYTES = 280
 
 
-def weight_of(message: Message) -> int:
-    """About how many bytes of memory a message takes."""
-    raw = len(message.raw)
+def _message_bytes(kept: tuple[bytes, Message]) -> int:
+    """About how many bytes of memory a remembered message takes."""
+    raw, message = len(kept[0]), kept[1]
     return _FRAME_BYTES + _PART_BYTES * len(message.parts) + (raw if message.text is None else 2 * raw)
 
 
@@ -136,10 +136,13 @@ _END = 96
 class Seen(Generic[_C, _V]):
     """Values by the contents from which they were made. Comparing contents is far cheaper than hashing all of them. So
     a content is looked up by its length and its two ends, and then compared. If two contents share a key, the newer one
-    is remembered. Values that ``base`` has are taken from ``base``, which is read but never written."""
+    is remembered. ``weigh`` tells how many bytes a content and its value take. Values that ``base`` has are taken from
+    ``base``, which is read but never written."""
 
-    def __init__(self, capacity_bytes: int, weigh: Callable[[_C, _V], int], base: "Seen[_C, _V] | None" = None) -> None:
-        self._known: Bounded[tuple[int, _C, _C], tuple[_C, _V]] = Bounded(capacity_bytes, lambda kept: weigh(*kept))
+    def __init__(
+        self, capacity_bytes: int, weigh: Callable[[tuple[_C, _V]], int], base: "Seen[_C, _V] | None" = None
+    ) -> None:
+        self._known: Bounded[tuple[int, _C, _C], tuple[_C, _V]] = Bounded(capacity_bytes, weigh)
         self._base: Seen[_C, _V] | None = base
 
     def find(self, content: _C) -> _V | None:
@@ -211,11 +214,9 @@ class MessageReader:
         self._counter = counter
         self._recognisers = tuple(sorted(recognisers, key=lambda r: (r.priority, r.name)))
         self._capacity = capacity_bytes
-        self._known: Seen[bytes, Message] = Seen(
-            capacity_bytes, lambda _, message: weight_of(message), base._known if base else None
-        )
+        self._known: Seen[bytes, Message] = Seen(capacity_bytes, _message_bytes, base._known if base else None)
         self._pieces: Seen[str, bytes] = Seen(
-            capacity_bytes // 4, lambda text, _: _PART_BYTES + len(text), base._pieces if base else None
+            capacity_bytes // 4, lambda kept: _PART_BYTES + len(kept[0]), base._pieces if base else None
         )
 
     def read(self, raw: Raw) -> Message:
@@ -288,7 +289,7 @@ class MessageReader:
     def _text(self, role: str, text: str, mark: Life | None, index: int = -1) -> _Content:
         """Content that is one text: a string, or the part of a list with this ``index``."""
         known = recognise_text(self._recognisers, role, text)
-        cuts = self._cut_digests(text, known)
+        cuts = self._cut_digests(text, known) if known is not None else ()
         return _Content((self._text_part(role, text, index, mark, known, cuts),), index >= 0, text, known, cuts)
 
     def _content(self, role: str, members: Members) -> _Content:
@@ -340,12 +341,13 @@ class MessageReader:
         system = Recognition("system", MessageKind.SYSTEM, tuple(cuts))
         return _Content(parts, True, joined, system, self._cut_digests(joined, system))
 
-    def _cut_digests(self, text: str, known: Recognition | None) -> tuple[bytes, ...]:
-        """Digests of the pieces; empty for a text without pieces, and for a turn, which is identified by its whole
-        text. Most pieces are files, of which a request changes one: the others are not hashed again."""
-        cuts = known.cuts if known is not None and known.form is not MessageKind.PROMPT else ()
+    def _cut_digests(self, text: str, known: Recognition) -> tuple[bytes, ...]:
+        """Digests of the pieces; empty for a turn, which is identified by its whole text. Most pieces are files, of
+        which a request changes one: the others are not hashed again."""
+        if known.form is MessageKind.PROMPT:
+            return ()
         found: list[bytes] = []
-        for piece in [text[c.start : c.end] for c in cuts]:
+        for piece in [text[c.start : c.end] for c in known.cuts]:
             own = self._pieces.find(piece)
             if own is None:
                 own = piece_digest(piece)

@@ -85,15 +85,14 @@ _MESSAGE_BYTES = 1500
 
 @dataclass(slots=True)
 class _Trunk:
-    """One conversation as it was last seen. Its last message ends at ``end`` of the body."""
+    """One conversation as it was last seen. Its last message ends at ``end`` of the body. ``size`` is about how many
+    bytes of memory it takes."""
 
     transcript: Transcript
     body: bytes
     end: int
     starts: Sequence[int]
-
-    def size(self) -> int:
-        return len(self.body) + self.end + _FRAME_BYTES + _MESSAGE_BYTES * len(self.transcript.messages)
+    size: int
 
 
 @dataclass(slots=True)
@@ -121,7 +120,7 @@ class BodyCache:
         """Openings, the bytes in front of the conversations, take a part of ``capacity_bytes``."""
         self._openings: Bounded[_Key, _Opening] = Bounded(capacity_bytes // _OPENINGS_PART, _Opening.size)
         self._branches: Bounded[tuple[bytes, bytes], list[_Trunk]] = Bounded(
-            capacity_bytes - capacity_bytes // _OPENINGS_PART, lambda trunks: sum(map(_Trunk.size, trunks))
+            capacity_bytes - capacity_bytes // _OPENINGS_PART, lambda trunks: sum([trunk.size for trunk in trunks])
         )
 
     def parse(self, body: bytes) -> ParsedBody:
@@ -164,7 +163,9 @@ class BodyCache:
         trunks = self._branches.get(key, [])
         old = next((t for t in trunks if _is_continued(t.transcript.messages, messages)), None)
         others = [trunk for trunk in trunks if trunk is not old]
-        new = _Trunk(transcript, body, starts[-1] + len(messages[-1].raw), starts)
+        stop = starts[-1] + len(messages[-1].raw)
+        size = len(body) + stop + _FRAME_BYTES + _MESSAGE_BYTES * len(messages)
+        new = _Trunk(transcript, body, stop, starts, size)
         self._branches.put(key, [new, *others[: _MAX_BRANCHES - 1]])
 
     def _continued(self, body: bytes, start: int, opening: _Opening) -> ParsedBody | None:

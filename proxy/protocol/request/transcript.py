@@ -55,6 +55,7 @@ class Transcript:
     in front of its prompt and does not keep do not change a pair. ``marked`` are the indices of messages with markers,
     ``recognised`` those of messages that a recogniser took apart, ``notices`` those of system messages behind the
     preamble, and ``signed`` those of messages with signed thinking.
+    ``media_at`` is the index of the first message with an image, a sound or a file (-1: there is none).
     """
 
     __slots__ = (
@@ -93,11 +94,6 @@ class Transcript:
             if known is not None and known.form is not MessageKind.SYSTEM:
                 return known.name.partition(":")[0]
         return ""
-
-    @property
-    def has_media(self) -> bool:
-        """Whether an image, a sound or a file is among the messages."""
-        return self.media_at >= 0
 
     @property
     def opening_pairs(self) -> int:
@@ -358,6 +354,8 @@ def recognise_request(
     ``has_moved``: the request was sent before, and all messages count that may have moved in it."""
     messages, preamble = transcript.messages, transcript.preamble
     last_user = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].is_asked), len(messages))
+    if not transcript.recognised:
+        return RecognisedRequest(transcript, last_user, (), (), moving, still)
     places = range(max(preamble, still), last_user - 1) if last_user < len(messages) else ()
     groups = (_group_at(messages, index, is_movable) for index in transcript.recognised if index in places)
     found = [group for group in groups if group is not None]

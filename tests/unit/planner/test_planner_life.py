@@ -153,7 +153,7 @@ class TestLife:
             talk.planner.on_completed(plan, Usage(total, 10, round(0.95 * total)), talk.now)
             assert plan.reason == Reason.NATURAL_ORDER
             assert plan.in_flight is not None
-            caches = talk.planner._caches_in(plan.in_flight)
+            caches = talk.planner._caches_of(plan.in_flight.analysis.incoming)
             assert caches.own_cost - caches.sent_cost < 0.1 * total
 
     def test_requests_side_by_side_read_nothing_of_each_other_in_the_clients_own_order_either(self, talk: Talk) -> None:
@@ -162,7 +162,7 @@ class TestLife:
         for number, plan in enumerate(plans):
             talk.planner.on_accepted(plan, talk.now + 1 + number)
             assert plan.in_flight is not None
-            costs.append(talk.planner._caches_in(plan.in_flight).own_cost)
+            costs.append(talk.planner._caches_of(plan.in_flight.analysis.incoming).own_cost)
         assert costs == [costs[0], 2 * costs[0]]
 
     def test_an_entry_that_is_made_behind_the_answer_is_not_there_before(self) -> None:

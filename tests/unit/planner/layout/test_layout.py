@@ -94,8 +94,8 @@ def test_boundaries_of_the_providers_own_stand_where_messages_end() -> None:
     prompt = Layout(PrefixSettings(b"scope", b"", is_implicit=True), body).prompt({0: "5m"})
     assert prompt.head_end == 3
     assert prompt.endings == (5, 9, 11)
-    assert Layout(PrefixSettings(b"scope", b"", is_implicit=True), body[:2]).implicit == (2,)
-    assert Layout(SEED, body).implicit == ()
+    assert Layout(PrefixSettings(b"scope", b"", is_implicit=True), body[:2]).prompt({}).endings == (2,)
+    assert Layout(SEED, body).prompt({}).endings == ()
 
 
 def test_a_boundary_stands_before_an_acknowledgement() -> None:

@@ -1,6 +1,13 @@
 import pytest
 
-from proxy.planner.sessions.session import ItemRecord, ItemRecords, SessionCohort, record_item
+from proxy.planner.sessions.session import (
+    REMEMBERED_BREAKS,
+    ItemRecord,
+    ItemRecords,
+    SessionCohort,
+    record_item,
+    remember,
+)
 from proxy.planner.stability.change_rates import HistoryDivergence
 
 
@@ -81,9 +88,9 @@ class TestBreaks:
         assert with_tools > without
 
     def test_old_breaks_are_forgotten(self, cohort: SessionCohort) -> None:
-        for _ in range(1000):
-            cohort.broke(HistoryDivergence(1))
-        assert len(cohort.breaks) < 100
+        for messages in range(1000):
+            remember(cohort.breaks, HistoryDivergence(messages), REMEMBERED_BREAKS)
+        assert (cohort.breaks[-1].messages, len(cohort.breaks)) == (999, REMEMBERED_BREAKS)
 
 
 class TestItemRecords:

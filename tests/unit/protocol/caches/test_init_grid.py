@@ -120,7 +120,7 @@ def test_an_empty_scope_is_not_cached():
     request = prompt(line(20), scope=b"")
     cache.store(request, 0, 0)
     assert cache.bill(request, 1).read == 0
-    assert len(cache) == 0
+    assert len(cache.table) == 0
 
 
 class TestChance:

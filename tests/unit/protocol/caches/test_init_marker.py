@@ -73,7 +73,7 @@ class TestMarkerBill:
         request = prompt(line(10), {9: "5m"})
         cache.store(request, 0, 0)
         assert parts(cache.bill(request, 1)) == (0, 0, 0, 1000)
-        assert len(cache) == 0
+        assert len(cache.table) == 0
 
     def test_without_markers_all_is_plain(self):
         cache = make_cache(ANTHROPIC)
