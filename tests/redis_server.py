@@ -66,6 +66,15 @@ class RedisServer:
         """Go on after a pause."""
         self._signal(signal.SIGCONT)
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Pause the server until the end of the block."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
+
     def stop(self) -> None:
         """End the server, whatever state it is in."""
         if self._process is not None and self._process.poll() is None:

@@ -1,10 +1,8 @@
 """Calls of the litellm transport: deployments, requests, and what its answers hold."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import wraps
 from typing import Any
 
 import pytest
@@ -28,8 +26,6 @@ LITELLM = [
 CLAUDE = "anthropic/claude-sonnet-4-5"
 GPT = "openai/gpt-4o"
 KEY = "sk-operator-0123456789"
-WAIT_S = 60.0
-"""It ends a test that hangs, and decides nothing else."""
 FAMILIES = pytest.mark.parametrize("model", [CLAUDE, GPT])
 HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 
@@ -61,16 +57,6 @@ async def serving(**script: Any) -> AsyncIterator[tuple[Provider, LitellmUpstrea
             await upstream.aclose()
 
 
-def on_limited_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Run a test on an event loop of its own, but not for ever."""
-
-    @wraps(test)
-    def limited(*args: Any, **kwargs: Any) -> None:
-        run(lambda: test(*args, **kwargs))
-
-    return limited
-
-
 async def read(answer: Answer) -> bytes:
     """The whole answer."""
     return b"".join([chunk async for chunk in answer.chunks()])
@@ -86,13 +72,3 @@ def events(raw: bytes) -> list[dict[str, Any]]:
 def begun(model: str) -> list[str]:
     """The beginning of a stream, in the model's dialect."""
     return anthropic_events("hel", end=False) if model == CLAUDE else openai_events("hel", end=False)
-
-
-def run(body: Callable[[], Awaitable[None]]) -> None:
-    """Run a test's body, but not for ever."""
-
-    async def limited() -> None:
-        async with asyncio.timeout(30):
-            await body()
-
-    asyncio.run(limited())

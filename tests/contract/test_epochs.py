@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,15 +14,9 @@ from proxy.storage.sqlite import MemoryStore, SqliteStore
 from proxy.teams import store_client
 from proxy.teams.store_client import Epochs
 from tests.contract.stores import DURABLE, ENGINES, redis_store
-from tests.redis_server import RedisServer, redis_cluster
+from tests.redis_server import RedisServer
 
 T = 1_700_000_000.0
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisServer]]:
-    with redis_cluster(tmp_path_factory.mktemp("cluster")) as nodes:
-        yield nodes
 
 
 class Worker:
@@ -184,15 +178,12 @@ async def test_a_store_that_hangs_is_distrusted_in_time_by_all_who_wait(
         assert await one.is_trusted("a")
         assert server.call("FLUSHALL") == "+OK"
         assert not await one.is_trusted("b")
-        server.pause()
-        try:
+        with server.paused():
             began = asyncio.get_running_loop().time()
             found = await asyncio.gather(*(one.epochs.trusts(None, ["red:b"]) for _ in range(50)))
             # One behind the other they would take fifteen seconds.
             assert asyncio.get_running_loop().time() - began < 8
             assert not any(found)
-        finally:
-            server.resume()
 
 
 async def test_the_time_of_a_busy_worker_is_not_the_store_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

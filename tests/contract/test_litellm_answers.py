@@ -21,7 +21,6 @@ from tests.contract.litellm_calls import (
     call,
     deployment,
     events,
-    on_limited_loop,
     read,
     serving,
 )
@@ -43,7 +42,6 @@ def check_claude_usage(usage: dict[str, Any]) -> None:
     assert usage_of(usage) == Usage(prompt=2098, output=7, read=1800, write_5m=200, write_1h=48)
 
 
-@on_limited_loop
 async def test_claudes_answer_becomes_a_chat_completion() -> None:
     async with serving() as (fake, upstream):
         answer = await upstream.open(call(CLAUDE, fake.base, {**HELLO, "tools": [TOOL]}))
@@ -60,7 +58,6 @@ async def test_claudes_answer_becomes_a_chat_completion() -> None:
         check_claude_usage(completion["usage"])
 
 
-@on_limited_loop
 async def test_claudes_stream_becomes_chat_chunks() -> None:
     async with serving() as (fake, upstream):
         request = {**HELLO, "stream": True, "stream_options": {"include_usage": True}}
@@ -80,7 +77,6 @@ async def test_claudes_stream_becomes_chat_chunks() -> None:
 
 
 @FAMILIES
-@on_limited_loop
 async def test_without_include_usage_a_stream_has_no_usage_chunk(model: str) -> None:
     async with serving() as (fake, upstream):
         chunks = events(await read(await upstream.open(call(model, fake.base, {**HELLO, "stream": True}))))
@@ -89,7 +85,6 @@ async def test_without_include_usage_a_stream_has_no_usage_chunk(model: str) -> 
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@on_limited_loop
 async def test_openais_usage_and_fields_are_kept(stream: bool) -> None:
     async with serving(headers={"x-ratelimit-remaining-tokens": "5"}) as (fake, upstream):
         request = {**HELLO, "stream": stream, **({"stream_options": {"include_usage": True}} if stream else {})}
@@ -106,7 +101,6 @@ async def test_openais_usage_and_fields_are_kept(stream: bool) -> None:
             assert last["vendor_field"] == {"kept": True}
 
 
-@on_limited_loop
 async def test_thinking_blocks_come_back_with_their_signature() -> None:
     thinking = [
         {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}},
@@ -126,7 +120,6 @@ async def test_thinking_blocks_come_back_with_their_signature() -> None:
 
 
 @FAMILIES
-@on_limited_loop
 async def test_a_model_may_repeat_itself(model: str) -> None:
     script = (anthropic_events if model == CLAUDE else openai_events)(*["again "] * 150)
     async with serving(events=script) as (fake, upstream):
@@ -134,7 +127,6 @@ async def test_a_model_may_repeat_itself(model: str) -> None:
         assert sum(chunk["choices"][0]["delta"].get("content") == "again " for chunk in events(raw)) == 150
 
 
-@on_limited_loop
 async def test_embeddings() -> None:
     async with serving() as (fake, upstream):
         answer = await upstream.open(
@@ -146,7 +138,6 @@ async def test_embeddings() -> None:
         assert listed["usage"]["prompt_tokens"] == 3
 
 
-@on_limited_loop
 async def test_the_provider_may_stand_beside_the_model() -> None:
     async with serving() as (fake, upstream):
         deployed = Deployment(
@@ -163,7 +154,6 @@ async def test_the_provider_may_stand_beside_the_model() -> None:
         assert fake.seen[0].body == {"model": "some-model", **HELLO, "brand_new": 1}
 
 
-@on_limited_loop
 async def test_a_model_without_a_provider_is_refused() -> None:
     deployed = Deployment("m", "nobodys/model", Transport.LITELLM, NONE, api_key=KEY)
     raw = json.dumps(HELLO).encode()
@@ -173,14 +163,12 @@ async def test_a_model_without_a_provider_is_refused() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"1"])
-@on_limited_loop
 async def test_a_body_that_is_no_object_is_refused(raw: bytes) -> None:
     spoken = Call(deployment(GPT, "http://127.0.0.1:9"), "POST", "/chat/completions", (), raw, False, 0.0)
     with pytest.raises(InvalidRequest):
         await LitellmUpstream().open(spoken)
 
 
-@on_limited_loop
 async def test_another_path_needs_another_transport() -> None:
     with pytest.raises(NotFound, match="http transport"):
         await LitellmUpstream().open(call(GPT, "http://127.0.0.1:9", {}, "/audio/speech"))

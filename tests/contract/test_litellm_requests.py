@@ -19,7 +19,6 @@ from tests.contract.litellm_calls import (
     KEY,
     LITELLM,
     call,
-    on_limited_loop,
     read,
     serving,
 )
@@ -58,7 +57,6 @@ def text(value: str, mark: dict[str, str] | None = None) -> dict[str, Any]:
     return {"type": "text", "text": value, **({"cache_control": mark} if mark else {})}
 
 
-@on_limited_loop
 async def test_system_text_of_a_bridged_call_goes_where_its_model_caches_it() -> None:
     """litellm makes ``instructions`` of system messages for the Responses API, which GPT-6.2 does not cache."""
     async with serving() as (fake, upstream):
@@ -77,7 +75,6 @@ async def test_system_text_of_a_bridged_call_goes_where_its_model_caches_it() ->
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@on_limited_loop
 async def test_markers_reach_anthropic_where_they_belong(stream: bool) -> None:
     async with serving() as (fake, upstream):
         await read(await upstream.open(call(CLAUDE, fake.base, {**marked_request(), "stream": stream})))
@@ -95,7 +92,6 @@ async def test_markers_reach_anthropic_where_they_belong(stream: bool) -> None:
         assert json.dumps(wire).count("cache_control") == 4
 
 
-@on_limited_loop
 async def test_markers_reach_an_openai_compatible_server() -> None:
     async with serving() as (fake, upstream):
         request = marked_request()
@@ -105,7 +101,6 @@ async def test_markers_reach_an_openai_compatible_server() -> None:
         assert fake.seen[0].body["tools"] == request["tools"]
 
 
-@on_limited_loop
 async def test_native_breakpoints_reach_an_openai_compatible_server() -> None:
     part = {"type": "text", "text": "rules", "prompt_cache_breakpoint": {"mode": "explicit"}}
     request = {"messages": [{"role": "system", "content": [part]}, *HELLO["messages"]], "prompt_cache_key": "k"}
@@ -117,7 +112,6 @@ async def test_native_breakpoints_reach_an_openai_compatible_server() -> None:
 
 
 @FAMILIES
-@on_limited_loop
 async def test_unknown_fields_reach_the_provider(model: str) -> None:
     async with serving() as (fake, upstream):
         await read(await upstream.open(call(model, fake.base, {**HELLO, "brand_new": {"a": [1, None]}})))
@@ -125,7 +119,6 @@ async def test_unknown_fields_reach_the_provider(model: str) -> None:
         assert fake.seen[0].body["model"] == model.split("/")[1]
 
 
-@on_limited_loop
 async def test_parameters_unknown_to_litellm_reach_an_openai_compatible_server() -> None:
     fields = {"metadata": {"session": "s"}, "verbosity": "low", "store": True, "top_k": 3, "cache": {"a": 1}}
     async with serving() as (fake, upstream):
@@ -133,7 +126,6 @@ async def test_parameters_unknown_to_litellm_reach_an_openai_compatible_server()
         assert fake.seen[0].body == {"model": "gpt-4o", **HELLO, **fields, "temperature": 0.5}
 
 
-@on_limited_loop
 async def test_a_parameter_that_claude_has_not_is_refused_with_its_name() -> None:
     async with serving() as (fake, upstream):
         answer = await upstream.open(call(CLAUDE, fake.base, {**HELLO, "logit_bias": {"1": 2}}))
@@ -159,7 +151,6 @@ async def test_a_parameter_that_claude_has_not_is_refused_with_its_name() -> Non
     ],
 )
 @FAMILIES
-@on_limited_loop
 async def test_a_client_cannot_steer_litellm(model: str, name: str, value: object) -> None:
     """The call goes to the deployment's address with the deployment's key, or not at all."""
     async with serving() as (fake, upstream):
@@ -175,7 +166,6 @@ async def test_a_client_cannot_steer_litellm(model: str, name: str, value: objec
         assert fake.seen[0].headers["authorization"] == f"Bearer {KEY}"
 
 
-@on_limited_loop
 async def test_the_deployment_gives_defaults_headers_and_key() -> None:
     async with serving() as (fake, upstream):
         further = {"params": {"temperature": 0.1, "top_p": 0.5}, "headers": (("x-team", "blue"),)}
@@ -189,7 +179,6 @@ async def test_the_deployment_gives_defaults_headers_and_key() -> None:
         assert "client-key" not in json.dumps(seen.headers)
 
 
-@on_limited_loop
 async def test_without_a_key_of_its_own_the_deployment_uses_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = [("Authorization", "Bearer client-key")]
     async with serving() as (fake, upstream):
@@ -211,7 +200,6 @@ async def test_without_a_key_of_its_own_the_deployment_uses_the_clients(monkeypa
         ("vertex_ai/claude-sonnet-4-5", "vertex_ai", False, False),
     ],
 )
-@on_limited_loop
 async def test_routes(model: str, provider_name: str, extra_body: bool, takes_key: bool) -> None:
     library = Library()
     await library.module()
@@ -221,7 +209,6 @@ async def test_routes(model: str, provider_name: str, extra_body: bool, takes_ke
     assert library.route(Deployment("m", model, Transport.LITELLM, NONE)) is route
 
 
-@on_limited_loop
 async def test_half_a_character_reaches_a_provider_that_is_sent_ascii() -> None:
     async with serving() as (fake, upstream):
         said = {"messages": [{"role": "user", "content": "a \ud83d b \U0001f600"}]}
@@ -233,7 +220,6 @@ async def test_half_a_character_reaches_a_provider_that_is_sent_ascii() -> None:
 
 
 @pytest.mark.parametrize(("model", "stream"), [(CLAUDE, False), (GPT, False), (GPT, True)])
-@on_limited_loop
 async def test_half_a_character_that_a_provider_cannot_be_sent_is_named(model: str, stream: bool) -> None:
     async with serving() as (fake, upstream):
         said = {"messages": [{"role": "user", "content": "a \ud83d b"}], "stream": stream}
@@ -243,7 +229,6 @@ async def test_half_a_character_that_a_provider_cannot_be_sent_is_named(model: s
         assert not fake.seen
 
 
-@on_limited_loop
 async def test_what_is_no_json_is_refused() -> None:
     async with serving() as (fake, upstream):
         asked = call(GPT, fake.base, HELLO)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -10,19 +10,20 @@ import pytest
 from proxy.kit.errors import StoreError
 from proxy.storage.port import Balance, Charge, Granted, LedgerEntry, Release, Reserve, Settle, TeamRecord
 from proxy.storage.redis import RedisStore
+from tests.contract import store_calls
+from tests.contract.store_calls import T
 from tests.contract.stores import redis_store
 from tests.redis_server import RedisServer, redis_cluster, redis_server
 
-T = 1_700_000_000.0
 _HANGS_S = 60.0
 
 
 def ask(name: str, amount: int = 3) -> Reserve:
-    return Reserve(name, "red", [Charge("a", amount, 100)], T + 60, LedgerEntry(name, T, "red", cost=amount))
+    return store_calls.ask(name, Charge("a", amount, 100))
 
 
 def end(name: str, amount: int = 2) -> Settle:
-    return Settle(LedgerEntry(name, T, "red", cost=amount), [Charge("a", amount)])
+    return store_calls.end(name, Charge("a", amount))
 
 
 async def test_a_restart_of_the_server_loses_nothing_and_costs_no_call(server: RedisServer) -> None:
@@ -39,11 +40,10 @@ async def test_a_restart_of_the_server_loses_nothing_and_costs_no_call(server: R
 
 
 async def test_a_server_that_hangs_fails_calls_in_time_and_takes_none_twice(server: RedisServer) -> None:
-    async def main(patient: RedisStore) -> None:
-        store = RedisStore(server.url, timeout_s=0.2)
-        with closing(_Resumed(server)):
-            await _reached(store)
-            server.pause()
+    store = RedisStore(server.url, timeout_s=0.2)
+    async with redis_store(server.url) as patient:
+        await _reached(store)
+        with server.paused():
             async with asyncio.timeout(_HANGS_S):
                 failed = await asyncio.gather(
                     store.settle(end("x"), T), store.reserve(ask("y"), T), store.reserve(ask("z"), T),
@@ -58,10 +58,7 @@ async def test_a_server_that_hangs_fails_calls_in_time_and_takes_none_twice(serv
         assert await patient.settle(end("y"), T) == [Balance("a", 4, 3)]
         await patient.carry_out("red", [Release("z", "red")], T)
         assert await patient.balance("red", Charge("a", 0), T) == Balance("a", 4, 0)
-        await store.aclose()
-
-    async with redis_store(server.url) as patient:
-        await main(patient)
+    await store.aclose()
 
 
 async def _reached(store: RedisStore) -> None:
@@ -74,20 +71,11 @@ async def _reached(store: RedisStore) -> None:
             is_reached = not any(isinstance(each, StoreError) for each in found)
 
 
-class _Resumed:
-    def __init__(self, server: RedisServer) -> None:
-        self._server = server
-
-    def close(self) -> None:
-        self._server.resume()
-
-
 async def test_the_state_of_layouts_is_not_waited_for(server: RedisServer) -> None:
     store = RedisStore(server.url, timeout_s=3600.0, state_timeout_s=0.05)
     async with redis_store(server.url) as patient:
         await patient.save("s", {"a": b"1"}, 60.0, T)
-        with closing(_Resumed(server)):
-            server.pause()
+        with server.paused():
             async with asyncio.timeout(_HANGS_S):
                 with pytest.raises(StoreError):
                     await store.load("s", ["a"], T)
@@ -144,16 +132,13 @@ async def test_a_store_of_a_later_version_is_not_touched(server: RedisServer) ->
     assert server.call("DBSIZE") == ":1"
 
 
-def test_a_wrong_password_is_a_store_error_that_does_not_say_it(tmp_path: Path) -> None:
-    async def main(port: int) -> None:
-        with pytest.raises(StoreError) as caught:
-            await RedisStore(f"redis://:swordfish@127.0.0.1:{port}/0").ping()
-        assert "swordfish" not in str(caught.value)
-        async with redis_store(f"redis://:open-sesame@127.0.0.1:{port}/0") as store:
-            await store.ping()
-
+async def test_a_wrong_password_is_a_store_error_that_does_not_say_it(tmp_path: Path) -> None:
     with redis_server(tmp_path / "redis", password="open-sesame") as server:
-        asyncio.run(main(server.port))
+        with pytest.raises(StoreError) as caught:
+            await RedisStore(f"redis://:swordfish@127.0.0.1:{server.port}/0").ping()
+        assert "swordfish" not in str(caught.value)
+        async with redis_store(f"redis://:open-sesame@127.0.0.1:{server.port}/0") as store:
+            await store.ping()
 
 
 async def test_what_is_no_redis_is_a_store_error() -> None:
@@ -200,10 +185,10 @@ async def test_a_caller_that_leaves_while_it_waits_takes_no_other_with_it(server
 # A server that answers, and takes nothing
 
 
-def test_a_server_that_only_reads_since_a_failover_is_away_until_it_is_the_primary_again(
+async def test_a_server_that_only_reads_since_a_failover_is_away_until_it_is_the_primary_again(
     server: RedisServer, tmp_path: Path
 ) -> None:
-    async def main(other: RedisServer) -> None:
+    with redis_server(tmp_path / "other") as other:
         async with redis_store(server.url) as store:
             await store.settle(end("before"), T)
             assert server.call("REPLICAOF", "127.0.0.1", str(other.port)) == "+OK"
@@ -213,9 +198,6 @@ def test_a_server_that_only_reads_since_a_failover_is_away_until_it_is_the_prima
             assert server.call("REPLICAOF", "NO", "ONE") == "+OK"
             await store.ping()
             await store.settle(end("after"), T)
-
-    with redis_server(tmp_path / "other") as other:
-        asyncio.run(main(other))
 
 
 async def test_a_replica_that_has_lost_its_primary_is_away(server: RedisServer) -> None:
@@ -343,8 +325,8 @@ async def relay_to(target: int) -> AsyncIterator[Relay]:
         yield relay
 
 
-def test_after_a_failover_the_name_is_followed_to_the_new_primary(server: RedisServer, tmp_path: Path) -> None:
-    async def main(other: RedisServer) -> None:
+async def test_after_a_failover_the_name_is_followed_to_the_new_primary(server: RedisServer, tmp_path: Path) -> None:
+    with redis_server(tmp_path / "other") as other:
         async with relay_to(server.port) as relay:
             store = RedisStore(f"redis://127.0.0.1:{relay.port}/0", timeout_s=10.0)
             await asyncio.gather(*(store.settle(end(str(i)), T) for i in range(20)))
@@ -361,13 +343,10 @@ def test_after_a_failover_the_name_is_followed_to_the_new_primary(server: RedisS
             assert other.call("HLEN", "stratiform:{t:red}:entries") == ":1"
             await store.aclose()
 
-    with redis_server(tmp_path / "other") as other:
-        asyncio.run(main(other))
-
 
 @pytest.mark.slow
-def test_a_node_of_a_cluster_that_does_not_answer_holds_up_no_other(tmp_path: Path) -> None:
-    async def main(nodes: list[RedisServer]) -> None:
+async def test_a_node_of_a_cluster_that_does_not_answer_holds_up_no_other(tmp_path: Path) -> None:
+    with redis_cluster(tmp_path) as nodes:
         store = RedisStore(nodes[0].url, timeout_s=20.0)
         teams = [f"team-{number}" for number in range(40)]
         ends = {team: Settle(LedgerEntry(team, T, team), [Charge("a", 1)]) for team in teams}
@@ -376,8 +355,7 @@ def test_a_node_of_a_cluster_that_does_not_answer_holds_up_no_other(tmp_path: Pa
         keys = nodes[2].ask("KEYS", "stratiform:{t:*}:entries")
         paused = [team for team in teams if f"{{t:{team}}}" in keys]
         assert 0 < len(paused) < len(teams)
-        with closing(_Resumed(nodes[2])):
-            nodes[2].pause()
+        with nodes[2].paused():
             stuck = [asyncio.ensure_future(store.settle(ends[paused[n % len(paused)]], T)) for n in range(50)]
             await asyncio.sleep(0.1)
             async with asyncio.timeout(_HANGS_S):
@@ -392,9 +370,6 @@ def test_a_node_of_a_cluster_that_does_not_answer_holds_up_no_other(tmp_path: Pa
             with pytest.raises(StoreError):
                 await store.ping()
         await store.aclose()
-
-    with redis_cluster(tmp_path) as nodes:
-        asyncio.run(main(nodes))
 
 
 # What bounds the keys

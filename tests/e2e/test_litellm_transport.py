@@ -1,6 +1,5 @@
 """The real openai SDK through the proxy to a Claude behind litellm: planned, marked, streamed back, settled."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,7 +20,7 @@ from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
 from proxy.services.planner_port import Planning
 from proxy.upstream.litellm_ import LitellmUpstream
-from tests.contract.litellm_calls import LITELLM, WAIT_S, run
+from tests.contract.litellm_calls import LITELLM
 from tests.contract.litellm_fakes import Provider, anthropic_events, provider
 from tests.doubles import Ledger, ManualClock, ModelList, NoMetrics, OpenDoor, make_deployment, serving
 
@@ -70,84 +69,65 @@ async def stage(**script: Any) -> AsyncIterator[Stage]:
                 yield Stage(fake, client, ledger)
 
 
-def test_a_completion_is_marked_answered_and_accounted() -> None:
-    async def body() -> None:
-        async with stage() as on:
-            completion = await on.client.chat.completions.create(model="claude", messages=QUESTION, tools=[TOOL])
-            (tool_call,) = completion.choices[0].message.tool_calls or []
-            assert json.loads(tool_call.function.arguments) == {"path": "a.py"}  # type: ignore[union-attr]
-            wire = on.fake.seen[0]
-            assert wire.path == "/v1/messages"
-            assert wire.headers["x-api-key"] == "sk-operator-0123"
-            (system,) = wire.body["system"]
-            assert system["text"] == RULES
-            assert 1 <= json.dumps(wire.body).count("cache_control") <= 4
-            assert completion.usage is not None
-            assert completion.usage.prompt_tokens == REPORTED.prompt
-            (exchange,) = on.ledger.wait()
-            assert (exchange.answer.outcome.usage, exchange.ending) == (REPORTED, ExchangeOutcome.COMPLETED)
-
-    run(body)
+async def test_a_completion_is_marked_answered_and_accounted() -> None:
+    async with stage() as on:
+        completion = await on.client.chat.completions.create(model="claude", messages=QUESTION, tools=[TOOL])
+        (tool_call,) = completion.choices[0].message.tool_calls or []
+        assert json.loads(tool_call.function.arguments) == {"path": "a.py"}  # type: ignore[union-attr]
+        wire = on.fake.seen[0]
+        assert wire.path == "/v1/messages"
+        assert wire.headers["x-api-key"] == "sk-operator-0123"
+        (system,) = wire.body["system"]
+        assert system["text"] == RULES
+        assert 1 <= json.dumps(wire.body).count("cache_control") <= 4
+        assert completion.usage is not None
+        assert completion.usage.prompt_tokens == REPORTED.prompt
+        (exchange,) = on.ledger.wait()
+        assert (exchange.answer.outcome.usage, exchange.ending) == (REPORTED, ExchangeOutcome.COMPLETED)
 
 
-def test_a_stream_is_accounted_though_the_client_asked_for_no_usage() -> None:
-    async def body() -> None:
-        async with stage() as on:
-            stream = await on.client.chat.completions.create(model="claude", messages=QUESTION, stream=True)
-            chunks = [chunk async for chunk in stream]
-            assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "hello"
-            assert chunks[-1].choices[0].finish_reason == "stop"
-            assert all(chunk.usage is None for chunk in chunks)
-            (exchange,) = on.ledger.wait()
-            assert (exchange.answer.outcome.usage, exchange.ending) == (REPORTED, ExchangeOutcome.COMPLETED)
-
-    run(body)
+async def test_a_stream_is_accounted_though_the_client_asked_for_no_usage() -> None:
+    async with stage() as on:
+        stream = await on.client.chat.completions.create(model="claude", messages=QUESTION, stream=True)
+        chunks = [chunk async for chunk in stream]
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "hello"
+        assert chunks[-1].choices[0].finish_reason == "stop"
+        assert all(chunk.usage is None for chunk in chunks)
+        (exchange,) = on.ledger.wait()
+        assert (exchange.answer.outcome.usage, exchange.ending) == (REPORTED, ExchangeOutcome.COMPLETED)
 
 
-def test_a_refusal_of_the_rewritten_request_is_tried_once_as_it_came() -> None:
+async def test_a_refusal_of_the_rewritten_request_is_tried_once_as_it_came() -> None:
     refused = {"type": "error", "error": {"type": "invalid_request_error", "message": "too many markers"}}
 
-    async def body() -> None:
-        async with stage(status=400, error=refused) as on:
-            with pytest.raises(openai.BadRequestError, match="too many markers"):
-                await on.client.chat.completions.create(model="claude", messages=QUESTION)
-            marked = ["cache_control" in json.dumps(seen.body) for seen in on.fake.seen]
-            assert marked == [True, False]
-
-    run(body)
+    async with stage(status=400, error=refused) as on:
+        with pytest.raises(openai.BadRequestError, match="too many markers"):
+            await on.client.chat.completions.create(model="claude", messages=QUESTION)
+        marked = ["cache_control" in json.dumps(seen.body) for seen in on.fake.seen]
+        assert marked == [True, False]
 
 
 @pytest.mark.parametrize("ending", ["cut", "done"])
-def test_a_stream_that_breaks_off_raises_in_the_sdk(ending: str) -> None:
-    async def body() -> None:
-        async with stage(events=anthropic_events("hel", end=False), ending=ending) as on:
-            stream = await on.client.chat.completions.create(model="claude", messages=QUESTION, stream=True)
-            with pytest.raises(openai.APIError):
-                [chunk async for chunk in stream]
-            (exchange,) = on.ledger.wait()
-            assert exchange.ending is ExchangeOutcome.BROKEN
-
-    run(body)
+async def test_a_stream_that_breaks_off_raises_in_the_sdk(ending: str) -> None:
+    async with stage(events=anthropic_events("hel", end=False), ending=ending) as on:
+        stream = await on.client.chat.completions.create(model="claude", messages=QUESTION, stream=True)
+        with pytest.raises(openai.APIError):
+            [chunk async for chunk in stream]
+        (exchange,) = on.ledger.wait()
+        assert exchange.ending is ExchangeOutcome.BROKEN
 
 
-def test_a_client_that_hangs_up_cancels_the_call() -> None:
-    async def body() -> None:
-        async with stage(events=anthropic_events("hel", end=False), ending="hold") as on:
-            stream = await on.client.chat.completions.create(model="claude", messages=QUESTION, stream=True)
-            assert (await anext(aiter(stream))).choices[0].delta.content == "hel"
-            await stream.close()
-            async with asyncio.timeout(WAIT_S):
-                await on.fake.gone.wait()
-            (exchange,) = on.ledger.wait()
-            assert exchange.ending is ExchangeOutcome.HUNG_UP
-
-    run(body)
+async def test_a_client_that_hangs_up_cancels_the_call() -> None:
+    async with stage(events=anthropic_events("hel", end=False), ending="hold") as on:
+        stream = await on.client.chat.completions.create(model="claude", messages=QUESTION, stream=True)
+        assert (await anext(aiter(stream))).choices[0].delta.content == "hel"
+        await stream.close()
+        await on.fake.gone.wait()
+        (exchange,) = on.ledger.wait()
+        assert exchange.ending is ExchangeOutcome.HUNG_UP
 
 
-def test_a_path_that_litellm_has_not_is_a_clear_404() -> None:
-    async def body() -> None:
-        async with stage() as on:
-            with pytest.raises(openai.NotFoundError, match="http transport"):
-                await on.client.moderations.create(model="claude", input="x")
-
-    run(body)
+async def test_a_path_that_litellm_has_not_is_a_clear_404() -> None:
+    async with stage() as on:
+        with pytest.raises(openai.NotFoundError, match="http transport"):
+            await on.client.moderations.create(model="claude", input="x")
