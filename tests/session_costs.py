@@ -1,6 +1,6 @@
 """What a session costs as the planner sends it, beside the best fixed markers on the client's own order.
 
-The bills are those of a provider that is written from the published rules (``tests.marker_costs``) or, for the other
+The bills are those of a provider that is written from the published rules (``tests.economics.billing``) or, for other
 kinds of caches, of the embedded one.
 """
 
@@ -17,8 +17,8 @@ from proxy.protocol.response.usage import Usage
 from proxy.services.plugins import build_plugin_manager, recognisers
 from proxy.upstream.embedded.provider import PromptReader
 from tests.append_only import Sent
+from tests.economics import billing
 from tests.economics.measure import encode
-from tests.marker_costs import MarkerProvider, Rules
 
 # How many requests without a cache learning a session may cost.
 ALLOWANCE = most_regret("economic")
@@ -29,7 +29,9 @@ class Provider:
     """What any kind of cache makes of one policy: the sum of its bills."""
 
     def __init__(self, profile: CacheProfile, *, hoists: bool) -> None:
-        self._markers = MarkerProvider(Rules(hoists=hoists), encode()) if profile is ANTHROPIC else None
+        self._markers = None
+        if profile is ANTHROPIC:
+            self._markers = billing.Provider(profile, encode(), hoists, frame_tokens=4)
         self._account = Account(PromptReader(profile, encode()))
         self._profile = profile
 
