@@ -1,11 +1,10 @@
-"""Run the failure drills: ``python -m tests.drill [--list] [--only NAME] [--short] [--json]``. 1: a goal was missed."""
+"""Run the failure drills: ``python -m tests.drill [--list] [--only NAME] [--short]``. 1: a goal was missed."""
 
 import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import orjson
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -24,7 +23,6 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="list the drills")
     parser.add_argument("--only", metavar="NAME", action="append", help="only this drill; may be given several times")
     parser.add_argument("--short", action="store_true", help="scaled down; goals in seconds are only reported")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep logs, stores and records in this folder")
     given = parser.parse_args()
     if given.list:
@@ -37,10 +35,7 @@ def main() -> int:
         given.keep.mkdir(parents=True, exist_ok=True)
     chosen = [drill for drill in DRILLS if _is_chosen(drill, given.only, is_short=given.short)]
     results = _run(chosen, given)
-    if given.json:
-        sys.stdout.buffer.write(orjson.dumps([_json(one) for one in results], option=orjson.OPT_INDENT_2) + b"\n")
-    else:
-        Console(width=None if sys.stdout.isatty() else _WIDE).print(_table(results))
+    Console(width=None if sys.stdout.isatty() else _WIDE).print(_table(results))
     return 1 if any(one.failures for one in results) else 0
 
 
@@ -85,24 +80,6 @@ def _verdict(one: Result, check: Check) -> str:
     if check.is_ok:
         return "ok"
     return "FAILED" if check in one.failures else "missed"
-
-
-def _json(one: Result) -> dict[str, object]:
-    money = one.findings.money
-    return {
-        "drill": one.drill.name,
-        "done": one.drill.done,
-        "verdict": one.verdict,
-        "seconds": round(one.seconds, 1),
-        "skipped": one.skipped,
-        "served_nanos": money.served if money else None,
-        "ledger_nanos": money.ledger if money else None,
-        "budget_nanos": money.counter if money else None,
-        "checks": [
-            {"goal": check.goal, "figure": check.figure, "ok": check.is_ok, "seconds": check.is_timed}
-            for check in one.findings.checks
-        ],
-    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Compare what the planner costs with the committed table: ``python -m tests.economics [--write] [--json]``.
+"""Compare what the planner costs with the committed table: ``python -m tests.economics [--write]``.
 
 The status is 1 where it has become dearer.
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from proxy.cli.output import Output, print_json
+from proxy.cli.output import Output
 from tests.economics import table
 from tests.economics.measure import RULES, Job, measured
 from tests.economics.sessions import sessions
@@ -21,7 +21,6 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make economics", description="What the planner costs, beside the table.")
     parser.add_argument("sessions", nargs="*", metavar="SESSION", help="these sessions only (all)")
     parser.add_argument("--write", action="store_true", help="write what was measured into the table")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args(given)
     if unknown := sorted(set(arguments.sessions) - set(sessions())):
         parser.error(f"no such session here: {', '.join(unknown)}")
@@ -29,30 +28,10 @@ def main(given: Sequence[str] | None = None) -> int:
     found = [one.cost for one in measured(jobs)]
     committed = table.read()
     findings, new = table.compared(found, committed), table.missing(found, committed)
-    if arguments.json:
-        print_json(report(findings, new))
-    else:
-        show(findings, new, is_written=arguments.write)
+    show(findings, new, is_written=arguments.write)
     if arguments.write:
         table.write(found)
     return 1 if any(one.is_dearer for one in findings) and not arguments.write else 0
-
-
-def report(findings: Sequence[Finding], new: Sequence[str]) -> dict[str, object]:
-    """Everything, for programs."""
-    lines = [
-        {
-            "name": one.name,
-            "is_class": one.is_class,
-            "rules": one.rules,
-            "share": one.share,
-            "committed": one.committed,
-            "is_dearer": one.is_dearer,
-            "is_cheaper": one.is_cheaper,
-        }
-        for one in findings
-    ]
-    return {"costs": lines, "not_in_the_table": list(new)}
 
 
 def show(findings: Sequence[Finding], new: Sequence[str], *, is_written: bool) -> None:

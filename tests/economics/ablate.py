@@ -1,15 +1,15 @@
-"""Switch each feature of the planner off and print what it earns: ``python -m tests.economics.ablate [--json]``.
+"""Switch each feature of the planner off and print what it earns: ``python -m tests.economics.ablate``.
 
 An effect is the change of the input cost without the feature, in per cent: above 0 the feature earns its keep.
 """
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from rich.table import Table
 
-from proxy.cli.output import Output, print_json
+from proxy.cli.output import Output
 from proxy.lab.replay.runner import geometric_mean
 from tests.economics.features import FEATURES, Feature
 from tests.economics.measure import Job, Measured, measured
@@ -55,16 +55,12 @@ def main(given: Sequence[str] | None = None) -> int:
     """Measure and print; 1 where a feature changes nothing that is sent."""
     parser = argparse.ArgumentParser(prog="make ablate", description="What each feature of the planner earns.")
     parser.add_argument("features", nargs="*", metavar="FEATURE", help="features whose name contains this (all)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args(given)
     chosen = [one for one in FEATURES if not arguments.features or any(part in one.name for part in arguments.features)]
     if not chosen:
         parser.error("no such feature")
     effects = _effects(chosen)
-    if arguments.json:
-        print_json([asdict(one) for one in effects])
-    else:
-        show(effects)
+    show(effects)
     moving = {one.feature for one in effects if one.changed}
     return 1 if any(feature.name not in moving for feature in chosen) else 0
 

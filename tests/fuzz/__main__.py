@@ -3,7 +3,6 @@
 import argparse
 import sys
 
-import orjson
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
@@ -17,36 +16,18 @@ def main() -> int:
     parser.add_argument("--budgets", type=int, default=40, help="how many budgets are spent, by 40 calls at once (40)")
     parser.add_argument("--seed", type=int, default=0, help="where they come from (0)")
     parser.add_argument("--only", type=int, metavar="NUMBER", help="run this case alone, to see it again")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
     arguments = parser.parse_args()
     console = Console(stderr=True, highlight=False)
     columns = ("[progress.description]{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=arguments.json) as bar:
+    with Progress(*columns, console=console) as bar:
         task = bar.add_task("cases", total=1 if arguments.only is not None else arguments.count)
         report = run(arguments.count, arguments.seed, arguments.only, lambda done: bar.update(task, completed=done))
     is_whole = arguments.only is None
     if is_whole:
         report.failures += overrun(arguments.seed, arguments.budgets)
     holds = not report.failures and (not is_whole or report.growth < MOST_GROWTH)
-    if arguments.json:
-        sys.stdout.write(orjson.dumps(_as_json(report, holds=holds), option=orjson.OPT_INDENT_2).decode() + "\n")
-    else:
-        _print(report, console, holds=holds)
+    _print(report, console, holds=holds)
     return 0 if holds else 1
-
-
-def _as_json(report: Report, *, holds: bool) -> dict[str, object]:
-    return {
-        "ok": holds,
-        "count": report.count,
-        "seconds": round(report.seconds, 1),
-        "failures": report.failures[:100],
-        "statuses": {str(status): n for status, n in sorted(report.statuses.items())},
-        "kinds": dict(sorted(report.kinds.items())),
-        "rss_warm_bytes": report.rss_warm,
-        "rss_end_bytes": report.rss_end,
-        "rss_growth": round(report.growth, 4),
-    }
 
 
 def _print(report: Report, console: Console, *, holds: bool) -> None:

@@ -1,10 +1,8 @@
 """``make mutants``: small changes of the planner, the layouts and the budgets; at least 75 % must fail some test."""
 
 import argparse
-import json
 import sys
 import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -46,48 +44,23 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="which of them (0)")
     parser.add_argument("--only", metavar="TEXT", default="", help="only mutants of files with this text in their path")
     parser.add_argument("--workers", type=int, default=2, help="how many at once (2)")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
     arguments = parser.parse_args()
     console = Console(stderr=True, highlight=False)
     columns = ("[progress.description]{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     started = time.monotonic()
     import_libraries()
     mutants = sample(ROOT, TARGETS, arguments.count, arguments.seed, arguments.only)
-    with Progress(*columns, console=console, disable=arguments.json) as bar:
+    with Progress(*columns, console=console) as bar:
         task = bar.add_task("mutants", total=len(mutants))
         verdicts = run(ROOT, TARGETS, mutants, arguments.workers, lambda _: bar.advance(task))
     seconds = time.monotonic() - started
-    if arguments.json:
-        print(json.dumps(_as_json(verdicts, arguments.seed, seconds), indent=2))
-    else:
-        _print(verdicts, arguments.seed, seconds)
+    _print(verdicts, arguments.seed, seconds)
     return 0 if _killed_share(verdicts) >= LEAST_KILLED else 1
 
 
 def _killed_share(verdicts: Sequence[Verdict]) -> float:
     survivors = sum(verdict.outcome is Outcome.SURVIVED for verdict in verdicts)
     return 1 - survivors / len(verdicts) if verdicts else 1.0
-
-
-def _as_json(verdicts: Sequence[Verdict], seed: int, seconds: float) -> dict[str, object]:
-    return {
-        "ok": _killed_share(verdicts) >= LEAST_KILLED,
-        "seed": seed,
-        "killed_share": round(_killed_share(verdicts), 4),
-        "outcomes": Counter(verdict.outcome for verdict in verdicts),
-        "seconds": round(seconds, 1),
-        "mutants": [
-            {
-                "where": f"{verdict.mutant.path}:{verdict.mutant.line}",
-                "before": verdict.before,
-                "after": verdict.after,
-                "outcome": verdict.outcome,
-                "test": verdict.test,
-                "seconds": round(verdict.seconds, 1),
-            }
-            for verdict in verdicts
-        ],
-    }
 
 
 def _print(verdicts: Sequence[Verdict], seed: int, seconds: float) -> None:
