@@ -4,10 +4,11 @@ These parts work for real: the planner makes only the edits that every mode allo
 ``serving`` runs uvicorn on a real socket.
 """
 
+import asyncio
 import socket
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -274,6 +275,20 @@ class NoMetrics:
     async def rendered(self) -> bytes:
         """No text."""
         return b""
+
+
+@asynccontextmanager
+async def serving_here(app: ASGIApp, **config: Any) -> AsyncIterator[str]:
+    """Run an app on a free port in this event loop. Gives its base URL."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False, **config))
+    serving = asyncio.ensure_future(server._serve())  # ``serve`` would take the signals of the tests
+    while not server.started:
+        await asyncio.sleep(0.005)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await serving
 
 
 _KEEPALIVE_S = 3600

@@ -8,7 +8,6 @@ A stay is an unbroken run of calls in one file, and a return is a stay in a file
 
 import argparse
 import asyncio
-import socket
 import sys
 import tempfile
 from collections import Counter
@@ -19,8 +18,6 @@ from itertools import groupby
 from pathlib import Path
 from types import CodeType, FrameType
 
-import uvicorn
-
 from proxy.app import composition
 from proxy.app.settings import Environment, load
 from proxy.app.web.app import Parts, create_app
@@ -28,6 +25,7 @@ from proxy.app.web.connection import WireLimits, guarded_http
 from proxy.protocol.request.tokens import bytes_over_four
 from tests.bench import bodies, servers
 from tests.bench.provider import Provider
+from tests.doubles import serving_here
 
 _PACKAGES = (str(servers.ROOT / "proxy") + "/", str(servers.ROOT / "plugins") + "/")
 _HEAD = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer sk-a-client-s\r\n"
@@ -71,16 +69,10 @@ async def traced(size: int, *, stream: bool = False) -> Trace:
         path.write_text(servers.config(f"http://127.0.0.1:{provider.sockets[0].getsockname()[1]}"))
         settings = load(path, environment=Environment({"HOME": folder}))
         built = await composition.build(settings, encode=bytes_over_four)
-        listener = socket.create_server(("127.0.0.1", 0))
-        http = guarded_http(WireLimits())
-        server = uvicorn.Server(uvicorn.Config(create_app(built.parts), http=http, log_config=None, access_log=False))
-        serving = asyncio.create_task(server.serve([listener]))
-        try:
-            return await _measured(built.parts, listener.getsockname()[1], size, stream=stream)
-        finally:
-            server.should_exit = True
-            await serving
-            provider.close()
+        async with serving_here(create_app(built.parts), http=guarded_http(WireLimits())) as url:
+            found = await _measured(built.parts, int(url.rpartition(":")[2]), size, stream=stream)
+        provider.close()
+        return found
 
 
 async def _measured(parts: Parts, port: int, size: int, *, stream: bool) -> Trace:

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import uvicorn
 from starlette.types import Receive, Send
 
+from tests.doubles import serving_here
 from tests.receiver import Received, Receiver, head, part, send_whole
 
 ANTHROPIC_USAGE = {
@@ -95,17 +95,8 @@ class Provider(Receiver):
 async def provider(**script: Any) -> AsyncIterator[Provider]:
     """A provider on a free port."""
     app = Provider(**script)
-    config = uvicorn.Config(app, port=0, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    serving = asyncio.ensure_future(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.005)
-    app.base = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    try:
+    async with serving_here(app, timeout_graceful_shutdown=1) as app.base:
         yield app
-    finally:
-        server.should_exit = True
-        await serving
 
 
 def default_events(seen: Seen) -> list[str]:

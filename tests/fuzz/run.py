@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from proxy.app.web.connection import guarded_http
+from tests.doubles import serving_here
 from tests.fuzz.asgi import HANGS_S, Broken, Result, exchange
 from tests.fuzz.cases import Case, case
-from tests.fuzz.growth import superlinear
-from tests.fuzz.wire import answer_to, listening, raw_request
+from tests.fuzz.wire import LIMITS, answer_to, raw_request
 from tests.fuzz.world import World, world
 
 TOGETHER = 16
@@ -23,7 +24,6 @@ WIRE_EVERY = 10
 WARM_SHARE = 0.2
 # What the allocator cannot give back differs by 8 MiB between two looks at one run. A leak of 150 bytes a case shows.
 MOST_GROWTH = 0.1
-GROWTH_EVERY = 64
 # What a batch may cost: so much for each case, and for each byte of its body. Either is ten times what is usual.
 CASE_S, BYTE_S = 0.1, 2e-6
 
@@ -55,7 +55,9 @@ def run(
 
 async def _run(count: int, seed: int, only: int | None, progress: Callable[[int], None]) -> Report:
     report, began = Report(), time.perf_counter()
-    async with world() as here, listening(here.app) as port:
+    wire = {"http": guarded_http(LIMITS), "ws": "none", "lifespan": "off", "timeout_graceful_shutdown": 2}
+    async with world() as here, serving_here(here.app, **wire) as url:
+        port = int(url.rpartition(":")[2])
         numbers = range(count) if only is None else range(only, only + 1)
         for start in range(numbers.start, numbers.stop, TOGETHER):
             batch = numbers[start - numbers.start : start - numbers.start + TOGETHER]
@@ -63,8 +65,6 @@ async def _run(count: int, seed: int, only: int | None, progress: Callable[[int]
             await asyncio.gather(*(_one(here, port, seed, number, report) for number in batch))
             _count_cpu(seed, batch, time.process_time() - spent, report)
             _hear(here, batch, report)
-            if start // TOGETHER % (GROWTH_EVERY // TOGETHER) == 0:
-                await _grow(here, seed, start, report)
             report.count += len(batch)
             progress(report.count)
             if not report.rss_warm and report.count >= count * WARM_SHARE:
@@ -132,13 +132,6 @@ def _count_cpu(seed: int, batch: range, spent_s: float, report: Report) -> None:
     size = sum(len(part) for number in batch for part in case(seed, number).parts)
     if spent_s > CASE_S * len(batch) + BYTE_S * size:
         report.failures.append(f"one of {batch.start} to {batch.stop - 1}: {spent_s:.1f} s of CPU for {size} bytes")
-
-
-async def _grow(here: World, seed: int, number: int, report: Report) -> None:
-    report.kinds["growth"] += 1
-    found = await superlinear(here.app, seed, number)
-    if found:
-        report.failures.append(found)
 
 
 def _hear(here: World, batch: range, report: Report) -> None:

@@ -1,14 +1,9 @@
 """Bytes on a socket that are almost a request."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from random import Random
 
-import uvicorn
-from starlette.types import ASGIApp
-
-from proxy.app.web.connection import WireLimits, guarded_http
+from proxy.app.web.connection import WireLimits
 from tests.fuzz.values import chat, mutated, written
 
 LIMITS = WireLimits(head_bytes=8192, headers=64, head_s=2.0, send_s=2.0, linger_s=2.0)
@@ -35,31 +30,6 @@ def raw_request(seed: int, number: int) -> bytes:
     if random.random() < 0.2:
         data *= 2
     return mutated(random, data) if random.random() < 0.6 else data
-
-
-@asynccontextmanager
-async def listening(app: ASGIApp) -> AsyncIterator[int]:
-    """The app on a free port of this event loop."""
-    config = uvicorn.Config(
-        app,
-        http=guarded_http(LIMITS),
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        port=0,
-        timeout_graceful_shutdown=2,
-    )
-    server = uvicorn.Server(config)
-    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-    task = asyncio.ensure_future(server._serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
-    try:
-        yield server.servers[0].sockets[0].getsockname()[1]
-    finally:
-        server.should_exit = True
-        await task
 
 
 async def answer_to(port: int, data: bytes, patience_s: float = _PATIENCE_S) -> bytes:
