@@ -148,35 +148,6 @@ def test_stopping_lets_streams_end() -> None:
     assert closed == ["parts"]
 
 
-@pytest.mark.slow
-def test_many_streams_at_once_are_each_settled_once(start: Start) -> None:
-    import asyncio
-
-    import openai
-
-    proxy = start(Scripted(streams(chunk("a"), chunk("b"), usage_chunk(), DONE)))
-
-    async def one(client: openai.AsyncOpenAI, index: int) -> str:
-        stream = await client.chat.completions.create(model="m", messages=HELLO, stream=True)
-        async with stream:
-            words = []
-            async for item in stream:
-                words.append(item.choices[0].delta.content or "")
-                if index % 3 == 0:
-                    break
-        return "".join(words)
-
-    async def main() -> list[str]:
-        async with openai.AsyncOpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0) as client:
-            return await asyncio.gather(*(one(client, i) for i in range(60)))
-
-    words = asyncio.run(main())
-    assert all(text == ("a" if i % 3 == 0 else "ab") for i, text in enumerate(words))
-    exchanges = proxy.ledger.wait(60)
-    assert len({e.arrival.id for e in exchanges}) == 60
-    assert proxy.ledger.open == 0
-
-
 def test_connections_are_kept_for_the_next_request(start: Start) -> None:
     proxy = start(Scripted(replies(completion())))
     connection = http.client.HTTPConnection(proxy.url.removeprefix("http://"), timeout=WAIT_S)

@@ -17,7 +17,6 @@ from proxy.cli import main
 from proxy.cli.admin_client import names
 from proxy.storage.database import SERVING_WAIT_S
 from proxy.storage.port import LedgerEntry
-from tests.examples import sampled
 from tests.ledgers import write_ledger
 from tests.whole import whole
 
@@ -161,19 +160,11 @@ def test_names_in_reports_of_spend_cannot_command_a_terminal(run: Run, tmp_path:
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    sampled(
-        [
-            (("teams", "create", "a/b"), "error: 'name' must be 1 to 64 letters"),
-            (("teams", "create", "red"), "error: There is a team 'red' already."),
-            (("teams", "delete", "red"), "error: The team 'red' is declared in the proxy's configuration"),
-            (("keys", "revoke", "key-nobody"), "error: There is no such key"),
-            (("keys", "create", "--team", "nobody"), "error: There is no such team"),
-            (("keys", "create", "--rpm", "many"), "error: --rpm: must be a number, or none"),
-            (("budgets", "create", "--team", "red"), "error: A budget must have usd, soft_usd, tokens or soft_tokens."),
-            (("spend", "--by", "planet"), "error: 'by' must be some of team, key, user, model, day"),
-        ],
-        4,
-    ),
+    [
+        (("teams", "create", "red"), "error: There is a team 'red' already."),
+        (("keys", "create", "--rpm", "many"), "error: --rpm: must be a number, or none"),
+        (("spend", "--by", "planet"), "error: 'by' must be some of team, key, user, model, day"),
+    ],
 )
 def test_a_wrong_command_prints_one_line(
     run: Run, capsys: pytest.CaptureFixture[str], words: Any, message: str

@@ -140,19 +140,6 @@ def breaking_off(answer: bytes) -> Handler:
     return handler
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n",
-    ],
-)
-async def test_an_answer_that_breaks_off(answer: bytes) -> None:
-    async with sending() as upstream, serving_raw(breaking_off(answer)) as url:
-        with pytest.raises(UpstreamUnavailable):
-            await read_all(upstream, call(url))
-
-
 async def test_an_error_that_breaks_off_shows_what_came_without_the_key() -> None:
     said = b'{"error": {"message": "the key sk-of-the-operator is not'
 

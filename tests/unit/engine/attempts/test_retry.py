@@ -305,6 +305,23 @@ def test_who_comes_behind_the_probe_goes_elsewhere_or_is_refused(others: int) ->
     assert late.began()
 
 
+async def test_one_call_probes_at_a_time_and_its_place_is_the_next_ones_when_its_client_leaves() -> None:
+    now = [0.0]
+    bench = Bench(busy(), answers(None), ok(), breakers=Breakers(BreakerPolicy(allowed_fails=0), now=lambda: now[0]))
+    await bench.engine.chat(MemoryClient(chat_body()))
+    now[0] = 5.0
+    probe = asyncio.ensure_future(bench.engine.chat(MemoryClient(chat_body())))
+    while len(bench.upstream.calls) < 2:
+        await asyncio.sleep(0)
+    beside, behind = MemoryClient(chat_body()), MemoryClient(chat_body())
+    await bench.engine.chat(beside)
+    probe.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await probe
+    await bench.engine.chat(behind)
+    assert (beside.status, behind.status, len(bench.upstream.calls)) == (503, 200, 3)
+
+
 def test_an_upload_that_its_client_breaks_off_is_not_the_upstreams_failure() -> None:
     breakers = Breakers(BreakerPolicy(allowed_fails=0))
     headers = [("content-type", "multipart/form-data"), ("content-length", "20")]
