@@ -89,18 +89,6 @@ def test_an_error_event_of_the_provider_raises_in_the_client(start: Start) -> No
     assert proxy.ledger.wait()[0].answer.error_code == "upstream_stream_error"
 
 
-def test_a_json_answer_that_breaks_is_a_broken_answer(start: Start) -> None:
-    async def reply(seen: Any, send: Any, receive: Any) -> None:
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"100")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": b'{"id": "half', "more_body": True})
-
-    proxy = start(Scripted(reply))
-    with pytest.raises(openai.APIConnectionError):
-        ask(proxy.client)
-    assert proxy.ledger.wait()[0].ending is ExchangeOutcome.BROKEN
-
-
 def test_markers_that_a_provider_refuses_are_taken_back(start: Start) -> None:
     proxy = start(embedded_app(new_embedded()))
     long = [{"role": "system", "content": "Rules. " * 2000}, *HELLO]
