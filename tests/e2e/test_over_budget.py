@@ -14,9 +14,7 @@ import pytest
 from starlette.types import Message, Receive, Send
 
 from tests.contract.litellm_calls import LITELLM
-from tests.doubles import (
-    serving,
-)
+from tests.doubles import serving
 from tests.e2e.provider import DONE, Reply, Scripted, Seen, chunk, completion, event, read_body, replies, streams
 from tests.receiver import send_whole
 from tests.whole import whole

@@ -13,17 +13,7 @@ import pytest
 
 from proxy.engine.exchange import ExchangeOutcome
 from tests.e2e.conftest import Proxy, Start
-from tests.e2e.provider import (
-    WAIT_S,
-    Scripted,
-    Seen,
-    event,
-    head,
-    part,
-    read_body,
-    replies,
-    streams,
-)
+from tests.e2e.provider import WAIT_S, Scripted, Seen, event, head, part, read_body, replies, streams
 
 VECTOR = {
     "object": "list",

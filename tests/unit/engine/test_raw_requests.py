@@ -10,16 +10,7 @@ from proxy.kit.errors import UpstreamUnavailable
 from proxy.protocol.response.event_format import MAX_EVENT_BYTES
 from tests.doubles import ModelList, make_deployment
 from tests.examples import for_every
-from tests.unit.engine.parts import (
-    BODY,
-    JSON,
-    USAGE,
-    WORD,
-    Bench,
-    MemoryClient,
-    answers,
-    ended,
-)
+from tests.unit.engine.parts import BODY, JSON, USAGE, WORD, Bench, MemoryClient, answers, ended
 
 
 def test_a_raw_json_request_gets_the_deployments_name_for_the_model() -> None:

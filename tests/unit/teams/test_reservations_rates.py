@@ -15,18 +15,7 @@ from proxy.protocol.providers import NONE
 from proxy.protocol.response.usage import Usage
 from proxy.teams.bookings import account_of, deployment_rules
 from tests.exchanges import make_exchange
-from tests.money import (
-    MODEL,
-    NOW,
-    SIZE,
-    TOTAL,
-    Budgeting,
-    admission_control,
-    budgeting,
-    exchange,
-    reserved,
-    spent,
-)
+from tests.money import MODEL, NOW, SIZE, TOTAL, Budgeting, admission_control, budgeting, exchange, reserved, spent
 
 
 async def test_a_rate_limit_says_when_to_come_back() -> None:
