@@ -3,7 +3,6 @@
 import asyncio
 import re
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -125,15 +124,6 @@ class _Noting(Tally):
 
 def _note(sent: list[Any], step: Step, plan: Plan) -> None:
     sent.append(orjson.loads(plan.body))
-
-
-@pytest.mark.slow
-def test_a_port_that_is_taken_is_an_error_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        status, _, err = run_here(capsys, "--port", str(taken.getsockname()[1]))
-    assert status == 1
-    assert err.startswith("error: stratiform.port: 127.0.0.1:")
-    assert len(err.splitlines()) == 1
 
 
 @pytest.mark.slow

@@ -1,24 +1,12 @@
 """Sessions with live panels, over HTTP: they cost no more than they may, and every panel is shown once."""
 
-import argparse
 from typing import Any
 
 import orjson
 import pytest
 
 from proxy.cli import main
-from proxy.cli.demo import configure
 from proxy.lab.demo.panels import SCENARIOS
-
-
-def test_arguments_of_other_sessions_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["demo", "panels", "--commits", "3"])
-    assert caught.value.code == 1
-    assert "belong to `stratiform demo structured`" in capsys.readouterr().err
-    parser = argparse.ArgumentParser()
-    configure(parser)
-    assert parser.parse_args(["panels", "--json"]).sessions == "panels"
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ def test_a_repository_of_the_user_is_followed_by_its_last_commits(tmp_path: Path
         histories(tmp_path / "..", 1)
 
 
-@pytest.mark.parametrize("words", [["--repository", "."], ["--commits", "3"]])
+@pytest.mark.parametrize("words", [["--repository", "."], ["--commits", "3"], ["panels", "--commits", "3"]])
 def test_arguments_of_these_sessions_are_refused_without_them(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -119,16 +119,6 @@ def test_a_table_of_postgresql_is_read(tmp_path: Path) -> None:
     assert [why.partition(":")[0] for why in other.refused] == ["blocked"]
 
 
-def test_teams_of_one_alias_stay_apart(tmp_path: Path) -> None:
-    path = tmp_path / "teams.json"
-    teams = [{"team_id": f"id-{n}", "team_alias": alias} for n, alias in enumerate(("a b", "a/b", "default", "é"))]
-    path.write_text("\n".join(map(json.dumps, teams)))
-    names = [team.team for team in read_export([path])["team"]]
-    assert all(name.startswith("a-b-") for name in names[:2])
-    assert len(set(names)) == 4
-    assert "default" not in names
-
-
 @pytest.mark.parametrize("text", ["", "[1, 2]", "{", "a,b\n1,2\n", '{"keys": []}', "[" * 100_000, "\0"])
 def test_a_file_without_keys_is_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "export"

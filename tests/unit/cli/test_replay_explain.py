@@ -56,13 +56,6 @@ def test_a_request_that_is_not_there(trace: Path, number: str, capsys: pytest.Ca
     assert capsys.readouterr().err == f"error: {trace}: --request must be between 1 and 24\n"
 
 
-def test_a_file_that_is_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["explain", str(write(tmp_path / "bad.jsonl", [b"nonsense"]))])
-    assert ended.value.code == 1
-    assert "bad.jsonl:1: not a JSON object" in capsys.readouterr().err
-
-
 def context(path: Path, content: dict[str, object]) -> Path:
     """A recorded request with one selected file."""
     section = {"files": [{"path": "a.py", "selected": True, **content}], "assembly": "flat"}

@@ -8,29 +8,8 @@ import pytest
 from proxy.engine import Limits
 from proxy.kit.errors import UpstreamUnavailable
 from proxy.protocol.response.event_format import MAX_EVENT_BYTES
-from tests.doubles import ModelList, make_deployment
 from tests.examples import for_every
-from tests.unit.engine.parts import BODY, JSON, USAGE, WORD, Bench, MemoryClient, answers, ended
-
-
-def test_a_raw_json_request_gets_the_deployments_name_for_the_model() -> None:
-    models = ModelList({"mine": make_deployment(name="mine", model="theirs")})
-    bench = Bench(answers(BODY, headers=JSON), models=models)
-    body = b'{"input" : "x",  "model": "mine", "n": 1.0}'
-    client = bench.relay(MemoryClient(body, path="/embeddings", query="a=1%202"))
-    assert bench.upstream.bodies == [body.replace(b"mine", b"theirs")]
-    call = bench.upstream.calls[0]
-    assert (call.path, call.query, client.answer) == ("/embeddings", "a=1%202", BODY)
-    exchange = ended(bench)
-    assert exchange.answer.outcome.usage is not None
-    assert bench.planner.events == []
-
-
-def test_a_raw_stream_passes_untouched_and_its_usage_is_seen() -> None:
-    bench = Bench(answers(WORD[:9], WORD[9:] + USAGE))
-    client = bench.relay(MemoryClient(b'{"model": "m", "stream": true}', path="/completions"))
-    assert client.chunks == [WORD + USAGE], "whole events pass, with every byte"
-    assert ended(bench).answer.outcome.usage is not None
+from tests.unit.engine.parts import JSON, WORD, Bench, MemoryClient, answers
 
 
 @pytest.mark.parametrize(
@@ -72,25 +51,8 @@ def test_only_an_answer_that_has_a_body_has_its_length(status: int, method: str)
     assert ("content-length" in client.answer_headers) == (status == 200)
 
 
-def test_a_body_that_is_no_json_is_streamed() -> None:
-    headers = [("content-type", "multipart/form-data; boundary=b"), ("content-length", "20"), ("accept-encoding", "br")]
-    bench = Bench(answers(b"{}", headers=JSON))
-    bench.relay(MemoryClient(b"x" * 20, headers=headers, path="/files"))
-    call = bench.upstream.calls[0]
-    assert not isinstance(call.body, bytes)
-    assert bench.upstream.bodies == [b"x" * 20]
-    assert dict(call.headers)["content-length"] == "20"
-    assert dict(call.headers)["accept-encoding"] == "br"
-
-
 def test_a_large_json_body_is_streamed_to_the_fallback() -> None:
     bench = Bench(answers(b"{}", headers=JSON), limits=Limits(peek_bytes=8))
     bench.relay(MemoryClient(b'{"model": "other"}', path="/batches"))
     assert not isinstance(bench.upstream.calls[0].body, bytes)
     assert bench.upstream.calls[0].deployment.name == "*"
-
-
-def test_a_request_without_a_body_passes() -> None:
-    bench = Bench(answers(b"{}", headers=JSON))
-    bench.relay(MemoryClient(method="GET", headers=[], path="/files"))
-    assert (bench.upstream.calls[0].method, bench.upstream.calls[0].body) == ("GET", b"")
