@@ -1,7 +1,7 @@
 """The store port: everything that outlives a request, behind one protocol with three engines (memory, SQLite, Redis).
 
 Money is counted in integer nano-dollars, so that sums are exact on every engine. A counter stays below 2^53, which is 9
-million USD, because Redis scripts compute in doubles. Every method may raise ``proxy.engine.interfaces.StoreError``; no
+million USD, because Redis scripts compute in doubles. Every method may raise ``proxy.kit.errors.StoreError``; no
 other error leaves an engine. One method is one round trip. ``now`` is unix seconds of the machine's clock: it decides
 what has expired, never the window of an exchange.
 
