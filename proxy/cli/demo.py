@@ -28,7 +28,6 @@ from rich.text import Text
 
 from proxy.app import composition, factories
 from proxy.app.settings import ModelEntry, Settings, Stratiform
-from proxy.app.web.app import create_app
 from proxy.cli.output import Output, add_json, fail, number_within, plain_failures, print_json, print_result
 from proxy.cli.serve import address, listen, run_on_loop, server
 from proxy.kit.clock import Readings, boot_time
@@ -422,9 +421,7 @@ def running(settings: Settings, encode: Encode, now: float | None = None, *, tel
                 readings=None if now is None else Readings(wall=lambda: now + boot_time() - began),
             )
             limits = settings.stratiform.limits.model_copy(update={"drain_s": _STOP_S})
-            app = server(create_app(assembly.parts), limits)
-            if assembly.ui is not None:
-                assembly.ui.live.is_stopping = lambda: app.should_exit
+            app = server(assembly, limits)
             built.set_result(app)
             await app.serve(sockets=[listener])
 

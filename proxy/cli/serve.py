@@ -36,7 +36,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import uvicorn
-from starlette.types import ASGIApp
 
 from proxy import __version__
 from proxy.app import composition, declared, factories
@@ -316,11 +315,11 @@ def run_on_loop(work: Coroutine[object, object, None]) -> None:
         runner.run(work)
 
 
-def server(app: ASGIApp, limits: Limits) -> uvicorn.Server:
-    """A server for the app. It is not running yet."""
+def server(assembly: composition.Assembly, limits: Limits) -> uvicorn.Server:
+    """A server for an app. It is not running yet. Its open pages end when it ends."""
     wire = WireLimits(int(limits.max_header_kib * 1024), limits.max_headers, limits.receive_s, limits.send_s)
     config = uvicorn.Config(
-        app,
+        create_app(assembly.parts),
         http=guarded_http(wire),
         ws="none",
         lifespan="on",
@@ -331,7 +330,10 @@ def server(app: ASGIApp, limits: Limits) -> uvicorn.Server:
         timeout_keep_alive=_KEEPALIVE_S,
         timeout_graceful_shutdown=math.ceil(limits.drain_s),
     )
-    return uvicorn.Server(config)
+    built = uvicorn.Server(config)
+    if assembly.ui is not None:
+        assembly.ui.live.is_stopping = lambda: built.should_exit
+    return built
 
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -467,9 +469,7 @@ async def serve(
     directory = assembly.reload.directory
     is_open = directory.declared.is_empty and not directory.snapshot.keys
     refuse_exposed(settings, listener.getsockname()[0], is_open=is_open)
-    built = server(create_app(assembly.parts), settings.stratiform.limits)
-    if assembly.ui is not None:
-        assembly.ui.live.is_stopping = lambda: built.should_exit
+    built = server(assembly, settings.stratiform.limits)
     spawn(_warm(assembly), background)
 
     async def reload() -> None:

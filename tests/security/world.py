@@ -30,7 +30,6 @@ import uvicorn
 
 from proxy.app import composition
 from proxy.app.settings import Environment, load
-from proxy.app.web.app import create_app
 from proxy.cli.serve import address, listen, run_on_loop, server
 from proxy.models.charges import NANOS_PER_USD
 from proxy.protocol.request.tokens import Encode, bytes_over_four
@@ -383,6 +382,6 @@ class _Running:
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._assembly = await composition.build(self._settings, encode=self._encode)
-        self._server = server(create_app(self._assembly.parts), self._settings.stratiform.limits)
+        self._server = server(self._assembly, self._settings.stratiform.limits)
         self._is_built.set()
         await self._server.serve(sockets=[self._listener])
