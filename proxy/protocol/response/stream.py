@@ -36,6 +36,8 @@ from proxy.protocol.wire.json_body import INSIDE, PIECE_BYTES, RUN, SHALLOW, rea
 
 MOST_BYTES = 256 << 10
 """The most bytes of an outline."""
+# What stands behind a member that fills all of this may have so much more, because it may be the usage.
+_RESERVED_BYTES = 16 << 10
 _MOST_STRING_BYTES = 1024
 _MOST_RUN_BYTES = 256
 _MOST_DEPTH = 10
@@ -178,7 +180,12 @@ class Outline:
     def _shorten(self) -> None:
         """Replace a member that is too large by null. It is a member of the whole text or, if the text is an object
         around another one (an event around its response), of the inner object."""
-        level = 2 if len(self._starts) > 2 and self._out[self._starts[1]] == ord("{") else 1
+        is_around = len(self._starts) > 1 and self._out[self._starts[1]] == ord("{")
+        member = self._starts[1 + is_around :]
+        open_bytes = len(self._out) - member[0] if member else 0
+        if open_bytes <= _RESERVED_BYTES and len(self._out) <= MOST_BYTES + _RESERVED_BYTES:
+            return
+        level = 2 if is_around and member else 1
         if len(self._starts) <= level:
             self._is_lost = True
             return

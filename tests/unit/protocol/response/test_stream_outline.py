@@ -39,6 +39,16 @@ def test_an_outline_is_json_and_has_the_usage_however_the_text_is_cut(
     assert found.keys() == whole.keys()
 
 
+@pytest.mark.parametrize("wrap", [b"%b", b'{"response":%b}'])
+def test_the_usage_stays_behind_a_member_that_fills_the_outline(wrap: bytes) -> None:
+    for room in (-16, 0, 16, 40, 64, 100):
+        items = b'{"a":1},' * ((MOST_BYTES - room) // 8)
+        outline = Outline()
+        outline.feed(wrap % (b'{"output":[%b{}],"usage":{"input_tokens":7}}' % items))
+        found = orjson.loads(outline.text())
+        assert found.get("response", found)["usage"] == {"input_tokens": 7}
+
+
 def test_what_is_long_is_left_out_and_what_is_small_stays() -> None:
     whole = {"data": [{"embedding": [0.5] * 9000, "text": "y" * 9000, "index": n} for n in range(3)], "usage": USAGE}
     found = orjson.loads(outline(orjson.dumps(whole), 1000))
