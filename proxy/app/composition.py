@@ -216,12 +216,12 @@ async def build(
     custody, book = _custody(settings, base), _session_book(settings, base)
     asks = Inquiries(base.facts.price, aside, ours.limits.state_bytes // 8) if ours.ask_provider_for_cause else None
     reports = TokenUsage(base.facts, aside, book.so_far if book is not None else None)
-    ports = Ports(models, used, base.planner, admission, meter, state.clock, composer, base.windows(), reports.of, asks)
+    ports = Ports(
+        models, used, base.planner, admission, meter, state.clock, composer, base.windows(), reports.of, asks, aside
+    )
     follower = _followers(settings, base, ports, conclusion := Conclusion(ports, custody), wait, book)
     limits = factories.request_rules(settings, base.prices)
-    engine = Engine(
-        ports, limits, breakers=breakers, conclusion=conclusion, follower=follower, custody=custody, aside=aside
-    )
+    engine = Engine(ports, limits, breakers=breakers, conclusion=conclusion, follower=follower, custody=custody)
     admin, ui = _admin(settings, state, identity, book)
     on_close = [prompts.aclose, admission.aclose, *base.closing, *([spans.aclose] if spans is not None else [])]
     parts = Parts(

@@ -27,7 +27,7 @@ from proxy.engine.ports import Client, ClientDisconnected, Follower, Limits, Por
 from proxy.engine.raw_requests import RawRequests
 from proxy.kit.errors import InternalError, ProxyError, UpstreamError, UpstreamRejected
 from proxy.kit.modes import Reason
-from proxy.kit.tasks import Aside, suppress_and_log
+from proxy.kit.tasks import suppress_and_log
 from proxy.protocol.account import Path, read_path
 
 __all__ = [
@@ -59,18 +59,16 @@ class Engine:
         conclusion: Conclusion | None = None,
         follower: Follower | None = None,
         custody: Custody | None = None,
-        aside: Aside | None = None,
     ) -> None:
         self._ports = ports
         self._follower = Followers(()) if follower is None else follower
-        self._aside = aside or Aside()
         self._conclusion = conclusion or Conclusion(ports, custody)
         self._rules = rules or RequestRules()
         self.limits = self._rules.limits
         """The limits of request bodies."""
-        intake = Intake(ports, self._rules, breakers or Breakers(), self._aside, custody)
-        self._chats = ChatRequests(ports, intake, self._conclusion, self._aside, self._follower)
-        self._others = RawRequests(ports, intake, self._conclusion, self._aside, custody)
+        intake = Intake(ports, self._rules, breakers or Breakers(), custody)
+        self._chats = ChatRequests(ports, intake, self._conclusion, self._follower)
+        self._others = RawRequests(ports, intake, self._conclusion, custody)
 
     async def chat(self, client: Client, model: str = "") -> None:
         """Serve a chat request: plan it, forward it, and stream the answer back. ``model`` is the model that the
@@ -113,7 +111,7 @@ class Engine:
         await self._conclusion.aclose()
         for upstream in self._ports.upstreams.values():
             await upstream.aclose()
-        self._aside.close()
+        self._ports.aside.close()
 
     async def _run(self, exchange: Exchange, client: Client, serve: Serve) -> None:
         self._ports.meter.began(exchange)

@@ -17,10 +17,9 @@ from proxy.engine.intake import Intake
 from proxy.engine.interfaces import Call, Plan, PlanRequest, Principal
 from proxy.engine.ports import Client, ComposedRequest, ComposeRequest, Follower, Ports
 from proxy.engine.relay import Accepted, AnswerRelay
-from proxy.engine.upstream_answer import PanelService
 from proxy.kit.errors import InvalidRequest, PayloadTooLarge
 from proxy.kit.modes import Edit, Mode, Reason
-from proxy.kit.tasks import Aside, suppress_and_log
+from proxy.kit.tasks import suppress_and_log
 from proxy.kit.value import dataclass, replace
 from proxy.models.deployment import Deployment
 from proxy.protocol.access import unambiguous
@@ -40,11 +39,10 @@ _STEADY = frozenset({Edit.PROMPTS_COMPOSED, Edit.HISTORY_REPAIRED, Edit.CALLS_ME
 class ChatRequests:
     """Serves chat requests."""
 
-    def __init__(self, ports: Ports, intake: Intake, conclusion: Conclusion, aside: Aside, follower: Follower) -> None:
+    def __init__(self, ports: Ports, intake: Intake, conclusion: Conclusion, follower: Follower) -> None:
         self._ports = ports
         self._intake = intake
         self._conclusion = conclusion
-        self._aside = aside
         self._follower = follower
         self._unasked = QuestionOptOut()
 
@@ -91,15 +89,15 @@ class ChatRequests:
         body = await client.read(self._intake.rules.limits.body_bytes)
         self._intake.arrived(exchange, client, len(body))
         read = partial(_read, body, exchange.arrival.addressed, self._ports.planner.parse)
-        found, section = await self._aside.run_large(len(body), read)
+        found, section = await self._ports.aside.run_large(len(body), read)
         exchange.returns_usage = section.returns_usage
         exchange.asks_break = exchange.asks_break or section.returns_break
         composed = await self._composed(exchange, client, found, section, keeps_state=keeps_state)
         changed, edited = composed.body, found.parsed
         if edited is not None and section.is_split:
             if changed is not None:
-                edited = await self._aside.run_large(len(changed), self._ports.planner.parse, changed)
-            changed = await self._aside.run_large(len(body), edited.edited, {SECTION: section.rest})
+                edited = await self._ports.aside.run_large(len(changed), self._ports.planner.parse, changed)
+            changed = await self._ports.aside.run_large(len(body), edited.edited, {SECTION: section.rest})
         own_count = None
         if composed.body is not None and found.parsed is not None and section.rest is not None:
             own_count = sum(1 for _ in found.parsed.raws())
@@ -163,12 +161,11 @@ class ChatRequests:
                 f"the request has {size} bytes with its context; at most {most} are sent", param=SECTION
             )
         exchange.stands_for(size)
-        return await self._aside.run_large(len(body), lambda: unambiguous(head_of(body, parse)))
+        return await self._ports.aside.run_large(len(body), lambda: unambiguous(head_of(body, parse)))
 
     async def _forward(self, exchange: Exchange, chat: "_Chat", outgoing: Outgoing, attempts: Attempts) -> None:
         """Send the plan, or the request that replaces it, until an answer is passed on. Raises ProxyError."""
-        ports, client, panels = self._ports, chat.client, chat.assembled.answers if chat.assembled is not None else None
-        service = PanelService(panels, ports.meter, ports.admission, self._aside) if panels is not None else None
+        client, panels = chat.client, chat.assembled.answers if chat.assembled is not None else None
 
         async def call_of(sent: Outgoing) -> tuple[Call, OurEdit]:
             # Headers of the plan are left out if the client sends them itself.
@@ -184,7 +181,7 @@ class ChatRequests:
                 exchange.planned = replace(exchange.planned, reason=Reason.BARRED, plan=plan, was_retried=True)
             return partial(self._blame, sent.blamed, sent.plan, attempts.deployment)
 
-        relay = AnswerRelay(exchange, client, ports, self._conclusion, service)
+        relay = AnswerRelay(exchange, client, self._ports, self._conclusion, panels)
         await relay.send(outgoing, attempts, call_of, without, partial(self._outgoing, exchange, chat))
 
     async def _outgoing(self, exchange: Exchange, chat: "_Chat", scale: float = 1.0) -> Outgoing:
@@ -223,7 +220,7 @@ class ChatRequests:
         scope = chat.principal.scope
         fitted = exchange.fitted = await windows.fitted(parsed, composed, deployment, scale=scale, scope=scope)
         if fitted.body is not parsed.body:
-            head = await self._aside.run_large(len(fitted.body), head_of, fitted.body, self._ports.planner.parse)
+            head = await self._ports.aside.run_large(len(fitted.body), head_of, fitted.body, self._ports.planner.parse)
             chat = replace(chat, head=head)
         return chat, {**edits, **fitted.edits}
 
@@ -274,7 +271,7 @@ class ChatRequests:
         return plan
 
     async def _untouched(self, chat: "_Chat", deployment: Deployment) -> bytes:
-        return await self._aside.run_large(len(chat.head.body), untouched, chat.head, deployment.model)
+        return await self._ports.aside.run_large(len(chat.head.body), untouched, chat.head, deployment.model)
 
     def _without_layout(self, plan: Plan, blamed: OurEdit) -> Plan:
         """The plan that stands for a request which is sent in the client's own layout after all."""

@@ -27,7 +27,6 @@ from proxy.kit.digest import digest
 from proxy.kit.errors import ContextTooLong, Forbidden, UnknownModel
 from proxy.kit.model_patterns import allows, allows_all, is_ordinary
 from proxy.kit.resilience import RETRY_COUNT, USER_AGENT, RetryPolicy, beside_client
-from proxy.kit.tasks import Aside
 from proxy.kit.value import dataclass, replace
 from proxy.models.deployment import Deployment, Transport
 from proxy.models.deployments import ModelTable
@@ -229,13 +228,10 @@ class RequestRules:
 class Intake:
     """Takes requests in. Its methods are called in the order in which they are written here."""
 
-    def __init__(
-        self, ports: Ports, rules: RequestRules, breakers: Breakers, aside: Aside, custody: Custody | None
-    ) -> None:
+    def __init__(self, ports: Ports, rules: RequestRules, breakers: Breakers, custody: Custody | None) -> None:
         self._ports = ports
         self.rules = rules
         self._breakers = breakers
-        self._aside = aside
         self._custody = custody
 
     async def enter(self, exchange: Exchange, client: Client) -> Principal:
@@ -261,7 +257,7 @@ class Intake:
         if self._custody is not None and exchange.principal.is_confined:
             await self._custody.read(exchange, raw)
         principal, head, models = exchange.principal, raw.head, self._ports.models
-        reach = await self._aside.run_large(raw.size, reach_of_request, exchange.parsed, client, raw, principal)
+        reach = await self._ports.aside.run_large(raw.size, reach_of_request, exchange.parsed, client, raw, principal)
         if head is not None:
             exchange.requested = Requested(head.model, head.stream, head.wants_usage)
             if head.user and not principal.user:
@@ -284,7 +280,7 @@ class Intake:
         if self.rules.window_of is not None and parsed is not None and exchange.arrival.is_chat:
             levels, wider = await fitting(self._ports.planner, self.rules.window_of, exchange, parsed, levels, wider)
         is_spread = any(len(level) > 1 for level in (*levels, *wider))
-        key = await self._aside.run_large(raw.size, session_key, principal, head) if is_spread else b""
+        key = await self._ports.aside.run_large(raw.size, session_key, principal, head) if is_spread else b""
         policy, sent = ONE_TRY, client.headers
         if may_repeat:
             own = self.rules.retries.of(exchange.requested.model)
@@ -305,7 +301,7 @@ class Intake:
         asked = raw.head.asked if raw.head is not None else {} if raw.is_unread else None
         further = further_of(self._ports.models, reach, exchange.requested.model, attempts.deployment)
         size, method, path = sum(map(len, (asked or {}).values())), exchange.arrival.method, exchange.parsed.text
-        exchange.requested.demand = await self._aside.run_large(size, demand_of, method, path, asked, sound_s)
+        exchange.requested.demand = await self._ports.aside.run_large(size, demand_of, method, path, asked, sound_s)
         body: bytes | ParsedBody | None = raw.head.parsed if raw.head is not None else None
         if body is None and isinstance(raw.body, bytes):
             body = raw.body

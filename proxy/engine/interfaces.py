@@ -48,7 +48,6 @@ class TellsUsage(Protocol):
 
     def usage_so_far(self) -> Mapping[str, object]:
         """The usage that the provider has reported so far, as a usage object; empty if it has reported nothing."""
-        ...
 
 
 class Upstream(Protocol):

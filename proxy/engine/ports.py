@@ -9,7 +9,8 @@ from proxy.engine.exchange import Exchange, Settlement
 from proxy.engine.interfaces import Planner, Principal, Upstream
 from proxy.kit.clock import Clock
 from proxy.kit.errors import ProxyError
-from proxy.kit.value import dataclass
+from proxy.kit.tasks import Aside
+from proxy.kit.value import dataclass, field
 from proxy.models.deployment import Deployment, Headers, Transport
 from proxy.models.deployments import ModelTable
 from proxy.prompts.window import CapabilityProfile, WindowParts
@@ -93,7 +94,6 @@ class Admission(Protocol):
     async def take_turn(self, exchange: Exchange, deployment: Deployment) -> None:
         """A call is about to be sent. Count it if the deployment has its own limits, and set aside what it can cost in
         budgets that hold for its model only. Raises RateLimited, BudgetExceeded, BudgetUnavailable."""
-        ...
 
     async def weigh(self, exchange: Exchange) -> None:
         """Record in the reservation how many tokens the prompt has, because the provider will not report it."""
@@ -219,6 +219,8 @@ class Ports:
     """None: no answer contains the usage of its request."""
     inquiries: Inquiries | None = None
     """None: no provider is asked why a cache missed."""
+    aside: Aside = field(default_factory=Aside)
+    """Does large work beside the event loop."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,6 @@ from proxy.engine.ports import Client, Ports
 from proxy.engine.relay import Accepted, AnswerRelay
 from proxy.engine.upstream_answer import check_status
 from proxy.kit.errors import Forbidden, InvalidRequest, UpstreamError, UpstreamUnavailable
-from proxy.kit.tasks import Aside
 from proxy.kit.value import dataclass
 from proxy.protocol.access import Reach, unambiguous
 from proxy.protocol.account import is_body_path, takes_prompt
@@ -115,7 +114,6 @@ class RawRequests:
     ports: Ports
     intake: Intake
     conclusion: Conclusion
-    aside: Aside
     custody: Custody | None
 
     async def serve(self, exchange: Exchange, client: Client) -> None:
@@ -135,7 +133,7 @@ class RawRequests:
             exchange.sent = ((parsed, MOST_ASKED_BYTES),) if exchange.inquiry is not None else ()
         form, sound_s = raw.body, None
         if isinstance(form, Upload):
-            sound_s = await self.aside.run_large(len(form.held), form.sound_s)
+            sound_s = await self.ports.aside.run_large(len(form.held), form.sound_s)
         await self.intake.reserve(exchange, attempts, reach, raw, sound_s)
         exchange.overhead_s = exchange.elapsed_s()
         if exchange.objects.is_filtered and self.custody is not None:
@@ -247,7 +245,9 @@ class RawRequests:
             deployment = attempts.deployment
             asked = inquiries.changes(inquiry, deployment) if inquiries is not None else {}
             path = path_for(client.path, reach.place, exchange.requested.model, deployment.model)
-            call = await self.aside.run_large(sent.size, raw_call, exchange, client, deployment, sent, path, asked)
+            call = await self.ports.aside.run_large(
+                sent.size, raw_call, exchange, client, deployment, sent, path, asked
+            )
             return call, OurEdit.CAUSE if asked else OurEdit.NONE
 
         def without(sent: Raw, refused: OurEdit, names_usage: bool) -> Accepted:
@@ -282,7 +282,7 @@ class RawRequests:
             body = await client.read(limits.peek_bytes)
         if body is None:
             return Raw(client.stream(limits.upload_bytes))
-        return await self.aside.run_large(len(body), _peeked, body, exchange.arrival.addressed)
+        return await self.ports.aside.run_large(len(body), _peeked, body, exchange.arrival.addressed)
 
     async def _form(self, client: Client, principal: Principal, *, is_whole: bool) -> Raw:
         limits, refuses = self.intake.rules.limits, refused_fields(principal)

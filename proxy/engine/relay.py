@@ -33,7 +33,6 @@ from proxy.engine.interfaces import Answer, Call, TellsUsage, Upstream
 from proxy.engine.ports import Client, ClientDisconnected, Ports
 from proxy.engine.upstream_answer import (
     ContinuedAnswer,
-    PanelService,
     ReturnedUsage,
     change_of,
     check_status,
@@ -61,6 +60,7 @@ from proxy.models.deployment import Headers
 from proxy.prompts.window import OverBudget
 from proxy.protocol.response.event_format import DONE, END_OF_EVENT, event_of
 from proxy.protocol.response.outcome import AnswerWithout, Outcome
+from proxy.protocol.response.panel_answer import PanelAnswers
 from proxy.protocol.response.refusal import (
     NO_WORDS,
     ContextRefusalOutcome,
@@ -134,7 +134,7 @@ class AnswerRelay:
         client: Client,
         ports: Ports,
         conclusion: Conclusion,
-        panels: PanelService | None = None,
+        panels: PanelAnswers | None = None,
     ) -> None:
         """``panels``: if given, the model's calls of panels are answered."""
         self._refused_edits = OurEdit.NONE
@@ -253,7 +253,7 @@ class AnswerRelay:
                 exchange.answer.further, self._further = (), None
                 if self._panels is not None and reads_panel_calls(answer, call):
                     answer = self._further = ContinuedAnswer(
-                        answer, exchange, self._client, self._panels, upstream, call, attempts
+                        answer, exchange, self._client, self._ports, self._panels, call, attempts
                     )
                 told = await shaped(answer) if answer.status >= 400 and exchange.arrival.is_chat else answer
                 result = await self._pass_on(told, attempts, may_refuse=OurEdit.LAYOUT in suspects)

@@ -34,11 +34,11 @@ from proxy.context import SECTION
 from proxy.engine.attempts import Attempts, failure_answered, failure_of
 from proxy.engine.exchange import Exchange
 from proxy.engine.headers import content_length, content_type, is_coded
-from proxy.engine.interfaces import Answer, Call, Upstream
-from proxy.engine.ports import Admission, Client, Meter, UsageReports
+from proxy.engine.interfaces import Answer, Call
+from proxy.engine.ports import Client, Ports, UsageReports
 from proxy.kit.errors import ProxyError, UpstreamError, UpstreamRejected, UpstreamUnavailable, error_body
 from proxy.kit.resilience import Failure
-from proxy.kit.tasks import Aside, suppress_and_log
+from proxy.kit.tasks import suppress_and_log
 from proxy.kit.value import dataclass, replace
 from proxy.models.deployment import Headers
 from proxy.protocol.response.outcome import AnswerWithout, Outcome
@@ -277,17 +277,6 @@ def reads_panel_calls(answer: Answer, call: Call) -> bool:
     return "json" in kind or (call.stream and (not kind or kind.startswith("text/event-stream")))
 
 
-@dataclass(frozen=True, slots=True)
-class PanelService:
-    """The means to answer calls of panels: the panels of the request, the prices, the limits, and a place for large
-    work."""
-
-    answers: PanelAnswers
-    meter: Meter
-    admission: Admission
-    aside: Aside
-
-
 @dataclass(slots=True)
 class _MadeCall:
     """A call that was made at ``began_s``. ``size`` is the size of its body in bytes. ``fold`` reads its answer as it
@@ -312,14 +301,14 @@ class ContinuedAnswer:
     call that was made."""
 
     def __init__(
-        self, first: Answer, exchange: Exchange, client: Client, service: PanelService, upstream: Upstream, call: Call,
+        self, first: Answer, exchange: Exchange, client: Client, ports: Ports, answers: PanelAnswers, call: Call,
         attempts: Attempts,
     ) -> None:  # fmt: skip
         self.status = first.status
         self.headers: Headers = [pair for pair in first.headers if pair[0].lower() != "content-length"]
         self._first, self._current = first, first
-        self._exchange, self._client, self._service = exchange, client, service
-        self._upstream, self._call, self._attempts = upstream, call, attempts
+        self._exchange, self._client, self._ports, self._answers = exchange, client, ports, answers
+        self._upstream, self._call, self._attempts = ports.upstreams[call.deployment.transport], call, attempts
         self._made: list[_MadeCall] = []
 
     async def aclose(self) -> None:
@@ -343,7 +332,7 @@ class ContinuedAnswer:
         fold.close()
         yield reader.close()
         await ended(chunks)
-        found = await self._service.aside.run_large(reader.size, reader.read, may_follow=may_follow)
+        found = await self._ports.aside.run_large(reader.size, reader.read, may_follow=may_follow)
         yield reader.end(await self._last(found, is_body=is_body) if found is not None else None)
 
     async def _last(self, found: PanelAnswer, *, is_body: bool) -> PanelAnswer:
@@ -375,12 +364,12 @@ class ContinuedAnswer:
             return None
         with suppress_and_log("panels.answer"):
             # Each call may ask for the same panel, which may be nearly all of the body.
-            size, service = len(body) * (1 + found.taken), self._service
-            following = await service.aside.run_large(size, continued_request, body, found.message, service.answers)
+            size, make = len(body) * (1 + found.taken), continued_request
+            following = await self._ports.aside.run_large(size, make, body, found.message, self._answers)
         if following is None:
             return None
-        spent = self._service.meter.spent(self._exchange, [self._booked(made) for made in self._made if made.is_billed])
-        has_room = await self._service.admission.extend(self._exchange, spent, self._added_tokens(len(following)))
+        spent = self._ports.meter.spent(self._exchange, [self._booked(made) for made in self._made if made.is_billed])
+        has_room = await self._ports.admission.extend(self._exchange, spent, self._added_tokens(len(following)))
         if not has_room or not self._attempts.goes_on():
             return None
         headers = [(name, value) for name, value in self._call.headers if name.lower() not in _OF_ONE_CALL]
@@ -399,13 +388,13 @@ class ContinuedAnswer:
                 raise NotContinued("it is too long")
         fold.close()
         await self._current.aclose()
-        read = await self._service.aside.run_large(reader.size, reader.read, found, may_follow=may_follow)
+        read = await self._ports.aside.run_large(reader.size, reader.read, found, may_follow=may_follow)
         if read is None:
             raise NotContinued("there is no message in it")
         return read
 
     async def _opened(self, call: Call, fold: BodyFold) -> Answer:
-        await self._service.admission.take_turn(self._exchange, call.deployment)
+        await self._ports.admission.take_turn(self._exchange, call.deployment)
         made, reservation = self._begin(fold), self._exchange.reservation
         # The upstream continues a call that does not stream when the client leaves. Under a hard limit the proxy
         # therefore reads such an answer to its end.
@@ -460,7 +449,7 @@ class ContinuedAnswer:
         outcome, silent_s = made.fold.outcome(), self._exchange.elapsed_s() - made.began_s
         if isinstance(made.fold, BodyFold) and not outcome.is_open:
             silent_s = 0.0  # a body arrives only when all of it is written
-        return self._service.meter.booked(self._exchange, outcome, self._added_tokens(made.size), silent_s)
+        return self._ports.meter.booked(self._exchange, outcome, self._added_tokens(made.size), silent_s)
 
     def _added_tokens(self, size: int) -> int:
         """The most tokens that a prompt of this many bytes has in addition to the first call's prompt: each token has

@@ -51,7 +51,7 @@ from proxy.engine.telemetry import Meter
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import InvalidRequest, Unauthorized
 from proxy.kit.lru import Bounded, LastUsed
-from proxy.kit.tasks import Aside, Tasks, place_of, spawn
+from proxy.kit.tasks import Tasks, place_of, spawn
 from proxy.kit.value import dataclass
 from proxy.models.deployment import Deployment, Headers
 from proxy.protocol.request.demand import demand_of
@@ -218,7 +218,6 @@ class Work:
     deployments: Deployments
     host: Host
     share: ShareOfTime
-    aside: Aside
     replaces_points: bool = False
     open: OpenAttempts = field(default_factory=OpenAttempts)
     _current: ContextVar[Attempt | None] = field(default_factory=lambda: ContextVar("attempt", default=None))
@@ -313,7 +312,7 @@ class Work:
         # no time of the share is left.
         if not self.share.has_any() and not may_be_signed(body):
             raise StoodDown("share-of-time")
-        parsed = await self.aside.run_large(len(body), self.ports.planner.parse, body)
+        parsed = await self.ports.aside.run_large(len(body), self.ports.planner.parse, body)
         mode, principal = mode_of(arguments, deployment.mode), principal_of(arguments)
         plan = await self.ports.planner.plan(PlanRequest(parsed, deployment, principal, mode, now, has_body=False))
         done = await self._carried_out(arguments, plan, deployment)
@@ -339,7 +338,9 @@ class Work:
         if plan.changes is None:
             return None
         route = partial(self.host.route, deployment)
-        done = await self.aside.run_large(len(plan.original), rewriting, arguments, plan.changes, plan.headers, route)
+        done = await self.ports.aside.run_large(
+            len(plan.original), rewriting, arguments, plan.changes, plan.headers, route
+        )
         if done is None:
             return None
         if (key := self.host.cache_key(arguments)) is not None:
@@ -496,14 +497,13 @@ class Callback:
         store_client = base.store_client(settings)
         await store_client.start()
         meter, clock = Meter(base.metrics, base.prices), base.state.clock
-        ports = Ports(base.models, {}, base.planner, Recording(store_client), meter, clock)
+        ports = Ports(base.models, {}, base.planner, Recording(store_client), meter, clock, aside=base.aside)
         return Work(
             ports,
             Conclusion(ports),
             Deployments(settings, base.prices, self.tell),
             self._host,
             self.share,
-            base.aside,
             replaces_points=settings.stratiform.callback.injection_points == "replace",
         )
 
