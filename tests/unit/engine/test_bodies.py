@@ -20,7 +20,6 @@ from tests.unit.engine.parts import JSON, Bench, MemoryClient, answers
 
 SOUND = bytes(range(256)) * 40
 KIND = "multipart/form-data; boundary=b0"
-PATHS = ["/audio/transcriptions", "/audio/translations/", "/images/edits", "/images/variations", "/videos"]
 
 
 def part(name: str, value: bytes, more: str = "") -> bytes:
@@ -115,18 +114,6 @@ def two_models(*, limits: Limits | None = None) -> Bench:
         "whisper": make_deployment(name="whisper", model="whisper-large-v3", api_key="sk-whisper"),
     })  # fmt: skip
     return Bench(answers(b'{"text":"hi"}', headers=JSON), models=models, limits=limits)
-
-
-@for_every(product([MODEL + FILE + END, FILE + MODEL + END], PATHS))
-def test_a_form_goes_to_its_models_deployment_under_its_name_there(form: bytes, path: str) -> None:
-    bench = two_models()
-    assert upload(form, bench, path).status == 200
-    call, expected = bench.upstream.calls[0], form.replace(b"\r\nwhisper\r\n", b"\r\nwhisper-large-v3\r\n")
-    assert call.deployment.name == "whisper"
-    assert bench.upstream.bodies == [expected]
-    assert dict(call.headers)["content-length"] == str(len(expected))
-    assert dict(call.headers)["authorization"] == "Bearer sk-whisper"
-    assert bench.ledger.ended[0].requested.model == "whisper"
 
 
 def test_an_unknown_model_and_a_form_without_one() -> None:

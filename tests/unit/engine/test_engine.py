@@ -29,7 +29,6 @@ from tests.unit.engine.parts import (
     USAGE,
     WORD,
     Bench,
-    BrokenPlanner,
     MemoryClient,
     Script,
     answers,
@@ -39,31 +38,6 @@ from tests.unit.engine.parts import (
     event,
     left,
 )
-
-
-def test_a_json_answer_passes_with_its_length_and_is_settled() -> None:
-    script = answers(BODY, headers=[*JSON, ("content-length", str(len(BODY))), ("x-request-id", "r1")])
-    bench = Bench(script)
-    client = bench.chat(MemoryClient(chat_body()))
-    assert (client.status, client.answer, client.has_ended) == (200, BODY, True)
-    exchange = ended(bench)
-    assert client.answer_headers == {
-        "content-type": "application/json",
-        "content-length": str(len(BODY)),
-        "x-request-id": "r1",
-        "x-stratiform-id": exchange.arrival.id,
-        "x-stratiform-mode": "passthrough",
-        "x-stratiform-reason": "passthrough-mode",
-    }
-    assert exchange.ending is ExchangeOutcome.COMPLETED
-    assert exchange.answer.outcome.usage is not None
-    assert (
-        exchange.answer.outcome.usage.prompt,
-        exchange.answer.outcome.finish_reason,
-        exchange.answer.sent_bytes,
-    ) == (4, "stop", len(BODY))
-    assert bench.planner.events == ["accepted", "completed"]
-    assert script.closed == 1
 
 
 def test_usage_is_asked_for_and_told_to_a_client_that_asked_alone() -> None:
@@ -76,11 +50,6 @@ def test_usage_is_asked_for_and_told_to_a_client_that_asked_alone() -> None:
         usage = ended(bench).answer.outcome.usage
         assert usage is not None
         assert usage.prompt == 7
-
-
-def test_a_stream_without_a_content_type_is_read_as_a_stream() -> None:
-    bench = Bench(answers(WORD, USAGE, DONE, headers=[]))
-    assert bench.chat(MemoryClient(chat_body(stream=True))).answer == WORD + DONE
 
 
 def test_a_virtual_key_is_not_sent_upstream() -> None:
@@ -299,26 +268,6 @@ async def test_a_call_behind_a_refusal_is_billed_where_its_client_leaves() -> No
     assert (ended(bench).ending, ended(bench).is_billed) == (ExchangeOutcome.HUNG_UP, True)
 
 
-def test_an_error_event_of_the_upstream_passes_and_is_counted() -> None:
-    broke = event({"error": {"message": "overloaded"}})
-    bench = Bench(answers(WORD, broke))
-    assert bench.chat(MemoryClient(chat_body(stream=True))).answer == WORD + broke
-    exchange = ended(bench)
-    assert (exchange.ending, exchange.answer.error_code) == (ExchangeOutcome.BROKEN, "upstream_stream_error")
-
-
-async def test_a_client_that_leaves_in_mid_stream_closes_the_upstream_and_is_settled() -> None:
-    script = answers(ROLE, WORD, None)
-    bench = Bench(script)
-    client, seen = MemoryClient(chat_body(stream=True)), asyncio.Event()
-    client.on_send = lambda chunk: seen.set() if chunk == WORD else None
-    await left(bench, client, seen)
-    exchange = ended(bench)
-    assert (exchange.ending, exchange.answer.status, script.closed) == (ExchangeOutcome.HUNG_UP, 200, 1)
-    assert exchange.answer.outcome.events == 2
-    assert bench.planner.events == ["accepted", "completed"]
-
-
 async def test_a_client_that_leaves_before_the_first_byte_changes_nothing() -> None:
     script = answers(None)
     bench, client, opened = Bench(script), MemoryClient(chat_body(stream=True)), asyncio.Event()
@@ -341,14 +290,6 @@ class ClumsyPlanner(RewritingPlanner):
 
     def on_completed(self, plan: Plan, usage: object, now: float) -> PlanResult:
         raise ZeroDivisionError("completed")
-
-
-def test_a_surprise_of_the_planner_is_raised_and_settled() -> None:
-    bench = Bench(planner=BrokenPlanner())
-    with pytest.raises(ZeroDivisionError):
-        bench.chat(MemoryClient(chat_body()))
-    exchange = ended(bench)
-    assert (exchange.ending, exchange.answer.status) == (ExchangeOutcome.FAILED, 500)
 
 
 def test_bookkeeping_that_fails_does_not_fail_the_request(caplog: pytest.LogCaptureFixture) -> None:

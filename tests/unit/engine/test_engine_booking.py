@@ -166,13 +166,6 @@ def test_what_the_upstream_has_told_of_the_usage_is_booked_of_a_stream_that_brea
     assert [prompt for _, prompt in bench.booked] == [7]
 
 
-async def test_a_client_that_leaves_is_booked_once_with_what_is_known() -> None:
-    bench, client, seen = Watched(answers(ROLE, WORD, None)), MemoryClient(chat_body(stream=True)), asyncio.Event()
-    client.on_send = lambda chunk: seen.set()
-    await left(bench, client, seen)
-    assert [ending for ending, _ in bench.booked] == [ExchangeOutcome.HUNG_UP]
-
-
 async def test_a_client_that_leaves_while_it_is_booked_does_not_stop_that() -> None:
     bench = Bench(answers(WORD, USAGE, DONE))
     asked, go = asyncio.Event(), asyncio.Event()

@@ -1,11 +1,7 @@
 """One writer thread, group commit, a file that keeps its promises through a kill, and files of earlier versions."""
 
 import asyncio
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -131,37 +127,6 @@ async def test_an_exclusive_file_is_nobody_elses(tmp_path: Path) -> None:
     await one.aclose()
     two = await Database.open(tmp_path / "f", SCHEMA, exclusive=True, busy_timeout_s=0.0)
     await two.aclose()
-
-
-WRITER = """
-import asyncio, sys
-from pathlib import Path
-from proxy.storage.database import Database
-
-async def main():
-    database = await Database.open(Path(sys.argv[1]), ("CREATE TABLE t (n INTEGER PRIMARY KEY)",))
-    number = 0
-    while True:
-        await database.write(lambda connection: connection.execute("INSERT INTO t VALUES (?)", (number,)))
-        print(number, flush=True)
-        number += 1
-
-asyncio.run(main())
-"""
-
-
-def test_an_acknowledged_write_survives_kill_9(tmp_path: Path) -> None:
-    path = tmp_path / "f"
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True) as writer:
-        assert writer.stdout is not None
-        acknowledged = [int(writer.stdout.readline()) for _ in range(50)]
-        os.kill(writer.pid, signal.SIGKILL)
-        acknowledged += [int(line) for line in writer.stdout.read().split("\n") if line]
-    with sqlite3.connect(path) as connection:
-        written = count(connection)
-    connection.close()
-    # One more may have been committed whose acknowledgement was not printed any more.
-    assert len(acknowledged) <= written <= len(acknowledged) + 1
 
 
 @pytest.fixture
