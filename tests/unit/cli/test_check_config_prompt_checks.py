@@ -1,6 +1,8 @@
 """What ``check-config`` says about prompts and context windows."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -50,6 +52,19 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "config.yaml"
     path.write_text(CONFIG)
     return path
+
+
+@pytest.fixture
+def checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[str], Any]:
+    """Checks a configuration; the report."""
+
+    def run(text: str) -> Any:
+        path = tmp_path / "config.yaml"
+        path.write_text(text)
+        assert main(["check-config", str(path), "--json"]) == 0
+        return orjson.loads(capsys.readouterr().out)
+
+    return run
 
 
 def test_json_shows_levels_and_profiles_without_texts(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,28 +137,22 @@ def test_names_that_do_not_exist_are_warned_of(file: Path, capsys: pytest.Captur
     ]
 
 
-def test_a_line_with_a_star_may_serve_any_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "config.yaml"
-    path.write_text(
+def test_a_line_with_a_star_may_serve_any_name(checked: Callable[[str], Any]) -> None:
+    report = checked(
         'model_list: [{model_name: "a/*", litellm_params: {model: "openai/*"}}]\n'
         'stratiform: {prompts: {models: {a/b: {}, "a/*": {}, "b*": {}, b: {}}}}\n'
     )
-
-    assert main(["check-config", str(path), "--json"]) == 0
-    warnings = bare(orjson.loads(capsys.readouterr().out)["warnings"])
-    assert [line for line in warnings if "prompts" in line] == [
+    assert [line for line in bare(report["warnings"]) if "prompts" in line] == [
         "stratiform.prompts.models: `b` is no model of model_list"
     ]
 
 
-def test_nothing_is_shown_where_nothing_is_configured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "config.yaml"
-    path.write_text(f"{MODELS}stratiform: {{prompts: {{folders: [gone]}}, window: {{profiles: {{chat: {{}}}}}}}}\n")
-
-    assert main(["check-config", str(path), "--json"]) == 0
-    report = orjson.loads(capsys.readouterr().out)
+def test_nothing_is_shown_where_nothing_is_configured(
+    checked: Callable[[str], Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = checked(f"{MODELS}stratiform: {{prompts: {{folders: [gone]}}, window: {{profiles: {{chat: {{}}}}}}}}\n")
     assert (report["prompts"], report["window"]) == (None, None)
-    assert main(["check-config", str(path)]) == 0
+    assert main(["check-config", str(tmp_path / "config.yaml")]) == 0
     assert not any(line.startswith(("prompts", "window", "profile")) for line in capsys.readouterr().out.splitlines())
 
 
@@ -185,37 +194,24 @@ def test_prompts_that_cannot_be_read_are_an_error(
     ],
 )
 def test_a_reminder_that_would_be_sent_twice_is_warned_of(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], reminder: str, use: str, is_twice: bool
+    checked: Callable[[str], Any], tmp_path: Path, reminder: str, use: str, is_twice: bool
 ) -> None:
     (tmp_path / "own.md").write_text("Be brief.")
-    path = tmp_path / "config.yaml"
-    path.write_text(
+    report = checked(
         "model_list: [{model_name: m, litellm_params: {model: embedded/claude-sonnet-4-5}, "
         f"model_info: {{system_reminder: {reminder}}}}}]\nstratiform: {{prompts: {{models: {{m: {{use: {use}}}}}}}}}\n"
     )
-
-    assert main(["check-config", str(path), "--json"]) == 0
-    warnings = bare(orjson.loads(capsys.readouterr().out)["warnings"])
-    assert any("it would be sent twice" in line for line in warnings) is is_twice
+    assert any("it would be sent twice" in line for line in report["warnings"]) is is_twice
 
 
-def test_a_misspelt_template_of_a_profile_that_nobody_has_is_warned_of(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "config.yaml"
-    path.write_text(f"{MODELS}stratiform: {{window: {{profiles: {{chat: {{template: sytem}}}}}}}}\n")
-
-    assert main(["check-config", str(path), "--json"]) == 0
-    report = orjson.loads(capsys.readouterr().out)
+def test_a_misspelt_template_of_a_profile_that_nobody_has_is_warned_of(checked: Callable[[str], Any]) -> None:
+    report = checked(f"{MODELS}stratiform: {{window: {{profiles: {{chat: {{template: sytem}}}}}}}}\n")
     warning = "stratiform.window.profiles.chat.template: there is no prompt `sytem`; did you mean `system`?"
     assert warning in bare(report["warnings"])
     assert report["prompts"] is None
 
 
-def test_prompts_that_no_request_gets_need_not_be_readable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "config.yaml"
+def test_prompts_that_no_request_gets_need_not_be_readable(checked: Callable[[str], Any], tmp_path: Path) -> None:
     profile, folder = "window: {profiles: {chat: {template: mine}}}", tmp_path / "nowhere"
-    path.write_text(f"{MODELS}stratiform: {{{profile}, prompts: {{folders: [{folder}]}}}}\n")
-
-    assert main(["check-config", str(path), "--json"]) == 0
-    assert orjson.loads(capsys.readouterr().out)["prompts"] is None
+    report = checked(f"{MODELS}stratiform: {{{profile}, prompts: {{folders: [{folder}]}}}}\n")
+    assert report["prompts"] is None

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
-from proxy.engine.interfaces import Answer, Call, Plan, PlanRequest, PlanResult, Principal
+from proxy.engine.interfaces import Answer, Call, Plan, PlanRequest, PlanResult
 from proxy.kit.errors import UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.kit.modes import Mode, Reason
 from proxy.kit.resilience import RetryPolicy
@@ -50,13 +50,6 @@ def test_usage_is_asked_for_and_told_to_a_client_that_asked_alone() -> None:
         usage = ended(bench).answer.outcome.usage
         assert usage is not None
         assert usage.prompt == 7
-
-
-def test_a_virtual_key_is_not_sent_upstream() -> None:
-    bench = Bench(answers(BODY, headers=JSON))
-    bench.door.admit = lambda headers, now: Principal("s", virtual=True)  # type: ignore[method-assign]
-    bench.chat(MemoryClient(chat_body(), headers=[*JSON, ("authorization", "Bearer sk-ours")]))
-    assert "sk-ours" not in str(bench.upstream.calls[0].headers)
 
 
 def test_compressed_answers_pass_unread() -> None:

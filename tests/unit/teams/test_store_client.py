@@ -94,35 +94,6 @@ async def test_a_store_that_hangs_is_away_after_the_timeout_and_asked_no_more(tm
         assert len(await store.entries(0, NOW + 1)) == 2
 
 
-async def test_where_even_the_spool_fails_settlements_wait_in_memory(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    async with budgeting(RULE, spool=tmp_path / "file") as one:
-        asked = exchange(SIZE)
-        await one.reserve(asked)
-        one.store.is_out = True
-        await one.settle(asked, Usage(1, 1))
-        assert one.store_client.pending == 1
-        assert one.sample("store_errors_total", operation="spool") == 1
-        one.store.is_out = False
-        await one.in_step()
-        assert len(await one.store.entries(0, NOW + 1)) == 1
-
-
-async def test_what_is_put_off_at_the_end_is_written_by_the_next_process(tmp_path: Path) -> None:
-    store = Flaky()
-    async with budgeting(RULE, store=store, spool=tmp_path) as one:
-        asked = exchange(SIZE)
-        await one.reserve(asked)
-        store.is_out = True
-        await one.settle(asked, Usage(1, 1))
-    assert len(list(tmp_path.glob("*.spool"))) == 1
-    store.is_out = False
-    async with budgeting(RULE, store=store, spool=tmp_path) as one:
-        await until_async(lambda: one.sample("spool_replayed_total") == 1)
-        assert len(await store.entries(0, NOW + 1)) == 1
-    assert list(tmp_path.iterdir()) == []
-
-
 class Held(Flaky):
     """A store that answers, and takes what was put off only when it is let."""
 
