@@ -68,7 +68,7 @@ class TestRefreshes:
         past = ReturnTimes([400.0] * returning, 20.0 - returning)
         assert refreshes(past, 300.0, 0.1, 1.1, 1) == expected
 
-    @pytest.mark.parametrize("gap_s", [10.0, 280.0, 400.0, 700.0, 1100.0, 1600.0, 2500.0])
+    @pytest.mark.parametrize("gap_s", [10.0, 280.0, 320.0, 400.0, 700.0, 1000.0, 1100.0, 1600.0, 2500.0, 20_000.0])
     def test_the_series_is_the_one_of_least_cost(self, gap_s: float) -> None:
         """Compared with the sum over all its refreshes: each is paid by those who have not come back before it."""
         life_s, cost, gain = 300.0, 0.1, 1.1

@@ -241,8 +241,8 @@ def test_another_version_is_no_snapshot() -> None:
         snapshot.unpacked(snapshot.SESSION, msgspec.msgpack.encode(packed))
 
 
-@pytest.mark.parametrize("version", [3, 8, snapshot.VERSION - 1])
-def test_state_that_an_earlier_version_wrote_is_left_out_and_learnt_anew(version: int) -> None:
+@pytest.mark.parametrize("version", [3, 8, snapshot.VERSION - 1, snapshot.VERSION + 1])
+def test_state_that_another_version_wrote_is_left_out_and_learnt_anew(version: int) -> None:
     blobs: dict[str, bytes] = {}
     for messages in conversation(3):
         Workers(1, blobs=blobs).send(*messages)
