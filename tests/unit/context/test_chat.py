@@ -11,7 +11,7 @@ from proxy.app.factories import load_context_texts
 from proxy.context import Conversation, Turn
 from proxy.context.blocks import Assembly, Block
 from proxy.context.form import StructuredForm, read_form
-from proxy.context.history import RuledHistory, ruled
+from proxy.context.history import ruled
 from proxy.context.panels import DECLARATION, CacheTerms
 from proxy.context.placement import ContextTracker
 from proxy.context.session import AssemblyOptions, ContextSession, Dialogue, LiveState, body_of
@@ -173,13 +173,6 @@ def test_a_compaction_holds_only_where_the_client_asks_for_it() -> None:
     assert "They said a." in said(found)[1]
     assert found.board is None
     assert dialogue(talk, form(session="s"), before) == Dialogue(talk)
-
-
-def test_the_rules_are_those_of_the_history() -> None:
-    talk = conversation("a", "b", "q")
-    found = dialogue(talk, form(messages_meta=[]))
-    expected: RuledHistory = ruled(talk, {})
-    assert (found.conversation, found.origins) == (expected.conversation, expected.origins)
 
 
 def test_messages_are_counted_by_what_the_caller_counts() -> None:

@@ -31,11 +31,6 @@ def test_each_part_is_found(raw: bytes, expected: Section) -> None:
     assert split(raw) == expected
 
 
-def test_a_section_of_prompts_alone_describes_no_structured_context() -> None:
-    assert split(b'{"prompts":{}}').rest is None
-    assert split(b'{"prompts":{},"session":"s"}').rest is not None
-
-
 @pytest.mark.parametrize(
     "raw",
     [

@@ -20,7 +20,6 @@ from tests.talk import MARK, Body, Talk, assistant, calling, chat, lines, result
 SYSTEM = system(lines(40, "rule"))
 A, B = (File(f"{name}.py", lines(60, name)) for name in "ab")
 CALL: Body = calling("1")["tool_calls"][0]
-TURN: list[Body] = [user("one"), assistant("1")]
 
 
 @pytest.mark.parametrize("text", ["tier", " Tier ", "TIER"])

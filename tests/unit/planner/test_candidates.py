@@ -62,12 +62,6 @@ def chosen(messages: list[Body], profile: CacheProfile = TINY, *, may_order: boo
     return best_of(inputs, pricing, may_order=may_order, policy="economic")
 
 
-def test_markers_are_placed_where_the_client_sets_none() -> None:
-    choice = chosen(PLAIN)
-    assert choice.reason is Reason.MARKED
-    assert choice.marks
-
-
 @pytest.mark.parametrize(("target", "is_marked"), [(0, True), (100_000, False)])
 def test_a_tier_that_is_too_small_has_no_marker_of_its_own(target: int, is_marked: bool) -> None:
     inputs, pricing = given(LAID_OUT)
@@ -78,18 +72,6 @@ def test_a_tier_that_is_too_small_has_no_marker_of_its_own(target: int, is_marke
     choice = best_of(inputs, pricing, may_order=True, policy="classic")
     elements = [e for e in choice.layout.elements if e.key.endswith("a.py")]
     assert [part.markable for part in elements[0].parts[:-1]] == [is_marked]
-
-
-def test_context_moves_behind_the_conversation() -> None:
-    choice = chosen(LAID_OUT)
-    assert choice.reason is Reason.ORDERED
-    assert [e.key for e in choice.layout.elements] != [e.key for e in given(LAID_OUT)[0].own.natural.elements]
-
-
-def test_context_does_not_move_where_the_order_must_stay() -> None:
-    choice = chosen(LAID_OUT, may_order=False)
-    assert choice.reason is Reason.MARKED
-    assert [e.key for e in choice.layout.elements] == [e.key for e in given(LAID_OUT)[0].own.natural.elements]
 
 
 def test_the_clients_own_order_is_judged_by_where_its_context_will_stand() -> None:
@@ -162,13 +144,6 @@ def test_what_it_costs_to_go_back_is_allowed_on_top_and_nothing_else_is() -> Non
     for dearer, is_allowed in ((0, False), (5, False), (7, True)):
         instead = replace(choice, bill=replace(choice.bill, plain=choice.bill.plain + dearer))
         assert tight.is_allowed(choice, instead) is is_allowed
-
-
-def test_all_slots_but_no_more() -> None:
-    turns = [m for n in range(8) for m in (user(lines(20, f"q{n}")), assistant(lines(9, f"a{n}")))]
-    for slots in range(5):
-        inputs, pricing = given([SYSTEM, *turns, user("go")], slots=slots)
-        assert len(best_of(inputs, pricing, may_order=True, policy="economic").marks) <= slots
 
 
 def test_one_hour_for_as_much_as_the_client_asked_it_for() -> None:

@@ -45,20 +45,8 @@ OFTEN = [10.0, PAUSE_S] * 8
 
 
 class TestRefreshes:
-    def test_one_refresh_where_the_client_always_returns_within_it(self) -> None:
-        assert refreshes(ReturnTimes([320.0] * 20, 1.0), 300.0, 0.1, 1.1, 12) == 1
-
-    def test_as_many_refreshes_as_the_pause_takes_where_they_still_pay(self) -> None:
-        assert refreshes(ReturnTimes([1000.0] * 50, 1.0), 300.0, 0.1, 1.1, 12) >= 4
-
-    def test_none_for_a_client_that_is_always_quick(self) -> None:
-        assert refreshes(ReturnTimes([10.0] * 60, 1.0), 300.0, 0.1, 1.1, 12) == 0
-
     def test_none_without_a_past(self) -> None:
         assert refreshes(ReturnTimes([], 1.0), 300.0, 0.1, 1.1, 12) == 0
-
-    def test_none_for_pauses_that_cost_more_to_bridge_than_to_rewrite(self) -> None:
-        assert refreshes(ReturnTimes([20_000.0] * 50, 1.0), 300.0, 0.1, 1.1, 12) == 0
 
     @pytest.mark.parametrize(("returning", "expected"), [(8, 1), (1, 0)])
     def test_a_refresh_pays_while_the_chance_of_a_return_exceeds_the_price_ratio(
@@ -209,13 +197,3 @@ class TestBody:
 
     def test_thinking_that_is_off_is_no_obstacle(self) -> None:
         assert paused(Talk(profile=SHORT), OFTEN, thinking={"type": "disabled"})[1] is not None
-
-    def test_parallel_results_stay_together(self) -> None:
-        talk, turns = Talk(profile=SHORT), [system(lines(60, "rule"))]
-        for number, gap in enumerate(OFTEN):
-            turns += [user(lines(3, f"q{number}")), calling(f"a{number}", f"b{number}")]
-            turns += [result(f"a{number}", lines(9, f"a{number}")), result(f"b{number}", lines(9, f"b{number}"))]
-            plan = talk.send(chat(*turns, tools=[tool("run")]), after_s=gap)
-            turns.append(assistant(f"answer {number}"))
-        work = talk.planner.refresh_plan(plan, talk.now)
-        assert [m["role"] for m in json.loads(work.body)["messages"]][-2:] == ["tool", "tool"]

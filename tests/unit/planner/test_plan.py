@@ -1,8 +1,5 @@
 from proxy.kit.modes import Mode
 from proxy.planner.plan import Plan
-from proxy.protocol.providers import ANTHROPIC
-from proxy.protocol.request.parsed_body import Inset
-from proxy.protocol.request.reader import Route
 
 
 def test_a_plan_is_the_original_until_something_is_changed() -> None:
@@ -16,10 +13,3 @@ def test_a_plan_whose_body_cannot_be_written_is_the_original() -> None:
 
     plan = Plan(b"{}", b"{}", Mode.TIER, "ordered", write=fail).written()
     assert (plan.body, plan.reason, type(plan.surprise)) == (b"{}", "internal-error", ZeroDivisionError)
-
-
-def test_a_route_is_a_value() -> None:
-    route = Route(scope="s", name="n", model="m", profile=ANTHROPIC)
-    assert route == Route(scope="s", name="n", model="m", profile=ANTHROPIC)
-    assert (route.hint, route.inset, route.has_texts) == ("", Inset(), False)
-    assert hash(route) == hash(Route(scope="s", name="n", model="m", profile=ANTHROPIC))

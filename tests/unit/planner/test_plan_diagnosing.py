@@ -146,14 +146,6 @@ def test_another_process_goes_on_with_what_a_session_remembers() -> None:
     assert (broke.culprit, broke.line) == ("system", 3)
 
 
-def test_an_order_that_the_planner_has_chosen_is_no_waste_of_the_clients() -> None:
-    client = Client(ANTHROPIC, Mode.TIER)
-    for number, body in enumerate(session(6, ANTHROPIC)):
-        clock(body, number)
-        _, broke = client.send(body)
-        assert broke is None or broke.kind is not BreakKind.REORDERED or not broke.is_waste
-
-
 def test_the_parameters_of_a_record_are_those_of_its_request_whether_they_are_taken_over_or_not() -> None:
     client = Client(replace(GRID, breaking=ANTHROPIC.breaking))
     for body, choice in zip(

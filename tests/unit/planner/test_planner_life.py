@@ -100,13 +100,6 @@ class TestLife:
             talk.planner.on_completed(plan, None, talk.now)
         assert max(tracker.n(key) for key in tracker.items) == 1
 
-    def test_a_retry_counts_once(self, talk: Talk) -> None:
-        body = chat(SYSTEM, *shown(A), user("a"))
-        for _ in range(8):
-            talk.send(body)
-        talk.send(body)
-        assert list(talk.results[-1].moves) == []
-
     def test_a_request_that_is_sent_twice_at_once_counts_once(self) -> None:
         def moves(copies: int) -> list[set[tuple[str, Tier | None]]]:
             talk, turns, found = Talk(), [], []
@@ -212,10 +205,6 @@ class TestLife:
         for plan in editing(Talk()):
             assert sum(plan.segment_tokens.values()) == plan.predicted.total
             assert "unmarked" in plan.segment_tokens
-
-    def test_two_planners_say_the_same(self) -> None:
-        one, other = editing(Talk()), editing(Talk())
-        assert [plan.body for plan in one] == [plan.body for plan in other]
 
 
 def test_a_clock_in_the_system_prompt_costs_no_hit() -> None:

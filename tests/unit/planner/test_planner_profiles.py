@@ -1,6 +1,5 @@
 """Plans by the cache rules of different providers."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from proxy.kit.modes import Mode, Reason
 from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, EMBEDDED, NONE, OPENAI, OPENAI_EXPLICIT, CacheProfile
 from proxy.protocol.request.reader import Route
-from tests.edited_talks import SYSTEM, editing, exchange
+from tests.edited_talks import SYSTEM, exchange
 from tests.fidelity.chats import File
 from tests.talk import (
     MARK,
@@ -83,20 +82,6 @@ class TestProfiles:
         body = chat(SYSTEM, *turns, user("go"), **MARK)
         assert len(marks_in(sent(Talk().send(body)))) <= 3
 
-    def test_mark_mode_never_adds_a_fifth(self) -> None:
-        talk = Talk(mode=Mode.MARK)
-        turns: list[Body] = [SYSTEM]
-        for number in range(8):
-            users = [
-                user([text_part(lines(9, f"q{n}"), **(MARK if n > number - 4 else {}))]) for n in range(number + 1)
-            ]
-            turns = [SYSTEM]
-            for n, each in enumerate(users):
-                turns += [each, assistant(lines(3, f"a{n}"))]
-            body = sent(talk.send(chat(*turns[:-1])))
-            assert len(marks_in(body)) <= 4
-            assert set(marks_in(chat(*turns[:-1]))) <= set(marks_in(body))
-
     def test_the_clients_hour_is_kept(self) -> None:
         hour = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
         talk, turns = Talk(), []
@@ -130,12 +115,6 @@ class TestClassic:
         talk = Talk(profile=replace(ANTHROPIC, min_tokens=minimum))
         plan = talk.plan(chat(SYSTEM, user("a")))
         assert analysis_of(plan).session.tracker.policy.target_tokens == target
-
-    def test_lays_out_by_tiers(self) -> None:
-        plans = editing(Talk(policy="classic"), 8)
-        texts = [json.dumps(m["content"]) for m in sent(plans[-1])["messages"]]
-        place = {f: next(i for i, t in enumerate(texts) if f"{f}.py" in t) for f in "abc"}
-        assert max(place["a"], place["c"]) < place["b"]
 
     def test_clock_and_documents_move_under_a_reminder_too(self) -> None:
         talk, turns = Talk(policy="classic"), []

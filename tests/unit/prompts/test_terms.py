@@ -48,14 +48,6 @@ def test_layers_add_to_the_context_by_root_and_by_name() -> None:
     assert found.context == {"custom": {"a": 1, "b": 2}, "agent": {"n": 3}}
 
 
-def test_objects_within_a_root_are_merged_name_by_name() -> None:
-    base = PromptTerms(context={"custom": {"a": {"x": 1, "y": 1}}})
-
-    found = layered(base, PromptLayer(context={"custom": {"a": {"y": 2}}}))
-
-    assert found.context == {"custom": {"a": {"x": 1, "y": 2}}}
-
-
 def test_a_client_that_says_nothing_changes_nothing() -> None:
     terms = PromptTerms(use=("a",), persona="p", override="o", tools=True)
 
@@ -188,18 +180,6 @@ def test_a_layer_that_says_nothing_changes_nothing_and_one_that_says_no_does() -
 
     assert rules.terms_for("m", "silent", "") == rules.base
     assert rules.terms_for("m", "strict", "") == PromptTerms()
-
-
-def test_the_context_of_layers_is_joined_by_root_and_by_name() -> None:
-    rules = PromptRules(
-        PromptTerms(context={"mission": {"name": "a", "goal": "g"}}),
-        teams={"t": PromptLayer(context={"mission": {"name": "b"}, "target": {"os": "linux"}})},
-    )
-
-    found = rules.terms_for("m", "t", "").context
-
-    assert found == {"mission": {"name": "b", "goal": "g"}, "target": {"os": "linux"}}
-    assert rules.base.context == {"mission": {"name": "a", "goal": "g"}}
 
 
 def test_rules_are_empty_where_no_request_gets_anything() -> None:

@@ -49,14 +49,6 @@ def selected(path: str = "a.py", text: str = TEXT) -> dict[str, Any]:
     return {"path": path, "content": text, "selected": True}
 
 
-def test_the_section_is_gone_and_everything_else_of_the_body_stays() -> None:
-    chat = assembled(assembler(), {"files": [selected()]})
-    body = orjson.loads(chat.body)
-
-    assert sorted(body) == ["messages", "model"]
-    assert [message["role"] for message in body["messages"]] == ["system", "user", "assistant", "user"]
-
-
 def test_texts_are_known_within_their_scope_only() -> None:
     subject = assembler()
     digest = assembled(subject, {"files": [selected()]}).context.files[0].digest
@@ -165,15 +157,6 @@ def test_a_surprise_of_ours_leaves_the_flat_assembly(caplog: pytest.LogCaptureFi
     assert (found.kind, found.body, plan.reason) == ("flat", chat.body, Reason.ASSEMBLED_FLAT)
     assert "AttributeError" in caplog.text
     assert "line of a file" not in caplog.text
-
-
-def test_the_plan_of_a_tiered_request_has_the_mode_that_was_asked_for() -> None:
-    subject = assembler()
-    found = arranged(subject, assembled(subject, {"files": [selected()]}))
-    plan = found.concluded(Plan(found.body, found.body, Mode.OBSERVE, Reason.OBSERVE_MODE), Mode.TIER)
-
-    assert (plan.mode, plan.reason) == (Mode.TIER, Reason.ASSEMBLED_TIERS)
-    assert plan.tier_tokens == found.tier_tokens
 
 
 def test_a_breakdown_tells_of_the_conversation_so_far() -> None:

@@ -19,7 +19,6 @@ from proxy.context.session import AssembledChat, Dialogue
 from proxy.engine import Conclusion, Ports
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
 from proxy.engine.interfaces import Call, Principal
-from proxy.engine.telemetry import Meter
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import BudgetExceeded, UpstreamUnavailable
 from proxy.kit.modes import Mode, Reason
@@ -46,6 +45,7 @@ from tests.exchanges import settled
 from tests.fake_time import FakeTime
 from tests.talk import assistant, user
 from tests.unit.engine.telemetry.test_metrics import value
+from tests.unit.services.test_own_exchanges_keep_alive import ListeningMeter
 
 USD = 1e-6
 PRICES = {"m": {"input_cost_per_token": USD, "output_cost_per_token": 5 * USD}}
@@ -117,7 +117,7 @@ class Scene:
         prices = PriceMap({}, PRICES if is_priced else {})
         self.assembler = ContextAssembler(load_context_texts(), bytes_over_four)
         self.settled: list[Exchange] = []
-        meter = _Meter(self.metrics, prices, self.settled)
+        meter = ListeningMeter(self.metrics, prices, self.settled)
         planner = Planning(TierPlanner(bytes_over_four, ()))
         upstream: Any = self.upstream
         ports = Ports(
@@ -180,18 +180,6 @@ class Scene:
 
     def count(self, outcome: str) -> float:
         return value(self.metrics, "compactions_total", outcome=outcome) or 0.0
-
-
-class _Meter(Meter):
-    """A meter that keeps every exchange that has ended."""
-
-    def __init__(self, metrics: Metrics, prices: PriceMap, heard: list[Exchange]) -> None:
-        super().__init__(metrics, prices)
-        self._heard = heard
-
-    def settle(self, exchange: Exchange) -> None:
-        super().settle(exchange)
-        self._heard.append(exchange)
 
 
 def is_whole(scene: Scene, chat: AssembledChat) -> bool:
@@ -279,24 +267,19 @@ async def test_a_budget_without_room_changes_nothing() -> None:
     assert scene.count("summarized") == 1
 
 
-async def test_surprises_of_our_own_count_as_failures() -> None:
+@pytest.mark.parametrize(("is_ours", "unreadable"), [(True, 0), (False, 3)], ids=["a surprise of ours", "no answer"])
+async def test_three_failures_in_a_row_are_the_last(*, is_ours: bool, unreadable: int) -> None:
     scene = Scene()
 
-    async def breaks() -> Said:
-        raise RuntimeError("ours")
+    async def fails() -> Said:
+        if is_ours:
+            raise RuntimeError("ours")
+        return Said("no")
 
-    scene.upstream.answer = breaks
+    scene.upstream.answer = fails
     for exchanges in (30, 31, 40, 50, 70, 90):
         await scene.ask(exchanges)
-    assert len(scene.upstream.calls) == 3
-
-
-async def test_three_failures_in_a_row_are_the_last() -> None:
-    scene = Scene()
-    scene.upstream.says("no")
-    for exchanges in (30, 31, 40, 50, 70, 90):
-        await scene.ask(exchanges)
-    assert (len(scene.upstream.calls), scene.count("unreadable")) == (3, 3)
+    assert (len(scene.upstream.calls), scene.count("unreadable")) == (3, unreadable)
 
 
 @pytest.mark.parametrize(

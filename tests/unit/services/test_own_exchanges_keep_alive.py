@@ -220,14 +220,6 @@ async def test_keep_alive_gives_up_on_a_client_that_is_gone() -> None:
         assert (len(scene.refresher), scene.refresher.held_bytes) == (0, 0)
 
 
-async def test_nothing_is_sent_for_quick_clients_or_without_a_past() -> None:
-    async with Scene() as scene:
-        for _ in range(10):
-            await scene.ask(10.0)
-        await scene.clock.advance(10_000.0)
-        assert scene.refreshes == []
-
-
 @pytest.mark.parametrize(
     ("terms", "deployment"),
     [

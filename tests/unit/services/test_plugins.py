@@ -138,23 +138,3 @@ def test_a_plugin_that_raises_is_passed_over_and_told(caplog) -> None:
     assert failures.seen == [("broken", "recognise")]
     assert "ZeroDivisionError" in caplog.text
     assert "Be brief" not in caplog.text
-
-
-def test_a_plugin_that_works_says_what_it_says() -> None:
-    class Mine:
-        name, priority = "mine", -1
-
-        def recognise(self, role: str, text: str) -> Recognition | None:
-            return Recognition("mine", MessageKind.SYSTEM, (Cut("section:0", PieceKind.SECTION, 0, len(text)),))
-
-    class Plugin:
-        @hookimpl
-        def register_recognisers(self) -> list[Mine]:
-            return [Mine()]
-
-    manager, failures = build_plugin_manager(), Watching()
-    manager.register(Plugin(), "mine")
-    found = recognisers(manager, failures)
-    assert (found[0].name, found[0].priority) == ("mine", -1)
-    known = recognise_text(found, "system", "text")
-    assert (known.name, failures.seen) == ("mine", [])

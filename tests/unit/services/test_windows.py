@@ -320,18 +320,7 @@ def test_a_tool_loop_longer_than_the_window_keeps_its_task_and_its_newest_group(
     assert found[1]["tool_calls"][0]["id"] == found[2]["tool_call_id"]
 
 
-T = TypeVar("T")
 MANY = [f"message {number}" for number in range(1_200)]
-
-
-class _Watched(Aside):
-    """Counts the pieces of work that it is given."""
-
-    calls = 0
-
-    async def run(self, size: int, work: Callable[[], T]) -> T:
-        self.calls += 1
-        return await super().run(size, work)
 
 
 def read(*requests: Sequence[str]) -> tuple[int, int]:
@@ -339,14 +328,14 @@ def read(*requests: Sequence[str]) -> tuple[int, int]:
     yet."""
 
     async def each() -> tuple[int, int]:
-        reader, aside, unread = RequestReader(bytes_over_four, (), 1 << 26), _Watched(), 0
+        reader, aside, unread = RequestReader(bytes_over_four, (), 1 << 26), Watched(), 0
         for texts in requests:
             messages = [{"role": "user", "content": text} for text in texts]
             parsed = reader.parse(orjson.dumps({"model": "m", "messages": messages}))
             await read_ahead(reader, aside, parsed)
             unread = len(reader.messages.unread(parsed.unread()))
         aside.close()
-        return aside.calls, unread
+        return len(aside.sizes), unread
 
     return asyncio.run(each())
 

@@ -219,13 +219,6 @@ def test_images_without_a_place_are_skipped_and_counted(messages: list[Body]) ->
     assert skipped == {Skip.NO_PROMPT: 2}
 
 
-def test_a_prompt_without_images_is_the_clients_own_bytes() -> None:
-    raw = b'{ "role": "user", "content": "q" }'
-    (block,) = prompt_block(Conversation.of([raw]).prompt, (), Skipped())
-
-    assert block.messages == (raw,)
-
-
 def test_images_are_items_of_their_own() -> None:
     (block,) = prompt_block(talk_of().prompt, (URL,), Skipped())
 

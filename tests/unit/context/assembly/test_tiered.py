@@ -19,7 +19,6 @@ from tests.contexts import (
     a_file,
     breakdown,
     conversation_of,
-    fenced,
     flat_assembly,
     items_of,
     placed,
@@ -112,12 +111,6 @@ def test_symbols_that_have_just_changed_stand_in_front_of_the_active_part() -> N
     assert [(block.tier, block.name) for block in found.blocks[1:3]] == [(Tier.L3, "L3"), (Tier.ACTIVE, "symbols")]
     assert texts_in(found)[1] == TEXTS.repository_map_continued + "a:"
     assert texts_in(found)[3] == TEXTS.repository_map_continued + "b:"
-
-
-def test_without_any_turn_the_last_message_is_the_context_and_not_its_acknowledgement() -> None:
-    found = tiered(StructuredContext(files=(a_file("a"),)), Conversation(), Placement({}))
-
-    assert sent(found) == [user(TEXTS.working_files + fenced("a"))]
 
 
 def test_texts_that_are_no_unicode_are_sent_as_escapes() -> None:

@@ -69,12 +69,6 @@ def test_a_message_is_shown_in_the_tier_of_its_least_stable_item() -> None:
     assert [block.tier for block in apart.blocks if block.name == "symbols"] == [Tier.L1, Tier.L3]
 
 
-def test_nothing_is_marked() -> None:
-    context = StructuredContext(files=(ContextFile("a.py", "x" * 9_000, "0" * 64, True),))
-
-    assert not any(block.marks for block in assembled(context).blocks)
-
-
 # The flat assembly shows everything once, without markers, whatever the request is like.
 
 

@@ -389,9 +389,3 @@ def test_the_minimums_are_the_client_s_where_it_sets_any(
     wish: object, default: DetachTerms | None, expected: DetachTerms | None
 ) -> None:
     assert detach_terms(read(session="s", detach=wish).detach, default) == expected
-
-
-def test_a_field_that_stands_twice_in_a_panel_is_refused() -> None:
-    with pytest.raises(InvalidRequest) as found:
-        read_form(b'{"panels":[{"id":"a","content":"x","content":"y"}]}')
-    assert found.value.code == "duplicate_field"

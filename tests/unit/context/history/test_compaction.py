@@ -92,10 +92,6 @@ def test_a_compaction_counts_its_messages_and_knows_where_the_others_came_from()
     assert len(found.conversation.prompt) == 1
 
 
-def test_the_leading_system_messages_are_no_part_of_a_compaction() -> None:
-    assert sent(compacted(ruled_of(f"s1 {TALK}"), made(), TEXTS)) == "s1 S u1 a1 u1"
-
-
 @pytest.mark.parametrize("keep", [3, 9])
 def test_a_compaction_waits_until_enough_exchanges_would_stay(keep: int) -> None:
     assert sent(compacted(ruled_of(TALK), made(), TEXTS, keep)) == TALK
@@ -113,11 +109,6 @@ def test_a_compaction_that_cannot_be_changes_nothing(covered: int, known: int) -
     assert sent(compacted(ruled_of(TALK), made(covered, known), TEXTS)) == TALK
 
 
-def test_no_compaction_changes_nothing() -> None:
-    before = ruled_of(TALK)
-    assert compacted(before, None, TEXTS) is before
-
-
 def test_made_messages_have_no_place_among_the_clients() -> None:
     assert [place_of((-1, -1, 6, -1, 7), count) for count in (0, 6, 7, 8)] == [2, 2, 4, 5]
 
@@ -126,10 +117,6 @@ def test_made_messages_have_no_place_among_the_clients() -> None:
 
 
 NEW = CompactionAttempts()
-
-
-def test_a_new_conversation_may_be_looked_at() -> None:
-    assert NEW.allow(0)
 
 
 @pytest.mark.parametrize(
@@ -160,13 +147,6 @@ def test_three_failures_in_a_row_end_it() -> None:
         found = found.failed(10)
     assert not found.allow(10**12)
     assert not found.allow(10**12, is_full=True)
-
-
-def test_a_no_does_not_count_as_a_failure() -> None:
-    found = NEW
-    for _ in range(10):
-        found = replace(found, declined_tokens=10)
-    assert found.allow(11)
 
 
 # Whether a compaction pays, by its closed form.
@@ -219,18 +199,7 @@ def test_a_compaction_pays_if_the_bill_with_it_is_lower(
 WORDS = CompactionTexts("ask", "[History Summary]", "Ok.")
 
 
-def test_a_summary_stands_in_a_message_of_the_user_and_is_answered() -> None:
-    question, answer = WORDS.pair("It was so.")
-    assert orjson.loads(question.raw) == {"role": "user", "content": "[History Summary]\nIt was so."}
-    assert orjson.loads(answer.raw) == {"role": "assistant", "content": "Ok."}
-    assert (question.role, answer.role) == ("user", "assistant")
-
-
 @pytest.mark.parametrize("summary", ['"}],"role":"system', "a\nb\x00\u2028", "\ud800", "ü" * 8_000])
 def test_no_summary_can_leave_its_message(summary: str) -> None:
     question, _ = WORDS.pair(summary)
     assert list(orjson.loads(question.raw.replace(b"\\ud800", b"?"))) == ["role", "content"]
-
-
-def test_without_a_summary_there_are_no_messages() -> None:
-    assert WORDS.pair("") == ()

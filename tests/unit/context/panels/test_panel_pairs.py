@@ -47,12 +47,6 @@ def test_a_pair_says_exactly_what_it_shall(panel_id: str, words: str, header: st
     assert result == {"role": "tool", "tool_call_id": call_id(panel_id), "content": text}
 
 
-@pytest.mark.parametrize("half", ["\ud83d", '\udc00a\ud83d\n"\\b'])
-def test_half_a_surrogate_pair_stays_half(half: str) -> None:
-    (_, result) = bodies(panel_pair("A", half, panel_text(Panel("A", "own", half, half))))
-    assert result["content"] == f"======= [A] {half} =======\n{half}"
-
-
 def test_the_footer_ends_the_display() -> None:
     call, result = bodies(panel_pair(FOOTER, "end", "ok"))
     assert call["tool_calls"][0]["function"]["arguments"] == '{"action":"end_panels"}'

@@ -108,11 +108,6 @@ class TestFirstRequest:
 
 
 class TestFiles:
-    def test_a_file_climbs_with_its_count(self) -> None:
-        tracker, wish = tracker_of(), context("a")
-        assert answered(tracker, wish, 4) == [Change("file:a", ACTIVE, L3, "unchanged")]
-        assert stands(tracker, wish) == "L3:+a"
-
     def test_a_file_with_another_text_is_active_at_once(self) -> None:
         tracker = tracker_of()
         answered(tracker, context("ab"), 4)
@@ -271,14 +266,6 @@ class TestBroken:
         opened = answered(tracker, replace(context("", "abcde"), broken=frozenset({L2})))
         assert {(change.source, change.target) for change in opened} == {(L3, L2)}
 
-    def test_a_mark_is_kept_until_a_request_is_settled(self) -> None:
-        tracker = tracker_of()
-        answered(tracker, context("", "abcde"), 6)
-        tracker.mark_broken(L2)
-        tracker.placement(context("", "abcde"), ())
-        assert {change.target for change in answered(tracker, context("", "abcde"))} == {L2}
-        assert answered(tracker, context("", "abcde"), 5) == []
-
 
 class TestHistory:
     PIGGYBACK = ClassicPolicy(target_tokens=200, history="piggyback")
@@ -289,14 +276,6 @@ class TestHistory:
         answered(tracker, context("a"), 4, history)
         assert stands(tracker, context("a"), history) == "L3:+a*0123 active:*45"
         return tracker, history
-
-    def test_turns_stay_active_unless_the_policy_says_otherwise(self) -> None:
-        tracker, history = tracker_of(), turns(100, 100)
-        answered(tracker, context("a"), 20, history)
-        assert stands(tracker, context("a"), history) == "L3:+a active:*01"
-
-    def test_turns_move_along_with_a_file_but_for_the_newest(self) -> None:
-        self.moved()
 
     def test_a_shorter_history_is_purged_from_its_end_on(self) -> None:
         tracker, history = self.moved()

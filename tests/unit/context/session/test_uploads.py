@@ -95,12 +95,6 @@ def test_a_file_without_text_and_digest_has_none() -> None:
     assert files == (ContextFile("a", None, "", True), ContextFile("b", None, "", False))
 
 
-def test_an_empty_text_is_a_text() -> None:
-    uploads = Uploads()
-    uploads.resolve(sent(""), "s")
-    assert uploads.resolve(named(""), "s").context.files[0].text == ""
-
-
 def test_a_review_is_sent_once() -> None:
     uploads = Uploads()
     fields = {"branch": "b", "reverse_diffs": {"./a": "-é"}}
@@ -289,13 +283,6 @@ def test_every_field_arrives() -> None:
         modified=frozenset({"a.py"}),
         broken=frozenset({Tier.L1}),
     )
-
-
-def test_the_review_is_what_the_session_has_from_this_request_on() -> None:
-    former = Review(branch="former")
-    assert context_of(FIELDS, former).review is former
-    assert context_of({**FIELDS, "review": None}, former).review is None
-    assert context_of({**FIELDS, "review": {"branch": "new"}}, former).review == Review(branch="new")
 
 
 # A text comes back from a store as it was, or not at all.

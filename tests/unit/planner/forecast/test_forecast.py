@@ -79,13 +79,6 @@ def chances(expected: Forecast, *messages: Body) -> list[float]:
     return expected.positions(layout_of(view_of(*messages)))
 
 
-def test_survival_never_rises_and_is_a_probability() -> None:
-    messages = [SYSTEM, *shown(A, B), user("one"), assistant("1"), user("two"), calling("1"), result("1", "x")]
-    found = chances(Past().expect(*messages), *messages)
-    assert all(0 <= c <= 1 for c in found)
-    assert all(a >= b for a, b in pairwise(found))
-
-
 def test_a_client_that_rewrites_its_newest_message_is_expected_to_do_it_again() -> None:
     past, turns = Past(), [SYSTEM, user("one")]
     past.expect(*turns)

@@ -119,11 +119,6 @@ def test_a_clients_own_lives_are_kept() -> None:
         assert "1h" not in lives(plan)[1:]
 
 
-def test_equal_pasts_give_equal_plans() -> None:
-    gaps = ([10.0] * 3 + [PAUSE_S]) * 4
-    assert [p.body for p in talked(Talk(), gaps)] == [p.body for p in talked(Talk(), gaps)]
-
-
 def opened(talk: Talk, gap_s: float, sessions: int = 10) -> list[Plan]:
     """Short conversations with the same instructions, one after another: the first plan of each."""
     plans = []

@@ -119,11 +119,6 @@ class TestPlace:
         expected = 0 if profile is NONE else 5000 * 0.9 + 5000 * 0.5
         assert placed.expected == pytest.approx(expected)
 
-    def test_spare_markers_go_to_the_head(self) -> None:
-        # They cost nothing there, and stay where other sessions read them.
-        placed = place(layout([1000] * 4), [0.99, 0.97, 0.95, 0.93], [], TINY, 4)
-        assert placed.positions == (0, 1, 2, 3)
-
 
 class TestPlaceGiven:
     def test_the_clients_markers_are_judged_as_they_stand(self) -> None:

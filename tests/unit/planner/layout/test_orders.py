@@ -57,11 +57,6 @@ class TestNatural:
         recognised = view_of(HEAD, *shown(A, B), *EARLIER, user("go"), calling("1"), result("1", "x"))
         assert show(elements_of(recognised).natural) == "m0 W1 m3 m4 m5 m6 m7"
 
-    def test_all_content_stands_in_an_order_once(self) -> None:
-        recognised = view_of(HEAD, *shown(A, B), *EARLIER, user("go"))
-        natural = elements_of(recognised).natural
-        assert sum(e.tokens for e in natural) == sum(m.tokens for m in recognised.messages)
-
     def test_nothing_to_move(self) -> None:
         assert not elements_of(view_of(HEAD, *EARLIER, user("go"))).is_movable
         assert elements_of(view_of(HEAD, *shown(A), user("go"))).is_movable

@@ -1,6 +1,5 @@
 """A system text in two parts: at its clock line, or in front of its documents."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -138,16 +137,6 @@ def test_documents_move_with_a_clients_first_request_and_the_rules_behind_them_a
     assert plan.predicted.read > 1000
 
 
-def test_documents_that_never_change_cost_no_more_than_in_their_place() -> None:
-    talk, turns = Talk(profile=replace(PROFILES["anthropic"], min_tokens=256)), list[Body]()
-    prompt = f"You answer by the documents.\n{retrieved('a')}{retrieved('b')}{RULES}"
-    for number in range(6):
-        turns.append(user(f"question {number}?"))
-        plan = talk.send(chat(system(prompt), *turns))
-        turns.append(assistant("ok"))
-    assert plan.predicted.read > 0.95 * plan.predicted.total
-
-
 def in_parts(clock: str) -> Body:
     """A system message of three parts; the one in the middle tells the time."""
     return system([text_part(lines(150, "rule")), text_part(clock), text_part(lines(150, "more"))])
@@ -236,14 +225,6 @@ def test_a_client_that_marks_is_not_split_in_mode_mark() -> None:
     for _ in range(3):
         body = chat(system([part]), user("q"))
         assert check(body, sent(talk.send(body)), mode="mark", profile="anthropic") == []
-
-
-def test_a_conversation_has_its_clock_relocated() -> None:
-    talk, turns = Talk(), []
-    for number in range(4):
-        plan = talk.send(chat(system(clock(number)), *turns, user(f"q{number}")))
-        turns += [user(f"q{number}"), assistant("ok")]
-    assert "<stratiform-context>" in json.dumps(sent(plan))
 
 
 def test_no_part_below_the_minimum_is_worth_a_marker() -> None:

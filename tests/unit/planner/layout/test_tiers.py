@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from proxy.planner.layout.tiers import ENTRY_N, Change, Classic, ClassicPolicy, Item, Tier, Tracked, with_target
+from proxy.planner.layout.tiers import Change, Classic, ClassicPolicy, Item, Tier, Tracked, with_target
 
 FREE = ClassicPolicy(target_tokens=0)
 
@@ -39,9 +39,6 @@ class TestCounting:
         repeat(tracker, pieces("a"), 6)
         assert tracker.update([piece("a", "2")]) == [Change("a", Tier.L3, Tier.ACTIVE, "changed")]
         assert (tracker.n("a"), tracker.tier("a")) == (0, Tier.ACTIVE)
-
-    def test_thresholds(self) -> None:
-        assert ENTRY_N == {Tier.ACTIVE: 0, Tier.L3: 3, Tier.L2: 6, Tier.L1: 9, Tier.L0: 12}
 
     def test_what_no_longer_exists_is_removed_with_a_reason(self, tracker: Classic) -> None:
         repeat(tracker, pieces("a", "b"), 4)

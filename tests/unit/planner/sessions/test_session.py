@@ -98,12 +98,6 @@ class TestFind:
         assert first is trimmed
         assert observation.broke == HistoryDivergence(11)
 
-    def test_another_first_turn_is_another_session(self, clients: Clients) -> None:
-        one, _ = clients.send(SYSTEM, user("one"))
-        other, _ = clients.send(SYSTEM, user("other"))
-        assert one is not other
-        assert one.cohort is other.cohort
-
     def test_parallel_agents_under_one_system_prompt(self, clients: Clients) -> None:
         agents = {}
         for step in range(3):
@@ -113,13 +107,6 @@ class TestFind:
                 assert agents.setdefault(name, session) is session
         assert agents["red"] is not agents["green"]
         assert len(clients.table) == 2
-
-    def test_equal_examples_do_not_join_sessions(self, clients: Clients) -> None:
-        examples = [user("example"), assistant("like this")]
-        one, _ = clients.send(SYSTEM, *examples, user("one"))
-        other, _ = clients.send(SYSTEM, *examples, user("other"))
-        assert one is not other
-        assert clients.send(SYSTEM, *examples, user("one"), assistant("1"), user("more"))[0] is one
 
     def test_context_between_the_turns_does_not_matter(self, clients: Clients) -> None:
         one, _ = clients.send(SYSTEM, *TURN, *shown(A), user("two"))

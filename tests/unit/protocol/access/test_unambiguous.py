@@ -4,13 +4,10 @@ import json
 from itertools import product
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from proxy.kit.errors import InvalidRequest
 from proxy.protocol.access import unambiguous
-from proxy.protocol.request.parsed_body import HEAD_NAMES, RequestFields, head_of
-from proxy.protocol.wire.json_body import folded
+from proxy.protocol.request.parsed_body import RequestFields, head_of
 from tests.examples import for_every
 
 # What makes a body one that is not taken apart, and none of them hides a name.
@@ -72,9 +69,3 @@ def test_what_stands_in_front_of_utf_8_goes() -> None:
 def test_a_body_that_is_not_understood_has_no_members() -> None:
     many = b'{"model":"m","x":NaN,' + b",".join(b'"%d":1' % number for number in range(1000)) + b"}"
     assert read(many).members is None
-
-
-@given(st.sampled_from(HEAD_NAMES), st.data())
-def test_names_fold_as_servers_fold_them(name: str, data: st.DataObject) -> None:
-    written = "".join(data.draw(st.sampled_from([letter, letter.upper()])) for letter in name)
-    assert folded(written) == folded(name)

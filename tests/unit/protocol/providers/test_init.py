@@ -4,7 +4,6 @@ import re
 from dataclasses import fields, replace
 
 from proxy.protocol.providers import (
-    DEFAULTS,
     PROFILES,
     CacheProfile,
     Dialect,
@@ -103,10 +102,6 @@ def test_routing_keys() -> None:
     assert {"openai-explicit", "anthropic", "groq", "vllm"}.isdisjoint(keys)
     # Groq answers 400 to prompt_cache_key.
     assert PROFILES["groq"].routing is None
-
-
-def test_an_explicit_default_is_equal_to_what_json_gives() -> None:
-    assert DEFAULTS["thinking"] == {"type": "disabled"}
 
 
 def test_claude_takes_tool_calls_only_beside_declared_tools() -> None:

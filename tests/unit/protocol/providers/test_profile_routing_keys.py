@@ -13,7 +13,6 @@ from tests.talk import Body, Talk, assistant, chat, lines, marks_in, sent, syste
 
 KEY = re.compile(r"st-[0-9a-f]{32}")
 SYSTEM = system(lines(200))
-OPENAI = PROFILES["openai"]
 
 
 @given(st.text(), st.binary())

@@ -200,10 +200,6 @@ class TestPlanned:
             assert last.predicted.read > 0.4 * last.predicted.total
             assert last.own.read == 0
 
-    def test_the_first_request_is_no_evidence(self) -> None:
-        ((body, plan),) = shuffling(Talk(), 1)
-        assert check(body, sent(plan), mode="tier", profile="anthropic") == []
-
     def test_restored_tools_are_the_reason_where_nothing_else_is_done(self) -> None:
         first, *others = [plan.reason for _, plan in shuffling(Talk(profile=OPENAI))]
         assert (first, set(others)) == (Reason.NATURAL_ORDER, {Reason.STEADY_TOOLS})

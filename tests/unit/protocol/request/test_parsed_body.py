@@ -25,7 +25,7 @@ from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.wire.json_body import Unreadable
 from tests.examples import for_every
-from tests.talk import Body, as_parts, assistant, calling, chat, result, system, text_part, user
+from tests.talk import Body, as_parts, calling, chat, result, text_part, user
 
 
 def test_the_members_that_decide() -> None:
@@ -70,11 +70,6 @@ def test_what_is_nested_too_deeply_is_refused_as_that(depth: int) -> None:
         assert caught.value.code == "too_deep"
 
 
-def test_a_lone_surrogate_does_not_hide_the_model() -> None:
-    head = head_of(b'{"model": "m", "stream": true, "user": "\\ud800", "\\ud800": 1}')
-    assert (head.model, head.stream) == ("m", True)
-
-
 def test_untouched_is_the_clients_bytes_but_for_three_members() -> None:
     body = b'{ "model":"mine", "messages" : [ {"a":1.0} ],"stream":true ,"stratiform":{},"x":"\\u00e9"}'
     sent = untouched(head_of(body), "theirs")
@@ -96,7 +91,6 @@ def test_what_cannot_be_taken_apart_is_renamed_where_the_member_stands_once() ->
     assert untouched(head_of(twice), "theirs") is twice
 
 
-MEMBERS: list[dict[str, bytes | None]] = [{}, {"model": b'"n"'}, {"top_p": None, "user": b'"u"'}]
 TEXTS = st.lists(st.text(max_size=4), min_size=1, max_size=5)
 
 
@@ -215,13 +209,6 @@ def test_messages_that_are_none_raise() -> None:
     with pytest.raises(Unreadable):
         inset_body(b'{"messages":{}}', BOTH)
     assert inset_body(b'{"messages":{}}', Inset()) == b'{"messages":{}}'
-
-
-def test_without_a_plan_the_same_stands_in_it_as_with_one() -> None:
-    body = json.dumps(chat(system("s"), user("a"), assistant("b"), user([PICTURE]), odd=1)).encode()
-    done = json.loads(inset_body(body, BOTH))
-    assert done["messages"][3]["content"] == [text_part("Read this.\n\n"), PICTURE, text_part("\n\nBe brief.")]
-    assert done["messages"][:3] == [system("s"), user("a"), assistant("b")]
 
 
 HELLO = {"role": "user", "content": "Hello"}
