@@ -4,14 +4,7 @@ import time
 
 import pytest
 
-from proxy.kit.clock import (
-    TIME_HEADER,
-    Readings,
-    SteadyClock,
-    SystemClock,
-    boot_time,
-    request_time,
-)
+from proxy.kit.clock import TIME_HEADER, Readings, SteadyClock, SystemClock, boot_time, request_time
 from proxy.kit.errors import InvalidRequest
 from tests.doubles import ManualClock
 

@@ -114,10 +114,7 @@ def test_a_step_of_the_stores_clock_is_held_back_as_any() -> None:
 
 
 moves = st.lists(
-    st.tuples(
-        st.floats(0, 900),
-        st.one_of(st.just(0.0), st.floats(-STEP_S, STEP_S), st.floats(-2 * DAY, 2 * DAY)),
-    ),
+    st.tuples(st.floats(0, 900), st.one_of(st.just(0.0), st.floats(-STEP_S, STEP_S), st.floats(-2 * DAY, 2 * DAY))),
     max_size=40,
 )
 

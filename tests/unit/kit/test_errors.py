@@ -57,10 +57,7 @@ def test_the_form_follows_the_path(path: str, form: ErrorForm) -> None:
 )
 def test_anthropics_form_has_anthropics_types(error: ProxyError, kind: str) -> None:
     body = json.loads(error_body(error, ErrorForm.ANTHROPIC))
-    assert body == {
-        "type": "error",
-        "error": {"message": "m", "type": kind, "param": error.param, "code": error.code},
-    }
+    assert body == {"type": "error", "error": {"message": "m", "type": kind, "param": error.param, "code": error.code}}
     event = sse_error(error, ErrorForm.ANTHROPIC)
     assert event == b"event: error\ndata: " + error_body(error, ErrorForm.ANTHROPIC) + b"\n\n"
     assert json.loads(error_body(error)).keys() == {"error"}

@@ -13,19 +13,7 @@ from proxy.protocol.providers import OPENAI, PROFILES
 from proxy.protocol.response.usage import Usage
 from tests.edited_talks import SYSTEM, A, B, editing, exchange
 from tests.fidelity.chats import File
-from tests.talk import (
-    MARK,
-    Body,
-    Talk,
-    analysis_of,
-    assistant,
-    chat,
-    lines,
-    shown,
-    system,
-    text_part,
-    user,
-)
+from tests.talk import MARK, Body, Talk, analysis_of, assistant, chat, lines, shown, system, text_part, user
 
 
 def reads(plans: Sequence[Plan]) -> list[int]:

@@ -39,10 +39,7 @@ def systems(n: int) -> Body:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "shape",
-    chosen([tiny_turns, files, large, parts, tools, systems], files),
-)
+@pytest.mark.parametrize("shape", chosen([tiny_turns, files, large, parts, tools, systems], files))
 def test_state_is_bounded_by_bytes(shape: Callable[[int], Body]) -> None:
     talk = Talk(memory_bytes=ROOM)
     for n in range(5):

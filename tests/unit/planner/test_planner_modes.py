@@ -9,14 +9,7 @@ from proxy.kit.modes import Mode, Reason
 from proxy.planner.plan import PlannerOptions
 from proxy.protocol.request.parsed_body import Inset
 from tests.edited_talks import SYSTEM, editing
-from tests.talk import (
-    Talk,
-    assistant,
-    chat,
-    marks_in,
-    sent,
-    user,
-)
+from tests.talk import Talk, assistant, chat, marks_in, sent, user
 
 
 class TestModes:

@@ -12,18 +12,7 @@ from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import bytes_over_four
 from tests.edited_talks import SYSTEM, A, C, editing, exchange
 from tests.fidelity.chats import File
-from tests.talk import (
-    MARK,
-    TINY,
-    Talk,
-    assistant,
-    chat,
-    lines,
-    shown,
-    system,
-    text_part,
-    user,
-)
+from tests.talk import MARK, TINY, Talk, assistant, chat, lines, shown, system, text_part, user
 
 
 class TestReasons:

@@ -12,21 +12,7 @@ from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, CachePro
 from proxy.protocol.request.parsed_body import Inset
 from tests.edited_talks import SYSTEM
 from tests.examples import sampled
-from tests.talk import (
-    MARK,
-    TINY,
-    Body,
-    Talk,
-    assistant,
-    calling,
-    chat,
-    lines,
-    result,
-    sent,
-    system,
-    text_part,
-    user,
-)
+from tests.talk import MARK, TINY, Body, Talk, assistant, calling, chat, lines, result, sent, system, text_part, user
 
 USER_BRIEF = b'{"role":"user","content":"one\\n\\nBe brief."}'
 

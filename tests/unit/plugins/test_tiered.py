@@ -98,8 +98,7 @@ def test_too_many_files_are_left_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    "unit",
-    ["a.py\n```\nx\n```\n\n", "\n```", "```\n", "a" * 600 + "\n", "a.py\n```\n", "\n", " \n```\n"],
+    "unit", ["a.py\n```\nx\n```\n\n", "\n```", "```\n", "a" * 600 + "\n", "a.py\n```\n", "\n", " \n```\n"]
 )
 def test_work_grows_with_the_text(unit: str) -> None:
     def work(text: str) -> None:

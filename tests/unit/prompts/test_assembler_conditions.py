@@ -7,16 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.prompts import Condition, ConditionError, Json, merged
-from proxy.prompts.assembler import (
-    MOST_PATTERN_CHARS,
-    OPERATORS,
-    checked,
-    compiled,
-    contradiction,
-    equal,
-    holds,
-    same,
-)
+from proxy.prompts.assembler import MOST_PATTERN_CHARS, OPERATORS, checked, compiled, contradiction, equal, holds, same
 from tests.examples import for_every
 
 

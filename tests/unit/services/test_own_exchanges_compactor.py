@@ -284,11 +284,7 @@ async def test_three_failures_in_a_row_are_the_last(*, is_ours: bool, unreadable
 
 @pytest.mark.parametrize(
     ("terms", "deployment", "is_priced"),
-    [
-        (DailyTerms(usd_per_day=0.0), {}, True),
-        (DailyTerms(teams={"red": 0.0}), {}, True),
-        (DailyTerms(), {}, False),
-    ],
+    [(DailyTerms(usd_per_day=0.0), {}, True), (DailyTerms(teams={"red": 0.0}), {}, True), (DailyTerms(), {}, False)],
     ids=["no money", "not this team", "no price"],
 )
 async def test_compactions_are_for_those_whose_calls_may_cost_something_that_is_known(

@@ -121,11 +121,7 @@ NEW = CompactionAttempts()
 
 @pytest.mark.parametrize(
     "earlier",
-    [
-        replace(NEW, declined_tokens=30_000),
-        NEW.failed(30_000),
-        replace(NEW, tried_tokens=30_000),
-    ],
+    [replace(NEW, declined_tokens=30_000), NEW.failed(30_000), replace(NEW, tried_tokens=30_000)],
     ids=["declined", "failed", "put off, or succeeded"],
 )
 @pytest.mark.parametrize(("tokens", "expected"), [(30_000, False), (32_999, False), (33_000, True), (29_000, False)])

@@ -267,11 +267,7 @@ def body_of(profile: str = "anthropic", **sent: object) -> dict[str, object]:
 
 
 def test_of_the_clients_request_nothing_goes_with_it_that_shapes_an_answer() -> None:
-    assert body_of() == {
-        "model": "real-model",
-        "messages": [{"role": "user", "content": "q"}],
-        "max_tokens": 1_200,
-    }
+    assert body_of() == {"model": "real-model", "messages": [{"role": "user", "content": "q"}], "max_tokens": 1_200}
 
 
 def test_who_may_read_the_prompt_is_said_again() -> None:

@@ -26,10 +26,7 @@ def test_which_messages_are_frozen_and_how_they_read(vector: Vector) -> None:
     given = words(vector.lines["given"])
     weights = {written(message(word)): tokens_of(word, int(vector.lines.get("tokens", "1"))) for word in given}
     terms = vector.lines["terms"]
-    whole = ruled(
-        Conversation.of([written(message(word)) for word in given]),
-        vector.metas,
-    )
+    whole = ruled(Conversation.of([written(message(word)) for word in given]), vector.metas)
 
     found, chunks = frozen(
         whole, DetachTerms(*map(int, TERMS.get(terms, terms).split("/"))), lambda turn: weights.get(turn.raw, 1)

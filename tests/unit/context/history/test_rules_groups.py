@@ -193,8 +193,7 @@ def test_an_id_is_the_same_however_it_is_escaped() -> None:
 
 
 @pytest.mark.parametrize(
-    "more",
-    [b'"refusal":"no"', b'"audio":{"id":"x"}', b'"reasoning_content":"hm"', b'"prefix":true', b'"content":" "'],
+    "more", [b'"refusal":"no"', b'"audio":{"id":"x"}', b'"reasoning_content":"hm"', b'"prefix":true', b'"content":" "']
 )
 def test_what_stands_in_another_member_is_said(more: bytes) -> None:
     assert not shaped(b'{"role":"assistant","content":"",' + more + b"}").is_empty

@@ -170,10 +170,7 @@ def test_a_row_of_another_length_costs_itself(tmp_path: Path) -> None:
     assert [text for _, text in _problems(found)] == ["has another number of columns than the first line"]
 
 
-GAPS = {
-    Gap.CUT: "abc... (litellm_truncated skipped 9000 chars. see docs) ...xyz",
-    Gap.REDACTED: "redacted-by-litellm",
-}
+GAPS = {Gap.CUT: "abc... (litellm_truncated skipped 9000 chars. see docs) ...xyz", Gap.REDACTED: "redacted-by-litellm"}
 
 
 @pytest.mark.parametrize("gap", GAPS)

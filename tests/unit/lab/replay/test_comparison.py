@@ -162,9 +162,7 @@ def encode() -> Encode:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("path", "profile"),
-    in_turn(trace_files(), [ANTHROPIC, OPENAI, DEEPSEEK]),
-    ids=lambda it: it.name.partition(".")[0],
+    ("path", "profile"), in_turn(trace_files(), [ANTHROPIC, OPENAI, DEEPSEEK]), ids=lambda it: it.name.partition(".")[0]
 )
 def test_recorded_sessions_lie_between_their_bounds(path: Path, profile: CacheProfile, encode: Encode) -> None:
     one = compare(read_trace(path), setting(profile=profile, encode=encode))

@@ -149,10 +149,7 @@ def test_a_conversation_that_the_provider_keeps_goes_on_from_the_one_before() ->
     assert diagnose([old], new, None, GRID) is None
 
 
-@given(
-    texts=st.lists(st.text(min_size=1, max_size=40), min_size=4, max_size=24, unique=True),
-    where=st.integers(0, 22),
-)
+@given(texts=st.lists(st.text(min_size=1, max_size=40), min_size=4, max_size=24, unique=True), where=st.integers(0, 22))
 @settings(max_examples=examples(150))
 def test_a_changed_turn_is_found_at_its_place_and_an_appended_one_breaks_nothing(texts: list[str], where: int) -> None:
     talk = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)]

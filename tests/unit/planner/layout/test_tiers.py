@@ -50,10 +50,7 @@ class TestRipple:
     def test_an_arrival_below_opens_the_way_into_an_empty_tier(self, tracker: Classic) -> None:
         repeat(tracker, pieces("a"), 8)
         changes = repeat(tracker, pieces("a", "b"), 4)
-        assert changes == [
-            Change("b", Tier.ACTIVE, Tier.L3, "unchanged"),
-            Change("a", Tier.L3, Tier.L2, "promoted"),
-        ]
+        assert changes == [Change("b", Tier.ACTIVE, Tier.L3, "unchanged"), Change("a", Tier.L3, Tier.L2, "promoted")]
         assert (tracker.n("a"), tracker.n("b")) == (6, 3)
 
     def test_a_mark_between_updates_lives_until_the_next(self, tracker: Classic) -> None:

@@ -92,10 +92,7 @@ GRAPHS = {
             "src/shop/sums.h": "int cart_sum(void);",
             "src/shop/sums.cpp": "#include <shop/sums.h>\nint cart_sum(void) { return 1; }",
         },
-        {
-            "src/shop/cart.c": {"cart.h", "deep/store.h", "sums.h", "sums.cpp"},
-            "src/shop/sums.cpp": {"sums.h"},
-        },
+        {"src/shop/cart.c": {"cart.h", "deep/store.h", "sums.h", "sums.cpp"}, "src/shop/sums.cpp": {"sums.h"}},
     ),
     "ruby: relative, from lib, a constant": (
         {

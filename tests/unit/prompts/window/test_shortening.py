@@ -3,15 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.prompts.window import (
-    PIECE_CHARS,
-    PartCaps,
-    PartName,
-    behind_conversation,
-    beside_conversation,
-    head,
-    tail,
-)
+from proxy.prompts.window import PIECE_CHARS, PartCaps, PartName, behind_conversation, beside_conversation, head, tail
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.services.tokenizers import local_encode
 

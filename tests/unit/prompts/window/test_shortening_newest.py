@@ -22,8 +22,7 @@ def content(message: bytes) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("own", "text"),
-    [("a", "a"), (None, ""), ([text_part("a"), IMAGE, text_part("b")], "a\nb"), ([], ""), (7, "")],
+    ("own", "text"), [("a", "a"), (None, ""), ([text_part("a"), IMAGE, text_part("b")], "a\nb"), ([], ""), (7, "")]
 )
 def test_the_text_of_a_message(own: object, text: str) -> None:
     assert own_text(raw(own)) == text

@@ -3,15 +3,7 @@
 import re
 from dataclasses import fields, replace
 
-from proxy.protocol.providers import (
-    PROFILES,
-    CacheProfile,
-    Dialect,
-    Family,
-    MarkPlace,
-    optimistic,
-    pessimistic,
-)
+from proxy.protocol.providers import PROFILES, CacheProfile, Dialect, Family, MarkPlace, optimistic, pessimistic
 from tests.examples import for_every
 
 ALL = PROFILES.values()

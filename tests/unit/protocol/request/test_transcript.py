@@ -96,18 +96,13 @@ def test_what_stays_of_each_part() -> None:
     (message,) = read([system([text_part(text) for text in texts])])
     assert texts_of(message) == tuple(texts)
     assert message.text == "".join(texts)
-    assert kept_parts(message) == (
-        Kept(1, "A rule.\nAnother.\n", False),
-        Kept(2, BELOW, True),
-        Kept(4, "", True),
-    )
+    assert kept_parts(message) == (Kept(1, "A rule.\nAnother.\n", False), Kept(2, BELOW, True), Kept(4, "", True))
     ends = [len("".join(texts[: n + 1])) for n in range(4)]
     assert [part_at(message, at) for at in (0, ends[0] - 1, ends[0], ends[1], ends[2])] == [0, 0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
-    "odd",
-    [{"type": "image_url", "image_url": {"url": "data:"}}, {"type": "text", "text": clock(1), "citations": []}],
+    "odd", [{"type": "image_url", "image_url": {"url": "data:"}}, {"type": "text", "text": clock(1), "citations": []}]
 )
 def test_parts_that_are_more_than_text_are_left_alone(odd: Body) -> None:
     (message,) = read([system([text_part(ABOVE), text_part(clock(1)), odd])])

@@ -5,15 +5,7 @@ from functools import cache
 
 import pytest
 
-from proxy.lab.demo.structured import (
-    PACKAGE,
-    TURNS,
-    History,
-    busy,
-    installed_files,
-    package_source,
-    quiet,
-)
+from proxy.lab.demo.structured import PACKAGE, TURNS, History, busy, installed_files, package_source, quiet
 from tests.examples import chosen
 
 
