@@ -231,8 +231,18 @@ def test_a_blob_with_a_value_that_cannot_be_stops_no_plan(kind: str) -> None:
         again.send(*last)
 
 
-@pytest.mark.parametrize("version", [3, 8, snapshot.VERSION - 1, snapshot.VERSION + 1])
-def test_state_that_another_version_wrote_is_left_out_and_learnt_anew(version: int) -> None:
+def test_another_version_is_no_snapshot() -> None:
+    blobs: dict[str, bytes] = {}
+    workers = Workers(1, blobs=blobs)
+    plan = workers.send(*conversation(1)[0])
+    packed = msgspec.msgpack.decode(blobs[f"s{plan.session}"])
+    packed[0] = snapshot.VERSION + 1
+    with pytest.raises(Unreadable):
+        snapshot.unpacked(snapshot.SESSION, msgspec.msgpack.encode(packed))
+
+
+@pytest.mark.parametrize("version", [3, 8, snapshot.VERSION - 1])
+def test_state_that_an_earlier_version_wrote_is_left_out_and_learnt_anew(version: int) -> None:
     blobs: dict[str, bytes] = {}
     for messages in conversation(3):
         Workers(1, blobs=blobs).send(*messages)
