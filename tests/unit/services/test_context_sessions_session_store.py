@@ -1,50 +1,16 @@
 """What conversations with live panels remember, in a store: asked for ahead of a request, and written behind it."""
 
-import asyncio
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
 from proxy.context.history.compaction import Compaction
-from proxy.kit.errors import StoreError
 from proxy.protocol.response.usage import Usage
 from proxy.services.context_sessions import RENEWED_S
-from proxy.storage.sqlite import MemoryStore
 from tests.live_workers import NOW, SCENE, Worker, alone, settled, told
+from tests.unit.services.parts import Recorder
 
 COMPACTION = Compaction(2, 3, b"d" * 16, "They met in the garden.")
-
-
-class Recorder(MemoryStore):
-    """A store whose calls are noted, and that can be held up or fail."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loads: list[tuple[str, list[str]]] = []
-        self.saves: list[tuple[str, dict[str, bytes]]] = []
-        self.fails = False
-        self.answers = asyncio.Event()
-        self.answers.set()
-
-    async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
-        self.loads.append((scope, list(names)))
-        await self._trouble()
-        return await super().load(scope, names, now)
-
-    async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
-        await self._trouble()
-        self.saves.append((scope, dict(blobs)))
-        await super().save(scope, blobs, ttl_s, now)
-
-    def parts(self) -> list[list[str]]:
-        """Which parts of the session each call has written."""
-        return [sorted(name.partition(":")[0] for name in blobs) for _, blobs in self.saves]
-
-    async def _trouble(self) -> None:
-        await self.answers.wait()
-        if self.fails:
-            raise StoreError("gone fishing")
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Texts of clients in the store: written behind, found by another process, and never waited for without end."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,45 +13,18 @@ from proxy.context.form import text_digest
 from proxy.context.session import MOST_TEXT_BYTES, AssemblyOptions, blob_name, packed_text
 from proxy.engine.interfaces import Principal
 from proxy.engine.telemetry.metrics import Metrics
-from proxy.kit.errors import MissingContent, StoreError
+from proxy.kit.errors import MissingContent
 from proxy.kit.tasks import Aside
 from proxy.protocol.request.parsed_body import parse_body
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.services.context_assembler import ContextAssembler
 from proxy.services.context_sessions import RENEWED_S, TextStore
 from proxy.services.planner_port import StructuredChats
-from proxy.storage.sqlite import MemoryStore
+from tests.unit.services.parts import Recorder
 from tests.waiting import until_async
 
 NOW = 1_700_000_000.0
 A, B = "a = 1\n" * 50, "b = 'é'\n" * 50
-
-
-class Recorder(MemoryStore):
-    """A store whose calls are noted, and that can be held up or fail."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loads: list[tuple[str, list[str]]] = []
-        self.saves: list[tuple[str, list[str]]] = []
-        self.fails = False
-        self.answers = asyncio.Event()
-        self.answers.set()
-
-    async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
-        self.loads.append((scope, list(names)))
-        await self._trouble()
-        return await super().load(scope, names, now)
-
-    async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
-        await self._trouble()
-        self.saves.append((scope, sorted(blobs)))
-        await super().save(scope, blobs, ttl_s, now)
-
-    async def _trouble(self) -> None:
-        await self.answers.wait()
-        if self.fails:
-            raise StoreError("gone fishing")
 
 
 @dataclass
@@ -202,7 +174,7 @@ async def test_a_very_large_text_is_not_kept(store: Recorder) -> None:
     worker = Worker(store)
     await worker.ask("x" * MOST_TEXT_BYTES, A)
     await worker.chats.aclose()
-    assert store.saves == [("key:texts", [blob_name(text_digest(A))])]
+    assert [(scope, list(blobs)) for scope, blobs in store.saves] == [("key:texts", [blob_name(text_digest(A))])]
 
 
 async def test_hundreds_of_texts_come_back_together(store: Recorder) -> None:
