@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rich.console import Console
-
 from proxy.app import declared, factories
 from proxy.app.declared import levels_of, missing_prompts, named_prompts, rules_of
 from proxy.app.settings import (
@@ -33,7 +31,7 @@ from proxy.app.settings import (
     shadowing,
     unused_on_http,
 )
-from proxy.cli.output import add_json, plain_table, print_result
+from proxy.cli.output import Output, add_json, plain_failures, plain_table, print_result, visible
 from proxy.engine.headers import uses_operators_key
 from proxy.kit.clock import SystemClock
 from proxy.kit.errors import UnknownModel
@@ -330,12 +328,13 @@ def run(arguments: argparse.Namespace) -> int:
         report = {"errors": list(error.problems), "warnings": []}
     is_ok = not report.get("errors")
     if is_ok or arguments.json:
-        print_result(arguments, {"ok": is_ok, **report}, lambda: _print(report))
-        return 0 if is_ok else 1
-    for heading in ("error", "warning"):
-        for line in report[f"{heading}s"]:
-            print(f"{heading}: {line}", file=sys.stderr)
-    return 1
+        with plain_failures():
+            print_result(arguments, {"ok": is_ok, **report}, lambda: _print(report))
+    else:
+        for heading in ("error", "warning"):
+            for line in report[f"{heading}s"]:
+                print(f"{heading}: {visible(line)}", file=sys.stderr)
+    return 0 if is_ok else 1
 
 
 def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, Any]:
@@ -541,21 +540,21 @@ def _print(report: Mapping[str, Any]) -> None:
         price = {True: "known", False: "unknown", None: "by name"}[row["price_known"]]
         shown = (row[key] or "by name" for key in ("name", "model", "transport", "profile"))
         table.add_row(*shown, row["host"], row["mode"], price)
-    console = Console(highlight=False, markup=False)
+    output = Output()
     for key in ("listen", "mode", "keys", "store"):
-        console.print(f"{key}: {report[key]}", soft_wrap=True)
-    console.print(table)
+        output.print(f"{key}: {report[key]}", soft_wrap=True)
+    output.print(table)
     for team in report["teams"]:
         values = {key: "; ".join(value) if isinstance(value, list) else value for key, value in team.items()}
-        console.print("team: " + ", ".join(f"{key} {value}" for key, value in values.items() if value is not None))
+        output.print("team: " + ", ".join(f"{key} {value}" for key, value in values.items() if value is not None))
     for key, heading in (("fallbacks", "fallbacks"), ("context_window_fallbacks", "context window fallbacks")):
         for name, others in report[key].items():
-            console.print(f"{heading} of {name}: {', '.join(others)}", soft_wrap=True)
+            output.print(f"{heading} of {name}: {', '.join(others)}", soft_wrap=True)
     if report["pre_call_checks"]:
-        console.print("pre-call checks: yes")
+        output.print("pre-call checks: yes")
     for section in ("prompts", "window"):
         for name, value in (report[section] or {}).items():
-            console.print(f"{section}.{name}: {_word(value)}", soft_wrap=True)
+            output.print(f"{section}.{name}: {_word(value)}", soft_wrap=True)
     for key, heading in (("not_honoured", "not honoured"), ("not_used", "not used"), ("warnings", "warning")):
         for line in report[key]:
-            console.print(f"{heading}: {line}", soft_wrap=True)
+            output.print(f"{heading}: {line}", soft_wrap=True)

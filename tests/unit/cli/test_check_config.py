@@ -140,6 +140,18 @@ def test_the_table_shows_the_same_to_people(file: Path, capsys: pytest.CaptureFi
 MODEL = "model_list: [{model_name: m, litellm_params: {model: embedded/claude-sonnet-4-5}}]\n"
 
 
+@pytest.mark.parametrize("rest", ["", r'router_settings: {model_group_alias: {a: "\e[2J"}}'])
+def test_names_in_the_file_cannot_command_a_terminal(
+    rest: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = r'"m\e[2J"'
+    models = f"model_list: [{{model_name: {name}, litellm_params: {{model: embedded/claude, {name}: 1}}}}]\n"
+    (tmp_path / "config.yaml").write_text(models + rest)
+    assert main(["check-config", str(tmp_path / "config.yaml")]) == bool(rest)
+    told = capsys.readouterr()
+    assert "\x1b" not in told.out + told.err
+
+
 def test_a_wrong_file_is_told_and_counts_as_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(f"stratiform: {{mode: x}}\n{MODEL}")
