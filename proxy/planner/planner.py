@@ -370,7 +370,8 @@ class TierPlanner:
         tools_key = _key_of(tools)
         session, transcript = self._session_of(incoming, tools_key)
         front, still = incoming.front, incoming.still
-        recognised = recognise_request(transcript, session.is_movable, incoming.route.moving, still)
+        is_movable = session.rendered_anew.__contains__
+        recognised = recognise_request(transcript, is_movable, incoming.route.moving, still)
         observation = read_request(session, recognised, tools_key, incoming.now)
         has_spans, hoists = profile.stores_prefixes, profile.hoists_system
         elements = request_elements(recognised, tools, self.reader.counter, has_spans=has_spans, hoists_system=hoists)

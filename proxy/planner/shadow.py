@@ -139,7 +139,11 @@ class ProviderObservations:
     def profile(self, base: CacheProfile, now: float) -> CacheProfile:
         """The profile with the lessons applied. It is the same object until something else is learnt."""
         if self._lesson_at and now - self._lesson_at > _LESSON_S:
-            self._forget()
+            # Nothing has confirmed the lessons for an hour. Two are kept: the tokens' scale, because every answer
+            # confirms it, and the place of system messages, because one answer can contradict it.
+            self._ages.clear()
+            self._unstored = self._largest_unstored = self._downgrades = self._misses_afar = 0
+            self._lesson_at = self.ignored_until = 0.0
         lessons = self._lessons(base)
         if self._base is not base or self._believed is None or lessons != self._learnt:
             self._base, self._learnt = base, lessons
@@ -300,13 +304,6 @@ class ProviderObservations:
         if against >= _ENOUGH_PLACES:
             changed.update(hoists_system=not base.hoists_system)
         return changed
-
-    def _forget(self) -> None:
-        """Forget the lessons, which nothing has confirmed for an hour. Two are kept: the tokens' scale, because every
-        answer confirms it, and the place of system messages, because one answer can contradict it."""
-        self._ages.clear()
-        self._unstored = self._largest_unstored = self._downgrades = self._misses_afar = 0
-        self._lesson_at = self.ignored_until = 0.0
 
 
 def missing(prompt: Prompt, predicted: Bill, reported: Usage) -> list[int]:

@@ -117,8 +117,8 @@ class PromptBounds:
         """The places where the bounds of the body's values are kept. Raises Unreadable."""
         places: list[_Place] = []
         for name, raw in parsed.members.items():
-            if name == "messages" and (messages := parsed.read_messages) is not None:
-                places += [(one.memo, _WEIGHED, name, one.raw) for one in messages]
+            if name == "messages" and (read := parsed.transcript) is not None:
+                places += [(one.memo, _WEIGHED, name, one.raw) for one in read.messages]
             elif name not in SETTINGS or len(raw) > SETTING_BYTES:
                 is_list = name in TALK and bytes(memoryview(raw)[:1]) == b"["
                 values: Sequence[bytes | Raw] = elements(raw) if is_list else (raw,)

@@ -127,7 +127,8 @@ class ShotReader:
             numbers.setdefault((id(session.cohort), scope), len(numbers))
             for session, scope in zip(sessions, scopes, strict=True)
         ]
-        views = [recognise_request(each, one.is_movable) for each, one in zip(transcripts, sessions, strict=True)]
+        pairs = zip(transcripts, sessions, strict=True)
+        views = [recognise_request(each, one.rendered_anew.__contains__) for each, one in pairs]
         present = [{item.digest for item in view.items} for view in views]
         shots = []
         for index, (step, request, view) in enumerate(zip(steps, requests, views, strict=True)):
@@ -162,7 +163,7 @@ class ShotReader:
         key = tools[0].digest if tools else b""
         session = table.find(table.place("search", request.model, "", transcript, key))
         session.notice(transcript)
-        recognised = recognise_request(transcript, session.is_movable)
+        recognised = recognise_request(transcript, session.rendered_anew.__contains__)
         commit_reading(session, read_request(session, recognised, key, step.at), step.at)
         return session
 

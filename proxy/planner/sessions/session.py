@@ -35,7 +35,7 @@ from proxy.planner.stability.change_rates import (
     HistoryDivergence,
     turn_survival,
 )
-from proxy.protocol.recognition import MessageKind, PieceKind, Recognition
+from proxy.protocol.recognition import MessageKind, PieceKind
 from proxy.protocol.request.message import Message
 from proxy.protocol.request.transcript import Transcript
 
@@ -263,10 +263,6 @@ class Session(SessionMemory, kw_only=True):
         """Go on with the facts that another process has learnt."""
         for name in SessionMemory.__struct_fields__:
             setattr(self, name, getattr(memory, name))
-
-    def is_movable(self, known: Recognition, message: Message) -> bool:
-        """Whether a message that looks like context has been seen rendered anew in this session."""
-        return known.name in self.rendered_anew
 
     def notice(self, transcript: Transcript) -> None:
         """Learn from a request, before it is planned, which messages its client renders anew. Such a message replaces

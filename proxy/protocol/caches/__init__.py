@@ -201,10 +201,11 @@ class MarkerCache(Cache):
             return Bill(0, 0, 0, prompt.total)
         ends, hit = prompt.ends, self._hit(prompt, now)
         read = long_end = write_end = ends[hit] if hit >= 0 else 0
+        has_long = self._profile.long_life_s > 0
         for position in self._written(prompt):
             if ends[position] > read:
                 write_end = ends[position]
-                if self._is_long(prompt.marks.get(position)):
+                if has_long and prompt.marks.get(position) == "1h":
                     long_end = write_end
         return Bill(
             read=read,
@@ -224,13 +225,14 @@ class MarkerCache(Cache):
         spread = self._renew(prompt, hit, max((hit, *written)), now)
         read = prompt.ends[hit] if hit >= 0 else 0
         available += profile.delay_s
+        scopes = self._scopes(prompt)
         for position in written:
-            life = prompt.marks.get(position)
-            key = (self._scope(prompt, life), prompt.hashes[position])
+            is_long = profile.long_life_s > 0 and prompt.marks.get(position) == "1h"
+            key = (scopes[is_long], prompt.hashes[position])
             entry = self.table.get(key) if profile.below_hit_free_entry else None
             is_free = profile.below_hit_free_entry and (entry is None or entry.expiry <= now)
             if prompt.ends[position] > read or is_free:
-                life_s = profile.long_life_s if self._is_long(life) else profile.life_s
+                life_s = profile.long_life_s if is_long else profile.life_s
                 self.table.put(key, now, available, life_s + profile.slack_s).spread = spread
         self.table.trim(now)
 
@@ -239,7 +241,7 @@ class MarkerCache(Cache):
         given, only the nearest one up to each of its positions."""
         first, hashes, get = bisect_left(prompt.ends, self._profile.min_tokens), prompt.hashes, self.table.get
         found = set[int]()
-        for scope in {self._scope(prompt, "5m"), self._scope(prompt, "1h")}:
+        for scope in set(self._scopes(prompt)):
             begin = first
             for last in range(len(hashes)) if before is None else before:
                 for position in range(last, begin - 1, -1):
@@ -262,12 +264,12 @@ class MarkerCache(Cache):
 
     def _hit(self, prompt: Prompt, now: float) -> int:
         """The deepest position that can be read, or -1."""
-        get, minimum = self.table.get, self._profile.min_tokens
+        get, minimum, scopes = self.table.get, self._profile.min_tokens, self._scopes(prompt)
         best = -1
         for mark in sorted(prompt.marks, reverse=True):
             if mark <= best or prompt.ends[mark] < minimum:
                 break
-            found = self._walk(get, self._scope(prompt, prompt.marks[mark]), prompt, mark, now)
+            found = self._walk(get, scopes[prompt.marks[mark] == "1h"], prompt, mark, now)
             best = max(best, found)
             if best >= 0 and self._profile.cross_life_read:
                 break  # every position between the marker and the hit was looked at
@@ -299,24 +301,22 @@ class MarkerCache(Cache):
         return -1
 
     def _keys(self, prompt: Prompt, position: int) -> list[Key]:
-        return [(scope, prompt.hashes[position]) for scope in {self._scope(prompt, "5m"), self._scope(prompt, "1h")}]
+        return [(scope, prompt.hashes[position]) for scope in set(self._scopes(prompt))]
 
-    def _is_long(self, life: Life | None) -> bool:
-        return life == "1h" and self._profile.long_life_s > 0
-
-    def _scope(self, prompt: Prompt, life: Life | None) -> bytes:
-        """The scope part of an entry's key. Entries of both lives share a key only if a marker of one life reads an
-        entry of the other."""
+    def _scopes(self, prompt: Prompt) -> tuple[bytes, bytes]:
+        """The scope part of an entry's key, for the shorter and for the longer life. Entries of both lives share a key
+        only if a marker of one life reads an entry of the other, or if there is no longer life."""
         if self._profile.cross_life_read:
-            return prompt.scope
-        return prompt.scope + (b"/1h" if self._is_long(life) else b"/5m")
+            return prompt.scope, prompt.scope
+        short = prompt.scope + b"/5m"
+        return short, (prompt.scope + b"/1h" if self._profile.long_life_s > 0 else short)
 
     def _renew(self, prompt: Prompt, hit: int, last: int, now: float) -> float:
         """Renew the entry that is read and, if the provider does so, the entries in front of it. Returns the time at
         which all entries in front of the ``last`` marker were renewed. It is minus infinity if entries between the hit
         and this marker were passed over, because those are not renewed."""
         profile, get = self._profile, self.table.get
-        scopes = {self._scope(prompt, "5m"), self._scope(prompt, "1h")}
+        scopes = set(self._scopes(prompt))
         read = [get((scope, prompt.hashes[hit])) for scope in scopes if hit >= 0]
         spread = self._spread(max(filter(None, read), key=attrgetter("spread"), default=None), now)
         first = 0 if profile.refresh == "prefix" and spread == now else max(hit, 0)

@@ -69,11 +69,12 @@ class ParsedBody:
     """One body. The members are parsed at once. Each further step is done only once, when its result is first needed.
 
     ``span`` is the place of the array of messages in the body, as far as it is known. ``known`` is the number of
-    messages that were read with an earlier request. ``model`` is known after ``head_of`` and after ``chat``.
+    messages that were read with an earlier request. ``transcript`` has all messages; None if they have not been read.
+    ``model`` is known after ``head_of`` and after ``chat``.
     ``failure`` is the error of somebody who has tried to read the messages.
     """
 
-    __slots__ = ("_added", "_base", "_starts", "_transcript", "body", "failure", "known", "members", "model", "span")
+    __slots__ = ("_added", "_base", "_starts", "body", "failure", "known", "members", "model", "span", "transcript")
 
     def __init__(self, body: bytes, members: Members, span: Span | None = None, continues: Continuation = _NEW) -> None:
         self.body = body
@@ -82,13 +83,8 @@ class ParsedBody:
         self._base, self._added, self._starts = continues
         self.known = len(continues.starts)
         self.model = ""
-        self._transcript: Transcript | None = None
+        self.transcript: Transcript | None = None
         self.failure: Unreadable | None = None
-
-    @property
-    def read_messages(self) -> Sequence[Message] | None:
-        """The messages; None if they have not been read."""
-        return self._transcript.messages if self._transcript is not None else None
 
     def spans(self) -> dict[str, Span] | None:
         """The place of each member's value; None if a name occurs twice."""
@@ -186,13 +182,13 @@ class ParsedBody:
     def read(self, reader: Callable[[Raw], Message]) -> Transcript:
         """All messages. ``reader`` reads those that no earlier request had. Raises Unreadable, and the errors of the
         reader."""
-        if self._transcript is None:
+        if self.transcript is None:
             added = [reader(raw) for raw in self.unread()]
             if sum(len(message.parts) for message in added) > MOST_ELEMENTS:
                 raise Unreadable("too many parts")
             before = self._base.messages[: self.known] if self._base is not None else ()
-            self._transcript = Transcript((*before, *added), self._base, self.known)
-        return self._transcript
+            self.transcript = Transcript((*before, *added), self._base, self.known)
+        return self.transcript
 
     def starts(self, raws: Sequence[bytes]) -> Sequence[int]:
         """The place of each message in the body. The ``span`` must be known, and ``raws`` must be all messages."""
@@ -228,8 +224,8 @@ class BodyChanges:
     @property
     def came(self) -> Sequence[Message]:
         """The messages as the client sent them."""
-        assert self.parsed.read_messages is not None
-        return self.parsed.read_messages
+        assert self.parsed.transcript is not None
+        return self.parsed.transcript.messages
 
     def body(self) -> bytes:
         """The body with these changes. Everything else stays as the client sent it."""

@@ -132,7 +132,8 @@ class TokenCounter:
 
     def count(self, digest: bytes, text: str) -> int:
         """Tokens of ``text``, whose digest is ``digest``."""
-        return self.counted(digest, self._encode, text)
+        known = self._counts.find(digest)  # most texts were counted before
+        return self.counted(digest, self._encode, text) if known is None else known
 
     def counted(self, key: bytes, count: Callable[..., int], *counted: object) -> int:
         """The count that is remembered under this key. If there is none, it is made of what is ``counted``."""

@@ -343,13 +343,13 @@ class RecognisedRequest:
 
 def recognise_request(
     transcript: Transcript,
-    is_movable: Callable[[Recognition, Message], bool],
+    is_movable: Callable[[str], bool],
     moving: Mapping[int, float] = NOTHING_MOVES,
     still: int = 0,
     *,
     has_moved: bool = False,
 ) -> RecognisedRequest:
-    """Pair context messages with their acknowledgements. ``is_movable`` decides about candidates by the session's past.
+    """Pair context messages with their acknowledgements. ``is_movable`` decides about candidates by their names.
     ``moving`` are messages that the proxy has inserted itself. Nothing in the first ``still`` messages may move.
     ``has_moved``: the request was sent before, and all messages count that may have moved in it."""
     messages, preamble = transcript.messages, transcript.preamble
@@ -415,15 +415,13 @@ def _documents(text: str, known: Recognition, message: Message) -> tuple[Context
     return tuple(ContextPiece(c.key, c.kind, FileClaim.DOCUMENT, text[c.start : c.end], own) for c, own in cuts)
 
 
-def _group_at(
-    messages: Sequence[Message], index: int, is_movable: Callable[[Recognition, Message], bool]
-) -> ContextMessage | None:
+def _group_at(messages: Sequence[Message], index: int, is_movable: Callable[[str], bool]) -> ContextMessage | None:
     message, ack = messages[index], messages[index + 1]
     known, text = message.recognition, message.text
     if known is None or text is None or ack.role != "assistant" or ack.call_ids or ack.is_signed:
         return None
     if known.form is MessageKind.CANDIDATE:
-        is_acknowledged = len(ack.lead) <= MAX_GENERIC_ACK_CHARS and is_movable(known, message)
+        is_acknowledged = len(ack.lead) <= MAX_GENERIC_ACK_CHARS and is_movable(known.name)
     else:
         words = known.acknowledgements
         is_acknowledged = known.form is MessageKind.CONTEXT and ack.lead.startswith(tuple(words))

@@ -35,7 +35,7 @@ class Clients:
         session = self.find(*messages, scope=scope, model=model, hint=hint, tools=tools)
         known = Transcript(read(messages))
         session.notice(known)
-        recognised: RecognisedRequest = recognise_request(known, session.is_movable)
+        recognised: RecognisedRequest = recognise_request(known, session.rendered_anew.__contains__)
         observation = read_request(session, recognised, tools, self.now)
         self.now += 10
         commit_reading(session, observation, self.now)
