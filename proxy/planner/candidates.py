@@ -53,7 +53,7 @@ class TextsInFlight:
 @dataclass(frozen=True, slots=True)
 class IncomingChat:
     """A chat request that has been read and is to be planned. ``own_tools`` are its tools as they came. ``original`` is
-    the client's request with the edits that every mode allows. ``account`` names the cache scope that the provider
+    the client's request with the ``edits`` that every mode makes. ``account`` names the cache scope that the provider
     keeps separate. ``texts`` are the operator's texts in it, None if there are none. Signed thinking fixes the first
     ``still`` messages in their places for good. The first ``laid_out`` of them were sent before as the elements
     ``front``, and the tools as ``tools`` if they were sent in another form than they come now. ``original`` has both,
@@ -63,6 +63,7 @@ class IncomingChat:
     parsed: ParsedBody
     transcript: Transcript
     own_tools: tuple[Element, ...]
+    edits: Mapping[str, bytes | None]
     original: bytes
     route: Route
     account: bytes
@@ -166,10 +167,11 @@ class Pricing:
         known, outlook = known if known is not None and known.layout is layout else None, self.outlook
         survival = known.survival if known is not None else survival
         survival = self.forecast.positions(layout, is_natural=is_natural) if survival is None else survival
-        held = self.cache.held(layout.prompt({}), self.now, drops(survival))
+        falls = known.drops if known is not None else drops(survival)
+        held = self.cache.held(layout.prompt({}), self.now, falls)
         worth = outlook.worth(layout, self.cache, self.now, is_natural=is_natural) if outlook is not None else None
         placed = known.placed if known is not None and held == known.held else {}
-        return Candidate(layout, survival, held, worth, is_natural, placed)
+        return Candidate(layout, survival, falls, held, worth, is_natural, placed)
 
     def least_score(self, layout: Layout, survival: Sequence[float], behind: int) -> float:
         """A lower bound of a layout's score: the score with a marker on each position that pays. The provider holds no
@@ -234,8 +236,8 @@ class Pricing:
         """The breakpoints that pay. The search is done once."""
         found = candidate.placed.get(slots)
         if found is None:
-            found = place(candidate.layout, candidate.survival, candidate.held, self.profile, slots)
-            candidate.placed[slots] = found
+            layout, survival, held = candidate.layout, candidate.survival, candidate.held
+            found = candidate.placed[slots] = place(layout, survival, held, self.profile, slots, candidate.drops)
         return found
 
     def _lacks_hour(self, marks: dict[int, Life]) -> bool:

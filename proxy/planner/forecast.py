@@ -184,12 +184,13 @@ class PauseValue:
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A layout, and by position ``survival``: P(the next request comes within the short life and repeats everything up
-    to there). ``held`` are the positions, ascending, whose entries the provider holds. ``worth`` is set if the client
-    is expected to pause. ``is_natural``: the layout has the client's own order. ``placed`` keeps the breakpoints that
-    were found, by the largest number of them that was allowed."""
+    to there). ``drops`` are the positions behind which it falls. ``held`` are the positions, ascending, whose entries
+    the provider holds. ``worth`` is set if the client is expected to pause. ``is_natural``: the layout has the client's
+    own order. ``placed`` keeps the breakpoints that were found, by the largest number of them that was allowed."""
 
     layout: Layout
     survival: Sequence[float]
+    drops: Sequence[int]
     held: Sequence[int]
     worth: PauseValue | None = None
     is_natural: bool = False
@@ -434,7 +435,7 @@ class PauseForecast:
         # The first place for a marker behind the part that is read is the cheapest one that protects all of that part.
         behind = layout.markable.find(1, hit + 1, hit + profile.lookback) if hit >= 0 else -1
         if behind >= 0 and slots > 1:
-            others = place(layout, standing.survival, standing.held, profile, slots - 1).positions
+            others = place(layout, standing.survival, standing.held, profile, slots - 1, standing.drops).positions
             yield {p: "1h" if p <= behind else "5m" for p in sorted({*others, behind})}
         # Then the forecast if every entry were written for the longer life.
         body, opened = (min(1.0, chance + self.pause) for chance in (self.forecast.body, self.forecast.opened))

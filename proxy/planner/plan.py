@@ -451,7 +451,7 @@ def planned_changes(analysis: PlanAnalysis) -> BodyChanges:
     """The changes for the plan's order, markers, tools and routing key."""
     incoming, choice = analysis.incoming, analysis.choice
     parsed, route, mode = incoming.parsed, incoming.route, incoming.mode
-    changes = dict(parsed.edits(route.model))
+    changes = dict(incoming.edits)
     if analysis.key is not None and analysis.is_key_in_body:
         changes[analysis.key[0]] = orjson.dumps(analysis.key[1])
     if analysis.steady_tools is not None:

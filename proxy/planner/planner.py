@@ -123,7 +123,8 @@ class TierPlanner:
             parsed.chat()
         except Unreadable as error:
             return as_it_came(parsed.body, mode, error)
-        original = parsed.edited(parsed.edits(route.model))
+        edits = parsed.edits(route.model)
+        original = parsed.edited(edits)
         if mode is Mode.PASSTHROUGH and not may_be_signed(parsed.body):
             flat = _flat(original, route)
             return Plan(flat, flat, mode, Reason.PASSTHROUGH_MODE)
@@ -132,7 +133,7 @@ class TierPlanner:
             own_tools = self.reader.tools.read(parsed.members.get("tools"))
             # A provider keeps accounts, models, and the servers of one name apart.
             account = digest(route.scope.encode(), route.name.encode(), route.model.encode(), route.upstream.encode())
-            incoming = IncomingChat(parsed, transcript, own_tools, original, route, account, mode, now)
+            incoming = IncomingChat(parsed, transcript, own_tools, edits, original, route, account, mode, now)
             if not route.repeats:
                 return self._inlaid(incoming, self.reader.inlaid(transcript, route)) if route.has_texts else incoming
             return self._with_texts(incoming) if route.has_texts or len(self._texts) else incoming
@@ -161,8 +162,7 @@ class TierPlanner:
 
     def _inlaid(self, incoming: IncomingChat, inlaid: Transcript) -> IncomingChat:
         """The request whose original contains the operator's texts, as they are in ``inlaid``."""
-        edits = incoming.parsed.edits(incoming.route.model)
-        return replace(incoming, original=changes_as_read(incoming, inlaid.messages, edits).body())
+        return replace(incoming, original=changes_as_read(incoming, inlaid.messages, incoming.edits).body())
 
     def state_lookup(self, incoming: IncomingChat) -> StateLookup:
         """Looks for the state that other processes may have stored about a request. Raises Unreadable."""
@@ -285,7 +285,7 @@ class TierPlanner:
             return incoming
         steady = steady if steady is not None and front[0] is tools[-1] else None
         incoming = replace(incoming, laid_out=form.count, front=front, tools=steady)
-        changes = {**parsed.edits(route.model), **({"tools": steady} if steady is not None else {})}
+        changes = {**incoming.edits, **({"tools": steady} if steady is not None else {})}
         bound = changes_as_read(incoming, messages, changes)
         return replace(incoming, original=bound.body(), bound=bound)
 

@@ -284,10 +284,9 @@ class SharedLayoutStore:
         """Write the blobs in the background."""
         if not blobs:
             return
+        self._answered(scope, blobs)
         if self._blobs.is_shared:
             self._see(scope, blobs)
-        else:
-            self._answered(scope, blobs)
         self._blobs.put(scope, blobs, now)
 
     async def _learn(self, scope: str, wanted: StateLookup | TokenFactor, now: float, names: Sequence[str]) -> None:

@@ -283,13 +283,19 @@ def mark_gain(profile: CacheProfile) -> float:
 
 
 def place(
-    layout: Layout, survival: Sequence[float], live: Sequence[int], profile: CacheProfile, slots: int
+    layout: Layout,
+    survival: Sequence[float],
+    live: Sequence[int],
+    profile: CacheProfile,
+    slots: int,
+    falls: Sequence[int] | None = None,
 ) -> Placement:
     """The best markers for a layout. ``survival[i]`` is P(the next request comes in time and repeats everything up to
-    position i); ``live`` are the positions, ascending, whose entries the provider still holds."""
+    position i); ``live`` are the positions, ascending, whose entries the provider still holds. ``falls`` are the
+    ``drops`` of survival, if they are known."""
     if profile.family is not Family.MARKER:
         return _automatic(layout, survival, profile)
-    stops = _stops(layout, survival, live, profile)
+    stops = _stops(layout, survival, drops(survival) if falls is None else falls, live, profile)
     deepest = live[-1] if live else -1
     chosen = _best(stops, layout, deepest, profile, slots)
     first, markable = _first_markable(layout, profile), layout.markable
@@ -334,15 +340,17 @@ def _automatic(layout: Layout, survival: Sequence[float], profile: CacheProfile)
     return Placement((), expected, len(layout.ends) - 1)
 
 
-def _stops(layout: Layout, survival: Sequence[float], live: Sequence[int], profile: CacheProfile) -> list[_Stop]:
-    """The candidate positions, found where survival drops: the last live entry in front of a drop, and the last
+def _stops(
+    layout: Layout, survival: Sequence[float], falls: Sequence[int], live: Sequence[int], profile: CacheProfile
+) -> list[_Stop]:
+    """The candidate positions, found where survival ``falls``: the last live entry in front of a drop, and the last
     markable position behind that entry."""
     found: list[_Stop] = []
     ends, markable = layout.ends, layout.markable
     # From ``first`` on, the positions are looked at for the next drop, each of them only once.
     first = max(_first_markable(layout, profile), bisect_left(ends, profile.least_marked))
     begin = 0
-    for drop in drops(survival):
+    for drop in falls:
         held = bisect_right(live, drop, lo=begin) - 1
         if held >= begin:
             stop, begin = live[held], held + 1

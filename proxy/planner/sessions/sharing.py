@@ -104,7 +104,7 @@ def held_along(cache: Cache, prompt: Prompt, *, opening_only: bool = False) -> l
     """The entries that a cache holds along a prompt."""
     hashes = prompt.hashes[:_OPENING_POSITIONS] if opening_only else prompt.hashes
     found: list[SavedEntries] = []
-    for number, table in enumerate(cache.tables()):
+    for number, table in enumerate(cache.tables):
         get = table.get
         for life, suffix in enumerate(_LIVES):
             last, keys = None, zip(repeat(prompt.scope + suffix), hashes)
@@ -122,11 +122,10 @@ def held_along(cache: Cache, prompt: Prompt, *, opening_only: bool = False) -> l
 
 def hold(cache: Cache, held: Iterable[SavedEntries]) -> None:
     """Add the entries that the provider holds according to another process."""
-    tables = cache.tables()
     for group in held:
-        if group.table >= len(tables) or group.life >= len(_LIVES):
+        if group.table >= len(cache.tables) or group.life >= len(_LIVES):
             continue
-        table, scope = tables[group.table], group.scope + _LIVES[group.life]
+        table, scope = cache.tables[group.table], group.scope + _LIVES[group.life]
         for one, tokens in zip(group.hashes, group.tokens, strict=False):
             table.adopt((scope, one), Entry(group.available, group.expiry, group.life_s, tokens))
 

@@ -43,10 +43,6 @@ class FileWords:
     def __init__(self, capacity_bytes: int = 2**23) -> None:
         self._known: Bounded[bytes, Checksums] = Bounded(capacity_bytes, lambda words: 250 + 4 * len(words))
 
-    @property
-    def bytes(self) -> int:
-        return self._known.bytes
-
     def shares(self, prompt: str, files: Mapping[str, ContextPiece]) -> dict[str, float]:
         """For each file, its share of the prompt's words that some of the files have and others do not have, minus an
         even share. A word that several files have is divided evenly among them. Empty if no word distinguishes the

@@ -145,6 +145,7 @@ class UnitCache(Cache):
     def __init__(self, profile: CacheProfile, capacity: int, *, is_forecast: bool = False) -> None:
         super().__init__(profile, capacity, is_forecast=is_forecast)
         self._seen = EntryTable(capacity)
+        self.tables = (self.table, self._seen)
 
     def bill(self, prompt: Prompt, now: float) -> Bill:
         """The bill: the longest unit that this prompt begins with is read, rounded down to a step."""
@@ -183,10 +184,6 @@ class UnitCache(Cache):
             self._seen.put(key, now, available, life_s).spread = spread
         self.table.trim(now)
         self._seen.trim(now)
-
-    def tables(self) -> tuple[EntryTable, ...]:
-        """The tables of the units and of the prefixes that were seen."""
-        return (self.table, self._seen)
 
 
 class MarkerCache(Cache):

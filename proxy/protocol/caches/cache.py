@@ -213,6 +213,7 @@ class Cache:
     def __init__(self, profile: CacheProfile, capacity: int, *, is_forecast: bool = False) -> None:
         self._profile, self._is_forecast = profile, is_forecast
         self.table = EntryTable(capacity, profile.capacity_tokens)
+        self.tables: tuple[EntryTable, ...] = (self.table,)
 
     def bill(self, prompt: Prompt, now: float) -> Bill:
         """The bill of the provider for this prompt now. This changes nothing."""
@@ -241,11 +242,6 @@ class Cache:
         """Apply these rules from now on. If lives turned out shorter, entries end sooner by the same time."""
         self.table.shorten(self._profile, profile)
         self._profile = profile
-
-    def tables(self) -> tuple[EntryTable, ...]:
-        """The tables that hold the entries. Their entries are handed to another process, which orders them in the same
-        way."""
-        return (self.table,)
 
     def _spread(self, used: Entry | None, now: float) -> float:
         """The time at which the entries in front of a ``used`` entry are renewed with it: ``now``, or the time of the

@@ -390,34 +390,28 @@ PRICES: Mapping[str, tuple[Mapping[str, float], Source]] = {
 installed map knows a model, the map's prices count."""
 
 
-def sources_of(profile: CacheProfile, model: str) -> Iterator[Source]:
+def sources_of(profile: CacheProfile, model: str) -> list[Source]:
     """The sources of the rows that apply to a model."""
-    name = _plain(model)
-    for row in PARTICULARS:
-        if profile.name in row.profiles and any(_names(name, part) for part in row.names):
-            yield row.source
+    return [row.source for _, row in _rows(profile, model)]
 
 
 def fitted(profile: CacheProfile, model: str) -> CacheProfile:
     """The profile with the facts about a model. If several names fit, the longest one wins."""
-    name = _plain(model)
-    found: dict[str, tuple[int, Any]] = {}
-    for particular in PARTICULARS:
-        if profile.name not in particular.profiles:
-            continue
-        length = max((len(part) for part in particular.names if _names(name, part)), default=0)
-        if length > found.get(particular.field, (0, None))[0]:
-            found[particular.field] = length, particular.value
-    return replace(profile, **{field: value for field, (_, value) in found.items()}) if found else profile
+    found: dict[str, Any] = {}
+    for _, row in sorted(_rows(profile, model), key=lambda pair: -pair[0]):
+        found.setdefault(row.field, row.value)
+    return replace(profile, **found) if found else profile
 
 
-def _plain(model: str) -> str:
-    return model.rpartition("/")[2].lower().replace(".", "-")
-
-
-def _names(name: str, part: str) -> bool:
-    """Whether the name contains the part as a whole: ``opus-50`` does not contain ``opus-5``."""
-    return re.search(rf"(?<![a-z0-9]){re.escape(part)}(?!\d)", name) is not None
+def _rows(profile: CacheProfile, model: str) -> Iterator[tuple[int, Particular]]:
+    """The rows that apply to a model, each with the length of the longest of its names that fits. A name must fit as a
+    whole: ``opus-50`` does not contain ``opus-5``."""
+    name = model.rpartition("/")[2].lower().replace(".", "-")
+    for row in PARTICULARS:
+        if profile.name in row.profiles:
+            fits = [part for part in row.names if re.search(rf"(?<![a-z0-9]){re.escape(part)}(?!\d)", name)]
+            if fits:
+                yield max(map(len, fits)), row
 
 
 _PREFIX = "st-"

@@ -56,7 +56,7 @@ def test_what_is_known_is_bounded() -> None:
     words = FileWords(capacity_bytes=3_000)
     for number in range(100):
         assert words.shares("alpha", files(a=f"alpha number{'x' * number}\n", b="beta\n"))["a"] == 0.5
-    assert words.bytes <= 3_000
+    assert words._known.bytes <= 3_000
 
 
 @given(st.text(), st.dictionaries(st.sampled_from("abcd"), st.text()))
