@@ -7,9 +7,9 @@ import pytest
 from tests.bench.trace import traced
 
 MOST = {
-    (1_000, False): {"functions": 491, "files": 82, "calls": 856},
-    (50_000, False): {"functions": 556, "files": 82, "calls": 1081},
-    (1_000, True): {"functions": 509, "files": 82, "calls": 2183},  # an answer of 202 events
+    (1_000, False): {"functions": 437, "files": 80, "calls": 736},
+    (50_000, False): {"functions": 521, "files": 82, "calls": 973},
+    (1_000, True): {"functions": 456, "files": 80, "calls": 2064},  # an answer of 202 events
 }
 """The figures of ``make trace ARGS="SIZE [--stream]"``. Lower them with the code; versions of the libraries may
 differ a little."""
