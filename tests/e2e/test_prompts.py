@@ -96,14 +96,6 @@ def test_a_model_without_prompts_gets_the_request_as_it_came(tmp_path: Path) -> 
         assert "x-stratiform-prompts" not in there.answer.headers
 
 
-def test_a_client_chooses_a_persona_and_adds_context_where_it_may(tmp_path: Path) -> None:
-    with world(tmp_path) as there:
-        assert text_of(there.ask(model="claude", key="sk-blue")[0]) == "Few words.\n\nFollow the rules."
-        assert text_of(there.ask(model="claude", key="sk-blue", persona="loud")[0]).startswith("Many words.")
-        section = {"prompts": {"context": {"mission": {"goal": "{{ 7 * 7 }}"}}}}
-        assert text_of(there.ask(model="claude", key="sk-blue", section=section)[0]).endswith("rules of {{ 7 * 7 }}.")
-
-
 def test_structured_context_stands_behind_the_operators_text(tmp_path: Path) -> None:
     section = {"files": [{"path": "a.py", "content": "a = 1\n", "selected": True}], "session": "s"}
     with world(tmp_path) as there:

@@ -57,16 +57,6 @@ def pending(one: CatchingUp, team: str) -> int:
     return 10_000 - limit
 
 
-async def test_where_nothing_is_put_off_any_more_nothing_is_known_of_the_calls(tmp_path: Path) -> None:
-    one = made(Damaged(), tmp_path)
-    one.backlog.add(end("lost", "red"))
-    await one.put_off(end("a", "red"))
-    assert pending(one, "red") == 4
-    assert await one.catch_up(answers) == 1
-    assert pending(one, "red") == 0
-    await one.aclose()
-
-
 class Unforgetting(Spool):
     """A spool on a full disk: it reads its calls, and can delete none."""
 

@@ -27,7 +27,6 @@ from tests.money import (
     MODEL,
     MOST,
     NOW,
-    RED,
     SIZE,
     TOTAL,
     FixedRules,
@@ -181,18 +180,6 @@ async def test_with_deny_an_outage_refuses_whom_a_budget_holds_for(tmp_path: Pat
         await one.reserve(exchange(SIZE))
 
 
-async def test_a_store_that_is_out_at_the_start_is_found_later(tmp_path: Path) -> None:
-    store = Flaky()
-    store.is_out = True
-    async with budgeting(TOTAL, store=store, spool=tmp_path) as one:
-        asked = exchange(SIZE)
-        await one.reserve(asked)
-        await one.settle(asked, Usage(50, 0))
-        store.is_out = False
-        await one.in_step()
-        assert await spent(one) == (50 * DOLLAR, 0)
-
-
 async def test_the_accounts_are_looked_at_ahead_of_the_first_request() -> None:
     store = Flaky()
     async with budgeting(TOTAL, store=store) as one:
@@ -202,14 +189,6 @@ async def test_the_accounts_are_looked_at_ahead_of_the_first_request() -> None:
         rolling = replace(TOTAL, id="rolling", hard=70 * DOLLAR, window="rolling:3600")
         await one.reservations.alerts.look("red", [TOTAL, rolling], NOW)
         assert one.reservations.alerts.remaining()["red"][0] == 70.0, "the least of them"
-
-
-async def test_strangers_are_recorded_too() -> None:
-    async with budgeting() as one:
-        asked = exchange(SIZE, who=replace(RED, team="default"))
-        await one.reserve(asked)
-        await one.settle(asked, Usage(1, 0))
-        assert [entry.team for entry in await one.store.entries(0, NOW + 1)] == ["default"]
 
 
 class Emptied(Flaky):
