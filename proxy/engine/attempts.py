@@ -78,8 +78,6 @@ from proxy.protocol.wire.json_body import MOST_ELEMENTS, TooMany, parse_members,
 # Clients choose the names that match a wildcard, so the number of remembered names is bounded.
 _MOST = 2048
 
-OnChange = Callable[[str, str], None]
-
 
 class Breakers:
     """A breaker for each deployment, created at its first failure. Without a policy, all calls are let through.
@@ -90,7 +88,7 @@ class Breakers:
     def __init__(
         self,
         policy: BreakerPolicy | None = None,
-        on_change: OnChange | None = None,
+        on_change: Callable[[str, str], None] | None = None,
         now: Callable[[], float] = perf_counter,
     ) -> None:
         self._policy = policy
