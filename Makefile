@@ -78,7 +78,7 @@ ablate: $(STAMP) ## what each feature of the planner earns: every session withou
 load: $(STAMP) ## hard budgets under the load of 200 clients with 50 calls each, over SQLite and Redis (minutes)
 	STRATIFORM_LOAD=200x50 $(RUN) pytest tests/e2e/test_ledger.py $(ARGS)
 
-drill: $(STAMP) ## outages, kills, full disks, stepped clocks: what was served against what was booked (10 minutes; ARGS=--list)
+drill: $(STAMP) ## outages, kills, full disks: what was served against what was booked (10 minutes; ARGS=--list)
 	$(RUN) tests.drill $(ARGS)
 
 explore: $(STAMP) ## every property with examples that no run has had (long; ARGS=tests/property/test_orders.py)

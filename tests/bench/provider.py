@@ -8,6 +8,8 @@ import argparse
 import asyncio
 import re
 import signal
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import cast
 
 import httptools
@@ -85,12 +87,12 @@ def sse_events(body: bytes) -> list[bytes]:
     return events
 
 
-class Provider(asyncio.Protocol):
-    """One connection: requests in, canned answers out, keep-alive."""
+class Connection(asyncio.Protocol, ABC):
+    """One connection: requests in, answers out, keep-alive. Subclasses answer."""
 
-    def __init__(self, tasks: set[asyncio.Task[None]]) -> None:
-        self._tasks = tasks
+    def __init__(self) -> None:
         self._body: list[bytes] = []
+        self._tasks: set[asyncio.Task[None]] = set()
         self._parser = httptools.HttpRequestParser(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -103,16 +105,24 @@ class Provider(asyncio.Protocol):
         self._body.append(data)
 
     def on_message_complete(self) -> None:
-        body = b"".join(self._body)
-        self._body.clear()
-        if not _STREAM.search(body):
-            self._transport.write(json_answer(body))
-            return
-        task = asyncio.get_running_loop().create_task(self._stream(body))
+        body, self._body = b"".join(self._body), []
+        task = asyncio.get_running_loop().create_task(self.answer(body))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _stream(self, body: bytes) -> None:
+    @abstractmethod
+    async def answer(self, body: bytes) -> None:
+        """Answer a request."""
+
+
+class Provider(Connection):
+    """Canned answers."""
+
+    async def answer(self, body: bytes) -> None:
+        """JSON or a stream, as is asked."""
+        if not _STREAM.search(body):
+            self._transport.write(json_answer(body))
+            return
         head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
         self._transport.write(head)
         for event in sse_events(body):
@@ -122,11 +132,10 @@ class Provider(asyncio.Protocol):
             await asyncio.sleep(GAP_S)
 
 
-async def serve(port: int) -> None:
+async def serve(port: int, connection: Callable[[], Connection] = Provider) -> None:
     """Answer on ``port`` until terminated."""
-    tasks: set[asyncio.Task[None]] = set()
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Provider(tasks), "127.0.0.1", port)
+    server = await loop.create_server(connection, "127.0.0.1", port, backlog=1000)
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     await stop.wait()

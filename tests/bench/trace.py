@@ -64,7 +64,7 @@ async def traced(size: int, *, stream: bool = False) -> Trace:
     """The request of an appending conversation of about that many bytes that makes the fewest calls."""
     with tempfile.TemporaryDirectory(prefix="stratiform-trace-") as folder:
         loop = asyncio.get_running_loop()
-        provider = await loop.create_server(lambda: Provider(set()), "127.0.0.1", 0)
+        provider = await loop.create_server(Provider, "127.0.0.1", 0)
         path = Path(folder) / "config.yaml"
         path.write_text(servers.config(f"http://127.0.0.1:{provider.sockets[0].getsockname()[1]}"))
         settings = load(path, environment=Environment({"HOME": folder}))

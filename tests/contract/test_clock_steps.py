@@ -132,7 +132,7 @@ async def test_a_clock_that_is_stepped_prunes_nothing_and_bills_nothing(engine: 
         await store_client.aclose()
 
 
-async def test_hosts_whose_clocks_differ_go_by_the_server(tmp_path: Path) -> None:
+async def test_hosts_whose_clocks_differ_go_by_the_server(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with redis(tmp_path) as store, redis_store((tmp_path / "address").read_text()) as same:
         true = await store.time()
         assert true is not None
@@ -145,6 +145,7 @@ async def test_hosts_whose_clocks_differ_go_by_the_server(tmp_path: Path) -> Non
             assert abs(right.clock.now() - wrong.clock.now()) < 60
             await exhaust(right)
             assert not await wrong.spend()
+    assert "off the store's" in caplog.text
 
 
 def _without_time(store: Store) -> Store:

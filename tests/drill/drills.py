@@ -1,6 +1,6 @@
 """All drills, in the order in which they run."""
 
-from tests.drill import clocks, files, kills, overload, redis_emptied, redis_outages, restarts, upstreams
+from tests.drill import files, kills, overload, redis_emptied, redis_outages, restarts, upstreams
 from tests.drill.drill import Drill
 
 DRILLS: tuple[Drill, ...] = (
@@ -9,7 +9,6 @@ DRILLS: tuple[Drill, ...] = (
     *overload.DRILLS,
     *kills.DRILLS,
     *files.DRILLS,
-    *clocks.DRILLS,
     *upstreams.DRILLS,
     *restarts.DRILLS,
 )

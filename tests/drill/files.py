@@ -2,16 +2,15 @@
 
 import http.client
 import json
-import os
 import shutil
 import signal
 import sqlite3
 import time
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
+from tests.damage import overwrite, settle
 from tests.drill.clients import Clients, Told, statuses
 from tests.drill.disk import Disk
 from tests.drill.drill import Drill, Findings
@@ -113,7 +112,10 @@ def _damaged(policy: Policy, world: World, findings: Findings) -> None:
     backup = path.with_suffix(".backup")
     with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(backup)) as target:
         source.backup(target)
-    _damage(path)
+    settle(path)
+    # Every page but the first, which has the schema, holds something else.
+    page = int.from_bytes(path.read_bytes()[16:18], "big")
+    overwrite(path, page, path.stat().st_size - page)
     with world.proxy(config) as proxy:
         with Clients(proxy.url, crowd, calls=10) as second:
             second.wait()
@@ -218,17 +220,6 @@ def _by_policy(
 
 def _crowd(world: World) -> dict[str, int]:
     return {"red": world.size.share(10), "free": world.size.share(10)}
-
-
-def _damage(path: Path) -> None:
-    """Every page but the first, which has the schema, holds something else."""
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    with path.open("r+b") as file:
-        page = int.from_bytes(file.read(18)[16:18], "big")
-        size = os.fstat(file.fileno()).st_size
-        file.seek(page)
-        file.write(b"\xa5" * (size - page))
 
 
 DRILLS = (

@@ -9,20 +9,19 @@ import argparse
 import asyncio
 import contextlib
 import os
-import signal
 import socket
 import struct
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
 
-import httptools
 import orjson
 import uvloop
 
+from tests.bench.provider import Connection, serve
 from tests.bench.servers import running
 from tests.e2e.fleet import INPUT, MODEL, OUTPUT
 from tests.services import free_port
@@ -70,34 +69,18 @@ def upstream(folder: Path) -> Iterator[Upstream]:
         yield Upstream(server.url, file)
 
 
-class _Connection(asyncio.Protocol):
-    """One connection: requests in, answers out, one behind the other."""
+class _Connection(Connection):
+    """Writes each call down, and does to it what it says."""
 
-    def __init__(self, record: int, tasks: set[asyncio.Task[None]]) -> None:
+    def __init__(self, record: int) -> None:
+        super().__init__()
         self._record = record
-        self._tasks = tasks
-        self._body: list[bytes] = []
-        self._parser = httptools.HttpRequestParser(self)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
-
-    def data_received(self, data: bytes) -> None:
-        self._parser.feed_data(data)
-
-    def on_body(self, data: bytes) -> None:
-        self._body.append(data)
-
-    def on_message_complete(self) -> None:
-        body, self._body = b"".join(self._body), []
+    async def answer(self, body: bytes) -> None:
         if not body:
             self._transport.write(_whole(b"{}"))
             return
-        task = asyncio.get_running_loop().create_task(self._answer(orjson.loads(body)))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _answer(self, asked: dict[str, Any]) -> None:
+        asked = orjson.loads(body)
         text = asked["messages"][-1]["content"]
         told = orjson.loads(text.partition("\n")[0])
         fault, delay_s = told.get("fault", ""), told.get("delay_s", 0.0)
@@ -171,16 +154,6 @@ def _chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-async def _serve(port: int, record: int) -> None:
-    tasks: set[asyncio.Task[None]] = set()
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: _Connection(record, tasks), "127.0.0.1", port, backlog=1000)
-    stop = asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
-    await stop.wait()
-    server.close()
-
-
 def main() -> None:
     """Serve until terminated."""
     parser = argparse.ArgumentParser()
@@ -188,7 +161,7 @@ def main() -> None:
     parser.add_argument("--record", type=Path, required=True)
     given = parser.parse_args()
     record = os.open(given.record, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    uvloop.run(_serve(given.port, record))
+    uvloop.run(serve(given.port, partial(_Connection, record)))
 
 
 if __name__ == "__main__":

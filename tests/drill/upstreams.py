@@ -1,8 +1,5 @@
 """The provider fails in every way that a socket allows; each call costs what the provider billed, and no more."""
 
-import time
-from itertools import pairwise
-
 from tests.drill.clients import Clients, Kind, Told, statuses
 from tests.drill.drill import Drill, Findings
 from tests.drill.money import compare, read
@@ -14,7 +11,6 @@ from tests.services import closed_port
 
 TEAMS = {"red": WIDE_USD}
 GONE = "gpt-gone"
-_COOLDOWN_S = 1.0
 
 
 def _faults(world: World, findings: Findings) -> None:
@@ -61,34 +57,6 @@ def _faults(world: World, findings: Findings) -> None:
     findings.settle(found)
 
 
-def _half_open(world: World, findings: Findings) -> None:
-    """A provider that answers 500: a breaker that is half open lets one call through, however many clients ask."""
-    store = f"sqlite:{world.folder / 'spend.sqlite'}"
-    config = world.config(store, TEAMS)
-    config["router_settings"] = {"num_retries": 0, "allowed_fails": 2, "cooldown_time": _COOLDOWN_S}
-    with world.proxy(config) as proxy:
-        with Clients(proxy.url, {"red": 1}, Kind("error"), calls=4) as opening:
-            opening.wait()
-        told = opening.told
-        known = len(world.upstream.served())
-        time.sleep(_COOLDOWN_S + 0.5)
-        with Clients(proxy.url, {"red": world.size.share(30)}, Kind("error", delay_s=0.5), calls=3) as crowd:
-            crowd.wait()
-        told = told + crowd.told
-        arrived = [call.at for call in world.upstream.served()[known:]]
-        close = sum(after - before < 0.5 for before, after in pairwise(arrived))
-        findings.expect("half open: one call at a time", f"{len(arrived)} calls, {close} beside another", close == 0)
-        findings.expect("half open: at least one call", len(arrived), len(arrived) >= 1)
-        time.sleep(2 * _COOLDOWN_S + 0.5)
-        with Clients(proxy.url, {"red": 1}, calls=3) as well:
-            well.wait()
-        told = told + well.told
-        findings.expect(
-            "it closes when the provider is well", statuses(well.told), {o.status for o in well.told} == {200}
-        )
-    findings.settle(compare(world.upstream.served(), told, read(store, TEAMS), ceiling=RESERVATION))
-
-
 def _expect(findings: Findings, goal: str, told: list[Told], wanted: set[int]) -> None:
     findings.expect(goal, statuses(told), {one.status for one in told} == wanted)
 
@@ -102,8 +70,5 @@ DRILLS = (
     Drill(
         "upstream-faults", "connections refused and reset, answers cut off, 20 MB long, or without an end", _faults,
         is_short=True,
-    ),
-    Drill(
-        "upstream-half-open", "a provider that answers 500, and a breaker that is half open", _half_open
     ),
 )  # fmt: skip

@@ -86,11 +86,9 @@ class World:
         ]
         return made
 
-    def proxy(
-        self, config: dict[str, Any], workers: int = 1, *, name: str = "proxy", module: str = "proxy.cli"
-    ) -> AbstractContextManager[Fleet]:
+    def proxy(self, config: dict[str, Any], workers: int = 1, *, name: str = "proxy") -> AbstractContextManager[Fleet]:
         """Serve it. One that is started under the same name finds the state of the one before."""
-        return fleet(self.folder / name, config, workers, module=module)
+        return fleet(self.folder / name, config, workers)
 
 
 @contextlib.contextmanager

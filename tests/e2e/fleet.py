@@ -122,18 +122,15 @@ def claude_configuration(provider: str, store: str, **ours: object) -> dict[str,
 
 
 @contextmanager
-def fleet(
-    folder: Path, config: dict[str, object], workers: int = 1, *, module: str = "proxy.cli", wait_s: float = MOST_S
-) -> Iterator[Fleet]:
-    """Serve a configuration with so many workers. ``module`` has the command; ``wait_s``: how long it may take to
-    end."""
+def fleet(folder: Path, config: dict[str, object], workers: int = 1, *, wait_s: float = MOST_S) -> Iterator[Fleet]:
+    """Serve a configuration with so many workers. ``wait_s``: how long it may take to end."""
     folder.mkdir(parents=True, exist_ok=True)
     file, log = folder / "config.yaml", folder / "log"
     file.write_text(yaml.safe_dump(config))
     environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            [sys.executable, "-m", module, "serve", "--config", str(file), "--workers", str(workers)],
+            [sys.executable, "-m", "proxy.cli", "serve", "--config", str(file), "--workers", str(workers)],
             stdout=sink,
             stderr=sink,
             env=environment,

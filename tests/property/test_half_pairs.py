@@ -3,19 +3,14 @@
 import json
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.kit.modes import Reason
-from proxy.protocol.providers import OPENAI, CacheProfile
-from proxy.protocol.request.tokens import bytes_over_four
-from proxy.upstream.embedded.provider import Provider
+from proxy.protocol.providers import OPENAI
 from tests.examples import examples
-from tests.fidelity.chats import File
 from tests.fidelity.checker import check
 from tests.property.conversations import Step, conversations
-from tests.talk import TINY, Talk, assistant, chat, lines, shown, system, user
+from tests.talk import TINY, Talk, assistant, chat, lines, system, user
 
 # Neither is a letter, a digit or blank space, and both take three bytes.
 HALVES = ("\ud83d", "\udc00")
@@ -80,33 +75,3 @@ def test_half_a_pair_beside_further_members_of_a_part_counts_as_one_character() 
         )
         plan, other = (Talk(profile=OPENAI).send(body.encode("utf-8", "surrogatepass")) for body in (odd, plain))
         assert plan.segment_tokens == other.segment_tokens
-
-
-def cost(bodies: list[bytes], profile: CacheProfile) -> float:
-    """What a session costs at the embedded provider."""
-    talk, provider, total = Talk(profile=profile), Provider(profile, bytes_over_four), 0.0
-    for body in bodies:
-        plan = talk.send(body)
-        reply = provider.chat(plan.body, "account", talk.now, 1)
-        reply.store(talk.now)
-        assert plan.reason is not Reason.UNREADABLE
-        total += reply.bill.plain + 0.1 * reply.bill.read + 1.25 * reply.bill.write_5m + 2 * reply.bill.write_1h
-    return total
-
-
-def session(odd: str) -> list[bytes]:
-    """Thirty requests with files that are edited; the third answer ends in ``odd``."""
-    turns, bodies = [], []
-    for number in range(30):
-        files = [File("b.py", lines(60, "b") + f"edit {number}\n"), File("a.py", lines(60, "a"))]
-        head = system(lines(40, "rule"))
-        bodies.append(json.dumps(chat(head, *turns, *shown(*files), user(f"question {number}"))).encode())
-        turns += [user(f"question {number}"), assistant(lines(3, f"answer {number}") + (odd if number == 2 else ""))]
-    return bodies
-
-
-@pytest.mark.slow
-def test_one_half_of_a_pair_costs_a_session_nothing() -> None:
-    for profile in (TINY, OPENAI):
-        for half in HALVES:
-            assert cost(session(half), profile) <= 1.02 * cost(session("?"), profile)
