@@ -9,13 +9,12 @@ repeats the two messages three times. ``user@9`` is a message of nine tokens, wh
 
 import json
 import re
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from proxy.context import Conversation
 from proxy.context.history import PLACEHOLDER, MessageMeta, Status
 from tests.talk import Body, calling, result, said, text_part
+from tests.vectors import Vector
 
 ROLES = {"user": "user", "asst": "assistant", "sys": "system", "odd": "narrator"}
 IMAGE = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
@@ -75,31 +74,9 @@ def _content(word: str) -> Any:
     return word.replace("_", " ").replace("/", "\n")
 
 
-@dataclass(frozen=True, slots=True)
-class Vector:
-    """A rule of the originals, with what its paragraph says by name."""
-
-    says: str
-    lines: dict[str, str]
-
-    @property
-    def metas(self) -> dict[int, MessageMeta]:
-        """The metas of the messages: ``2=summarized:short``."""
-        return dict(map(_meta, self.lines.get("metas", "").split()))
-
-
-def vectors_in(path: Path, *names: str) -> list[Vector]:
-    """The vectors of a file, whose lines have these names. Each says whose rule it is, and stands once."""
-    paragraphs = [each for each in path.read_text().strip().split("\n\n") if not each.startswith("#")]
-    found = []
-    for says, *lines in map(str.splitlines, paragraphs):
-        parts = {name: rest.strip() for name, _, rest in (line.partition(" ") for line in lines)}
-        assert parts.keys() <= set(names), says
-        assert len(parts) == len(lines), says
-        assert re.match(r"(first|later|both|profile): ", says), says
-        found.append(Vector(says, parts))
-    assert len({vector.says for vector in found}) == len(found)
-    return found
+def metas_of(vector: Vector) -> dict[int, MessageMeta]:
+    """The metas of the messages: ``2=summarized:short``."""
+    return dict(map(_meta, vector.one("metas").split()))
 
 
 def _meta(word: str) -> tuple[int, MessageMeta]:

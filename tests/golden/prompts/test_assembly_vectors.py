@@ -1,6 +1,7 @@
 """What is composed of which prompts. ``assembly.vectors`` says how to read it."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +10,13 @@ from proxy.prompts import Condition, Position, Prompt, PromptFailure, PromptTerm
 from proxy.prompts.assembler import assemble
 from proxy.services.prompting.sources import Templates
 from tests.examples import for_every
-from tests.prompt_vectors import Vector, read_vectors
+from tests.vectors import Vector, read_vectors
 
-VECTORS = read_vectors("assembly.vectors", "prompt extra context terms system before after used skipped fails")
+VECTORS = read_vectors(
+    Path(__file__).with_name("assembly.vectors"),
+    "prompt extra context terms system before after used skipped fails",
+    "document code both ours",
+)
 
 
 def prompt(text: str, *, is_literal: bool = False) -> Prompt:

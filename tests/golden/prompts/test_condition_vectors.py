@@ -1,15 +1,18 @@
 """Which condition holds in which context. ``conditions.vectors`` says how to read it."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from proxy.prompts import Condition, ConditionError, merged
 from proxy.prompts.assembler import holds
 from tests.examples import for_every
-from tests.prompt_vectors import Vector, read_vectors
+from tests.vectors import Vector, read_vectors
 
-VECTORS = read_vectors("conditions.vectors", "context yes no refused")
+VECTORS = read_vectors(
+    Path(__file__).with_name("conditions.vectors"), "context yes no refused", "document code both ours"
+)
 
 
 def condition(text: str) -> Condition:

@@ -1,15 +1,16 @@
 """What templates print. ``templates.vectors`` says how to read it."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from proxy.prompts import Position, Prompt, PromptContext, RenderError, merged
 from proxy.services.prompting.sources import Templates
 from tests.examples import for_every
-from tests.prompt_vectors import Vector, read_vectors
+from tests.vectors import Vector, read_vectors
 
-VECTORS = read_vectors("templates.vectors", "context given fails")
+VECTORS = read_vectors(Path(__file__).with_name("templates.vectors"), "context given fails", "document code both ours")
 
 
 def printed(template: str, context: PromptContext) -> str:

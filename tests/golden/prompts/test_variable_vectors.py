@@ -1,13 +1,16 @@
 """The value of a variable. ``variables.vectors`` says how to read it."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from proxy.prompts import RenderError, Variable, merged, resolved
-from tests.prompt_vectors import Vector, read_vectors
+from tests.vectors import Vector, read_vectors
 
-VECTORS = read_vectors("variables.vectors", "context given missing")
+VECTORS = read_vectors(
+    Path(__file__).with_name("variables.vectors"), "context given missing", "document code both ours"
+)
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.says)

@@ -15,9 +15,12 @@ from proxy.context.history import ruled
 from proxy.kit.errors import InvalidRequest
 from proxy.kit.modes import Edit
 from tests.examples import for_every
-from tests.turn_notation import Vector, message, noted, vectors_in, words
+from tests.turn_notation import message, metas_of, noted, words
+from tests.vectors import Vector, read_vectors
 
-VECTORS = vectors_in(Path(__file__).with_name("rules.vectors"), "given", "metas", "sent", "rules", "refused", "instead")
+VECTORS = read_vectors(
+    Path(__file__).with_name("rules.vectors"), "given metas sent rules refused", "first later both profile"
+)
 assert len(VECTORS) >= 45
 
 
@@ -46,20 +49,20 @@ def shown(found: Conversation) -> list[Any]:
 
 @for_every(VECTORS)
 def test_what_is_sent_and_what_each_rule_has_changed(vector: Vector) -> None:
-    given = noted(vector.lines["given"])
-    metas = vector.metas
-    if "refused" in vector.lines:
-        with pytest.raises(InvalidRequest, match=rf"the message {vector.lines['refused']}\b") as refusal:
+    given = noted(vector.one("given"))
+    metas = metas_of(vector)
+    if refused := vector.one("refused"):
+        with pytest.raises(InvalidRequest, match=rf"the message {refused}\b") as refusal:
             ruled(given, metas)
         assert (refusal.value.param, refusal.value.code) == ("stratiform.messages_meta", "invalid_index")
         return
 
     found = ruled(given, metas)
 
-    sent = vector.lines.get("sent", vector.lines["given"])
+    sent = vector.one("sent", vector.one("given"))
     assert shown(found.conversation) == [message(word) for word in words(sent)]
-    assert found.edits == edits(vector.lines.get("rules", ""))
+    assert found.edits == edits(vector.one("rules"))
     own = {turn.raw for turn in given}
     same = [turn.raw for turn in found.conversation if json.loads(turn.raw) in shown(given)]
     assert own.issuperset(same)
-    assert (found.conversation == given) is ("sent" not in vector.lines)
+    assert (found.conversation == given) is (vector.all("sent") == [])

@@ -8,17 +8,11 @@ from proxy.context.panels import PanelMemory
 from proxy.context.panels.board import MOST_GONE, PanelCosts, counted
 from proxy.kit.digest import digest
 from tests.examples import for_every
+from tests.vectors import Vector, read_vectors
 
-Lines = dict[str, str]
-
-
-def read() -> list[tuple[str, Lines]]:
-    paragraphs = (Path(__file__).parent / "costs.vectors").read_text("utf-8").split("\n\n")
-    written = [[line for line in each.splitlines() if not line.startswith("#")] for each in paragraphs]
-    return [(rule, dict(line.partition(" ")[::2] for line in lines)) for rule, *lines in filter(None, written)]
-
-
-VECTORS = read()
+VECTORS = read_vectors(
+    Path(__file__).with_name("costs.vectors"), "before now hits tokens prices costs totals", "original ours"
+)
 
 
 def emitted(written: str) -> list[PanelMemory]:
@@ -39,28 +33,21 @@ def numbers(written: str) -> dict[str, float]:
 
 
 @for_every(VECTORS)
-def test_panels_cost_what_the_vector_says(rule: str, lines: Lines) -> None:
-    given = numbers(lines.get("tokens", ""))
-    tokens = {panel.id: int(given.get(panel.id, 1)) for line in ("before", "now") for panel in emitted(lines[line])}
-    hit_usd, miss_usd = map(float, lines.get("prices", "1 2").split())
-    first = counted(PanelCosts(), emitted(lines["before"]), tokens, hit_usd, miss_usd)
-    found = counted(first, emitted(lines["now"]), tokens, hit_usd, miss_usd)
+def test_panels_cost_what_the_vector_says(vector: Vector) -> None:
+    given, before, now = numbers(vector.one("tokens")), emitted(vector.one("before")), emitted(vector.one("now"))
+    tokens = {panel.id: int(given.get(panel.id, 1)) for panel in (*before, *now)}
+    hit_usd, miss_usd = map(float, vector.one("prices", "1 2").split())
+    first = counted(PanelCosts(), before, tokens, hit_usd, miss_usd)
+    found = counted(first, now, tokens, hit_usd, miss_usd)
 
     assert not any(cost.is_hit for cost in first.last)
-    if "hits" in lines:
-        assert [cost.id for cost in found.last if cost.is_hit] == lines["hits"].split()
-    if "costs" in lines:
-        assert {cost.id: cost.cost_usd for cost in found.last} == pytest.approx(numbers(lines["costs"]))
-    if "totals" in lines:
-        assert found.totals == pytest.approx(numbers(lines["totals"]))
+    for hits in vector.all("hits"):
+        assert [cost.id for cost in found.last if cost.is_hit] == hits.split()
+    for costs in vector.all("costs"):
+        assert {cost.id: cost.cost_usd for cost in found.last} == pytest.approx(numbers(costs))
+    for totals in vector.all("totals"):
+        assert found.totals == pytest.approx(numbers(totals))
         assert {cost.id: cost.total_usd for cost in found.last}.items() <= dict(found.totals).items()
-
-
-def test_each_rule_stands_once() -> None:
-    assert len({rule for rule, _ in VECTORS}) == len(VECTORS) >= 14
-    assert {key for _, lines in VECTORS for key in lines} <= {
-        "before", "now", "hits", "tokens", "prices", "costs", "totals",
-    }  # fmt: skip
 
 
 def test_the_totals_of_those_that_are_gone_are_bounded_and_the_oldest_go() -> None:
