@@ -1,4 +1,4 @@
-"""Run the benchmark: ``python -m tests.bench [--quick]``. Missed goals are no failure."""
+"""Run the benchmark: ``python -m tests.bench [--quick]``."""
 
 import argparse
 import asyncio

@@ -1,11 +1,10 @@
-"""What composing costs: ``python -m tests.bench.composing [--prompts 200] [--conditions 50]``.
+"""What composing costs: ``python -m tests.bench.composing``.
 
 All prompts are composed, each of them is rendered, and all conditions hold. Times are those of the processor, the
 least and the median of many repetitions: "assemble" without rendering, "compose" with it, as for a context that is
 new, and "known" for one that was there before.
 """
 
-import argparse
 import asyncio
 import statistics
 import sys
@@ -19,7 +18,7 @@ from proxy.prompts.assembler import assemble
 from proxy.services.prompting import Composer, Rules
 from proxy.services.prompting.sources import Snapshot
 
-_REPEATS = 200
+_REPEATS, _PROMPTS, _COUNT = 200, 200, 50
 _CONTEXT = merged(
     {
         "agent": {"debug": True, "level": 4, "tags": ["a", "b"], "name": "ann"},
@@ -38,7 +37,7 @@ _TEXT = (
 )
 
 
-def registry(prompts: int, conditions: int) -> list[Prompt]:
+def registry() -> list[Prompt]:
     """So many prompts over all positions, and the conditions shared out among them."""
     positions = tuple(Position)
     return [
@@ -47,10 +46,10 @@ def registry(prompts: int, conditions: int) -> list[Prompt]:
             positions[number % len(positions)],
             f"{number}: {_TEXT}",
             number % 5,
-            tuple(Condition(*_CONDITIONS[each % 7]) for each in range(number, conditions, prompts)),
+            tuple(Condition(*_CONDITIONS[each % 7]) for each in range(number, _COUNT, _PROMPTS)),
             (Variable("who", source="agent.name", default="you"),),
         )
-        for number in range(prompts)
+        for number in range(_PROMPTS)
     ]
 
 
@@ -69,15 +68,11 @@ def _unrendered(prompt: Prompt, context: PromptContext, variables: Mapping[str, 
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.composing")
-    parser.add_argument("--prompts", type=int, default=200)
-    parser.add_argument("--conditions", type=int, default=50)
-    args = parser.parse_args()
-    prompts = registry(args.prompts, args.conditions)
+    prompts = registry()
     terms = PromptTerms(use=("rules.*",), tools=True, plugins=True, agents=True, context=_CONTEXT)
     snapshot = Snapshot.of(prompts, {})
     found = assemble(prompts, terms, _CONTEXT, snapshot.templates.render)
-    print(f"{len(found.parts)} prompts, {args.conditions} conditions, {len(found.system)} characters of system text")
+    print(f"{len(found.parts)} prompts, {_COUNT} conditions, {len(found.system)} characters of system text")
     for name, render in (("assemble", _unrendered), ("compose", snapshot.templates.render)):
         _show(name, _times_ms(lambda render=render: assemble(prompts, terms, _CONTEXT, render)))  # type: ignore[misc]
     composer = Composer(Rules(), lambda: snapshot, Metrics(), Aside())

@@ -1,4 +1,4 @@
-"""From samples to figures: medians over rounds, paired differences, the goals; as a table and as JSON."""
+"""From samples to figures, in tables: medians over rounds, and paired differences."""
 
 import statistics
 from collections import Counter
@@ -17,24 +17,6 @@ BARE = "bare"
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
-    """The most CPU a request may cost: a multiple of the bare forwarder's, or so many milliseconds more."""
-
-    ratio: float
-    extra_ms: float = 0.0
-
-    def is_met(self, ratio: float, extra_ms: float) -> bool:
-        """Whichever of the two is more generous counts."""
-        return ratio <= self.ratio or extra_ms <= self.extra_ms
-
-    def __str__(self) -> str:
-        return f"<= {self.ratio:g} x" + (f" or + {self.extra_ms:g} ms" if self.extra_ms else "")
-
-
-GOALS = {"passthrough": Goal(1.5, extra_ms=0.6), "tier": Goal(3.0)}
-
-
-@dataclass(frozen=True, slots=True)
 class Figures:
     """One target in one case. CPU per request and its ratio to the bare forwarder: medians over rounds. Added latency
     (to the last byte of a JSON answer, to the first of a stream): over all requests, each against the same one sent
@@ -42,11 +24,9 @@ class Figures:
 
     cpu_ms: float
     ratio: float
-    extra_ms: float
     added_p50_ms: float
     added_p99_ms: float
     cold_ms: float
-    is_met: bool | None
     reasons: dict[str, float]
 
 
@@ -81,7 +61,6 @@ def _row(result: Result) -> Row:
         samples = result.samples[name]
         cpu = [sample.cpu_ms for sample in samples]
         ratio = statistics.median(own / yard for own, yard in zip(cpu, bare, strict=True))
-        extra = statistics.median(own - yard for own, yard in zip(cpu, bare, strict=True))
         added = sorted(
             waited(via) - waited(straight)
             for sample, base in zip(samples, direct, strict=True)
@@ -93,15 +72,12 @@ def _row(result: Result) -> Row:
             for via, straight in zip(sample.firsts, base.firsts, strict=True)
         ]
         plans = sum((sample.reasons for sample in samples), Counter[str]())
-        goal = GOALS.get(name)
         return Figures(
             cpu_ms=statistics.median(cpu),
             ratio=ratio,
-            extra_ms=extra,
             added_p50_ms=statistics.median(added),
             added_p99_ms=added[min(len(added) - 1, len(added) * 99 // 100)],
             cold_ms=statistics.median(cold),
-            is_met=goal.is_met(ratio, extra) if goal else None,
             reasons={reason: count / plans.total() for reason, count in plans.most_common()},
         )
 
@@ -176,13 +152,13 @@ def _label(row: Row) -> tuple[str, str, str]:
 
 
 def _cpu(found: Sequence[Row], names: Sequence[str]) -> Table:
-    goals = ", ".join(f"{name} {goal}" for name, goal in GOALS.items())
-    table = _heads(Table(title="CPU per request, ms (x the bare forwarder's)", caption=f"goals: {goals}"))
+    table = _heads(Table(title="CPU per request, ms (x the bare forwarder's)"))
     for name in names:
         table.add_column(name, justify="right")
     table.add_column("what tier did")
     for row in found:
-        table.add_row(*_label(row), *(_cpu_cell(row.targets[name]) for name in names), _did(row))
+        cells = (f"{row.targets[name].cpu_ms:.2f} ({row.targets[name].ratio:.2f} x)" for name in names)
+        table.add_row(*_label(row), *cells, _did(row))
     return table
 
 
@@ -190,12 +166,6 @@ def _did(row: Row) -> str:
     """The two most frequent reasons of the plans in mode tier."""
     reasons = row.targets["tier"].reasons if "tier" in row.targets else {}
     return ", ".join(f"{reason} {share:.0%}" for reason, share in list(reasons.items())[:2])
-
-
-def _cpu_cell(figures: Figures) -> str:
-    colour = {True: "green", False: "red", None: "default"}[figures.is_met]
-    missed = " !" if figures.is_met is False else ""
-    return f"{figures.cpu_ms:.2f} [{colour}]({figures.ratio:.2f} x{missed})[/]"
 
 
 def _latency(found: Sequence[Row], names: Sequence[str]) -> Table:

@@ -1,13 +1,11 @@
-"""How long the symbol index takes: ``python -m tests.bench.symbols [--files 2000] [FOLDER]``.
+"""How long the symbol index takes: ``python -m tests.bench.symbols``.
 
-Without a folder it reads the sources of the libraries that are installed. The index runs in one thread, as it does in
+It reads the sources of the libraries that are installed. The index runs in one thread, as it does in
 the proxy. Another thread meanwhile asks for the interpreter each millisecond; its longest wait is what the event loop
 would feel.
 """
 
-import argparse
 import statistics
-import sys
 import sysconfig
 import threading
 import time
@@ -98,21 +96,10 @@ def measure(files: Sequence[ContextFile]) -> None:
     print(f"{sum(map(len, references.values()))} references, found in {graph_s * 1e3:.0f} ms")
 
 
-def main() -> int:
-    """Measure one folder."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.bench.symbols", description="How long the symbol index takes."
-    )
-    parser.add_argument("folder", nargs="?", type=Path, default=Path(sysconfig.get_paths()["purelib"]))
-    parser.add_argument("--files", type=int, default=2_000, help="at most so many files")
-    args = parser.parse_args()
-    files = read(args.folder, args.files)
-    if not files:
-        print(f"no source files in {args.folder}", file=sys.stderr)
-        return 1
-    measure(files)
-    return 0
+def main() -> None:
+    """Measure the installed libraries."""
+    measure(read(Path(sysconfig.get_paths()["purelib"]), 2_000))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -56,17 +56,8 @@ def test_the_figures_are_medians_of_rounds_and_paired_differences() -> None:
     tier = report.rows([result])[0].targets["tier"]
     assert tier.cpu_ms == 4.0
     assert tier.ratio == 3.5
-    assert tier.extra_ms == 2.5
     assert tier.added_p50_ms == pytest.approx(2.0)
     assert tier.added_p99_ms == pytest.approx(3.0)
-    assert tier.is_met is False
-
-
-def test_passthrough_may_cost_half_as_much_again_or_six_tenths_of_a_millisecond() -> None:
-    goal = report.GOALS["passthrough"]
-    assert goal.is_met(ratio=1.4, extra_ms=2.0)
-    assert goal.is_met(ratio=2.0, extra_ms=0.5)
-    assert not goal.is_met(ratio=1.6, extra_ms=0.7)
 
 
 def test_probes_count_where_they_were_sent_or_answered_while_a_body_was_served() -> None:

@@ -18,6 +18,7 @@ from proxy.planner.sessions.session_record import (
     SessionSums,
 )
 from proxy.services.session_book import DETAILS_SCOPE, SCOPE, packed
+from proxy.storage.port import Store
 from proxy.storage.sqlite import SqliteStore
 
 SESSIONS = 10_000
@@ -32,10 +33,7 @@ async def fill(store: Path, now: float) -> None:
     """Write them into the file of a store. The sessions were used within the last hours; one has the user ``RARE``."""
     opened = await SqliteStore.open(store)
     try:
-        records = list(_records(now))
-        for start in range(0, len(records), _AT_ONCE):
-            some = records[start : start + _AT_ONCE]
-            await opened.save(SCOPE, {one.id: packed(one) for one in some}, _LIFE_S, now - 3_600 + start / 10)
+        await save(opened, now)
         details = long_session(now)
         facts = SessionFacts("shop", "key-1", "", "claude-sonnet-4-5", "aider", "tier", "kept", now)
         facts = replace(
@@ -46,6 +44,14 @@ async def fill(store: Path, now: float) -> None:
         await opened.save(SCOPE, {LONG: packed(SessionRecord(LONG, now - 9_000, facts, {"w": sums}))}, _LIFE_S, now)
     finally:
         await opened.aclose()
+
+
+async def save(store: Store, now: float) -> None:
+    """Write the ten thousand into an open store."""
+    records = list(_records(now))
+    for start in range(0, SESSIONS, _AT_ONCE):
+        some = records[start : start + _AT_ONCE]
+        await store.save(SCOPE, {one.id: packed(one) for one in some}, _LIFE_S, now - 3_600 + start / 10)
 
 
 def _records(now: float) -> Iterator[SessionRecord]:

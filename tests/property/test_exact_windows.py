@@ -21,25 +21,12 @@ from tests.examples import examples
 from tests.talk import assistant, calling, result, system, user
 from tests.windows import TEXTS, Body
 
-PIECES = st.sampled_from(
-    ["def f(x):\n", "return 1\n", "    if x == 1:\n        y += x\n", "}\n\n", " ", "\t", "\n", "   ", '\\"', "\r\n"]
-    + [
-        "漢字仮名",
-        "語",
-        "。",
-        "한국어",
-        "العربية",
-        "😀",
-        "👍🏽",
-        "👩\u200d👩\u200d👧",
-        "é",
-        "e\u0301",
-        "ﬁ",
-        "\u2028",
-        "\0",
-    ]
-    + ["AAAA", "f7c3bc1d", "0123456789", "=====", "xX_", "https://example.org/?a=b&c=d", "Ordinary words of a prompt. "]
-)
+PIECES = st.sampled_from([
+    "def f(x):\n", "return 1\n", "    if x == 1:\n        y += x\n", "}\n\n", " ", "\t", "\n", "   ", '\\"', "\r\n",
+    "漢字仮名", "語", "。", "한국어", "العربية", "😀", "👍🏽", "👩\u200d👩\u200d👧", "é", "e\u0301", "ﬁ",
+    "\u2028", "\0", "AAAA", "f7c3bc1d", "0123456789", "=====", "xX_", "https://example.org/?a=b&c=d",
+    "Ordinary words of a prompt. ",
+])  # fmt: skip
 
 
 @st.composite
