@@ -243,16 +243,6 @@ def sent(url: str) -> socket.socket:
     return line
 
 
-def test_a_client_that_has_ended_its_side_gets_its_answer(tmp_path: Path) -> None:
-    with proxy_before(tmp_path, (answer(WHOLE), "wait")) as (url, provider), sent(url) as line:
-        until(lambda: provider.calls == 1)
-        line.shutdown(socket.SHUT_WR)
-        assert line.recv(9) == b"HTTP/1.1 ", "the server has seen it, and asks whether anybody is there"
-        provider.go.set()
-        with line.makefile("rb") as rest:
-            assert rest.read().endswith(WHOLE)
-
-
 def test_the_call_of_a_client_that_has_left_is_dropped_while_the_provider_is_silent(tmp_path: Path) -> None:
     with proxy_before(tmp_path, (b"", "open")) as (url, provider):
         with sent(url):

@@ -149,19 +149,7 @@ def test_wrong_paths_and_methods(start: Start, method: str, path: str, status: i
     assert headers["content-type"] == "application/json"
 
 
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        (b"", "invalid_json"),
-        (b"{", "invalid_json"),
-        (b"[]", "invalid_json"),
-        (b'{"messages": []}', "missing_model"),
-        (b'{"model": "", "messages": []}', "missing_model"),
-        (b'{"model": "m"}', "missing_messages"),
-        (b'{"model": "m", "messages": []}', "missing_messages"),
-        (b'{"model": "m", "messages": "hi"}', "invalid_type"),
-    ],
-)
+@pytest.mark.parametrize(("body", "code"), [(b"{", "invalid_json"), (b'{"model": "m"}', "missing_messages")])
 def test_bodies_that_are_no_chat_request(start: Start, body: bytes, code: str) -> None:
     proxy = start(Scripted(replies({})))
     status, error, headers = call(proxy, "POST", "/v1/chat/completions", body)

@@ -196,27 +196,6 @@ async def test_silence_ends_in_a_timeout(answer: bytes) -> None:
             await read_all(upstream, call(url, timeout_s=0.05))
 
 
-async def test_a_streamed_body_is_sent_as_it_comes() -> None:
-    async with sending() as upstream:
-        first = asyncio.Event()
-
-        async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            assert b"content-length: 4" in head.lower()
-            assert await reader.readexactly(2) == b"ab"
-            first.set()
-            assert await reader.readexactly(2) == b"cd"
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-
-        async def body() -> AsyncIterator[bytes]:
-            yield b"ab"
-            await asyncio.wait_for(first.wait(), 60)
-            yield b"cd"
-
-        async with serving_raw(handler) as url:
-            _, _, answer = await read_all(upstream, call(url, body=body(), headers=[("content-length", "4")]))
-            assert answer == b"ok"
-
-
 async def test_an_upstream_that_nobody_serves_has_billed_nothing() -> None:
     """One that breaks off may bill the call: that is what decides whether its prompt is booked."""
 
