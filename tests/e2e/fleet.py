@@ -14,9 +14,10 @@ import threading
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.client import HTTPResponse
 from pathlib import Path
 
 import aiohttp
@@ -202,6 +203,14 @@ class Crowd:
             self.refused += 1
         elif status == 200 and (not is_stream or text.endswith(b"data: [DONE]\n\n")):
             self.complete.append(name)
+
+
+def chat(url: str, body: Mapping[str, object], key: str = KEY) -> HTTPResponse:
+    """The answer to a chat request, to be read in a ``with``. Raises HTTPError."""
+    headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+    request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), headers)
+    found: HTTPResponse = urllib.request.urlopen(request, timeout=MOST_S)
+    return found
 
 
 def metric(url: str, name: str) -> float:

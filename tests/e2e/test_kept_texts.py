@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles import serving
-from tests.e2e.fleet import CLAUDE, KEY, claude_configuration
+from tests.e2e.fleet import CLAUDE, KEY, chat, claude_configuration
 from tests.e2e.provider import embedded_app, new_embedded
 from tests.redis_server import RedisServer
 from tests.waiting import until
@@ -39,13 +39,8 @@ def ask(url: str, file: dict[str, object], key: str = KEY) -> int | str:
         "max_tokens": 10,
         "stratiform": {"session": "s", "files": [file]},
     }
-    request = urllib.request.Request(
-        f"{url}/v1/chat/completions",
-        json.dumps(body).encode(),
-        {"authorization": f"Bearer {key}", "content-type": "application/json"},
-    )
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with chat(url, body, key) as answer:
             return int(json.load(answer)["usage"]["prompt_tokens"])
     except urllib.error.HTTPError as error:
         with error:

@@ -2,7 +2,6 @@
 nothing but that."""
 
 import json
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from proxy.kit.modes import Reason
 from tests.doubles import serving
-from tests.e2e.fleet import CLAUDE, KEY, claude_configuration
+from tests.e2e.fleet import CLAUDE, KEY, chat, claude_configuration
 from tests.e2e.provider import Scripted, completion, embedded_app, new_embedded, replies
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING
 from tests.fidelity.signed import SignedThinking
@@ -51,12 +50,7 @@ def session(name: str, turns: int = TURNS) -> Iterator[list[dict[str, Any]]]:
 def ask(url: str, messages: list[dict[str, Any]]) -> tuple[int, int]:
     """(read, prompt) as the provider reports them."""
     body = {"model": CLAUDE, "messages": messages, "max_tokens": 10}
-    request = urllib.request.Request(
-        f"{url}/v1/chat/completions",
-        json.dumps(body).encode(),
-        {"authorization": f"Bearer {KEY}", "content-type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with chat(url, body) as answer:
         usage = json.load(answer)["usage"]
     return usage["prompt_tokens_details"]["cached_tokens"], usage["prompt_tokens"]
 
@@ -154,12 +148,7 @@ def signed_faults(
     them something stands in another place in front of signed thinking than the client has it."""
     faults = moved = 0
     for number, messages in enumerate(requests):
-        request = urllib.request.Request(
-            f"{urls[number % len(urls)]}/v1/chat/completions",
-            json.dumps({"model": CLAUDE, "messages": messages}).encode(),
-            {"authorization": f"Bearer {KEY}", "content-type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with chat(urls[number % len(urls)], {"model": CLAUDE, "messages": messages}) as answer:
             moved += answer.headers["x-stratiform-reason"] == Reason.SIGNED_THINKING
             answer.read()
         original, sent = {"model": CLAUDE, "messages": messages}, provider.seen[-1].json

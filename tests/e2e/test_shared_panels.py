@@ -1,7 +1,6 @@
 """Live panels stay where they are among proxies that share a Redis. (Restarts: contract/test_live_sessions.py.)"""
 
 import json
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.doubles import serving
-from tests.e2e.fleet import CLAUDE, KEY, claude_configuration
+from tests.e2e.fleet import CLAUDE, chat, claude_configuration
 from tests.redis_server import RedisServer
 from tests.security.provider import RecordingProvider
 from tests.waiting import until
@@ -35,12 +34,7 @@ def ask(url: str, turn: int) -> None:
         "max_tokens": 10,
         "stratiform": {"session": "s", "panels": panels},
     }
-    request = urllib.request.Request(
-        f"{url}/v1/chat/completions",
-        json.dumps(body).encode(),
-        {"authorization": f"Bearer {KEY}", "content-type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with chat(url, body) as answer:
         assert answer.status == 200
 
 
