@@ -15,7 +15,6 @@ from proxy.context.history import ruled
 from proxy.context.panels import DECLARATION, CacheTerms
 from proxy.context.placement import ContextTracker
 from proxy.context.session import AssemblyOptions, ContextSession, Dialogue, LiveState, body_of
-from proxy.kit.errors import InvalidRequest
 from proxy.kit.modes import Edit
 from proxy.planner.layout.tiers import Tier
 from proxy.protocol.request.parsed_body import parse_body
@@ -103,11 +102,6 @@ def test_what_the_client_says_of_its_messages_holds_and_is_counted() -> None:
     assert said(found) == ["Rules.", "short", "q"]
     assert found.edits == {Edit.HISTORY_REMOVED: 1, Edit.HISTORY_SUMMARIZED: 1}
     assert found.origins == (1, 2)
-
-
-def test_a_description_of_a_message_that_is_not_there_is_refused() -> None:
-    with pytest.raises(InvalidRequest):
-        dialogue(conversation("q"), form(messages_meta=[{"index": 9, "status": "deleted"}]))
 
 
 def long_talk() -> Conversation:

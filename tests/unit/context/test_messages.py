@@ -178,15 +178,6 @@ def test_markers_on_tools_and_on_the_body_are_counted(body: Body, count: int) ->
 # What is read of a message is the same whoever asks, and does not depend on the client's markers.
 
 
-def test_a_marker_changes_neither_the_bare_message_nor_its_digest() -> None:
-    marked = Turn.of(orjson.dumps(user([text_part("a", **MARK)])))
-    plain = Turn.of(orjson.dumps(user([text_part("a")])))
-
-    assert marked != plain
-    assert (marked.bare, marked.digest) == (plain.bare, plain.digest)
-    assert Conversation.of([marked.raw]).bare() == Conversation.of([plain.raw])
-
-
 def test_a_message_without_markers_is_not_written_again() -> None:
     turn = Turn.of(b'{ "role": "user", "content": "a" }')
 

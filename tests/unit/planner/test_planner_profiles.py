@@ -52,11 +52,6 @@ class TestProfiles:
         for mode in (Mode.MARK, Mode.OBSERVE):
             assert Talk(profile=NONE, mode=mode).send(body).reason is Reason.MARKS_WITHOUT_PROFILE
 
-    def test_openais_markers_are_written_in_its_own_dialect(self) -> None:
-        plan = Talk(profile=OPENAI_EXPLICIT).send(chat(system(lines(200)), user(lines(100))))
-        assert "cache_control" not in plan.body.decode()
-        assert marks_in(sent(plan))[-1] == "1.0"
-
     @pytest.mark.parametrize("profile", [OPENAI, DEEPSEEK, NONE, OPENAI_EXPLICIT, ANTHROPIC])
     def test_the_name_and_the_options_are_edited_whatever_happens(self, profile: CacheProfile) -> None:
         talk = Talk(profile=profile)

@@ -10,9 +10,8 @@ from proxy.planner.planner import TierPlanner
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import bytes_over_four
-from tests.edited_talks import SYSTEM, A, C, editing, exchange
-from tests.fidelity.chats import File
-from tests.talk import MARK, TINY, Talk, assistant, chat, lines, shown, system, text_part, user
+from tests.edited_talks import SYSTEM
+from tests.talk import MARK, TINY, Talk, assistant, chat, lines, system, text_part, user
 
 
 class TestReasons:
@@ -39,14 +38,6 @@ class TestReasons:
             turns += [*([assistant(lines(5, f"a{number}"))] if number else []), user(lines(10, f"q{number}"))]
         assert {plan.reason for plan in plans[1:]} == {Reason.CLIENT_OPTIMAL}
         assert all(plan.body == plan.original for plan in plans)
-
-    def test_the_layout_of_the_request_before_goes_on(self) -> None:
-        talk = Talk()
-        editing(talk, 4)
-        turns = [m for n in range(4) for m in exchange(n)]
-        last = File("b.py", lines(60, "b") + "edit 3\n")
-        plan = talk.send(chat(SYSTEM, *turns, *shown(last, A, C), user("question 4")))
-        assert plan.reason is Reason.KEPT
 
     @pytest.mark.parametrize(
         "body",

@@ -23,14 +23,6 @@ class TestInset:
         talk.route = replace(talk.route, inset=Inset(after="Be brief."))
         return talk
 
-    @pytest.mark.parametrize("mode", [Mode.MARK, Mode.TIER])
-    @pytest.mark.parametrize("text", ["short", lines(300)])
-    def test_stands_behind_the_last_user_message(self, mode: Mode, text: str) -> None:
-        plan = self.talk(mode, ANTHROPIC).send(chat(system(text), user("one"), assistant("1"), user("two")))
-        last = sent(plan)["messages"][-1]["content"]
-        assert (last if isinstance(last, str) else last[-1]["text"]) == "two\n\nBe brief."
-        assert "Be brief." not in json.dumps(sent(plan)["messages"][:-1])
-
     def test_in_passthrough_it_is_written_without_a_plan(self) -> None:
         raw = json.dumps(chat(system(lines(300)), user("one"), odd=1.0), indent=1).encode()
         plan = self.talk(Mode.PASSTHROUGH).plan(raw)

@@ -149,16 +149,6 @@ def test_what_is_no_message_stays_as_it_is(raw: bytes) -> None:
     assert len(found) == 2
 
 
-def test_the_system_section_holds_the_clients_messages() -> None:
-    found = turns_section(Kind.SYSTEM, conversation_of(system("a"), system("b")).system, range(2))
-
-    assert [(item.key, orjson.loads(item.raw)) for item in found.items] == [
-        ("system:0", system("a")),
-        ("system:1", system("b")),
-    ]
-    assert turns_section(Kind.SYSTEM, (), ()) is None
-
-
 # The active part: pairs in their order, then the client's own messages, and images behind the prompt's own content.
 
 
@@ -217,15 +207,6 @@ def test_images_without_a_place_are_skipped_and_counted(messages: list[Body]) ->
 
     assert found == messages
     assert skipped == {Skip.NO_PROMPT: 2}
-
-
-def test_images_are_items_of_their_own() -> None:
-    (block,) = prompt_block(talk_of().prompt, (URL,), Skipped())
-
-    assert [(one.kind, [item.key for item in one.items]) for one in block.sections] == [
-        (Kind.PROMPT, ["prompt:0"]),
-        (Kind.IMAGES, ["image:0"]),
-    ]
 
 
 def test_history_keeps_its_numbers_and_its_bytes() -> None:

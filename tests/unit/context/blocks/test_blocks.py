@@ -1,26 +1,13 @@
 """An assembly is its blocks: messages and items are read from them."""
 
-import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.context.blocks import Assembly, Block, Item, Kind, Section, fence_for, file_block
+from proxy.context.blocks import Item, Kind, Section, fence_for, file_block
 from proxy.kit.digest import digest
-from proxy.planner.layout.tiers import Tier
 
 FILE = Item(Kind.FILES, "file:a", "a\n```\n\n```")
 TURN = Item(Kind.HISTORY, "history:0", raw=b'{"role":"user"}')
-ASSEMBLY = Assembly(
-    (
-        Block(Tier.L0, "L0", (Section(Kind.FILES, (FILE,)),), (b'{"n":0}', b'{"n":1}'), (1,)),
-        Block(Tier.L1, "L1", (Section(Kind.HISTORY, (TURN,)),), (b'{"n":2}',), (0,)),
-    )
-)
-
-
-def test_messages_are_those_of_the_blocks() -> None:
-    assert orjson.loads(ASSEMBLY.body()) == [{"n": 0}, {"n": 1}, {"n": 2}]
-    assert Assembly(()).body() == b"[]"
 
 
 def test_a_digest_is_that_of_the_bytes_that_are_sent() -> None:

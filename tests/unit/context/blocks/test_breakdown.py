@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.context import Page, Review, StructuredContext
-from proxy.context.blocks import Assembly, Circumstances, Kind, Skip, hit_rate
+from proxy.context.blocks import Assembly, Circumstances, hit_rate
 from proxy.context.placement import Placement, TierItems
 from proxy.planner.layout.tiers import Change, Tier
 from proxy.protocol.providers import Dialect
@@ -23,14 +23,11 @@ from tests.contexts import (
     a_file,
     breakdown,
     conversation_of,
-    exchanges,
     flat_assembly,
     items_of,
     placed,
-    sent,
     talk_of,
     text_in,
-    texts_in,
     tiered,
 )
 from tests.talk import assistant, calling, result, system, text_part, user
@@ -182,14 +179,6 @@ def test_the_most_stable_tier_comes_first_wherever_its_blocks_are_sent() -> None
     ]
 
 
-def test_a_flat_request_is_all_active() -> None:
-    found = shown(flat_assembly(CONTEXT, talk_of(1)))
-
-    assert [block["tier"] for block in found["blocks"]] == ["active"]
-    assert found["cached_tokens"] == 0
-    assert found["total_tokens"] > 0
-
-
 def test_tokens_are_counted_once_for_each_text_and_images_as_images() -> None:
     counted: list[str] = []
 
@@ -288,15 +277,3 @@ def whole_texts(messages: Any) -> list[str]:
 
 def ascii_of(key: str) -> str:
     return key.encode("utf-8", "backslashreplace").decode()
-
-
-def test_the_same_assembly_is_sent_and_shown() -> None:
-    """What is skipped in the one is skipped in the other."""
-    assembly = tiered(CONTEXT, conversation_of(*exchanges(1), user("now?")), PLACEMENT)
-    found = shown(assembly)
-
-    assert found["skipped"] == {str(Skip.UNREADABLE): 1}
-    assert not any(item["key"].endswith("c.bin") for b in found["blocks"] for c in b["contents"] for item in c["items"])
-    assert "c.bin" not in "".join(texts_in(assembly))
-    assert len(sent(assembly)) == len(assembly.messages)
-    assert found["breakdown"].keys() == {str(kind) for kind in Kind}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.context import Conversation, Turn
-from proxy.context.history import MADE, DetachTerms, MessageMeta, RuledHistory, Status, entry_of, ruled
+from proxy.context.history import MADE, MessageMeta, RuledHistory, Status, entry_of, ruled
 from proxy.kit.errors import InvalidRequest
 from proxy.kit.modes import Edit
 from tests.talk import Body, assistant, calling, result, said, system, user
@@ -225,8 +225,3 @@ def test_a_message_that_is_no_object_keeps_its_place_though_the_client_summarize
 @pytest.mark.parametrize(("status", "is_sent"), list(zip(Status, (True, True, False, False), strict=True)))
 def test_a_message_is_sent_unless_it_is_deleted_or_detached(status: Status, is_sent: bool) -> None:
     assert MessageMeta(0, status).is_sent is is_sent
-
-
-def test_the_minimums_are_those_of_the_original() -> None:
-    terms = DetachTerms()
-    assert (terms.chunk_messages, terms.chunk_tokens, terms.keep_messages, terms.keep_tokens) == (25, 5_000, 25, 7_500)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.client import review_digest
-from proxy.context import ContextFile, Page, Review, StructuredContext
+from proxy.context import ContextFile, Review
 from proxy.context.form import FormReview, StructuredForm, read_form, text_digest
 from proxy.context.session import (
     MOST_TEXT_BYTES,
@@ -28,7 +28,6 @@ from proxy.context.session import (
     unpacked_text,
 )
 from proxy.kit.errors import MissingContent
-from proxy.planner.layout.tiers import Tier
 from tests.examples import sampled
 from tests.growth import assert_linear
 
@@ -245,44 +244,6 @@ def test_resolving_is_linear(is_named: bool) -> None:
         resolved_or_missing(uploads, (named if is_named else sent)(*reversed(texts)), "s")
 
     assert_linear(work, lambda size: [f"{n:020}" for n in range(size)], 1_000)
-
-
-# A form, its contents and the session's review become the context of the request.
-
-
-FIELDS = {
-    "files": [{"path": "a.py", "content": "x", "selected": True}],
-    "symbols": [{"path": "b.py", "block": "b.py:"}],
-    "legend": "l",
-    "tree": True,
-    "urls": [{"url": "u", "content": "c"}],
-    "images": ["data:,x"],
-    "session": "s",
-    "removed": ["c.py"],
-    "modified": ["a.py"],
-    "broken": ["L1"],
-}
-
-
-def context_of(fields: dict[str, object], session_review: Review | None = None) -> StructuredContext:
-    form = read_form(json.dumps(fields).encode())
-    assert form is not None
-    return Uploads().resolve(form, "s").shown(session_review)
-
-
-def test_every_field_arrives() -> None:
-    assert context_of(FIELDS) == StructuredContext(
-        files=(ContextFile("a.py", "x", text_digest("x"), True),),
-        symbols={"b.py": "b.py:"},
-        legend="l",
-        tree=("a.py",),
-        pages=(Page("u", "c", ""),),
-        images=("data:,x",),
-        session="s",
-        removed=frozenset({"c.py"}),
-        modified=frozenset({"a.py"}),
-        broken=frozenset({Tier.L1}),
-    )
 
 
 # A text comes back from a store as it was, or not at all.

@@ -103,15 +103,6 @@ def test_a_growing_conversation_is_append_only_while_it_goes_on_in_time(gap_s: f
     assert (_prefix_share(steps, reader) > 0.95) is is_append_only
 
 
-def test_a_clock_in_front_makes_a_conversation_mutable() -> None:
-    reader = PromptReader(ANTHROPIC, bytes_over_four)
-    steps = [
-        Step(10.0 * i, "s", body(say("system", f"It is 10:0{i}.\n\n" + text("a", 2000)), say("user", "go")))
-        for i in range(4)
-    ]
-    assert _prefix_share(steps, reader) < 0.1
-
-
 def _prefix_share(steps: list[Step], reader: PromptReader) -> float:
     bagger = Bagger(reader)
     return prefix_share(

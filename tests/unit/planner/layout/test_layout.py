@@ -1,7 +1,5 @@
 """ """
 
-from itertools import pairwise
-
 import orjson
 import pytest
 
@@ -46,12 +44,6 @@ def test_hashes_are_chained_over_all_before() -> None:
     other = Layout(SEED, elements(user("a"), assistant("B"), user("c")))
     assert [a == b for a, b in zip(one.prompt({}).hashes, other.prompt({}).hashes, strict=True)] == [True, False, False]
     assert all(len(h) >= 16 for h in one.prompt({}).hashes)
-
-
-def test_settings_stand_between_system_and_messages() -> None:
-    body = elements(system("s"), user("a"))
-    one, other = (Layout(PrefixSettings(b"scope", settings), body) for settings in (b"1", b"2"))
-    assert [a == b for a, b in zip(one.prompt({}).hashes, other.prompt({}).hashes, strict=True)] == [True, False]
 
 
 def test_scope_stands_before_everything() -> None:
@@ -134,14 +126,6 @@ def test_what_two_layouts_share_need_not_be_numbered_twice() -> None:
 def test_the_clients_markers_by_position() -> None:
     body = elements(system([text_part("s", **MARK)]), user([text_part("a"), text_part("b", **MARK)]))
     assert Layout(SEED, body).own_marks() == {0: "5m", 2: "5m"}
-
-
-def test_a_prompt_is_what_the_cache_model_takes() -> None:
-    layout = Layout(SEED, elements(user("a"), user("b")))
-    prompt = layout.prompt({1: "1h"})
-    assert (prompt.scope, prompt.total, dict(prompt.marks)) == (SEED.scope, layout.total, {1: "1h"})
-    assert len(prompt.hashes) == len(prompt.ends) == len(prompt.runs) == 2
-    assert all(a <= b for a, b in pairwise(prompt.ends))
 
 
 def test_a_context_message_goes_with_its_acknowledgement() -> None:

@@ -69,14 +69,6 @@ class TestFind:
         assert clients.send(SYSTEM, *examples, user("other"), assistant("z"), user("more"))[0] is other
         assert clients.send(SYSTEM, *examples, user("one"), assistant("y"), user("go on"))[0] is one
 
-    def test_a_continuation_is_the_same_session(self, clients: Clients) -> None:
-        first, _ = clients.send(SYSTEM, user("one"))
-        second, observation = clients.send(SYSTEM, *TURN, user("two"))
-        third, _ = clients.send(SYSTEM, *TURN, user("two"), calling("1"), result("1", "x"))
-        assert first is second is third
-        assert (observation.broke, observation.is_retry) == (HistoryDivergence(0), False)
-        assert len(clients.table) == 1
-
     def test_a_retry_is_the_same_session_and_teaches_nothing(self, clients: Clients) -> None:
         first, _ = clients.send(SYSTEM, user("one"))
         again, observation = clients.send(SYSTEM, user("one"))
@@ -154,11 +146,6 @@ class TestFind:
     def test_instructions_that_change_do_not_end_a_session_with_a_hint(self, clients: Clients) -> None:
         found = [clients.send(system(lines(30) + f"It is 10:0{n}."), user(f"q{n}"), hint="x")[0] for n in range(3)]
         assert found[0] is found[1] is found[2]
-
-    def test_a_side_call_under_the_same_hint_is_a_session_of_its_own(self, clients: Clients) -> None:
-        main, _ = clients.send(SYSTEM, user("one"), hint="x", tools=b"t")
-        title, _ = clients.send(system("Write a title."), user("one"), hint="x")
-        assert main is not title
 
     def test_a_clock_in_the_system_prompt_does_not_split_a_cohort(self, clients: Clients) -> None:
         texts = (f"You are kind.\nCurrent time: 2026-01-01 10:0{n}\n" for n in range(2))
@@ -255,10 +242,6 @@ class TestDigests:
         texts = [f"You are kind.\nCurrent time: 2026-01-01 {t}\n" for t in ("10:00", "11:00")]
         assert len({fixed_digest(m) for m in read([system(t) for t in texts])}) == 1
         assert len({m.digest for m in read([system(t) for t in texts])}) == 2
-
-    def test_a_still_prompt_is_itself(self) -> None:
-        (message,) = read([SYSTEM])
-        assert fixed_digest(message) == message.digest
 
 
 def test_a_text_that_changed_in_part_once_is_no_visit() -> None:
