@@ -1,4 +1,4 @@
-"""An assembly is its blocks: messages and items are read from them."""
+"""An item has the digest of what is sent of it, and a fence that its text cannot close."""
 
 from hypothesis import given
 from hypothesis import strategies as st
