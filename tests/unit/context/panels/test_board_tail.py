@@ -30,6 +30,10 @@ def test_a_small_panel_that_changes_often_stands_last_and_a_large_one_keeps_its_
     assert tail(CHAT, terms, 60) == {"small"}
 
 
+def test_a_panel_that_hardly_ever_changes_keeps_its_place() -> None:
+    assert tail(CHAT, MARKED, 0) == frozenset()
+
+
 def test_all_panels_keep_their_places_where_prices_are_unknown_or_reads_are_as_dear_as_writes() -> None:
     assert tail(CHAT, None, 60) == tail(CHAT, CacheTerms(1.0, 1.0), 60) == frozenset()
 
