@@ -15,6 +15,7 @@ from typing import Any
 
 from proxy import __version__
 from proxy.app.settings import ConfigError, places, refuse_shadowed
+from proxy.kit.messages import visible
 
 COMMANDS = {
     "serve": "run the proxy",
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except ConfigError as error:
         for problem in error.problems:
-            print(f"error: {problem}", file=sys.stderr)
+            print(f"error: {visible(problem)}", file=sys.stderr)
         return 1
 
 

@@ -24,8 +24,9 @@ import orjson
 from proxy.app.admin.litellm_forms import restricting
 from proxy.app.settings import ConfigError
 from proxy.cli.admin_client import LIMITS, Ask, Option, Request, add_action, add_where, names, run, run_with, show
-from proxy.cli.output import Command, number_within, print_result, visible
+from proxy.cli.output import Command, number_within, print_result
 from proxy.kit.errors import Conflict, InvalidRequest, NotFound, ProxyError
+from proxy.kit.messages import visible
 from proxy.kit.value import dataclass, field
 from proxy.teams import validation
 from proxy.teams.authentication import CLIENT_KEYS_TEAM, DEFAULT_TEAM, declared_id, digest_of

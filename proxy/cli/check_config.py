@@ -31,11 +31,11 @@ from proxy.app.settings import (
     shadowing,
     unused_on_http,
 )
-from proxy.cli.output import Output, add_json, plain_failures, plain_table, print_result, visible
+from proxy.cli.output import Output, add_json, plain_failures, plain_table, print_result
 from proxy.engine.headers import uses_operators_key
 from proxy.kit.clock import SystemClock
 from proxy.kit.errors import UnknownModel
-from proxy.kit.messages import shown
+from proxy.kit.messages import shown, visible
 from proxy.kit.model_patterns import allows, matches, matches_any
 from proxy.models.charges import longest_output, nanos, worst_case
 from proxy.models.deployment import Deployment, Transport

@@ -13,14 +13,13 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from proxy.kit.messages import visible
 from proxy.kit.value import dataclass
 from proxy.lab.replay import TraceError
 
 # This is wide enough that no table is cut if the output is not a terminal.
 _FILE_COLUMNS = 200
-# Characters that a terminal would obey instead of showing them.
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
-# Those that a JSON text may contain as they are.
+# The characters that a terminal would obey, as far as a JSON text may contain them as they are.
 _JSON_CONTROLS = {code: f"\\u{code:04x}" for code in range(127, 160)}
 
 
@@ -47,11 +46,6 @@ class Output(Console):
     def on_broken_pipe(self) -> None:
         """Raise BrokenPipeError: Rich itself would end the process with an error."""
         raise BrokenPipeError
-
-
-def visible(text: str) -> str:
-    """A text from outside, with its control characters as escapes, so that no terminal takes them for commands."""
-    return text.translate(_CONTROLS)
 
 
 def plain_table(

@@ -25,8 +25,9 @@ from rich.text import Text
 
 from proxy.app.admin.reports import BILLED, grouped
 from proxy.cli.admin_client import Ask, run_with
-from proxy.cli.output import Output, add_json, fail, plain_table, print_json, visible
+from proxy.cli.output import Output, add_json, fail, plain_table, print_json
 from proxy.kit.errors import ProxyError
+from proxy.kit.messages import visible
 
 _EVERY_S = 2.0
 _PAGE = 1_000

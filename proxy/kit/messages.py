@@ -119,6 +119,15 @@ def shown(name: object) -> str:
     return "sk-..." if text.startswith("sk-") else text
 
 
+# Characters that a terminal would obey instead of showing them.
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+
+def visible(text: str) -> str:
+    """A text from outside, with its control characters as escapes, so that no terminal takes them for commands."""
+    return text.translate(_CONTROLS)
+
+
 _MOST_EXPLAINED = 100
 
 

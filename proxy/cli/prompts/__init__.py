@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from proxy.app.declared import named_prompts
-from proxy.cli.output import Output, fail, plain_table, print_result, visible
+from proxy.cli.output import Output, fail, plain_table, print_result
 from proxy.cli.prompts import diff
 from proxy.cli.prompts.variants import (
     ANY,
@@ -34,6 +34,7 @@ from proxy.cli.prompts.variants import (
     terms_of,
 )
 from proxy.kit.errors import ProxyError
+from proxy.kit.messages import visible
 from proxy.kit.model_patterns import matches
 from proxy.kit.value import dataclass
 from proxy.prompts import (

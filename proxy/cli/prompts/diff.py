@@ -31,7 +31,7 @@ from proxy.app.admin.reports import ledger_entries
 from proxy.app.settings import ConfigError, load
 from proxy.cli.admin_client import Ask, run_with
 from proxy.cli.costs import price_of_model
-from proxy.cli.output import Output, add_json, fail, plain_table, print_result, visible
+from proxy.cli.output import Output, add_json, fail, plain_table, print_result
 from proxy.cli.prompts.variants import (
     HELP,
     Difference,
@@ -44,6 +44,7 @@ from proxy.cli.prompts.variants import (
     opened,
     read_context,
 )
+from proxy.kit.messages import visible
 from proxy.protocol.prices import Price
 from proxy.services.prompting import Whose
 from proxy.services.tokenizers import local_encode

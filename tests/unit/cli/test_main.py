@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,13 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_problems_of_a_configuration_are_lines_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve"]) == 1
     assert capsys.readouterr().err == "error: nothing to forward to: give --config FILE or --upstream URL\n"
+
+
+def test_names_in_problems_cannot_command_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    models = "model_list: [{model_name: m, litellm_params: {model: embedded/claude}}]\n"
+    (tmp_path / "config.yaml").write_text(models + r'router_settings: {model_group_alias: {a: "\e[2J"}}')
+    assert main(["prices", "check", "--config", str(tmp_path / "config.yaml")]) == 1
+    assert r"leads to `\x1b[2J`" in capsys.readouterr().err
 
 
 @pytest.mark.slow
