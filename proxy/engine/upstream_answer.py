@@ -182,8 +182,7 @@ class BodyAddition:
     arrive in any pieces."""
 
     def __init__(self) -> None:
-        self._kept = b""
-        self._before = b""
+        self._kept = self._before = b""
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a piece of the body. Returns the bytes that may pass now."""

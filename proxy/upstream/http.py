@@ -165,9 +165,8 @@ class HttpUpstream:
         if not call.path.startswith("/"):
             # Without a slash, the path could become a part of the host's name.
             raise UpstreamError("a path begins with a slash")
-        address = f"{deployment.base_url}{call.path}{'?' if call.query else ''}{call.query}"
-        if speaks_azure(deployment):
-            address = _azure_address(call)
+        plain = f"{deployment.base_url}{call.path}{'?' if call.query else ''}{call.query}"
+        address = _azure_address(call) if speaks_azure(deployment) else plain
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s, sock_read=deployment.timeout_s)
         try:
             response = await session.request(

@@ -24,7 +24,7 @@ read here.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import orjson
@@ -302,10 +302,11 @@ class AnswerFacts:
         saw_content: bool = False,
         error: Mapping[str, object] | None = None,
         events: int = 0,
-        received: Received | None = None,
+        tokens: Callable[[], int] = int,
         is_open: bool = False,
     ) -> Outcome:
-        """The outcome up to now, together with what a fold knows about the bytes."""
+        """The outcome up to now, together with what a fold knows about the bytes. ``tokens`` counts those that came; it
+        is called if the usage does not say it."""
         usage = None if self._counts is None else self._counts.usage()
         is_told = usage is not None and usage.is_whole and not is_open
         return Outcome(
@@ -315,7 +316,7 @@ class AnswerFacts:
             finish_reason=self._finish,
             error=error,
             events=events,
-            tokens=received.tokens() if received is not None and not is_told else 0,
+            tokens=0 if is_told else tokens(),
             is_open=is_open,
             cache_cause=self._cause,
             said=self._said,

@@ -27,7 +27,6 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import UNSET, Raw
 
-from proxy.kit.value import replace
 from proxy.protocol.account.references import known_items
 from proxy.protocol.response.event_format import BOM, MAX_EVENT_BYTES, EventCutter, Part, event_data, payload_of
 from proxy.protocol.response.outcome import AnswerFacts, Outcome, Received
@@ -260,19 +259,19 @@ class BodyFold:
 
     def close(self) -> bytes:
         """The answer has ended: read it. Returns nothing, because nothing else is left."""
-        self._outcome = Outcome(saw_content=self.saw_content, tokens=self.written // self._bytes_per_token)
+        tokens = self.written // self._bytes_per_token
         body = b"".join(self._chunks) if self._outline is None else self._outline.text()
         self._chunks.clear()
         read = read_or_mended(_BODY.decode, body.removeprefix(BOM)) if self.is_read else None
-        if read is not None:
-            facts = AnswerFacts()
-            for one in read[-_MOST_ANSWERS:] if isinstance(read, list) else [read]:
-                found = {name: told for name in _READ if (told := getattr(one, name)) is not UNSET}
-                lists = {name: known_items(bytes(raw)) for name in _ITEM_LISTS if (raw := getattr(one, name))}
-                facts.learn(found | lists)
-            told = facts.outcome(saw_content=self.saw_content)
-            is_whole = told.usage is not None and told.usage.is_whole
-            self._outcome = told if is_whole else replace(told, tokens=self._outcome.tokens)
+        if read is None:
+            self._outcome = Outcome(saw_content=self.saw_content, tokens=tokens)
+            return b""
+        facts = AnswerFacts()
+        for one in read[-_MOST_ANSWERS:] if isinstance(read, list) else [read]:
+            found = {name: told for name in _READ if (told := getattr(one, name)) is not UNSET}
+            lists = {name: known_items(bytes(raw)) for name in _ITEM_LISTS if (raw := getattr(one, name))}
+            facts.learn(found | lists)
+        self._outcome = facts.outcome(saw_content=self.saw_content, tokens=lambda: tokens)
         return b""
 
     def outcome(self) -> Outcome:
@@ -362,7 +361,7 @@ class StreamFold:
             saw_content=self.saw_content,
             error=self._error,
             events=self.events,
-            received=self._received,
+            tokens=self._received.tokens,
             is_open=self._is_open and not self._is_done,
         )
 
