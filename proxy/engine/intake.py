@@ -236,8 +236,7 @@ class Intake:
 
     async def enter(self, exchange: Exchange, client: Client) -> Principal:
         """Identify the sender of the request, and check that its path may be used. Raises ProxyError."""
-        is_told = self.rules.trust_time_header
-        now = request_time(client.headers, self._ports.clock) if is_told else exchange.arrival.now
+        now = request_time(client.headers, self._ports.clock) if self.rules.trust_time_header else exchange.arrival.now
         principal = exchange.principal = self._ports.admission.admit(client.headers, now)
         refuse_key_in_path(client.path, client.headers, principal)
         if self._custody is not None:
