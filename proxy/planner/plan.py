@@ -28,7 +28,7 @@ from proxy.planner.layout.layout import given_members
 from proxy.planner.layout.render import elsewhere, patches, render_messages, render_tools, written_front
 from proxy.planner.layout.tiers import CACHED, Change, Tier, Tracked
 from proxy.planner.sessions.observation import commit_preamble, commit_reading
-from proxy.planner.sessions.session import MAX_PROMPTS, SessionTable, remember
+from proxy.planner.sessions.session import MAX_LAYOUTS, MAX_PROMPTS, SessionTable, remember
 from proxy.planner.sessions.sharing import SentForm
 from proxy.planner.shadow import Deviation, ShadowCaches, cost_of, unpredicted_cost
 from proxy.prompts.steadiness import Again, StoredPrompt
@@ -153,7 +153,8 @@ class InFlight:
             if newest in layouts:
                 layouts.remove(newest)
             remember(layouts, newest, _REMEMBERED_LAYOUTS)
-            analysis.session.cohort.laid_out(newest)
+            if newest not in analysis.session.cohort.layouts:
+                remember(analysis.session.cohort.layouts, newest, MAX_LAYOUTS)
             if analysis.key is not None:
                 caches.observations.key_was(accepted=True)
 
@@ -171,11 +172,11 @@ class InFlight:
         # Requests that were planned from the same state are one observation of their pieces: only the first one counts.
         newest = session.turns
         is_sibling = newest != analysis.turns_before and observation.turns[: len(newest)] != newest
-        pieces = analysis.pricing.forecast.pieces
+        pieces, is_new = analysis.pricing.forecast.pieces, session.preamble != observation.preamble
         commit_reading(session, observation, now, pieces.edits, pieces.usual_edit)
         if observation.is_retry:
             return PlanResult(deviation=deviation)
-        commit_preamble(session, analysis.recognised, pieces.documents)
+        commit_preamble(session, analysis.recognised, pieces.documents, is_new=is_new)
         sizes, tracker, moves = analysis.elements.sizes, session.tracker, list[Change]()
         items = [Tracked(item.key, item.digest, sizes.get(item.key, 0)) for item in analysis.recognised.items]
         if not is_sibling and (items or tracker.items):

@@ -427,9 +427,8 @@ class ShadowCaches:
         profile = self.observations.profile(base, now)
         if profile is not self.profile:
             self.profile = profile
-            self.sent.follow(profile)
-            self.own.follow(profile)
-            self.marked.follow(profile)
+            for cache in (self.sent, self.own, self.marked):
+                cache.follow(profile)
         return profile
 
     def regret_budget(self, own_now: float, policy: str, returns: float) -> float:

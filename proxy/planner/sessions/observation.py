@@ -100,14 +100,18 @@ def read_request(session: Session, recognised: RecognisedRequest, tools: bytes, 
     )
 
 
-def commit_preamble(session: Session, recognised: RecognisedRequest, documents: Sequence[DocumentSign]) -> None:
+def commit_preamble(
+    session: Session, recognised: RecognisedRequest, documents: Sequence[DocumentSign], *, is_new: bool = True
+) -> None:
     """The exchange counts: learn which lines of the system messages changed since the previous request, and are
-    therefore volatile. ``documents`` are the signs that the request shows about its documents."""
+    therefore volatile. ``documents`` are the signs that the request shows about its documents. Unless ``is_new``, the
+    previous request had the same head."""
     retrieved = [document.digest for document in recognised.retrieved]
     if retrieved or session.documents:
         session.documents = followed(session.documents, retrieved, documents, session.cohort.documents)
-    head, shared = recognised.messages[: recognised.preamble], session.shared_head
-    session.lines, shared.regions = learnt_lines(session.lines, head, shared.regions)
+    if is_new:
+        head, shared = recognised.messages[: recognised.preamble], session.shared_head
+        session.lines, shared.regions = learnt_lines(session.lines, head, shared.regions)
 
 
 def commit_reading(
