@@ -314,16 +314,15 @@ class TierPlanner:
         is_planned = mode > Mode.OBSERVE
         is_drawn = is_planned and self._options.holdout > 0
         is_control = is_drawn and self._options.is_control(incoming.route.scope, analysis.session.opening)
-        reason, predicted, sends_own = analysis.reason(), choice.bill, is_control
+        predicted, sends_own = choice.bill, is_control
         stands_down = analysis.passthrough_reason(ignores_markers=now < caches.observations.ignored_until)
+        reason = stands_down or (analysis.reason() if is_planned else Reason.OBSERVE_MODE)
         if stands_down is Reason.BELOW_MINIMUM and mode is Mode.TIER and own.has_foreign_marks:
             # Send the client's order, without the markers that the provider refuses.
-            reason, natural = stands_down, Layout(choice.layout.seed, analysis.elements.natural)
-            analysis = replace(analysis, choice=replace(choice, layout=natural, marks={}, reason=reason))
+            natural = Layout(choice.layout.seed, analysis.elements.natural)
+            analysis = replace(analysis, choice=replace(choice, layout=natural, marks={}, reason=stands_down))
         elif stands_down is not None:
-            reason, sends_own = stands_down, True
-        elif not is_planned:
-            reason = Reason.OBSERVE_MODE
+            sends_own = True
         is_written = is_planned and not sends_own
         if is_written:
             if mode is Mode.TIER and reason in CHANGES_NOTHING and own.has_foreign_marks:
