@@ -7,7 +7,7 @@ import pytest
 from tests.bench.trace import traced
 
 MOST = {
-    (1_000, False): {"functions": 437, "files": 80, "calls": 736},
+    (1_000, False): {"functions": 431, "files": 80, "calls": 729},
     (50_000, False): {"functions": 521, "files": 82, "calls": 973},
     (1_000, True): {"functions": 456, "files": 80, "calls": 2064},  # an answer of 202 events
 }
