@@ -1,4 +1,4 @@
-"""Run the benchmark: ``python -m tests.bench [--quick]``."""
+"""Run the benchmark: ``python -m tests.bench [--quick] [--json FILE] [--control] [--against REV]``."""
 
 import argparse
 import asyncio
@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import orjson
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
@@ -32,18 +33,24 @@ def main() -> int:
     """Measure and report."""
     parser = argparse.ArgumentParser(prog="make bench", description="The cost of being in the path.")
     parser.add_argument("--quick", action="store_true", help="fewer rounds: 40 seconds instead of 3 minutes")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to FILE; '-' for standard output")
+    parser.add_argument("--against", metavar="REV", help="this version beside that of a git revision, CPU alone")
+    parser.add_argument("--control", action="store_true", help="two bare forwarders, no proxy: the noise")
     args = parser.parse_args()
     if not servers.IS_SUPPORTED:
         print("the benchmark reads CPU times from /proc and needs Linux", file=sys.stderr)
         return 1
     # Into a file or a log the tables go at full width.
-    console = Console(width=None if sys.stdout.isatty() else 150)
+    console = Console(stderr=args.json == Path("-"), width=None if sys.stdout.isatty() else 150)
     rows = cases(args.quick, traces_folder())
     cores, busy = os.cpu_count() or 1, os.getloadavg()[0]
     noisy = ": others are at work here, expect noise" if busy > cores / 2 else ""
     console.print(f"Python {platform.python_version()}, {cores} cores, load average {busy:.1f}{noisy}")
     rounds, budget_s = (3, 36.0) if args.quick else (9, 165.0)
-    with servers.proxies(MODES) as (provider, targets), Progress(console=console, transient=True) as bar:
+    started = servers.control() if args.control else servers.proxies(MODES)
+    if args.against:
+        started = servers.versions(args.against)
+    with started as (provider, targets), Progress(console=console, transient=True) as bar:
         task = bar.add_task("starting", total=rounds * len(rows))
 
         def done(turn: int, total: int, case: Case) -> None:
@@ -52,11 +59,27 @@ def main() -> int:
 
         results = asyncio.run(measure(rows, provider, targets, rounds, budget_s, done))
         rss_mb = {name: target.rss_mb() for name, target in targets.items()}
-        stalled = stalls.measure(targets["tier"], args.quick, _told(bar, task))
+        is_alone = args.control or args.against
+        stalled = None if is_alone else stalls.measure(targets["tier"], args.quick, _told(bar, task))
     start_s = {name: target.start_s for name, target in targets.items()}
-    report.show(console, report.rows(results), start_s, rss_mb)
-    report.show_planning(console, planning.measure(traces_folder()))
-    report.show_stalls(console, stalled)
+    found = report.rows(results)
+    report.show(console, found, start_s, rss_mb)
+    if args.against:
+        report.show_versions(console, found)
+    planned = {} if args.against else planning.measure(traces_folder())
+    if planned:
+        report.show_planning(console, planned)
+    if stalled is not None:
+        report.show_stalls(console, stalled)
+    if args.json:
+        figures = report.as_json(found, start_s, rss_mb) | {"planning": report.planning_json(planned)}
+        if stalled is not None:
+            figures["stalls"] = report.stalls_json(stalled)
+        data = orjson.dumps(figures, option=orjson.OPT_INDENT_2)
+        if args.json == Path("-"):
+            sys.stdout.buffer.write(data + b"\n")
+        else:
+            args.json.write_bytes(data + b"\n")
     return 0
 
 

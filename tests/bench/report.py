@@ -3,7 +3,7 @@
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from rich.console import Console
 from rich.table import Table
@@ -42,6 +42,8 @@ class Row:
     rounds: int
     requests: int
     targets: dict[str, Figures]
+    grown: float | None = None
+    """The CPU of this version as a multiple of another's; None where only one was measured."""
 
 
 def rows(results: Sequence[Result]) -> list[Row]:
@@ -90,7 +92,23 @@ def _row(result: Result) -> Row:
         rounds=len(direct),
         requests=sum(len(sample.timings) for sample in direct),
         targets={name: figures(name) for name in result.samples if name != DIRECT},
+        grown=_grown(result),
     )
+
+
+def _grown(result: Result) -> float | None:
+    """The median of the ratios of rounds: in each of them both versions served the same sessions."""
+    pairs = zip(result.samples.get("now", ()), result.samples.get("then", ()), strict=True)
+    return statistics.median([now.cpu_ms / then.cpu_ms for now, then in pairs] or [0.0]) or None
+
+
+def as_json(found: Sequence[Row], start_s: dict[str, float], rss_mb: dict[str, float]) -> dict[str, object]:
+    """Everything, for a file or a script."""
+    return {
+        "start_s": start_s,
+        "rss_mb": rss_mb,
+        "rows": [asdict(row) for row in found],
+    }
 
 
 def show(console: Console, found: Sequence[Row], start_s: dict[str, float], rss_mb: dict[str, float]) -> None:
@@ -102,6 +120,17 @@ def show(console: Console, found: Sequence[Row], start_s: dict[str, float], rss_
     started = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in start_s.items())
     memory = ", ".join(f"{name} {size:.0f} MB" for name, size in rss_mb.items())
     console.print(f"start to first answer: {started}\nresident memory at the end: {memory}")
+
+
+def show_versions(console: Console, found: Sequence[Row]) -> None:
+    """What this version costs beside the other one."""
+    table = Table(title="CPU for each request: this version as a multiple of the other one")
+    for name in ("sessions", "bytes", "answer", "at once", "then", "now", "ratio"):
+        table.add_column(name, justify="left" if name == "sessions" else "right")
+    for row in found:
+        times = (f"{row.targets[name].cpu_ms:.2f} ms" for name in ("then", "now"))
+        table.add_row(row.workload, f"{row.body_bytes:,}", row.answer, str(row.at_once), *times, f"{row.grown:.2f}")
+    console.print(table)
 
 
 def show_planning(console: Console, found: Mapping[str, Times]) -> None:
@@ -137,6 +166,29 @@ def show_stalls(console: Console, found: Stalls) -> None:
 
 def _most(sorted_ms: Sequence[float], share: float) -> tuple[float, str]:
     return quantile(sorted_ms, share), f"{len(sorted_ms)} probes"
+
+
+def stalls_json(found: Stalls) -> dict[str, object]:
+    """The same for a file, with every body."""
+    return {
+        "worst_cpu_ms": found.worst().cpu_s * 1000,
+        "health_max_ms": quantile(found.health(), 1.0),
+        "requests_p99_ms": quantile(found.requests(), 0.99),
+        "idle_p99_ms": quantile(found.idle(), 0.99),
+        "bodies": [asdict(cost) for cost in (*found.small, *found.vast)],
+    }
+
+
+def planning_json(found: Mapping[str, Times]) -> dict[str, object]:
+    """The same for a file."""
+    names = ("parse_ms", "count_ms", "plan_ms")
+    return {
+        name: {
+            "p50": dict(zip(names, times.at(0.5), strict=True)),
+            "p99": dict(zip(names, times.at(0.99), strict=True)),
+        }
+        for name, times in found.items()
+    }
 
 
 def _heads(table: Table) -> Table:

@@ -117,14 +117,16 @@ class _Starter:
         port = free_port()
         return self._stack.enter_context(running(name, [*command, "--port", str(port)], port, self.folder, root))
 
+    def bare(self, name: str = "bare") -> Server:
+        return self.start(name, sys.executable, "-m", "tests.bench.bare", "--upstream", self.provider.url)
+
 
 @contextlib.contextmanager
 def proxies(modes: Sequence[str]) -> Iterator[tuple[Server, dict[str, Server]]]:
     """The provider, and by name the bare forwarder and the proxy in each mode."""
     with contextlib.ExitStack() as stack:
         starter = _Starter(stack)
-        command = (sys.executable, "-m", "tests.bench.bare", "--upstream", starter.provider.url)
-        servers = {"bare": starter.start("bare", *command)}
+        servers = {"bare": starter.bare()}
         file = starter.folder / "config.yaml"
         file.write_text(config(starter.provider.url))
         script = str(Path(sys.executable).with_name("stratiform"))
@@ -143,11 +145,11 @@ def revision(name: str) -> str | None:
 
 @contextlib.contextmanager
 def versions(revision: str) -> Iterator[tuple[Server, dict[str, Server]]]:
-    """The provider, and the proxy in mode ``tier``: ``then``, from a git worktree of the revision, and ``now``. Both
-    run with the libraries of today."""
+    """The provider, the bare forwarder, and the proxy in mode ``tier``: ``then``, from a git worktree of the revision,
+    and ``now``. Both run with the libraries of today."""
     with contextlib.ExitStack() as stack:
         starter = _Starter(stack)
-        servers, then = dict[str, Server](), starter.folder / "then"
+        servers, then = {"bare": starter.bare()}, starter.folder / "then"
         git = ["git", "-C", str(ROOT), "worktree"]
         subprocess.run([*git, "add", "--quiet", "--detach", str(then), revision], check=True)
         stack.callback(subprocess.run, [*git, "remove", "--force", str(then)], check=True)
@@ -158,3 +160,11 @@ def versions(revision: str) -> Iterator[tuple[Server, dict[str, Server]]]:
             command = (sys.executable, "-c", program, "serve", "--config", str(file), "--mode", "tier")
             servers[name] = starter.start(name, *command, root=root)
         yield starter.provider, servers
+
+
+@contextlib.contextmanager
+def control() -> Iterator[tuple[Server, dict[str, Server]]]:
+    """The provider and two bare forwarders: what differs between them is noise."""
+    with contextlib.ExitStack() as stack:
+        starter = _Starter(stack)
+        yield starter.provider, {"bare": starter.bare(), "bare again": starter.bare("bare-again")}

@@ -60,6 +60,17 @@ def test_the_figures_are_medians_of_rounds_and_paired_differences() -> None:
     assert tier.added_p99_ms == pytest.approx(3.0)
 
 
+def test_two_versions_are_compared_round_by_round() -> None:
+    def samples(*cpu_ms: float) -> list[Sample]:
+        return [Sample(each, [Timing(0.0, 0.1)], [Timing(0.0, 0.1)]) for each in cpu_ms]
+
+    case = Case("agent", 1_000, False, 1, lambda turn: [])
+    told = {DIRECT: samples(0, 0, 0), "bare": samples(1, 1, 1), "then": samples(2, 4, 8), "now": samples(3, 4, 4)}
+    [row] = report.rows([Result(case, told)])
+    assert row.grown == 1.0
+    assert report.rows([Result(case, {DIRECT: samples(0), "bare": samples(1)})])[0].grown is None
+
+
 def test_probes_count_where_they_were_sent_or_answered_while_a_body_was_served() -> None:
     probes = Probes(health=[(0.0, 5.0), (9.9, 300.0), (11.0, 7.0)], chats=[(10.5, 20.0), (30.0, 2.0)])
     cost = Cost("words", 1_000_000, 0.25, 10.0, 11.5, 200)
@@ -67,4 +78,5 @@ def test_probes_count_where_they_were_sent_or_answered_while_a_body_was_served()
     assert found.health() == [7.0, 300.0]
     assert found.requests() == [7.0, 20.0, 300.0]
     assert found.idle() == [2.0]
+    assert report.stalls_json(found)["health_max_ms"] == 300.0
     assert quantile([], 0.99) == 0.0
