@@ -125,9 +125,11 @@ async def lay(
     )
     structured = _structured(settings, facts, state, encode, metrics, aside, manager)
     fingerprints = FingerprintFile(Path(ours.fingerprints_file)) if ours.fingerprints else None
-    layouts = None
-    if store.is_durable:
-        layouts = SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
+    layouts = (
+        SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
+        if store.is_durable
+        else None
+    )
     planner = Planning(pure, layouts, aside, structured, facts.price, fingerprints)
     return Foundation(prices, facts, models, metrics, state, encode, aside, manager, planner)
 
