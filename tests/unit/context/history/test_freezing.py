@@ -201,12 +201,6 @@ def test_panels_of_the_history_are_numbered_and_of_their_kind() -> None:
     ]
 
 
-def test_other_rules_stay_counted() -> None:
-    found, _ = froze(noted('user:a asst:b user asst:"" user'), DetachTerms(1, 1, 1, 1))
-
-    assert found.edits == {Edit.HISTORY_REMOVED: 1, Edit.HISTORY_FROZEN: 2}
-
-
 def test_each_message_is_counted_once_and_none_where_there_are_too_few() -> None:
     counted: list[Turn] = []
 

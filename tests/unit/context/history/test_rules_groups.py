@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.context import Conversation
-from proxy.context.history import Entry, Sort, cuts, entry_of, grouped, is_known
+from proxy.context.history import Entry, Sort, cuts, entry_of, is_known
 from tests.contexts import conversation_of
 from tests.examples import for_every
 from tests.talk import Body, assistant, calling, result, said, system, user
@@ -18,28 +18,7 @@ def entries(*messages: Body) -> list[Entry]:
     return [entry_of(index, turn) for index, turn in enumerate(conversation_of(*messages))]
 
 
-def sizes(*messages: Body) -> list[int]:
-    return [len(group) for group in grouped(entries(*messages))]
-
-
 ODD = said("narrator", "x")
-
-
-@for_every(
-    [
-        ([], []),
-        ([user("a"), assistant("b"), user("c")], [1, 1, 1]),
-        ([user("a"), calling("1"), result("1", "r"), assistant("b")], [1, 2, 1]),
-        ([calling("1"), calling("2"), result("1", "r"), result("2", "r"), calling("3")], [4, 1]),
-        ([calling("1"), system("s"), result("1", "r"), system("s"), calling("2")], [4, 1]),
-        ([result("1", "r"), calling("1"), user("a")], [1, 1, 1]),
-        ([calling("1"), ODD, calling("2"), result("1", "r")], [4]),
-        ([calling("1"), result("1", "r"), ODD, calling("2"), result("2", "r"), calling("3")], [5, 1]),
-        ([ODD, user("a"), ODD], [1, 1, 1]),
-    ]
-)
-def test_a_group_is_calls_results_and_what_stands_among_them(messages: list[Body], found: list[int]) -> None:
-    assert sizes(*messages) == found
 
 
 @pytest.mark.parametrize(
@@ -129,23 +108,6 @@ def shaped(raw: bytes) -> Entry:
 
 @for_every(
     [
-        (b'{"role":"system","content":7}', Sort.SYSTEM),
-        (b'{"role":"developer"}', Sort.SYSTEM),
-        (b'{"role":"user","content":"a"}', Sort.PLAIN),
-        (b'{"role":"assistant","content":[{"type":"text","text":"a"}],"tool_calls":[]}', Sort.PLAIN),
-        (b'{"role":"assistant","content":"a","tool_calls":null,"function_call":null,"refusal":null}', Sort.PLAIN),
-        (b'{"role":"assistant","content":null,"tool_calls":[' + CALL + b"]}", Sort.CALLS),
-        (b'{"role":"assistant","tool_calls":[{"id":"\\ud83d"}]}', Sort.CALLS),
-        (b'{"role":"tool","tool_call_id":"1","content":"a"}', Sort.RESULT),
-        (b'{"role":"tool","tool_call_id":"1","content":[{"type":"text","text":"\\ud83d"}]}', Sort.RESULT),
-    ]
-)
-def test_messages_of_the_chat_format_are_read(raw: bytes, sort: Sort) -> None:
-    assert shaped(raw).sort is sort
-
-
-@for_every(
-    [
         b"5",
         b"null",
         b"[]",
@@ -182,10 +144,6 @@ def test_what_is_of_no_known_form_is_not_trusted(raw: bytes) -> None:
 
     assert found.sort is Sort.UNREAD
     assert not found.is_empty
-
-
-def test_the_ids_of_calls_are_kept_in_their_order() -> None:
-    assert shaped(b'{"role":"assistant","tool_calls":[{"id":"b"},{"id":"a"}]}').ids == ("b", "a")
 
 
 def test_an_id_is_the_same_however_it_is_escaped() -> None:

@@ -3,12 +3,11 @@
 import pytest
 
 from proxy.context import Conversation
-from proxy.context.history import MADE, PLACEHOLDER, Entry, entry_of, merged, repaired, ruled
+from proxy.context.history import MADE, PLACEHOLDER, Entry, entry_of, merged, repaired
 
 CALLS = b'{"role":"assistant","content":"see","tool_calls":[{"id":"\\u0061\\ud83d"},{"id":"b"}],"x":1.0}'
 RESULT = b'{"role":"tool","tool_call_id":"b","content":"r"}'
 OTHER = b'{"role":"tool","tool_call_id":"c","content":"r"}'
-SYSTEM = b'{"role":"system","content":"s"}'
 
 
 def group(*raws: bytes) -> list[Entry]:
@@ -25,23 +24,11 @@ def test_a_placeholder_is_a_message_of_our_own_with_the_id_as_the_client_wrote_i
     assert repairs == 1
 
 
-def test_a_placeholder_stands_behind_the_last_result_and_in_front_of_later_system_messages() -> None:
-    found, _ = repaired(group(CALLS, SYSTEM, RESULT, SYSTEM))
-
-    assert [each.origin for each in found] == [0, 1, 2, MADE, 3]
-
-
 def test_a_message_without_its_calls_keeps_all_other_members_as_they_were() -> None:
     found, repairs = repaired(group(CALLS, OTHER))
 
     assert [each.turn.raw for each in found] == [b'{"role":"assistant","content":"see","x":1.0}']
     assert repairs == 2
-
-
-def test_a_group_that_is_not_known_stays_as_it_came() -> None:
-    given = Conversation.of((CALLS, b"5", OTHER))
-
-    assert ruled(given, {}).conversation == given
 
 
 # Neighbouring calls become one message, of the client's own bytes. Most cases stand in ``rules.vectors``.
