@@ -28,7 +28,7 @@ from proxy.planner.layout.layout import given_members
 from proxy.planner.layout.render import elsewhere, patches, render_messages, render_tools, written_front
 from proxy.planner.layout.tiers import CACHED, Change, Tier, Tracked
 from proxy.planner.sessions.observation import commit_preamble, commit_reading
-from proxy.planner.sessions.session import MAX_LAYOUTS, MAX_PROMPTS, SessionTable, remember
+from proxy.planner.sessions.session import MAX_PROMPTS, SessionTable, remember
 from proxy.planner.sessions.sharing import SentForm
 from proxy.planner.shadow import Deviation, ShadowCaches, cost_of, unpredicted_cost
 from proxy.prompts.steadiness import Again, StoredPrompt
@@ -153,8 +153,7 @@ class InFlight:
             if newest in layouts:
                 layouts.remove(newest)
             remember(layouts, newest, _REMEMBERED_LAYOUTS)
-            if newest not in analysis.session.cohort.layouts:
-                remember(analysis.session.cohort.layouts, newest, MAX_LAYOUTS)
+            analysis.session.cohort.laid_out(newest)
             if analysis.key is not None:
                 caches.observations.key_was(accepted=True)
 

@@ -490,11 +490,11 @@ def cost_of(profile: CacheProfile, bill: Bill | BillSum) -> float:
     return bill.read * profile.read + bill.write_5m * profile.write + bill.write_1h * profile.write_long + bill.plain
 
 
-def unpredicted_cost(profile: CacheProfile, predicted: Bill | None, usage: Usage) -> float:
+def unpredicted_cost(profile: CacheProfile, predicted: Bill, usage: Usage) -> float:
     """The cost of the request beyond the shadow's bill, by the provider's own report. With it, regret is bounded as it
     is realised, even if entries were lost early or markers are ignored. The cost is in our tokens, because the provider
     counts tokens in another way."""
-    if predicted is None or usage.estimated or usage.prompt <= 0:
+    if usage.estimated or usage.prompt <= 0:
         return 0.0
     reported = Bill(usage.read, usage.write_5m, usage.write_1h, usage.plain)
     return cost_of(profile, reported) * predicted.total / usage.prompt - cost_of(profile, predicted)

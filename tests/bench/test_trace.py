@@ -8,8 +8,8 @@ from tests.bench.trace import traced
 
 MOST = {
     (1_000, False): {"functions": 431, "files": 80, "calls": 729},
-    (50_000, False): {"functions": 521, "files": 82, "calls": 973},
-    (1_000, True): {"functions": 456, "files": 80, "calls": 2064},  # an answer of 202 events
+    (50_000, False): {"functions": 517, "files": 82, "calls": 969},
+    (1_000, True): {"functions": 450, "files": 80, "calls": 2057},  # an answer of 202 events
 }
 """The figures of ``make trace ARGS="SIZE [--stream]"``. Lower them with the code; versions of the libraries may
 differ a little."""

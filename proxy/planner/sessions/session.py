@@ -54,7 +54,7 @@ _ONE_SHOT = 0.3
 # One conversation alone can send more than 15 requests a minute for a while; twice as many come from several.
 _BUSY_ARRIVALS = 32
 _BUSY_PER_S = 0.5
-MAX_LAYOUTS = 4
+_REMEMBERED_LAYOUTS = 4
 REMEMBERED_BREAKS = 32
 MAX_ITEMS = 2000
 _MAX_KEY_CHARS = 512
@@ -122,7 +122,7 @@ class SessionCohort(Struct, array_like=True):
     continued: int = 0
     last_at: float = 0.0
     breaks: Annotated[list[HistoryDivergence], Meta(max_length=REMEMBERED_BREAKS)] = []
-    layouts: Annotated[list[tuple[bytes, ...]], Meta(max_length=MAX_LAYOUTS)] = []
+    layouts: Annotated[list[tuple[bytes, ...]], Meta(max_length=_REMEMBERED_LAYOUTS)] = []
     items: ItemRecords = {}
     edits: CalibrationCounter = field(default_factory=CalibrationCounter)
     documents: DocumentOdds = field(default_factory=DocumentOdds)
@@ -139,6 +139,10 @@ class SessionCohort(Struct, array_like=True):
         else:
             remember(self.gaps, session_gap, _REMEMBERED_GAPS)
         self.last_at = now
+
+    def laid_out(self, layout: tuple[bytes, ...]) -> None:
+        if layout not in self.layouts:
+            remember(self.layouts, layout, _REMEMBERED_LAYOUTS)
 
     def continues(self) -> float:
         """P(a session of this cohort has another request), given that it has just had one.
@@ -320,9 +324,6 @@ class SessionTable:
         )
         self._by_pair: LastUsed[SessionMark, str] = LastUsed(min(_MAX_PAIRS, capacity_bytes // _PAIR_SHARE))
         self._next = 1
-
-    def __len__(self) -> int:
-        return len(self._sessions)
 
     def find(self, place: SessionKeys) -> Session:
         """The session that this request continues, or a new one.

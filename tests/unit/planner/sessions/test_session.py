@@ -98,7 +98,7 @@ class TestFind:
                 session, _ = clients.send(SYSTEM, user(f"paint it {name}"), *loop, tools=b"t")
                 assert agents.setdefault(name, session) is session
         assert agents["red"] is not agents["green"]
-        assert len(clients.table) == 2
+        assert len(clients.table._sessions) == 2
 
     def test_context_between_the_turns_does_not_matter(self, clients: Clients) -> None:
         one, _ = clients.send(SYSTEM, *TURN, *shown(A), user("two"))
@@ -157,7 +157,7 @@ class TestFind:
     def test_memory_is_bounded(self, clients: Clients) -> None:
         for number in range(4200):
             clients.find(SYSTEM, user(str(number)))
-        assert len(clients.table) == 4096
+        assert len(clients.table._sessions) == 4096
 
 
 class TestReading:
