@@ -82,9 +82,17 @@ def test_a_header_that_never_ends_is_cut_off_while_it_is_sent() -> None:
         assert sent < 20_000_000, "what the sockets' buffers hold, and no more"
 
 
-def test_trailers_count_too() -> None:
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n" + b"a: b\r\n" * 30,
+        b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET /?" + b"a" * 5000,
+    ],
+)
+def test_trailers_and_targets_count_too(sent: bytes) -> None:
     with line() as (_, connection):
-        connection.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n" + b"a: b\r\n" * 30)
+        connection.sendall(sent)
         assert code(received(connection)) == (b"431", "headers_too_large")
 
 
