@@ -1,6 +1,6 @@
 """Stratiform inside a LiteLLM proxy: ``callbacks: ["plugins.litellm_hook.stratiform"]``.
 
-This is only the entry, and the only module besides ``proxy.upstream.litellm_`` that imports litellm.
+This is only the entry, and the only module besides ``proxy.upstream.litellm_library`` that imports litellm.
 ``proxy.app.inside`` does the work. This module is not a plugin of Stratiform: LiteLLM loads it.
 """
 

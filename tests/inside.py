@@ -9,7 +9,7 @@ import orjson
 
 from proxy.app.inside import Callback, Host
 from proxy.app.inside.incoming import StandDownReason
-from proxy.upstream.litellm_.library import Route
+from proxy.upstream.litellm_library import Route
 
 MODEL_INFO = {"id": "dep-1", "cache_profile": "anthropic"}
 SENDER = {"model_group": "m", "user_api_key_hash": "hash-1", "user_api_key_team_id": "team-1"}

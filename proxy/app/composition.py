@@ -49,7 +49,7 @@ from proxy.teams.store_client import faults
 from proxy.upstream.embedded import EmbeddedUpstream
 from proxy.upstream.http import HttpUpstream
 from proxy.upstream.litellm_ import LitellmUpstream
-from proxy.upstream.litellm_.library import Library
+from proxy.upstream.litellm_library import Library
 
 if TYPE_CHECKING:
     from proxy.services.prompting.sources import Registry, Snapshot

@@ -22,7 +22,7 @@ from proxy.protocol.request.tokens import bytes_over_four
 from proxy.services.context_assembler import ContextAssembler
 from proxy.services.planner_port import Planning, StructuredChats
 from proxy.services.plugins import build_plugin_manager, recognisers
-from proxy.upstream.litellm_.library import Library, call_arguments
+from proxy.upstream.litellm_library import Library, call_arguments
 from tests.doubles import make_deployment
 
 Body = dict[str, Any]

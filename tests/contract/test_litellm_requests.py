@@ -10,7 +10,7 @@ import pytest
 from proxy.kit.errors import InvalidRequest, ProxyError
 from proxy.models.deployment import Deployment, Transport
 from proxy.protocol.providers import NONE, PROFILES, fitted
-from proxy.upstream.litellm_.library import Library
+from proxy.upstream.litellm_library import Library
 from tests.contract.litellm_calls import (
     CLAUDE,
     FAMILIES,

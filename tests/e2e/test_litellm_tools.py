@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.upstream.litellm_.library import Library
+from proxy.upstream.litellm_library import Library
 from tests.whole import whole
 
 MASTER = "sk-master"

@@ -62,7 +62,7 @@ from proxy.protocol.wire.json_body import Unreadable
 from proxy.storage.port import Settle
 from proxy.teams.bookings import settled_entry
 from proxy.teams.store_client import StoreClient
-from proxy.upstream.litellm_.library import dumped, mapping
+from proxy.upstream.litellm_library import dumped, mapping
 
 T = TypeVar("T")
 _CHAT = "acompletion"

@@ -39,7 +39,7 @@ from proxy.protocol.prices import PriceMap
 from proxy.protocol.providers import CacheProfile
 from proxy.protocol.request.parsed_body import BodyChanges
 from proxy.teams.authentication import DEFAULT_TEAM, session_hint
-from proxy.upstream.litellm_.library import CHAT_FIELDS, Library, Route, mapping
+from proxy.upstream.litellm_library import CHAT_FIELDS, Library, Route, mapping
 
 _MOST_DEPLOYMENTS = 1024
 _PARAMS = ("model", "api_base", "base_url", "custom_llm_provider")

@@ -25,9 +25,10 @@ from proxy.kit.secrets import client_key
 from proxy.models.deployment import Deployment, Transport
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.response.event_format import event_of
+from proxy.upstream import litellm_library as library
 from proxy.upstream.http import secrets_of
-from proxy.upstream.litellm_ import ErrorMap, StreamAnswer, StreamEndedEarly, library, render, strip_secrets, translate
-from proxy.upstream.litellm_.library import EMBEDDING_FIELDS, Library, Route, call_arguments
+from proxy.upstream.litellm_ import ErrorMap, StreamAnswer, StreamEndedEarly, render, strip_secrets, translate
+from proxy.upstream.litellm_library import EMBEDDING_FIELDS, Library, Route, call_arguments
 from tests.examples import for_every
 from tests.waiting import until_async
 

@@ -16,7 +16,7 @@ from proxy.models.deployment import Headers
 from proxy.protocol.request.parsed_body import BodyChanges
 from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.upstream.litellm_.library import Route
+from proxy.upstream.litellm_library import Route
 from tests.exchanges import make_exchange
 
 READER = RequestReader(bytes_over_four, [], 1 << 20)

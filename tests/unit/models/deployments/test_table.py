@@ -13,7 +13,7 @@ from proxy.models.deployment import Deployment, Transport
 from proxy.models.deployments import ListedModel, ModelTable, choose_profile, deployment_of, provider_names, provider_of
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import ANTHROPIC, NONE, PROFILES
-from proxy.upstream.litellm_.library import Library
+from proxy.upstream.litellm_library import Library
 from tests.examples import for_every
 
 BASE = "http://localhost:9/v1"

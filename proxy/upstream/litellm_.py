@@ -3,11 +3,11 @@
 litellm translates the requests: a chat request becomes one ``litellm.acompletion`` call, and its answer becomes OpenAI
 JSON or server-sent events again. This transport promises equal JSON, not equal bytes.
 
-``library`` has the only import of litellm, which is lazy because it takes seconds of CPU, and turns a client's body
-into arguments. Here is the only translator of litellm's exceptions to ours. litellm raises its own classes, and chooses
-their status and message. The real error is further down the chain of causes: the provider's HTTP response (413 and 529
-become 400 and 500 in litellm), or the broken connection. So the chain is searched, for the most specific cause first.
-Behind the translator come the call and its answer as bytes.
+``litellm_library`` has the only import of litellm, which is lazy because it takes seconds of CPU, and turns a client's
+body into arguments. Here is the only translator of litellm's exceptions to ours. litellm raises its own classes, and
+chooses their status and message. The real error is further down the chain of causes: the provider's HTTP response (413
+and 529 become 400 and 500 in litellm), or the broken connection. So the chain is searched, for the most specific cause
+first. Behind the translator come the call and its answer as bytes.
 """
 
 import re
@@ -36,7 +36,7 @@ from proxy.models.deployment import Headers
 from proxy.protocol.response.event_format import DONE, event_of
 from proxy.protocol.wire.json_body import Unreadable, text_value
 from proxy.upstream.http import secrets_of
-from proxy.upstream.litellm_.library import CHAT_FIELDS, EMBEDDING_FIELDS, Library, call_arguments, dumped, mapping
+from proxy.upstream.litellm_library import CHAT_FIELDS, EMBEDDING_FIELDS, Library, call_arguments, dumped, mapping
 
 if TYPE_CHECKING:
     import httpx
