@@ -50,6 +50,7 @@ NEIGHBOURS = {
     "engine/telemetry/spans.py": "e2e/test_spans.py",
     "app/ui": "unit/app/ui/test_endpoint.py",
     "upstream/http.py": "e2e/test_azure.py",
+    "upstream/litellm_library.py": "unit/upstream/test_litellm.py",
     "app/web": "e2e/test_chat.py",
 }
 # Growth is measured by the ratio of processor time in these, and pages by their share of it; the others time nothing.
