@@ -54,12 +54,6 @@ def test_the_footer_ends_the_display() -> None:
     assert (call["content"], result["content"]) == ("end", "ok")
 
 
-def test_an_id_that_needs_escapes_is_escaped_twice() -> None:
-    call, result = bodies(panel_pair('"\\', "", ""))
-    assert json.loads(call["tool_calls"][0]["function"]["arguments"]) == {"id": '"\\'}
-    assert result["tool_call_id"] == 'panel_"\\'
-
-
 # Times are written as every calendar has them, and what no clock could show is not written.
 
 

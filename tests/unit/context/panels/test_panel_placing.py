@@ -8,7 +8,6 @@ from proxy.context.panels import (
     Panel,
     PanelMemory,
     Place,
-    change_rate,
     first_broken,
     put,
     taken_along,
@@ -22,15 +21,6 @@ def memory(rank: int, index: int | None = None, **fields: int) -> PanelMemory:
     return PanelMemory(A.id, A.digest, 1.0, None if index is None else Place(index), rank, **fields)
 
 
-def test_what_is_large_weighs_more_than_what_is_small() -> None:
-    assert weight(Panel("A", "file", "", "x" * 200), memory(0)) == 2 * weight(A, memory(0))
-
-
-def test_what_has_changed_often_weighs_less_than_what_never_did() -> None:
-    assert weight(A, memory(0, seen=10, changes=5)) < weight(A, memory(0, seen=10, changes=1))
-    assert weight(A, memory(0, seen=10)) < weight(A, memory(0, seen=20))
-
-
 def test_the_kind_counts_as_long_as_the_session_has_shown_little() -> None:
     console = Panel("A", "console", "", A.content)
     assert weight(console, memory(0)) < weight(A, memory(0))
@@ -39,15 +29,6 @@ def test_the_kind_counts_as_long_as_the_session_has_shown_little() -> None:
 
 def test_a_panel_that_changes_every_time_weighs_next_to_nothing_and_never_less() -> None:
     assert 0 <= weight(A, memory(0, seen=1, changes=5)) < 1
-
-
-def test_the_first_change_breaks_all_that_stands_behind_it() -> None:
-    old = {"A": memory(0), "B": memory(1), "C": memory(0, 4)}
-    same = {"A": A.digest, "B": B.digest, "C": C.digest}
-    assert first_broken(old, same, ()) is None
-    assert first_broken(old, same | {"C": b"other"}, ()) == (4, 0)
-    assert first_broken(old, same | {"C": b"other", "B": b"other"}, ()) == (-1, 1)
-    assert first_broken(old, {"B": B.digest, "C": C.digest}, ()) == (-1, 0)
 
 
 def test_a_new_panel_breaks_nothing_unless_it_is_a_frozen_part_of_the_conversation() -> None:
@@ -124,9 +105,3 @@ def test_what_is_added_to_what_is_written_anew_is_less_than_what_was_written_ane
         assert size < again
         again += sum(sizes[places[int(key[1:])] : places[int(last[1:])]]) + size
         last = key
-
-
-def test_what_is_taken_along_leaves_its_place_more_often_than_it_changes() -> None:
-    often = memory(0, seen=10, changes=1, taken=6)
-    assert change_rate(A, often, often.taken) > change_rate(A, often)
-    assert change_rate(A, memory(0, seen=10, changes=1)) == change_rate(A, often)

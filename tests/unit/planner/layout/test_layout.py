@@ -34,23 +34,11 @@ def test_a_position_for_each_part_and_running_ends() -> None:
     assert [layout.last_position(i) for i in range(4)] == [0, 2, 2, 3]
 
 
-def test_an_empty_layout() -> None:
-    layout = Layout(SEED, [])
-    assert (layout.total, layout.prompt({}).hashes, layout.prompt({}).total) == (0, (), 0)
-
-
 def test_hashes_are_chained_over_all_before() -> None:
     one = Layout(SEED, elements(user("a"), assistant("b"), user("c")))
     other = Layout(SEED, elements(user("a"), assistant("B"), user("c")))
     assert [a == b for a, b in zip(one.prompt({}).hashes, other.prompt({}).hashes, strict=True)] == [True, False, False]
     assert all(len(h) >= 16 for h in one.prompt({}).hashes)
-
-
-def test_scope_stands_before_everything() -> None:
-    body = elements(system("s"), user("a"))
-    assert set(Layout(PrefixSettings(b"1", b""), body).prompt({}).hashes).isdisjoint(
-        Layout(PrefixSettings(b"2", b""), body).prompt({}).hashes
-    )
 
 
 def test_tools_stand_before_the_settings() -> None:

@@ -82,19 +82,6 @@ class TestPlace:
         assert place(made, [0.9] * 3, [1], TINY, 0).reached == 1
         assert place(made, [0.9] * 3, [0], TINY, 1).reached == 2
 
-    def test_a_live_entry_is_reached_where_nothing_new_is_worth_a_marker(self) -> None:
-        made = layout([100] * 30)
-        assert place(made, [0.01] * 30, [3], TINY, 4).positions == (3,)
-
-    def test_an_entry_at_a_place_without_marker_is_reached_from_behind(self) -> None:
-        # The client's own marker stood on an assistant turn.
-        made = layout([100] * 60, unmarkable=[20, 21])
-        placed = place(made, [0.9] * 59 + [0.0], [20], TINY, 4)
-        assert 20 not in placed.positions
-        assert any(0 < p - 20 < TINY.lookback for p in placed.positions)
-        assert len(placed.positions) <= 4
-        assert placed.expected == pytest.approx(59 * 100 * 0.9)
-
     @pytest.mark.parametrize(("distance", "reached"), [(TINY.lookback - 1, True), (TINY.lookback, False)])
     def test_an_entry_is_reached_from_the_last_place_that_finds_it_and_not_from_the_next(
         self, distance: int, reached: bool
