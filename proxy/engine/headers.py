@@ -25,6 +25,7 @@ from proxy.kit.secrets import (
     OWN_KEY_HEADER,
     PLAIN_KEY_HEADERS,
     bare,
+    canonical,
     holds,
     secrets_in,
     without_literals,
@@ -141,7 +142,7 @@ def speaks_azure(deployment: Deployment) -> bool:
 def uses_operators_key(deployment: Deployment) -> bool:
     """Whether the deployment's calls are made with a credential of the configuration."""
     return deployment.api_key is not None or any(
-        n.lower().replace("_", "-") in CREDENTIAL_HEADERS for n, _ in deployment.headers
+        canonical(n.lower()) in CREDENTIAL_HEADERS for n, _ in deployment.headers
     )
 
 
@@ -155,7 +156,7 @@ def for_upstream(
     account, and no header turns the checked request into another one.
     """
     dropped = _dropped(headers, _REQUEST_DROPPED)
-    own = {name.lower().replace("_", "-") for name, _ in deployment.headers}
+    own = {canonical(name.lower()) for name, _ in deployment.headers}
     key = deployment.api_key
     if principal.virtual or uses_operators_key(deployment):
         dropped |= CREDENTIAL_HEADERS | ACCOUNT_HEADERS | _ANOTHER_REQUEST
@@ -163,7 +164,7 @@ def for_upstream(
     passed = [
         (name, value)
         for name, value in headers
-        if (plain := name.replace("_", "-")) not in dropped
+        if (plain := canonical(name)) not in dropped
         and plain not in own
         and not plain.startswith(OWN_PREFIX)
         and is_safe(value)
@@ -210,7 +211,7 @@ def _dropped(headers: Headers, always: frozenset[str]) -> frozenset[str]:
     """The headers that are not forwarded. Each ``connection`` header names further ones that belong to the
     connection."""
     named = [token for name, value in headers if name == "connection" for token in value.split(",")]
-    return always | {token.strip().lower().replace("_", "-") for token in named} if named else always
+    return always | {canonical(token.strip().lower()) for token in named} if named else always
 
 
 def keys_of(headers: Headers, query: str) -> tuple[str, ...]:

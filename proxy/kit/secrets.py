@@ -46,6 +46,11 @@ KEY_PARAMETERS = frozenset(
 _LEAST_CHARS = 8
 
 
+def canonical(name: str) -> str:
+    """The name of a header as a server may read it: CGI and WSGI read ``_`` as ``-``. Names are in lower case."""
+    return name.replace("_", "-")
+
+
 def bare(value: str) -> str:
     """The key without its scheme."""
     scheme, _, rest = value.strip().partition(" ")
@@ -59,9 +64,8 @@ def sent_keys(headers: Headers) -> list[str]:
 
 
 def secrets_in(headers: Headers, places: Container[str] = CREDENTIAL_HEADERS) -> tuple[str, ...]:
-    """All texts in headers for credentials, each once. They must not be found anywhere else. CGI and WSGI read ``_`` in
-    the name of a header as ``-``."""
-    found = (bare(value) for name, value in headers if name.replace("_", "-") in places)
+    """All texts in headers for credentials, each once. They must not be found anywhere else."""
+    found = (bare(value) for name, value in headers if canonical(name) in places)
     return tuple(dict.fromkeys(value for value in found if len(value) >= _LEAST_CHARS))
 
 
