@@ -38,7 +38,7 @@ from proxy.models.deployments import (
     provider_names,
     provider_of,
 )
-from proxy.planner.layout.tiers import ClassicPolicy
+from proxy.planner.tiers import ClassicPolicy
 from proxy.prompts.window import PartName, WindowTexts
 from proxy.protocol.prices import PriceMap
 from proxy.protocol.providers import PROFILES, provider_at

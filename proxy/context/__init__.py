@@ -41,8 +41,8 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from proxy.kit.digest import digest
 from proxy.kit.value import dataclass, field, replace
-from proxy.planner.layout.render import write_message
-from proxy.planner.layout.tiers import Tier
+from proxy.planner.render import write_message
+from proxy.planner.tiers import Tier
 from proxy.protocol.providers import Dialect
 from proxy.protocol.request.message import (
     MARK_KEYS,

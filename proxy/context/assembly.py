@@ -39,7 +39,7 @@ from proxy.context.panels import PanelTexts
 from proxy.context.panels.board import NO_INLAY, Inlay
 from proxy.context.placement import FILE, SYMBOL, Placement
 from proxy.kit.value import dataclass, replace
-from proxy.planner.layout.tiers import Tier
+from proxy.planner.tiers import Tier
 from proxy.protocol.providers import Dialect
 from proxy.protocol.request.message import message_json
 from proxy.protocol.wire.json_body import Unreadable, elements, join_members, members_of, text_json

@@ -42,7 +42,7 @@ from proxy.context.history import DetachTerms, MessageMeta, Status
 from proxy.context.panels import FOOTER, FROZEN_PREFIX, OWN_KIND, Panel
 from proxy.kit.errors import InvalidRequest
 from proxy.kit.value import dataclass, field, replace
-from proxy.planner.layout.tiers import Tier
+from proxy.planner.tiers import Tier
 from proxy.protocol.wire import check_fields, check_ids, decoded, has_more_commas, invalid, names_within
 from proxy.protocol.wire.json_body import PIECE_BYTES, Unreadable, text_value
 

@@ -19,7 +19,7 @@ from proxy.context import StructuredContext
 from proxy.context.blocks import file_block
 from proxy.kit.digest import digest
 from proxy.kit.value import dataclass, field
-from proxy.planner.layout.tiers import ENTRY_N, HISTORY, Change, Classic, ClassicPolicy, Tier, Tracked, groups_of
+from proxy.planner.tiers import ENTRY_N, HISTORY, Change, Classic, ClassicPolicy, Tier, Tracked, groups_of
 from proxy.protocol.request.tokens import TokenCounter
 from proxy.protocol.wire.json_body import utf8
 

@@ -62,7 +62,7 @@ from proxy.kit.errors import InvalidRequest, MissingContent
 from proxy.kit.lru import Bounded
 from proxy.kit.modes import Edit
 from proxy.kit.value import dataclass, field, replace
-from proxy.planner.layout.tiers import Change, ClassicPolicy, Tracked
+from proxy.planner.tiers import Change, ClassicPolicy, Tracked
 from proxy.protocol.request.parsed_body import ParsedBody
 from proxy.protocol.response.panel_answer import PanelAnswers
 from proxy.protocol.response.usage import Usage, summed

@@ -25,7 +25,7 @@ from proxy.kit.value import dataclass
 from proxy.models.deployment import Deployment
 from proxy.models.deployments import ModelTable
 from proxy.protocol.account import BATCHES, COMPLETIONS, RESPONSES, Act, is_allowed, operation_of
-from proxy.protocol.account.references import MOST_ID_CHARS, Lines, Reference, family_of, may_refer, references
+from proxy.protocol.references import MOST_ID_CHARS, Lines, Reference, family_of, may_refer, references
 from proxy.storage.port import ObjectRecord, Store
 
 REFERRING_FILES = "files (refer to objects)"

@@ -17,7 +17,7 @@ from proxy.engine.interfaces import Call, Plan, PlanResult, Principal, Reservati
 from proxy.kit.modes import Mode, Reason
 from proxy.kit.value import dataclass, field
 from proxy.models.deployment import Deployment
-from proxy.planner.diagnosis.diagnose import Continued
+from proxy.planner.diagnose import Continued
 from proxy.prompts.window import CapabilityProfile
 from proxy.prompts.window.fitting import Fitted
 from proxy.protocol.account import Act, Operation, Path, asks_model, read_path

@@ -14,20 +14,11 @@ from operator import eq, mul, neg, sub, truth
 from proxy.kit.modes import Mode, Reason
 from proxy.kit.value import dataclass, field, replace
 from proxy.planner.forecast import Candidate, Forecast, PauseForecast, outlook
-from proxy.planner.layout.layout import (
-    Layout,
-    Placement,
-    drops,
-    honoured,
-    place,
-    place_given,
-    read_gain,
-    slots_of,
-)
-from proxy.planner.layout.orders import RequestElements, behind_prefix, by_tiers, valid_prefix, whole_groups
-from proxy.planner.layout.render import are_ordered, off_notices
-from proxy.planner.sessions.observation import RequestObservation
-from proxy.planner.sessions.session import Session, SessionKeys
+from proxy.planner.layout import Layout, Placement, drops, honoured, place, place_given, read_gain, slots_of
+from proxy.planner.observation import RequestObservation
+from proxy.planner.orders import RequestElements, behind_prefix, by_tiers, valid_prefix, whole_groups
+from proxy.planner.render import are_ordered, off_notices
+from proxy.planner.session import Session, SessionKeys
 from proxy.planner.shadow import ShadowCaches, cost_of
 from proxy.prompts.steadiness import AppliedTexts
 from proxy.protocol.caches.cache import Bill, Cache, Life, Prompt

@@ -22,13 +22,7 @@ from itertools import accumulate, islice
 from operator import mul, sub
 
 from proxy.kit.value import dataclass, field, replace
-from proxy.planner.layout.layout import Layout, Placement, place
-from proxy.planner.layout.orders import RequestElements
-from proxy.planner.layout.render import stays
-from proxy.planner.sessions.observation import RequestObservation
-from proxy.planner.sessions.session import GOES_ON, Session
-from proxy.planner.sessions.volatile_lines import changed_places
-from proxy.planner.stability.change_rates import (
+from proxy.planner.change_rates import (
     CLOCK_CHANGE,
     STATIC_CHANGE,
     DecayedRate,
@@ -40,7 +34,13 @@ from proxy.planner.stability.change_rates import (
     later_hazard,
     read_words,
 )
-from proxy.planner.stability.edit_signals import NO_SIGN, EditSignals, FileWords, read_signs
+from proxy.planner.edit_signals import NO_SIGN, EditSignals, FileWords, read_signs
+from proxy.planner.layout import Layout, Placement, place
+from proxy.planner.observation import RequestObservation
+from proxy.planner.orders import RequestElements
+from proxy.planner.render import stays
+from proxy.planner.session import GOES_ON, Session
+from proxy.planner.volatile_lines import changed_places
 from proxy.protocol.caches.cache import Bill, Cache, Life
 from proxy.protocol.providers import CacheProfile, Family
 from proxy.protocol.recognition import ContextPiece, FileClaim, PieceKind

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from proxy.kit.value import dataclass, replace
 from proxy.planner.candidates import PlanAnalysis
-from proxy.planner.layout.layout import read_gain
+from proxy.planner.layout import read_gain
 from proxy.planner.shadow import cost_of
 from proxy.protocol.caches.cache import Bill, Cache, Prompt
 from proxy.protocol.providers import CacheProfile, Dialect, Family

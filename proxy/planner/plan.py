@@ -21,16 +21,16 @@ from proxy.kit.lru import Bounded, LastUsed
 from proxy.kit.modes import Edit, Mode, Reason
 from proxy.kit.value import dataclass, field, replace
 from proxy.planner.candidates import IncomingChat, PlanAnalysis, TextsInFlight
-from proxy.planner.diagnosis.diagnose import Comparison, compared
-from proxy.planner.diagnosis.record import NOTHING_SENT, Break, BreakKind, PromptRecord, SentPrompt, sent_prompt
-from proxy.planner.layout.inventory import Inventory, ListedItem, ListedSection
-from proxy.planner.layout.layout import given_members
-from proxy.planner.layout.render import elsewhere, patches, render_messages, render_tools, written_front
-from proxy.planner.layout.tiers import CACHED, Change, Tier, Tracked
-from proxy.planner.sessions.observation import commit_preamble, commit_reading
-from proxy.planner.sessions.session import MAX_PROMPTS, SessionTable, remember
-from proxy.planner.sessions.sharing import SentForm
+from proxy.planner.diagnose import Comparison, compared
+from proxy.planner.inventory import Inventory, ListedItem, ListedSection
+from proxy.planner.layout import given_members
+from proxy.planner.observation import commit_preamble, commit_reading
+from proxy.planner.record import NOTHING_SENT, Break, BreakKind, PromptRecord, SentPrompt, sent_prompt
+from proxy.planner.render import elsewhere, patches, render_messages, render_tools, written_front
+from proxy.planner.session import MAX_PROMPTS, SessionTable, remember
 from proxy.planner.shadow import Deviation, ShadowCaches, cost_of, unpredicted_cost
+from proxy.planner.sharing import SentForm
+from proxy.planner.tiers import CACHED, Change, Tier, Tracked
 from proxy.prompts.steadiness import Again, StoredPrompt
 from proxy.protocol.caches.cache import Bill, Cache, Prompt
 from proxy.protocol.prices import Price

@@ -23,12 +23,12 @@ from proxy.planner.candidates import (
     segment_tokens,
     written_marks,
 )
+from proxy.planner.edit_signals import FileWords
 from proxy.planner.forecast import Candidate, forecast
 from proxy.planner.keep_alive import RefreshPlan, refresh_plan
-from proxy.planner.layout.layout import Layout, seed_of
-from proxy.planner.layout.orders import RequestElements, moved_elements, request_elements, split_layout
-from proxy.planner.layout.render import begun_with, digests_on_wire, laid_out_again
-from proxy.planner.layout.tiers import with_target
+from proxy.planner.layout import Layout, seed_of
+from proxy.planner.observation import read_request
+from proxy.planner.orders import RequestElements, moved_elements, request_elements, split_layout
 from proxy.planner.plan import (
     CHANGES_NOTHING,
     CONTROL,
@@ -42,11 +42,11 @@ from proxy.planner.plan import (
     changes_as_read,
     planned_changes,
 )
-from proxy.planner.sessions.observation import read_request
-from proxy.planner.sessions.session import Session, SessionKeys, SessionTable, seen_volatile
-from proxy.planner.sessions.sharing import FrontTable, SentForm, StateLookup, costs_name, key_of, snapshot
+from proxy.planner.render import begun_with, digests_on_wire, laid_out_again
+from proxy.planner.session import Session, SessionKeys, SessionTable, seen_volatile
 from proxy.planner.shadow import ProviderObservations, ShadowCaches, cost_of
-from proxy.planner.stability.edit_signals import FileWords
+from proxy.planner.sharing import FrontTable, SentForm, StateLookup, costs_name, key_of, snapshot
+from proxy.planner.tiers import with_target
 from proxy.prompts.steadiness import StoredPrompt, TurnTexts
 from proxy.protocol.providers import ASSUMED, Family, may_add, may_tell_explicit, routing_key
 from proxy.protocol.recognition import Recogniser

@@ -69,7 +69,7 @@ from proxy.kit.lru import Bounded, LastUsed
 from proxy.kit.tasks import Aside, Tasks, cancel, drain, spawn, suppress_and_log
 from proxy.kit.value import dataclass, replace
 from proxy.models.deployment import Deployment
-from proxy.planner.layout.tiers import Change
+from proxy.planner.tiers import Change
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import CacheProfile
 from proxy.protocol.request.tokens import TokenCounter

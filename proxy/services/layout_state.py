@@ -32,7 +32,7 @@ from proxy.kit.errors import StoreError
 from proxy.kit.lru import Bounded, LastUsed
 from proxy.kit.tasks import Tasks, cancel, drain, pause, spawn
 from proxy.models.deployment import Deployment
-from proxy.planner.sessions.sharing import StateLookup
+from proxy.planner.sharing import StateLookup
 from proxy.prompts.window import TokenFactor
 from proxy.storage.port import Store
 

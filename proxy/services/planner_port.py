@@ -38,10 +38,10 @@ from proxy.kit.errors import InvalidRequest, MissingContent
 from proxy.kit.modes import Mode, Reason
 from proxy.kit.tasks import Aside, Tasks, drain, place_of, spawn, suppress_and_log, work_in
 from proxy.models.deployment import Deployment
-from proxy.planner.diagnosis.record import VERSION, Fingerprint, line_of
-from proxy.planner.layout.tiers import Change
 from proxy.planner.plan import Plan, PlanResult
 from proxy.planner.planner import TierPlanner
+from proxy.planner.record import VERSION, Fingerprint, line_of
+from proxy.planner.tiers import Change
 from proxy.protocol.prices import Price, cost
 from proxy.protocol.request.parsed_body import ParsedBody
 from proxy.protocol.request.reader import Route

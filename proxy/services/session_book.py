@@ -31,11 +31,10 @@ from proxy.kit.errors import StoreError
 from proxy.kit.lru import Bounded
 from proxy.kit.modes import Mode, Reason
 from proxy.kit.tasks import OBJECT_BYTES, REST_S, Aside, Tasks, drain, end_within, pause, spawn, suppress_and_log
-from proxy.planner.diagnosis.record import TURN
-from proxy.planner.layout.inventory import Inventory, short_key
-from proxy.planner.layout.tiers import ENTRY_N, Tier
+from proxy.planner.inventory import Inventory, short_key
 from proxy.planner.plan import CONTROL, Plan, breakpoints, inventory_of
-from proxy.planner.sessions.session_record import (
+from proxy.planner.record import TURN
+from proxy.planner.session_record import (
     DETAILS,
     RECORD,
     SessionContents,
@@ -47,7 +46,8 @@ from proxy.planner.sessions.session_record import (
     SessionSums,
     added,
 )
-from proxy.planner.sessions.sharing import P, unpacked
+from proxy.planner.sharing import P, unpacked
+from proxy.planner.tiers import ENTRY_N, Tier
 from proxy.protocol.caches.cache import Bill
 from proxy.protocol.prices import saved_as_reported, saved_on_shadow, scaled
 from proxy.protocol.response.usage import Usage

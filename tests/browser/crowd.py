@@ -6,9 +6,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from proxy.planner.layout.inventory import Inventory, ListedItem, ListedSection
-from proxy.planner.layout.tiers import Tier
-from proxy.planner.sessions.session_record import (
+from proxy.planner.inventory import Inventory, ListedItem, ListedSection
+from proxy.planner.session_record import (
     MOST_REQUESTS,
     SessionContents,
     SessionDetails,
@@ -17,6 +16,7 @@ from proxy.planner.sessions.session_record import (
     SessionRequest,
     SessionSums,
 )
+from proxy.planner.tiers import Tier
 from proxy.services.session_book import DETAILS_SCOPE, SCOPE, packed
 from proxy.storage.port import Store
 from proxy.storage.sqlite import SqliteStore

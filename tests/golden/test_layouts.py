@@ -9,7 +9,7 @@ import pytest
 
 from proxy.lab.replay.explain import first_words
 from proxy.planner.candidates import PlanAnalysis
-from proxy.planner.layout.layout import Layout
+from proxy.planner.layout import Layout
 from proxy.planner.plan import InFlight, Plan
 from proxy.protocol.caches.cache import Bill, Life
 from proxy.protocol.providers import Family

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import proxy
-from proxy.planner.stability.change_rates import DecayedRate
+from proxy.planner.change_rates import DecayedRate
 
 _PROXY = Path(proxy.__file__).parent
 _ROW = re.compile(r"^\| `([\w.]+)\.(_?[A-Z_]+)` \| `?([^`|]+)`? \| ([\w ]+) \| (.+) \|$", re.MULTILINE)
 _ROWS = _ROW.findall((_PROXY / "planner" / "NUMBERS.md").read_text())
 
-_PACKAGES = ("planner", "planner/layout", "planner/sessions", "planner/stability")
+_PACKAGES = ("planner",)
 _MODULES = (
     "prompts.steadiness", "context.history.compaction", "context.panels.board",
     "context.panels",
@@ -41,8 +41,8 @@ _NOT_FITTED = {
         "_LESSON_S", "_PAUSE_S", "_TOLERANCE_SHARE", "_SCALE_SHARE", "_SCALE_STEP", "_SCALES", "_SHORTEST_LIFE_S",
         "_MOMENT_S", "_LATE_SHARE", "_LEAST_CHANCE",
     )),
-    "planner.sessions.session_record._FINAL_S",  # a bound
-    "planner.stability.change_rates._MOST",  # a bound
+    "planner.session_record._FINAL_S",  # a bound
+    "planner.change_rates._MOST",  # a bound
 }  # fmt: skip
 
 

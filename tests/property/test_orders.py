@@ -8,10 +8,10 @@ from dataclasses import replace
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from proxy.planner.layout.layout import Layout
-from proxy.planner.layout.orders import RequestElements, behind_prefix, by_tiers, moved_elements, valid_prefix
-from proxy.planner.layout.render import render_messages, render_tools
-from proxy.planner.layout.tiers import Tier
+from proxy.planner.layout import Layout
+from proxy.planner.orders import RequestElements, behind_prefix, by_tiers, moved_elements, valid_prefix
+from proxy.planner.render import render_messages, render_tools
+from proxy.planner.tiers import Tier
 from proxy.protocol.caches.cache import Life
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.recognition import ContextPiece

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.planner.layout.tiers import ENTRY_N, HISTORY, Change, Classic, ClassicPolicy, Tier, Tracked
+from proxy.planner.tiers import ENTRY_N, HISTORY, Change, Classic, ClassicPolicy, Tier, Tracked
 from tests.examples import examples
 
 CACHED = (Tier.L3, Tier.L2, Tier.L1, Tier.L0)

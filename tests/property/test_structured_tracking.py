@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from proxy.context import ContextFile, StructuredContext
 from proxy.context.placement import FILE, SYMBOL, ContextTracker, Placement
-from proxy.planner.layout.tiers import CACHED, Change, ClassicPolicy, Tier, Tracked
+from proxy.planner.tiers import CACHED, Change, ClassicPolicy, Tier, Tracked
 from proxy.protocol.request.tokens import TokenCounter
 from tests.examples import examples
 

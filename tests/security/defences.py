@@ -286,10 +286,10 @@ DEFENCES = (
     # Objects
     Defence("whose an object is", "proxy.engine.custody:Custody._check", idle, ["test_objects.py"]),
     Defence("a path's object", "proxy.engine.custody:Custody.enter", idle, ["test_objects.py"]),
-    Defence("a body's objects", "proxy.protocol.account.references:references", always([]), ["test_objects.py"]),
-    Defence("escapes in the names of members", "proxy.protocol.account.references:_ANY_ESCAPE", never,
+    Defence("a body's objects", "proxy.protocol.references:references", always([]), ["test_objects.py"]),
+    Defence("escapes in the names of members", "proxy.protocol.references:_ANY_ESCAPE", never,
             ["test_objects.py"]),
-    Defence("items of the input", "proxy.protocol.account.references:_item", always(()), ["test_objects.py"]),
+    Defence("items of the input", "proxy.protocol.references:_item", always(()), ["test_objects.py"]),
     Defence("a query's objects", "proxy.engine.custody:_in_query", always([]), ["test_objects.py"]),
     Defence("a form's objects", "proxy.engine.custody:refers", always(False), ["test_objects.py"]),
     Defence("files of batches", "proxy.engine.custody:FileWatch.__call__", nothing, ["test_objects.py"]),

@@ -27,8 +27,8 @@ from proxy.engine.bodies import FormScan, boundary_of
 from proxy.kit.errors import ProxyError
 from proxy.kit.model_patterns import captured, matches
 from proxy.kit.secrets import without_keys
-from proxy.planner.sessions.volatile_lines import Regions, learnt_lines, with_evidence
-from proxy.planner.stability.edit_signals import stands
+from proxy.planner.edit_signals import stands
+from proxy.planner.volatile_lines import Regions, learnt_lines, with_evidence
 from proxy.protocol.recognition import Recogniser, TooMuch
 from proxy.protocol.recognition.lines import Lines, block_of, closes_fences
 from proxy.protocol.request.message import Message, MessageReader

@@ -22,13 +22,8 @@ from proxy.context.blocks import Circumstances, hit_rate, shown
 from proxy.kit.errors import InvalidRequest, MethodNotAllowed, NotFound
 from proxy.kit.modes import Edit
 from proxy.kit.tasks import in_turns
-from proxy.planner.layout.tiers import Change, Tier
-from proxy.planner.sessions.session_record import (
-    SessionDetails,
-    SessionPage,
-    SessionRecord,
-    SessionRequest,
-)
+from proxy.planner.session_record import SessionDetails, SessionPage, SessionRecord, SessionRequest
+from proxy.planner.tiers import Change, Tier
 from proxy.protocol.response.usage import Usage
 from proxy.protocol.wire.json_body import Unreadable, dumps, elements, members_of, printable, read_or_mended
 from proxy.storage.port import LedgerEntry, SpendGroup, SpendQuery, Store

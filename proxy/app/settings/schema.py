@@ -320,7 +320,7 @@ class KeepAlive(Strict):
 
 
 class TieredAssembly(Strict):
-    """The flags of policy ``classic`` for structured context (``proxy.planner.layout.tiers.ClassicPolicy``)."""
+    """The flags of policy ``classic`` for structured context (``proxy.planner.tiers.ClassicPolicy``)."""
 
     cache_target_tokens: int | None = Field(
         default=None, ge=0, description="what a tier should hold at least; 0: no anchoring; default: by the model"

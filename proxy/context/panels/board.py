@@ -60,7 +60,7 @@ from proxy.context.panels import (
 )
 from proxy.kit.digest import digest as digest_of
 from proxy.kit.value import dataclass, field, replace
-from proxy.planner.layout.tiers import Tier
+from proxy.planner.tiers import Tier
 from proxy.protocol.request.message import message_json
 
 MOST_GONE = 500

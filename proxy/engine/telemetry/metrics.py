@@ -41,7 +41,7 @@ from proxy.kit.secrets import without_keys
 from proxy.kit.tasks import in_turns
 from proxy.models.deployment import Deployment
 from proxy.planner.candidates import UNMARKED
-from proxy.planner.diagnosis.record import KINDS
+from proxy.planner.record import KINDS
 from proxy.planner.shadow import Deviation
 from proxy.protocol.response.outcome import UNTOLD
 from proxy.protocol.response.panel_answer import PanelCallOutcome

@@ -35,8 +35,8 @@ from proxy.lab.replay import Step, TraceError, chat_body
 from proxy.lab.replay.runner import Ours, Setting, Total
 from proxy.models.deployment import Transport
 from proxy.models.deployments import choose_profile, provider_of
-from proxy.planner.diagnosis.diagnose import diagnose
-from proxy.planner.diagnosis.record import (
+from proxy.planner.diagnose import diagnose
+from proxy.planner.record import (
     SYSTEM,
     TURN,
     Break,

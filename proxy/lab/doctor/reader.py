@@ -39,7 +39,7 @@ from proxy.lab.doctor.records import (
     unix_seconds,
 )
 from proxy.lab.replay import UNREADABLE, opened
-from proxy.planner.diagnosis.record import read_line
+from proxy.planner.record import read_line
 from proxy.protocol.response.usage import Usage, usage_of
 from proxy.protocol.wire.json_body import Members, Unreadable
 

@@ -24,7 +24,7 @@ from msgspec import Raw, Struct
 
 from proxy.kit.errors import InvalidRequest
 from proxy.kit.value import dataclass
-from proxy.planner.diagnosis.record import PromptRecord
+from proxy.planner.record import PromptRecord
 from proxy.protocol.response.outcome import UNTOLD, cause_of
 from proxy.protocol.response.usage import Usage, counts_of
 from proxy.protocol.wire.json_body import Members, Unreadable, elements, parse_members, small_value

@@ -28,8 +28,8 @@ from proxy.lab.doctor import (
 from proxy.lab.doctor.reader import read_calls
 from proxy.lab.doctor.records import Call, Gap, Problem
 from proxy.lab.replay.runner import Setting
-from proxy.planner.diagnosis.diagnose import CONTENT
-from proxy.planner.diagnosis.record import SYSTEM, TOOL, TURN, BreakKind
+from proxy.planner.diagnose import CONTENT
+from proxy.planner.record import SYSTEM, TOOL, TURN, BreakKind
 from proxy.planner.shadow import Deviation
 from proxy.protocol.wire.json_body import printable
 

@@ -62,8 +62,8 @@ from proxy.lab.replay.runner import (
     sent_by,
 )
 from proxy.lab.replay.search import find_layouts
-from proxy.planner.diagnosis.record import spread
 from proxy.planner.plan import Plan
+from proxy.planner.record import spread
 from proxy.planner.shadow import cost_of, most_regret
 from proxy.protocol.caches import Prompt, make_cache
 from proxy.protocol.providers import CacheProfile, Family

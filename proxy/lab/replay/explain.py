@@ -10,9 +10,9 @@ from proxy.kit.value import dataclass
 from proxy.lab.replay import Trace
 from proxy.lab.replay.runner import Ours, ReplayedContexts, Setting
 from proxy.planner.candidates import UNMARKED
-from proxy.planner.diagnosis.record import Break
-from proxy.planner.layout.layout import Layout
+from proxy.planner.layout import Layout
 from proxy.planner.plan import InFlight
+from proxy.planner.record import Break
 from proxy.planner.shadow import cost_of
 from proxy.protocol.caches.cache import Bill, Life
 from proxy.protocol.providers import CacheProfile, Family

@@ -27,11 +27,11 @@ from proxy.kit.value import dataclass, field, replace
 from proxy.lab.replay import Step, Trace, TraceError
 from proxy.lab.replay.fidelity import tools_of, violations
 from proxy.planner.keep_alive import RefreshPlan
-from proxy.planner.layout.render import render_tools
-from proxy.planner.layout.tiers import Tier
 from proxy.planner.plan import Plan, PlannerOptions
 from proxy.planner.planner import TierPlanner
+from proxy.planner.render import render_tools
 from proxy.planner.shadow import cost_of
+from proxy.planner.tiers import Tier
 from proxy.protocol.caches import Bill, Prompt, make_cache
 from proxy.protocol.providers import EMBEDDED, CacheProfile, Dialect
 from proxy.protocol.recognition import Recogniser

@@ -13,8 +13,9 @@ from itertools import accumulate, groupby
 from proxy.kit.errors import UpstreamRejected
 from proxy.kit.value import dataclass
 from proxy.lab.replay import Step
-from proxy.planner.layout.layout import Layout, PrefixSettings, place, seed_of, slots_of
-from proxy.planner.layout.orders import (
+from proxy.planner.layout import Layout, PrefixSettings, place, seed_of, slots_of
+from proxy.planner.observation import commit_reading, read_request
+from proxy.planner.orders import (
     RequestElements,
     behind_prefix,
     documents_left,
@@ -23,11 +24,10 @@ from proxy.planner.layout.orders import (
     valid_prefix,
     whole_groups,
 )
-from proxy.planner.layout.render import render_messages, render_tools
-from proxy.planner.sessions.observation import commit_reading, read_request
-from proxy.planner.sessions.session import Session, SessionTable
-from proxy.planner.sessions.sharing import held_along, hold
+from proxy.planner.render import render_messages, render_tools
+from proxy.planner.session import Session, SessionTable
 from proxy.planner.shadow import cost_of
+from proxy.planner.sharing import held_along, hold
 from proxy.protocol.caches import Cache, Life, make_cache
 from proxy.protocol.providers import CacheProfile, Family
 from proxy.protocol.recognition import ContextPiece, Recogniser

@@ -31,7 +31,7 @@ import orjson
 
 from proxy.kit.errors import InvalidRequest
 from proxy.kit.value import dataclass
-from proxy.protocol.account.references import Said
+from proxy.protocol.references import Said
 from proxy.protocol.request.tokens import estimate
 from proxy.protocol.response.event_format import EventCutter, Part
 from proxy.protocol.response.usage import (

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import UNSET, Raw
 
-from proxy.protocol.account.references import known_items
+from proxy.protocol.references import known_items
 from proxy.protocol.response.event_format import BOM, MAX_EVENT_BYTES, EventCutter, Part, event_data, payload_of
 from proxy.protocol.response.outcome import AnswerFacts, Outcome, Received
 from proxy.protocol.response.usage import items_of, mapping

@@ -14,7 +14,7 @@ from proxy.app.settings import ConfigError, Environment, Settings, load
 from proxy.kit.modes import Mode
 from proxy.models.deployment import Transport
 from proxy.models.deployments import ModelTable
-from proxy.planner.layout.tiers import ClassicPolicy
+from proxy.planner.tiers import ClassicPolicy
 from proxy.protocol.prices import PriceMap
 from proxy.storage.sqlite import MemoryStore
 from proxy.teams.authentication import Directory

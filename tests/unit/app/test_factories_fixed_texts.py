@@ -5,7 +5,7 @@ from dataclasses import asdict, fields
 from plugins.tiered import TieredRecogniser
 from proxy.app.factories import load_assembly_texts, load_compaction_texts, load_panel_texts, load_window_texts
 from proxy.context.assembly import AssemblyTexts
-from proxy.planner.layout.tiers import Tier
+from proxy.planner.tiers import Tier
 from proxy.prompts.window import PartName
 from proxy.protocol.recognition import REFERENCE_HEADERS, WORKING_HEADER, FileClaim
 from proxy.services.prompting.sources import SHIPPED

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from proxy.kit.modes import Reason
 from proxy.planner.candidates import CandidateInputs, Choice, OwnRequest, Pricing, choose
+from proxy.planner.edit_signals import FileWords
 from proxy.planner.forecast import Candidate, forecast
-from proxy.planner.layout.layout import Layout, PrefixSettings
-from proxy.planner.layout.orders import moved_elements, request_elements
-from proxy.planner.layout.tiers import Classic, ClassicPolicy, Tier, Tracked
-from proxy.planner.sessions.observation import read_request
-from proxy.planner.sessions.session import SessionTable
+from proxy.planner.layout import Layout, PrefixSettings
+from proxy.planner.observation import read_request
+from proxy.planner.orders import moved_elements, request_elements
+from proxy.planner.session import SessionTable
 from proxy.planner.shadow import cost_of
-from proxy.planner.stability.edit_signals import FileWords
+from proxy.planner.tiers import Classic, ClassicPolicy, Tier, Tracked
 from proxy.protocol.caches import Cache, Life, make_cache
 from proxy.protocol.providers import DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, CacheProfile, Family
 from proxy.protocol.request.element import Element, ElementKind

@@ -11,9 +11,9 @@ from plugins.fenced import FencedRecogniser
 from plugins.system_text import SystemTextRecogniser
 from proxy.kit.digest import digest
 from proxy.kit.modes import Mode
-from proxy.planner.diagnosis.record import Break, BreakKind
 from proxy.planner.plan import Plan
 from proxy.planner.planner import TierPlanner
+from proxy.planner.record import Break, BreakKind
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.protocol.request.reader import Route
@@ -21,7 +21,7 @@ from proxy.protocol.request.tokens import bytes_over_four
 from tests.economics.billing import Provider
 from tests.fidelity.chats import EDITABLE_ACK, File
 from tests.talk import file_text
-from tests.unit.planner.diagnosis.test_diagnose_losses import clock, session
+from tests.unit.planner.test_diagnose_losses import clock, session
 
 GRID = replace(OPENAI, hit_chance=1.0)
 RECOGNISERS = (AiderRecogniser(), FencedRecogniser(), SystemTextRecogniser())

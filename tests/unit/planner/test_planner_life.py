@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from proxy.kit.modes import Reason
-from proxy.planner.layout.tiers import Tier
 from proxy.planner.plan import Plan
 from proxy.planner.shadow import Deviation
+from proxy.planner.tiers import Tier
 from proxy.protocol.providers import OPENAI, PROFILES
 from proxy.protocol.response.usage import Usage
 from tests.edited_talks import SYSTEM, A, B, editing, exchange

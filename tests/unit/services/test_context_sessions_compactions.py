@@ -7,7 +7,7 @@ import pytest
 from proxy.app.factories import load_context_texts
 from proxy.context import StructuredContext
 from proxy.kit.modes import Mode
-from proxy.planner.layout.tiers import Tracked
+from proxy.planner.tiers import Tracked
 from proxy.protocol.providers import NONE
 from proxy.protocol.request.parsed_body import parse_body
 from proxy.protocol.request.tokens import bytes_over_four

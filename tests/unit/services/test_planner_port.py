@@ -14,9 +14,9 @@ import pytest
 from proxy.engine.interfaces import PlanRequest, Principal
 from proxy.kit.modes import Mode
 from proxy.kit.tasks import drain
-from proxy.planner.diagnosis.record import read_line
 from proxy.planner.plan import Plan
 from proxy.planner.planner import TierPlanner
+from proxy.planner.record import read_line
 from proxy.protocol.providers import OPENAI
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import bytes_over_four

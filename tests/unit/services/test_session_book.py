@@ -22,7 +22,7 @@ from proxy.models.deployment import Transport
 from proxy.models.deployments import price_for
 from proxy.planner.plan import Plan, PlannerOptions
 from proxy.planner.planner import TierPlanner
-from proxy.planner.sessions.session_record import SessionFacts, SessionRecord, SessionSums
+from proxy.planner.session_record import SessionFacts, SessionRecord, SessionSums
 from proxy.protocol.prices import PriceMap
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage

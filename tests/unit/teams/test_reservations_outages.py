@@ -14,7 +14,7 @@ from proxy.engine.interfaces import Principal
 from proxy.kit.errors import BudgetExceeded, BudgetUnavailable, StoreError
 from proxy.models.charges import Rule
 from proxy.models.deployment import Deployment
-from proxy.protocol.account.references import Said
+from proxy.protocol.references import Said
 from proxy.protocol.response.outcome import Outcome
 from proxy.protocol.response.usage import Usage
 from proxy.storage.port import Charge, Granted, Refused, Reserve

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from proxy.context import Conversation, Page, Review, StructuredContext
 from proxy.context.blocks import Assembly, Circumstances, Kind
 from proxy.context.placement import Placement, TierItems
-from proxy.planner.layout.tiers import Tier
+from proxy.planner.tiers import Tier
 from proxy.protocol.providers import Dialect
 from proxy.protocol.request.tokens import TokenCounter
 from tests.contexts import (

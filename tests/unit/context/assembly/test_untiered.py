@@ -12,7 +12,7 @@ from proxy.context.assembly import front_of, in_tiers, untiered_assembly
 from proxy.context.blocks import Assembly, Kind, Skip
 from proxy.context.panels.board import NO_INLAY
 from proxy.context.placement import Placement, TierItems
-from proxy.planner.layout.tiers import Tier
+from proxy.planner.tiers import Tier
 from tests.contexts import TEXTS, a_file, conversation_of, flat_assembly, items_of, sent, talk_of, texts_in
 from tests.talk import MARK, system, text_part, user
 

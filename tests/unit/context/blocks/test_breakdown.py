@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from proxy.context import Page, Review, StructuredContext
 from proxy.context.blocks import Assembly, Circumstances, hit_rate
 from proxy.context.placement import Placement, TierItems
-from proxy.planner.layout.tiers import Change, Tier
+from proxy.planner.tiers import Change, Tier
 from proxy.protocol.providers import Dialect
 from proxy.protocol.request.tokens import IMAGE_TOKENS, TokenCounter
 from proxy.protocol.response.usage import Usage

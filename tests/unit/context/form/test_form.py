@@ -13,7 +13,7 @@ from proxy.context.form import FormJson, FormReview, StructuredForm, detach_term
 from proxy.context.history import DetachTerms, MessageMeta, Status
 from proxy.context.panels import OWN_KIND, Panel
 from proxy.kit.errors import InvalidRequest
-from proxy.planner.layout.tiers import Tier
+from proxy.planner.tiers import Tier
 from tests.examples import for_every
 
 DIGEST = "0123456789abcdef" * 4

@@ -15,7 +15,7 @@ from proxy.context.assembly import without_last_answer
 from proxy.context.blocks import Assembly, Kind
 from proxy.context.panels import Panel, Progress
 from proxy.context.panels.board import Board, Inlay, inlay_of, refreshed
-from proxy.planner.layout.tiers import Tier
+from proxy.planner.tiers import Tier
 from tests.panels import TEXTS, SentTurns, message, unchanged, wire
 from tests.talk import MARK, assistant, calling, result, text_part, user
 

@@ -7,7 +7,7 @@ from proxy.context import Conversation
 from proxy.context.blocks import Assembly, Block
 from proxy.context.panels import Panel, Progress
 from proxy.context.panels.board import Board, inlay_of, moving, refreshed
-from proxy.planner.layout.tiers import Tier
+from proxy.planner.tiers import Tier
 from tests.panels import message, unchanged
 
 PANELS = [Panel("A", "skill", "", "x"), Panel("B", "console", "", "y")]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from proxy.context.placement import first_tiers, mutual_clusters
-from proxy.planner.layout.tiers import Tier
+from proxy.planner.tiers import Tier
 from tests.examples import for_every
 from tests.growth import assert_linear
 

@@ -1,7 +1,7 @@
 """The tiers of a placement, by the keys of its items."""
 
 from proxy.context.placement import TierItems
-from proxy.planner.layout.tiers import Tier
+from proxy.planner.tiers import Tier
 from tests.contexts import placed
 
 

@@ -10,9 +10,9 @@ from proxy.engine.telemetry import Meter, error_kind, savings
 from proxy.engine.telemetry.metrics import ERROR_KINDS, Metrics
 from proxy.kit.modes import Mode, Reason
 from proxy.models.deployment import Deployment, Transport
-from proxy.planner.diagnosis.record import Break, BreakKind
-from proxy.planner.layout.tiers import Change, Tier
 from proxy.planner.plan import Plan, PlanResult
+from proxy.planner.record import Break, BreakKind
+from proxy.planner.tiers import Change, Tier
 from proxy.prompts.window import Capability, CapabilityProfile
 from proxy.protocol.caches.cache import Bill
 from proxy.protocol.prices import Price, PriceMap

@@ -22,7 +22,7 @@ from proxy.engine.telemetry.metrics import (
     pieces,
 )
 from proxy.kit.modes import Edit, Mode, Reason
-from proxy.planner.diagnosis.record import KINDS
+from proxy.planner.record import KINDS
 from proxy.planner.shadow import Deviation
 from proxy.protocol.response.outcome import CAUSES
 from proxy.protocol.response.usage import Usage

@@ -15,15 +15,15 @@ from proxy.lab.doctor import Culprit, Entries, Intake, Rules, diagnose_all
 from proxy.lab.doctor.reader import read_calls
 from proxy.lab.doctor.records import Call
 from proxy.lab.doctor.report import MONTH_HOURS, ClientReport, Report, advice, examine, page
-from proxy.planner.diagnosis.diagnose import MODEL, PARAMETER, ROUTE
-from proxy.planner.diagnosis.record import VERSION, Fingerprint, line_of, wire_record
+from proxy.planner.diagnose import MODEL, PARAMETER, ROUTE
+from proxy.planner.record import VERSION, Fingerprint, line_of, wire_record
 from proxy.protocol.prices import PriceMap
 from proxy.protocol.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
 from tests import doctor_logs as logs
 from tests.unit.lab.replay.sessions import setting
-from tests.unit.planner.diagnosis.test_record_wire_traces import TRACES, WHERE, judged
+from tests.unit.planner.test_record_wire_traces import TRACES, WHERE, judged
 
 _PRICE = {
     "input_cost_per_token": 3e-6,

@@ -14,7 +14,7 @@ from tests import doctor_logs as logs
 from tests.examples import examples, sampled
 from tests.fidelity.chats import AiderChat, File
 from tests.unit.lab.replay.sessions import RECOGNISERS, setting
-from tests.unit.planner.diagnosis.test_record_wire_traces import TRACES
+from tests.unit.planner.test_record_wire_traces import TRACES
 
 PRICE = {"input_cost_per_token": 3e-6, "output_cost_per_token": 15e-6, "cache_read_input_token_cost": 0.3e-6}
 PRICES = PriceMap({"gpt-4o": PRICE, "gpt-4.1": PRICE, "gpt-4.1-mini": PRICE})

@@ -4,13 +4,13 @@ from itertools import pairwise
 
 import pytest
 
+from proxy.planner.change_rates import read_words
+from proxy.planner.edit_signals import FileWords
 from proxy.planner.forecast import Forecast, forecast
-from proxy.planner.layout.layout import Layout, PrefixSettings
-from proxy.planner.layout.orders import moved_elements, request_elements
-from proxy.planner.sessions.observation import commit_preamble, commit_reading, read_request
-from proxy.planner.sessions.session import Session, SessionTable
-from proxy.planner.stability.change_rates import read_words
-from proxy.planner.stability.edit_signals import FileWords
+from proxy.planner.layout import Layout, PrefixSettings
+from proxy.planner.observation import commit_preamble, commit_reading, read_request
+from proxy.planner.orders import moved_elements, request_elements
+from proxy.planner.session import Session, SessionTable
 from proxy.protocol.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.protocol.recognition import ContextPiece
 from proxy.protocol.request.tokens import TokenCounter, bytes_over_four

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.planner.forecast import Candidate, Forecast, PauseForecast, PieceForecast
-from proxy.planner.layout.layout import Layout, PrefixSettings
+from proxy.planner.layout import Layout, PrefixSettings
 from proxy.planner.plan import Plan
 from proxy.protocol.caches import validate
 from proxy.protocol.providers import ANTHROPIC, OPENAI_EXPLICIT, CacheProfile, pessimistic

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.planner.sessions.volatile_lines import overlaid
+from proxy.planner.volatile_lines import overlaid
 from proxy.protocol.recognition import Cut, PieceKind
 from proxy.protocol.recognition.lines import (
     bare_lines,

@@ -1,0 +1,81 @@
+"""A record holds no more than the prompt that it is of, and says what it was made from."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.kit.digest import digest
+from proxy.planner.record import TURN, PromptPiece, PromptRecord, shared_front, wire_record
+from proxy.protocol.providers import ANTHROPIC, OPENAI
+from proxy.protocol.request.tokens import bytes_over_four
+from proxy.protocol.response.usage import Usage
+
+PIECES = st.lists(
+    st.builds(
+        lambda kind, key, version, tokens, place: PromptPiece(
+            key, kind, digest(key.encode(), bytes([version])), tokens, place
+        ),
+        kind=st.sampled_from(["tool", "system", TURN, "file"]),
+        key=st.sampled_from("abcdefgh"),
+        version=st.integers(0, 3),
+        tokens=st.integers(1, 500),
+        place=st.integers(-1, 40),
+    ),
+    max_size=12,
+)
+
+
+@given(front=PIECES, behind=PIECES, shared=st.integers(0, 12))
+def test_a_record_that_takes_over_a_front_is_the_one_that_is_made_anew(
+    front: list[PromptPiece], behind: list[PromptPiece], shared: int
+) -> None:
+    shared = min(shared, len(front))
+    before = PromptRecord(at=1.0).holding(front)
+    grown = PromptRecord(at=2.0).holding(behind, before, shared)
+    assert grown == PromptRecord(at=2.0).holding([*front[:shared], *behind])
+    assert grown.pieces() == [*front[:shared], *behind]
+    assert grown.is_sound
+    assert shared_front(before, grown) >= shared
+
+
+def test_names_that_are_gone_are_forgotten() -> None:
+    """Else a session whose context has new names in each request would hold all of them."""
+    record = PromptRecord()
+    for turn in range(50):
+        pieces = [PromptPiece(f"file:{turn}-{n}", "file", digest(b"%d-%d" % (turn, n)), 5) for n in range(20)]
+        record = PromptRecord(at=float(turn)).holding(pieces, record)
+        assert len(record.names) == 20
+
+
+def test_many_and_long_names_are_taken() -> None:
+    pieces = [PromptPiece(f"{n:06}" + "x" * 1000, "tool", digest(b"%d" % n), 1) for n in range(70_000)]
+    record = PromptRecord().holding(pieces)
+    assert (len(record.names), record.total, record.is_sound) == (70_000, 70_000, True)
+    assert max(len(key) for _, key in record.names) == 200
+
+
+def marked(ttl: str | None) -> dict[str, Any]:
+    mark = {"type": "ephemeral"} | ({"ttl": ttl} if ttl else {})
+    return {"messages": [{"role": "user", "content": [{"type": "text", "text": "Go. " * 99, "cache_control": mark}]}]}
+
+
+def test_a_marker_and_its_life_are_told() -> None:
+    for ttl, is_long in ((None, False), ("5m", False), ("1h", True)):
+        record = wire_record(marked(ttl), bytes_over_four, at=0.0)
+        assert (list(record.stops), record.is_long) == ([record.total], is_long)
+        assert [piece.mark for piece in record.pieces()] == ["1h" if is_long else "5m"]
+    assert not wire_record({"messages": [{"role": "user", "content": "Go."}]}, bytes_over_four, at=0.0).stops
+
+
+def test_markers_in_front_of_a_continued_conversation_stay() -> None:
+    first = wire_record(marked("1h"), bytes_over_four, at=0.0)
+    then = wire_record(marked("1h"), bytes_over_four, at=9.0).continuing(first)
+    assert (then.stops, then.is_long) == ([first.total, 2 * first.total], True)
+
+
+def test_what_the_provider_holds_is_told_in_our_tokens() -> None:
+    record = PromptRecord().holding([PromptPiece("user", TURN, digest(b"x"), 100)])
+    assert record.answered(Usage(200, 1, read=50, write_5m=100), ANTHROPIC).stored == 75
+    for usage, profile in ((None, ANTHROPIC), (Usage(0, 1), ANTHROPIC), (Usage(200, 1, read=50), OPENAI)):
+        assert record.answered(usage, profile).stored == -1
