@@ -43,6 +43,7 @@ _NOT_FITTED = {
     )),
     "planner.session_record._FINAL_S",  # a bound
     "planner.change_rates._MOST",  # a bound
+    *(f"planner.diagnose.{name}" for name in ("_SHRUNK_SHARE", "_SAME_HEAD_SHARE", "_CONTINUED_SHARE")),  # definitions
 }  # fmt: skip
 
 
