@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from hashlib import sha256
 
-from proxy.protocol.caches.cache import Bill, Life, Prompt
+from proxy.protocol.caches import Bill, Life, Prompt
 
 
 def prompt(

@@ -9,7 +9,7 @@ from proxy.kit.modes import Mode
 from proxy.models.deployment import Deployment, Transport
 from proxy.planner.planner import TierPlanner
 from proxy.prompts.window import Capability, CapabilityProfile
-from proxy.protocol.caches.cache import Bill
+from proxy.protocol.caches import Bill
 from proxy.protocol.providers import CacheProfile
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import bytes_over_four

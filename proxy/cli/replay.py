@@ -66,7 +66,7 @@ from proxy.lab.replay.explain import Explanation, explain_request
 from proxy.lab.replay.runner import AS_SENT, OURS, SYSTEM_LAST, Result, Setting, Summary, counted_once, replay, summary
 from proxy.planner.plan import Plan
 from proxy.planner.shadow import cost_of
-from proxy.protocol.caches.cache import Bill
+from proxy.protocol.caches import Bill
 from proxy.protocol.providers import PROFILES, CacheProfile, optimistic, pessimistic
 from proxy.protocol.request.tokens import Encode, quick
 from proxy.services.context_assembler import ContextAssembler

@@ -42,7 +42,7 @@ from typing import Literal
 
 from proxy.kit.lru import LastUsed
 from proxy.kit.value import dataclass, field
-from proxy.protocol.caches.cache import Bill
+from proxy.protocol.caches import Bill
 from proxy.protocol.prices import CODE_USD, FILE_SEARCH_USD, SERVICE_FACTORS, Cost, Extras, Price, cost, input_cost
 from proxy.protocol.request.demand import Demand, Kind, Tool, Wants
 from proxy.protocol.response.usage import Reported, Usage

@@ -21,7 +21,7 @@ from proxy.planner.render import are_ordered, off_notices
 from proxy.planner.session import Session, SessionKeys
 from proxy.planner.shadow import ShadowCaches, cost_of
 from proxy.prompts.steadiness import AppliedTexts
-from proxy.protocol.caches.cache import Bill, Cache, Life, Prompt
+from proxy.protocol.caches import Bill, Cache, Life, Prompt
 from proxy.protocol.providers import CacheProfile, Dialect, Family
 from proxy.protocol.request.element import Element, form_digest
 from proxy.protocol.request.message import MARK_KEYS, piece_digest
@@ -89,7 +89,9 @@ class OwnRequest:
 def own_request(incoming: IncomingChat, natural: Layout, arrived: Layout, cache: Cache) -> OwnRequest:
     """Find the client's markers, and price the request on ``cache``, the shadow cache of the client's own requests."""
     profile = incoming.route.profile
-    count, has_foreign = written_marks(incoming.parsed.members, incoming.transcript, profile.dialect)
+    count, has_foreign = 0, False
+    if incoming.transcript.marked or incoming.own_tools:
+        count, has_foreign = written_marks(incoming.parsed.members, incoming.transcript, profile.dialect)
     is_honoured = count > 0 and not has_foreign and profile.family is Family.MARKER
     marks = honoured(natural, profile) if is_honoured else {}
     prompt = arrived.prompt(marks)

@@ -22,7 +22,7 @@ from proxy.kit.lru import Bounded, LastUsed
 from proxy.kit.value import dataclass, replace
 from proxy.planner.record import SYSTEM, TOOL, TURN, Break, BreakKind, PromptPiece, PromptRecord, shared_front, spread
 from proxy.planner.shadow import LOST, Deviation, Observation, lost_kind, tolerance
-from proxy.protocol.caches.cache import Bill
+from proxy.protocol.caches import Bill
 from proxy.protocol.prices import Price, input_cost
 from proxy.protocol.providers import CacheProfile, Family
 from proxy.protocol.recognition import PieceKind

@@ -41,7 +41,7 @@ from proxy.planner.orders import RequestElements
 from proxy.planner.render import stays
 from proxy.planner.session import GOES_ON, Session
 from proxy.planner.volatile_lines import changed_places
-from proxy.protocol.caches.cache import Bill, Cache, Life
+from proxy.protocol.caches import Bill, Cache, Life
 from proxy.protocol.providers import CacheProfile, Family
 from proxy.protocol.recognition import ContextPiece, FileClaim, PieceKind
 from proxy.protocol.request.element import Element, ElementKind

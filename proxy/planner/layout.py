@@ -22,7 +22,7 @@ import orjson
 
 from proxy.kit.digest import DIGEST_BYTES, chain, digest
 from proxy.kit.value import dataclass
-from proxy.protocol.caches.cache import Life, Prompt
+from proxy.protocol.caches import Life, Prompt
 from proxy.protocol.providers import DEFAULTS, CacheProfile, Family
 from proxy.protocol.request.element import Element, ElementKind
 from proxy.protocol.request.message import SYSTEM_ROLES, Part, PartKind

@@ -32,7 +32,7 @@ from proxy.planner.shadow import Deviation, ShadowCaches, cost_of, unpredicted_c
 from proxy.planner.sharing import SentForm
 from proxy.planner.tiers import CACHED, Change, Tier, Tracked
 from proxy.prompts.steadiness import Again, StoredPrompt
-from proxy.protocol.caches.cache import Bill, Cache, Prompt
+from proxy.protocol.caches import Bill, Cache, Prompt
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import NO_BOUNDARIES, Family
 from proxy.protocol.recognition import PieceKind

@@ -130,13 +130,14 @@ class TierPlanner:
             return Plan(flat, flat, mode, Reason.PASSTHROUGH_MODE)
         try:
             transcript = self.reader.read(parsed)
-            own_tools = self.reader.tools.read(parsed.members.get("tools"))
+            raw_tools = parsed.members.get("tools")
+            own_tools = self.reader.tools.read(raw_tools) if raw_tools is not None else ()
             # A provider keeps accounts, models, and the servers of one name apart.
             account = digest(route.scope.encode(), route.name.encode(), route.model.encode(), route.upstream.encode())
             incoming = IncomingChat(parsed, transcript, own_tools, edits, original, route, account, mode, now)
             if not route.repeats:
                 return self._inlaid(incoming, self.reader.inlaid(transcript, route)) if route.has_texts else incoming
-            return self._with_texts(incoming) if route.has_texts or len(self._texts) else incoming
+            return self._with_texts(incoming) if route.has_texts or self._texts.sent else incoming
         except Exception as error:  # noqa: BLE001 - fidelity rule 7: caching never fails a request
             return as_it_came(_flat(original, route), mode, error)
 
@@ -415,14 +416,15 @@ class TierPlanner:
         recognised, and the operator's texts are included."""
         route, place = incoming.route, self._place(incoming, tools_key)
         session = self._sessions.find(place)
-        session.notice(place.transcript)
+        if place.transcript.recognised or session.candidates:
+            session.notice(place.transcript)
         tracker = session.tracker
         if not session.requests:
             tracker.policy = with_target(tracker.policy, route.profile.min_tokens)
         # Under a policy that orders by price, tiers only serve to inform people.
         if tracker.policy.promotion != _PROMOTION[self._policy]:
             tracker.policy = replace(tracker.policy, promotion=_PROMOTION[self._policy])
-        return session, self.reader.inlaid(place.transcript, route)
+        return session, self.reader.inlaid(place.transcript, route) if route.has_texts else place.transcript
 
     def _place(self, incoming: IncomingChat, tools: bytes) -> SessionKeys:
         route = incoming.route

@@ -32,7 +32,7 @@ from proxy.kit.digest import DIGEST_BYTES, digest
 from proxy.kit.value import dataclass
 from proxy.planner.layout import Layout, PrefixSettings
 from proxy.planner.shadow import LOST, Deviation
-from proxy.protocol.caches.cache import Life
+from proxy.protocol.caches import Life
 from proxy.protocol.providers import DEFAULTS, CacheProfile, Family
 from proxy.protocol.recognition import MessageKind, PieceKind
 from proxy.protocol.request.element import Element, ElementKind

@@ -29,7 +29,7 @@ from msgspec.structs import replace as with_members
 from proxy.planner.change_rates import DecayedRate
 from proxy.planner.layout import NOTICE, Layout, PrefixSettings, is_message
 from proxy.planner.orders import RequestElements, moved_elements, request_elements, split_layout
-from proxy.protocol.caches.cache import Life, Prompt
+from proxy.protocol.caches import Life, Prompt
 from proxy.protocol.providers import Dialect
 from proxy.protocol.recognition import PART_ACKNOWLEDGEMENT
 from proxy.protocol.request.element import Element, ElementKind, bare_tool

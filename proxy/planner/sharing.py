@@ -29,11 +29,20 @@ from msgspec import DecodeError, Meta, Struct, msgpack
 
 from proxy.kit.digest import digest
 from proxy.kit.lru import Bounded
-from proxy.planner.session import PreambleKey, Session, SessionCohort, SessionMark, SessionMemory, SessionTable
+from proxy.planner.session import (
+    PreambleChanges,
+    PreambleKey,
+    Session,
+    SessionCohort,
+    SessionMark,
+    SessionMemory,
+    SessionTable,
+)
 from proxy.planner.shadow import ShadowCaches
 from proxy.planner.tiers import Classic, Item
-from proxy.planner.volatile_lines import PreambleChanges, Regions, joined_regions
-from proxy.protocol.caches.cache import Cache, Entry, Prompt
+from proxy.planner.volatile_lines import Regions, joined_regions
+from proxy.protocol.caches import Cache, Prompt
+from proxy.protocol.caches.table import Entry
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.transcript import Transcript
 from proxy.protocol.wire.json_body import Unreadable

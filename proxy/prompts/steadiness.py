@@ -243,16 +243,13 @@ class SentText:
 
 
 class TurnTexts:
-    """Remembers the text that was sent with each turn. The least recently used one is dropped first."""
+    """Remembers the text that was ``sent`` with each turn. The least recently used one is dropped first."""
 
     def __init__(self, *, capacity_bytes: int, again: Again = Again.BY_PRICE) -> None:
         self._again = again
-        self._sent: Bounded[bytes, SentText] = Bounded(
+        self.sent: Bounded[bytes, SentText] = Bounded(
             capacity_bytes, lambda sent: _RECORD_BYTES + 2 * (len(sent.inset.before) + len(sent.inset.after))
         )
-
-    def __len__(self) -> int:
-        return len(self._sent)
 
     def earlier(
         self,
@@ -271,7 +268,7 @@ class TurnTexts:
         if not turns:
             return AppliedTexts()
         newest = turns[-1][1]
-        latest = next((sent for _, key in reversed(turns) if (sent := self._sent.get(key)) is not None), None)
+        latest = next((sent for _, key in reversed(turns) if (sent := self.sent.get(key)) is not None), None)
         if latest is None:
             return AppliedTexts(newest=newest, head=head)
         chance = _chance(latest, head, now)
@@ -279,7 +276,7 @@ class TurnTexts:
         kept: list[bytes] = []
         decided: dict[bytes, bool] = {}
         for index, key in turns[:-1]:
-            sent = self._sent.get(key)
+            sent = self.sent.get(key)
             if sent is None or not sent.inset:
                 continue
             is_kept = sent.is_kept
@@ -296,22 +293,22 @@ class TurnTexts:
         return AppliedTexts(texts, kept, decided, newest, head, latest)
 
     def sent_with(self, turn: bytes) -> Inset | None:
-        return sent.inset if (sent := self._sent.get(turn)) is not None else None
+        return sent.inset if (sent := self.sent.get(turn)) is not None else None
 
     def commit(self, applied: AppliedTexts, inset: Inset, tokens: int, stored: StoredPrompt, now: float) -> None:
         """The exchange counts. ``inset`` was sent with the newest turn, and added ``tokens``. A conversation that has
         never had a text takes no memory."""
         before = applied.before
         for key, is_kept in applied.decided.items():
-            if (sent := self._sent.get(key)) is not None:
-                self._sent.put(key, replace(sent, is_kept=is_kept))
+            if (sent := self.sent.get(key)) is not None:
+                self.sent.put(key, replace(sent, is_kept=is_kept))
         for key in applied.kept:
-            if key in self._sent:
-                self._sent.move_to_end(key)
+            if key in self.sent:
+                self.sent.move_to_end(key)
         if applied.newest and (inset or before is not None):
             number = before.number + 1 if before is not None else 1
             lost = _lost(before, applied, stored, now) if before is not None else 0
-            self._sent.put(applied.newest, SentText(inset, tokens, number, stored, applied.head, lost))
+            self.sent.put(applied.newest, SentText(inset, tokens, number, stored, applied.head, lost))
 
 
 def applies_again(text_tokens: int, tokens_behind: int, profile: CacheProfile, requests: int, chance: float) -> bool:

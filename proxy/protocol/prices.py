@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import chain
 
 from proxy.kit.value import dataclass, field, replace
-from proxy.protocol.caches.cache import Bill
+from proxy.protocol.caches import Bill
 from proxy.protocol.response.usage import Parts, Usage
 
 _SEARCH = "search_context_cost_per_query"
@@ -242,15 +242,7 @@ def saved_as_reported(own: Bill, usage: Usage, price: Price) -> float:
     The proxy's token counts differ from the provider's. So the shadow cache's bill of the client's layout is scaled to
     the reported prompt, and its shares are kept.
     """
-    return input_cost(scaled(own, usage.prompt), price) - input_cost(usage, price)
-
-
-def scaled(bill: Bill, total: int) -> Bill:
-    """The bill of a prompt of ``total`` tokens with the same shares. Rounding differences go to the plain tokens."""
-    if bill.total <= 0:
-        return Bill(0, 0, 0, total, bill.hit)
-    read, short, long = (part * total // bill.total for part in (bill.read, bill.write_5m, bill.write_1h))
-    return Bill(read, short, long, total - read - short - long, bill.hit)
+    return input_cost(own.scaled(usage.prompt), price) - input_cost(usage, price)
 
 
 def price_of(entry: Entry) -> Price | None:

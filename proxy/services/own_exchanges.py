@@ -36,7 +36,7 @@ from proxy.models.deployment import Deployment, Transport
 from proxy.planner.keep_alive import RefreshPlan
 from proxy.planner.plan import Plan
 from proxy.planner.planner import TierPlanner
-from proxy.protocol.caches.cache import Bill
+from proxy.protocol.caches import Bill
 from proxy.protocol.prices import Price
 from proxy.protocol.request.demand import PLAIN, Demand, Wants
 from proxy.protocol.response.outcome import Outcome

@@ -48,8 +48,8 @@ from proxy.planner.session_record import (
 )
 from proxy.planner.sharing import P, unpacked
 from proxy.planner.tiers import ENTRY_N, Tier
-from proxy.protocol.caches.cache import Bill
-from proxy.protocol.prices import saved_as_reported, saved_on_shadow, scaled
+from proxy.protocol.caches import Bill
+from proxy.protocol.prices import saved_as_reported, saved_on_shadow
 from proxy.protocol.response.usage import Usage
 from proxy.protocol.wire.json_body import Unreadable, printable
 from proxy.services.layout_state import TTL_S
@@ -85,7 +85,7 @@ def sums_of(exchange: Exchange, one: SessionRequest | None = None) -> SessionSum
     if plan is not None and plan.mode is Mode.MARK:
         in_order = planned
     elif plan is not None and plan.price is not None and marked is not None and usage.prompt:
-        in_order = scaled(marked, usage.prompt).read, one.cost_usd + saved_as_reported(marked, usage, plan.price)
+        in_order = marked.scaled(usage.prompt).read, one.cost_usd + saved_as_reported(marked, usage, plan.price)
     return structs.replace(
         sums,
         client_read_tokens=client[0],
@@ -106,10 +106,10 @@ def request_of(exchange: Exchange, plan: Plan, number: int) -> SessionRequest:
     other: Usage | Bill = usage
     if plan.own is not None and plan.predicted is not None and not is_refresh:
         if is_observed:
-            other = scaled(plan.predicted, usage.prompt)
+            other = plan.predicted.scaled(usage.prompt)
             saved_usd = saved_on_shadow(plan.own, plan.predicted, plan.price) if plan.price is not None else 0.0
         elif plan.arm != CONTROL and (plan.rewritten or plan.predicted != plan.own):
-            other = scaled(plan.own, usage.prompt)
+            other = plan.own.scaled(usage.prompt)
     found = SessionRequest(
         at=exchange.arrival.now,
         number=number,

@@ -11,7 +11,7 @@ from proxy.lab.replay.explain import first_words
 from proxy.planner.candidates import PlanAnalysis
 from proxy.planner.layout import Layout
 from proxy.planner.plan import InFlight, Plan
-from proxy.protocol.caches.cache import Bill, Life
+from proxy.protocol.caches import Bill, Life
 from proxy.protocol.providers import Family
 from proxy.protocol.recognition import TAG_CLOSE, TAG_OPEN, PieceKind
 from proxy.protocol.request.element import Element, ElementKind

@@ -12,7 +12,7 @@ from proxy.planner.layout import Layout
 from proxy.planner.orders import RequestElements, behind_prefix, by_tiers, moved_elements, valid_prefix
 from proxy.planner.render import render_messages, render_tools
 from proxy.planner.tiers import Tier
-from proxy.protocol.caches.cache import Life
+from proxy.protocol.caches import Life
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.recognition import ContextPiece
 from proxy.protocol.request.element import Element

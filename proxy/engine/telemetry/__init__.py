@@ -15,7 +15,7 @@ from proxy.models.charges import Heard, Speeds, bill, unanswered
 from proxy.models.deployment import Deployment
 from proxy.models.deployments import price_for
 from proxy.planner.plan import CONTROL, Plan
-from proxy.protocol.caches.cache import Bill
+from proxy.protocol.caches import Bill
 from proxy.protocol.prices import (
     Cost,
     Price,
@@ -23,7 +23,6 @@ from proxy.protocol.prices import (
     input_cost,
     saved_as_reported,
     saved_on_shadow,
-    scaled,
     uncached_cost,
 )
 from proxy.protocol.request.demand import UNIT_KINDS, Kind
@@ -236,7 +235,7 @@ class Meter:
         if answer.further:
             usage = answer.outcome.usage  # the plan was made only for the first call
         if sent is not None and usage is not None and not usage.estimated and answer.is_accepted:
-            error = scaled(sent, usage.prompt).read - usage.read
+            error = sent.scaled(usage.prompt).read - usage.read
             metrics.prediction.child("over" if error >= 0 else "under").observe(abs(error))
 
 

@@ -14,7 +14,7 @@ from proxy.planner.layout import Layout
 from proxy.planner.plan import InFlight
 from proxy.planner.record import Break
 from proxy.planner.shadow import cost_of
-from proxy.protocol.caches.cache import Bill, Life
+from proxy.protocol.caches import Bill, Life
 from proxy.protocol.providers import CacheProfile, Family
 from proxy.protocol.recognition import TAG_OPEN, ContextPiece, PieceKind
 from proxy.protocol.request.element import Element, ElementKind

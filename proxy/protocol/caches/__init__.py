@@ -1,13 +1,13 @@
 """Provider prompt caches as pure models: the bill of a request now, and the entries that are stored after it.
 
-There are four families with one interface (``proxy.protocol.caches.cache.Cache``):
+There are four families with one interface (``Cache``):
 
 - ``MARKER``: entries exist only where a marker stood, and writing costs extra. Claude, Qwen and MiniMax walk back from
   each marker (``MarkerCache``). OpenAI GPT-5.6 and newer look up exact boundaries, some of which the provider sets
   itself (``BoundaryCache``).
 - ``GRID`` (most others, vLLM and SGLang): every prefix of a request is stored for free and read in steps.
 - ``UNIT`` (DeepSeek): the ends of input and output, fixed intervals and detected common prefixes are stored for free.
-- ``NONE``: nothing is stored (``cache``).
+- ``NONE``: nothing is stored (``Cache``).
 
 A cache belongs to one provider; ``Prompt.scope`` keeps accounts, models and settings apart. The caller gives the time,
 which may be virtual. All facts are in the profile (``proxy.protocol.providers``), also those that no source states.
@@ -46,16 +46,137 @@ again.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from itertools import repeat
 from math import inf
 from operator import attrgetter
+from typing import Literal
 
-from proxy.protocol.caches.cache import DEFAULT_CAPACITY, Bill, Cache, Entry, EntryTable, Key, Life, Prompt
+from proxy.kit.value import dataclass, field
+from proxy.protocol.caches.table import Entry, EntryTable, Key
 from proxy.protocol.providers import CacheProfile, Dialect, Family
 
-__all__ = ["Bill", "Cache", "Life", "Prompt", "make_cache", "validate"]
+Life = Literal["5m", "1h"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The positions of a prompt, in the provider's own order: tools, then system, then messages.
+
+    ``hashes[i]`` is the chained digest of everything up to and including position i (16 bytes or more); two prompts
+    share a prefix up to i exactly when their ``hashes[i]`` are equal. ``ends[i]`` is the number of prompt tokens up to
+    and including position i (so ``ends[-1]`` is the prompt's length in tokens). ``marks`` maps a position to the life
+    of the cache marker that stands on it. ``runs[i]`` numbers the position for look-back counting: positions with equal
+    numbers (a run of tool calls or of tool results within one message) count once. ``scope`` identifies the account,
+    the model, and the settings that render into the prompt; the provider keeps different scopes apart. It is empty if
+    nothing is cached.
+
+    ``endings`` and ``head_end`` are for providers that set boundaries of their own. ``endings`` are the positions,
+    ascending, at which the messages end that are eligible for a boundary (users' messages, and the last tool output of
+    a group). ``head_end`` is the position at which the opening instructions end. They are empty and -1 if the provider
+    sets no boundaries, or was told not to.
+    """
+
+    scope: bytes
+    hashes: tuple[bytes, ...]
+    ends: tuple[int, ...]
+    runs: tuple[int, ...]
+    marks: Mapping[int, Life] = field(default_factory=dict)
+    endings: tuple[int, ...] = ()
+    head_end: int = -1
+
+    @property
+    def total(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """The tokens of one prompt by the rate at which they are billed. The four counts add up to the prompt's tokens.
+
+    ``hit`` is the position up to which the prompt was read (-1: nothing was read).
+    """
+
+    read: int
+    write_5m: int
+    write_1h: int
+    plain: int
+    hit: int = -1
+
+    @property
+    def write(self) -> int:
+        return self.write_5m + self.write_1h
+
+    @property
+    def total(self) -> int:
+        return self.read + self.write_5m + self.write_1h + self.plain
+
+    def scaled(self, total: int) -> "Bill":
+        """The bill of a prompt of ``total`` tokens with the same shares. Rounding differences go to the plain
+        tokens."""
+        own = self.total
+        if own <= 0:
+            return Bill(0, 0, 0, total, self.hit)
+        read, short, long = (part * total // own for part in (self.read, self.write_5m, self.write_1h))
+        return Bill(read, short, long, total - read - short - long, self.hit)
+
+
+DEFAULT_CAPACITY = 200_000
+_SPREAD_SHARE = 0.15
+
+
+class Cache:
+    """The entries that one account has at a provider, with their expiry. Time is unix seconds, given by the caller.
+
+    The ``table`` also holds expired entries that were not swept yet. This class keeps nothing, like a provider without
+    a prompt cache. A subclass says how a prompt is billed and stored.
+
+    A forecast is a shadow of a provider. It takes the expected value of chance. A provider draws, by the digest of the
+    prompt and not at random. If a forecast drew too, the planner would choose the layouts that it knows to be lucky.
+    """
+
+    def __init__(self, profile: CacheProfile, capacity: int, *, is_forecast: bool = False) -> None:
+        self._profile, self._is_forecast = profile, is_forecast
+        self.table = EntryTable(capacity, profile.capacity_tokens)
+        self.tables: tuple[EntryTable, ...] = (self.table,)
+
+    def bill(self, prompt: Prompt, now: float) -> Bill:
+        """The bill of the provider for this prompt now. This changes nothing."""
+        return Bill(read=0, write_5m=0, write_1h=0, plain=prompt.total)
+
+    def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
+        """Record an accepted request that started at ``now`` and began to be answered at ``available``: refresh the
+        entries that it read, and add those that it wrote. ``output`` is the digest of the prompt with its answer behind
+        it, for providers that cache output, too."""
+
+    def held(self, prompt: Prompt, now: float, before: Sequence[int] | None = None) -> list[int]:
+        """The positions, ascending, that a marker at the same position would read. If ``before`` is given, only the
+        nearest one up to each of its positions. A cache without markers has none."""
+        return []
+
+    def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
+        """The seconds since the entry at a position was last used, and its life. None if there is no live entry."""
+        return self.table.last_use((prompt.scope, prompt.hashes[position]), now)
+
+    def forget(self, prompt: Prompt, positions: Iterable[int]) -> None:
+        """Drop entries that the provider evidently does not hold. A cache that stores every prefix drops nothing,
+        because the prompt that was just sent is stored again."""
+        return
+
+    def follow(self, profile: CacheProfile) -> None:
+        """Apply these rules from now on. If lives turned out shorter, entries end sooner by the same time."""
+        self.table.shorten(self._profile, profile)
+        self._profile = profile
+
+    def _spread(self, used: Entry | None, now: float) -> float:
+        """The time at which the entries in front of a ``used`` entry are renewed with it: ``now``, or the time of the
+        last renewal. A long conversation has hundreds of them, so a forecast renews them only a few times in a life."""
+        profile = self._profile
+        if used is None or not self._is_forecast or profile.capacity_tokens:
+            return now
+        return now if now - used.spread >= _SPREAD_SHARE * profile.life_s else used.spread
+
 
 _DRAWN_BYTES = 4
 _DRAWS = 256.0**_DRAWN_BYTES

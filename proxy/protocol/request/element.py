@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from proxy.kit.digest import digest
 from proxy.kit.lru import Bounded, LastUsed
 from proxy.kit.value import dataclass
-from proxy.protocol.caches.cache import Life
+from proxy.protocol.caches import Life
 from proxy.protocol.recognition import ContextPiece
 from proxy.protocol.request.message import MARK_KEYS, Message, Part, PartKind, Seen, marker_of, named, unmarked
 from proxy.protocol.request.tokens import TokenCounter

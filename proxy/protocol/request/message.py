@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from proxy.kit.digest import digest
 from proxy.kit.lru import Bounded
-from proxy.protocol.caches.cache import Life
+from proxy.protocol.caches import Life
 from proxy.protocol.recognition import Cut, MessageKind, PieceKind, Recogniser, Recognition, recognise_text
 from proxy.protocol.recognition.lines import closes_fences
 from proxy.protocol.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter

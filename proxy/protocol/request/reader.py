@@ -312,8 +312,6 @@ class RequestReader:
     def inlaid(self, transcript: Transcript, route: Route) -> Transcript:
         """The transcript with the operator's texts in its user messages. The client's next request has none of these
         texts. If a text is not applied again then, the common prefix ends at its place. Raises Unreadable."""
-        if not route.has_texts:
-            return transcript
         messages = transcript.messages
         texts = placed([message.is_asked for message in messages], route.inset, route.earlier)
         written = {i: with_inset(messages[i].raw, inset) for i, inset in texts.items()}

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeGuard, TypeVar
 
 from proxy.kit.value import dataclass, field, replace
-from proxy.protocol.caches.cache import Bill
+from proxy.protocol.caches import Bill
 from proxy.protocol.request.demand import tier_of
 
 _NOTHING: Mapping[str, object] = {}

@@ -29,7 +29,7 @@ from proxy.kit.digest import digest
 from proxy.kit.errors import UpstreamRejected
 from proxy.kit.lru import LastUsed
 from proxy.kit.value import dataclass
-from proxy.protocol.caches.cache import Life
+from proxy.protocol.caches import Life
 from proxy.protocol.providers import CacheProfile, MarkPlace
 from proxy.protocol.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Encode, TokenCounter
 from proxy.protocol.wire.json_body import Unreadable, elements, members_of, printable, text_value, utf8

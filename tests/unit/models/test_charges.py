@@ -25,7 +25,7 @@ from proxy.models.charges import (
     unit_tokens,
     worst_case,
 )
-from proxy.protocol.caches.cache import Bill
+from proxy.protocol.caches import Bill
 from proxy.protocol.prices import Price, cost, price_of
 from proxy.protocol.request.demand import PLAIN, Demand, Kind, Tool, Wants
 from proxy.protocol.response.usage import NOTHING_REPORTED, Reported, Usage

@@ -5,7 +5,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from proxy.protocol.caches.cache import Bill
+from proxy.protocol.caches import Bill
 from proxy.protocol.providers import PROFILES, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.upstream.embedded.provider import Provider

@@ -9,7 +9,7 @@ import pytest
 from proxy.planner.layout import Layout, PrefixSettings
 from proxy.planner.orders import behind_prefix, moved_elements, request_elements
 from proxy.planner.render import mark_json, render_messages, render_tools
-from proxy.protocol.caches.cache import Life
+from proxy.protocol.caches import Life
 from proxy.protocol.providers import Dialect
 from proxy.protocol.request.message import MessageReader
 from proxy.protocol.request.tokens import TokenCounter, bytes_over_four

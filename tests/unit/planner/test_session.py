@@ -5,8 +5,8 @@ import pytest
 
 from proxy.planner.change_rates import STATIC_CHANGE, HistoryDivergence
 from proxy.planner.observation import RequestObservation, commit_preamble, commit_reading, read_request
-from proxy.planner.session import Session, SessionTable, fixed_digest
-from proxy.planner.volatile_lines import PreambleChanges, changed_places
+from proxy.planner.session import PreambleChanges, Session, SessionTable, fixed_digest
+from proxy.planner.volatile_lines import changed_places
 from proxy.protocol.request.message import Message
 from proxy.protocol.request.transcript import RecognisedRequest, Transcript, recognise_request, turn_digest
 from tests.fidelity.chats import File

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.protocol.caches.cache import Bill
+from proxy.protocol.caches import Bill
 from proxy.protocol.prices import (
     Cost,
     Price,
@@ -16,7 +16,6 @@ from proxy.protocol.prices import (
     price_of,
     saved_as_reported,
     saved_on_shadow,
-    scaled,
     uncached_cost,
 )
 from proxy.protocol.response.usage import Usage
@@ -209,7 +208,7 @@ prices = st.builds(Price, rates, rates, rates, rates, rates)
 @settings(deadline=None)
 @given(bills, st.integers(0, 10**7))
 def test_a_scaled_bill_adds_up_and_keeps_its_shares(bill, total):
-    result = scaled(bill, total)
+    result = bill.scaled(total)
     assert result.total == total
     assert min(result.read, result.write_5m, result.write_1h, result.plain) >= 0
     if bill.total:

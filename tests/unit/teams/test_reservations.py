@@ -17,7 +17,7 @@ from proxy.kit.modes import Mode
 from proxy.models.charges import Rule
 from proxy.models.deployment import Deployment, RateLimit, Transport
 from proxy.planner.plan import Plan
-from proxy.protocol.caches.cache import Bill
+from proxy.protocol.caches import Bill
 from proxy.protocol.request.demand import Kind
 from proxy.protocol.response.usage import Usage
 from proxy.storage.port import Charge, LedgerEntry

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.protocol.caches.cache import Bill
+from proxy.protocol.caches import Bill
 from proxy.protocol.providers import ANTHROPIC, NONE, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.upstream.embedded.provider import told, write

@@ -14,7 +14,7 @@ from proxy.planner.plan import Plan, PlanResult
 from proxy.planner.record import Break, BreakKind
 from proxy.planner.tiers import Change, Tier
 from proxy.prompts.window import Capability, CapabilityProfile
-from proxy.protocol.caches.cache import Bill
+from proxy.protocol.caches import Bill
 from proxy.protocol.prices import Price, PriceMap
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request.demand import Demand

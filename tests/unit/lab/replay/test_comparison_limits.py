@@ -16,7 +16,7 @@ from proxy.lab.replay.comparison import (
     prefix_share,
 )
 from proxy.lab.replay.runner import Account, Waste
-from proxy.protocol.caches.cache import Bill, Prompt
+from proxy.protocol.caches import Bill, Prompt
 from proxy.protocol.providers import ANTHROPIC, NONE, OPENAI
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.upstream.embedded.provider import PromptReader

@@ -11,7 +11,7 @@ from proxy.kit.errors import UpstreamRejected
 from proxy.kit.modes import Reason
 from proxy.planner.plan import Plan
 from proxy.planner.shadow import Deviation, Observation, ProviderObservations, missing, tolerance
-from proxy.protocol.caches.cache import Bill, Prompt
+from proxy.protocol.caches import Bill, Prompt
 from proxy.protocol.providers import ANTHROPIC, OPENAI, PROFILES, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage, usage_of

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.planner.shadow import Deviation, ShadowCaches, cost_of, unpredicted_cost
-from proxy.protocol.caches.cache import Bill
+from proxy.protocol.caches import Bill
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.response.usage import Usage
 from tests.cache_prompts import line, prompt

@@ -1,4 +1,4 @@
-from proxy.protocol.caches.cache import Bill, Prompt
+from proxy.protocol.caches import Bill, Prompt
 
 
 def test_the_four_rates_add_up() -> None:
