@@ -1,10 +1,11 @@
 """Conversations that are fitted to a window, and functions that read the result independently of the fitting code."""
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from proxy.app.factories import load_window_texts
+from proxy.kit.tasks import Aside
 from proxy.prompts.window import Capability, CapabilityProfile, WindowParts
 from proxy.prompts.window.fitting import FittedMessages, Steps, Terms, fitted_messages
 from proxy.protocol.request.message import RESULT_ROLES, Message
@@ -13,11 +14,24 @@ from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.request.transcript import Transcript
 
 Body = dict[str, Any]
+T = TypeVar("T")
 
 TEXTS = load_window_texts()
 CHAT = CapabilityProfile("chat", Capability.CHAT)
 OVERHEAD = 4
 """Tokens of a message besides its text, if tokens are counted as bytes over four."""
+
+
+class Watched(Aside):
+    """Says what was done beside the event loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    async def run(self, size: int, work: Callable[[], T]) -> T:
+        self.sizes.append(size)
+        return await super().run(size, work)
 
 
 def said(role: str, tokens: int, calls: tuple[str, ...] = (), answers: tuple[str, ...] = ()) -> Message:

@@ -43,17 +43,18 @@ class TextsInFlight:
 
 @dataclass(frozen=True, slots=True)
 class IncomingChat:
-    """A chat request that has been read and is to be planned. ``own_tools`` are its tools as they came. ``original`` is
-    the client's request with the ``edits`` that every mode makes. ``account`` names the cache scope that the provider
-    keeps separate. ``texts`` are the operator's texts in it, None if there are none. Signed thinking fixes the first
-    ``still`` messages in their places for good. The first ``laid_out`` of them were sent before as the elements
-    ``front``, and the tools as ``tools`` if they were sent in another form than they come now. ``original`` has both,
-    and ``bound`` are the changes that lead to it. ``place`` names the session of the request, if it was looked up
-    before."""
+    """A chat request that has been read and is to be planned. ``own_tools`` are its tools as they came, and
+    ``tools_key`` is their digest; it is empty if there are none. ``original`` is the client's request with the
+    ``edits`` that every mode makes. ``account`` names the cache scope that the provider keeps separate. ``texts`` are
+    the operator's texts in it, None if there are none. Signed thinking fixes the first ``still`` messages in their
+    places for good. The first ``laid_out`` of them were sent before as the elements ``front``, and the tools as
+    ``tools`` if they were sent in another form than they come now. ``original`` has both, and ``bound`` are the changes
+    that lead to it. ``place`` names the session of the request, if it was looked up before."""
 
     parsed: ParsedBody
     transcript: Transcript
     own_tools: tuple[Element, ...]
+    tools_key: bytes
     edits: Mapping[str, bytes | None]
     original: bytes
     route: Route

@@ -50,7 +50,7 @@ from proxy.planner.tiers import with_target
 from proxy.prompts.steadiness import StoredPrompt, TurnTexts
 from proxy.protocol.providers import ASSUMED, Family, may_add, may_tell_explicit, routing_key
 from proxy.protocol.recognition import Recogniser
-from proxy.protocol.request.element import Element, ToolOrders, in_order
+from proxy.protocol.request.element import ToolOrders, in_order
 from proxy.protocol.request.message import may_be_signed
 from proxy.protocol.request.parsed_body import ParsedBody, inset_body
 from proxy.protocol.request.reader import RequestReader, Route
@@ -134,7 +134,18 @@ class TierPlanner:
             own_tools = self.reader.tools.read(raw_tools) if raw_tools is not None else ()
             # A provider keeps accounts, models, and the servers of one name apart.
             account = digest(route.scope.encode(), route.name.encode(), route.model.encode(), route.upstream.encode())
-            incoming = IncomingChat(parsed, transcript, own_tools, edits, original, route, account, mode, now)
+            incoming = IncomingChat(
+                parsed,
+                transcript,
+                own_tools,
+                own_tools[0].digest if own_tools else b"",
+                edits,
+                original,
+                route,
+                account,
+                mode,
+                now,
+            )
             if not route.repeats:
                 return self._inlaid(incoming, self.reader.inlaid(transcript, route)) if route.has_texts else incoming
             return self._with_texts(incoming) if route.has_texts or self._texts.sent else incoming
@@ -167,7 +178,7 @@ class TierPlanner:
 
     def state_lookup(self, incoming: IncomingChat) -> StateLookup:
         """Looks for the state that other processes may have stored about a request. Raises Unreadable."""
-        route, account, tools = incoming.route, incoming.account, _key_of(incoming.own_tools)
+        route, account, tools = incoming.route, incoming.account, incoming.tools_key
         caches = self._caches_of(incoming)
         return StateLookup(self._sessions, route, incoming.transcript, tools, account, caches, self._fronts)
 
@@ -190,7 +201,7 @@ class TierPlanner:
         in_flight.accept(self._caches_of(incoming), now)
         self._caches.used(incoming.account)  # the caches have grown
         form, scope = None if in_flight.sends_own else in_flight.form, incoming.route.scope
-        return scope, self._fronts.sent(scope, incoming.transcript, _key_of(incoming.own_tools), form)
+        return scope, self._fronts.sent(scope, incoming.transcript, incoming.tools_key, form)
 
     def sent_front(self, names: Sequence[str]) -> Mapping[str, bytes]:
         """The layouts of these names, to store for other processes. They have to know a layout before the answer to it
@@ -270,7 +281,7 @@ class TierPlanner:
         """The request with everything in front of its signed thinking in the form in which it was sent before."""
         transcript, route, parsed = incoming.transcript, incoming.route, incoming.parsed
         tools = incoming.own_tools
-        still, form = self._fronts.bound(route.scope, transcript, _key_of(tools))
+        still, form = self._fronts.bound(route.scope, transcript, incoming.tools_key)
         incoming = replace(incoming, still=still)
         if form is None:
             return incoming
@@ -356,18 +367,20 @@ class TierPlanner:
         layout, natural, steady = analysis.choice.layout, analysis.own.natural, analysis.steady_tools
         if layout.digests == natural.digests and (steady is None or incoming.front):
             return None
-        key = key_of(incoming.transcript, _key_of(incoming.own_tools), count := len(incoming.transcript.messages))
-        regions = self._place(incoming, _key_of(analysis.elements.tools)).regions
-        ordered = [part.digest for part in analysis.elements.tools[0].parts] if steady is not None else ()
+        tools, count = analysis.elements.tools, len(incoming.transcript.messages)
+        key = key_of(incoming.transcript, incoming.tools_key, count)
+        regions = self._place(incoming, tools[0].digest if tools else b"").regions
+        ordered = [part.digest for part in tools[0].parts] if steady is not None else ()
         return SentForm(count, key, digests_on_wire(layout), regions, tuple(ordered))
 
     def _analyse(self, incoming: IncomingChat, caches: ShadowCaches) -> PlanAnalysis:
         """Recognise the request, forecast the next one, and choose among the candidates."""
         profile, tools = incoming.route.profile, incoming.own_tools
         steady = self._steady_tools(incoming) if tools else None
+        tools_key = incoming.tools_key
         if steady is not None:
             tools = self.reader.tools.read(steady)
-        tools_key = _key_of(tools)
+            tools_key = tools[0].digest
         session, transcript = self._session_of(incoming, tools_key)
         front, still = incoming.front, incoming.still
         is_movable = session.rendered_anew.__contains__
@@ -492,8 +505,3 @@ def _flat(original: bytes, route: Route) -> bytes:
         return inset_body(original, route.inset, route.earlier)
     except Unreadable:
         return original
-
-
-def _key_of(tools: Sequence[Element]) -> bytes:
-    """The digest of the tools; empty if there are none."""
-    return tools[0].digest if tools else b""

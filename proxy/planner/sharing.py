@@ -207,7 +207,7 @@ class FrontTable:
             # If there is only one message with thinking, it cannot be known under which instructions it was made: many
             # conversations begin alike, with answers that a client writes itself, and not all were remembered.
             heads = self._known.get(_heads_name(scope, transcript, newest), _NOTHING).heads
-            if heads and _head(transcript, tools) not in heads:
+            if heads and key_of(transcript, tools, transcript.preamble) not in heads:
                 return 0, None
         still = newest + 1
         while still < len(messages) and messages[still].is_answer:
@@ -228,7 +228,7 @@ class FrontTable:
         if transcript.signed:
             heads = self._known.get(_heads_name(scope, transcript, transcript.signed[-1]), _NOTHING).heads
         if heads or not transcript.signed:
-            self._put(heads_name, heads=heads | known | {_head(transcript, tools)})
+            self._put(heads_name, heads=heads | known | {key_of(transcript, tools, transcript.preamble)})
         return name, heads_name
 
     def packed(self, names: Iterable[str]) -> dict[str, bytes]:
@@ -273,11 +273,6 @@ def _heads_name(scope: str, transcript: Transcript, count: int) -> str:
     kept older thinking."""
     said = [part.digest for message in transcript.messages[transcript.preamble : count] for part in message.parts]
     return _HEADS + digest(b"heads", scope.encode(), b"%d" % count, b"".join(said)).hex()
-
-
-def _head(transcript: Transcript, tools: bytes) -> bytes:
-    """The digest of the tools and the instructions as they came."""
-    return key_of(transcript, tools, transcript.preamble)
 
 
 def _weight(known: SentFront) -> int:

@@ -28,6 +28,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from msgspec import Raw
+
 from proxy.context import SymbolMap
 from proxy.context.blocks import Circumstances, shown
 from proxy.context.panels.board import Board
@@ -36,7 +38,7 @@ from proxy.engine.interfaces import PlanRequest, Principal
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import InvalidRequest, MissingContent
 from proxy.kit.modes import Mode, Reason
-from proxy.kit.tasks import Aside, Tasks, drain, place_of, spawn, suppress_and_log, work_in
+from proxy.kit.tasks import LARGE_BYTES, OBJECT_BYTES, Aside, Tasks, drain, place_of, spawn, suppress_and_log, work_in
 from proxy.models.deployment import Deployment
 from proxy.planner.plan import Plan, PlanResult
 from proxy.planner.planner import TierPlanner
@@ -44,16 +46,17 @@ from proxy.planner.record import VERSION, Fingerprint, line_of
 from proxy.planner.tiers import Change
 from proxy.protocol.prices import Price, cost
 from proxy.protocol.request.parsed_body import ParsedBody
-from proxy.protocol.request.reader import Route
+from proxy.protocol.request.reader import RequestReader, Route
 from proxy.protocol.response.usage import Usage
 from proxy.protocol.wire.json_body import MOST_ELEMENTS, TooMany, Unreadable
 from proxy.services.context_assembler import Arrangement, ContextAssembler, Resolved, SentContext
 from proxy.services.context_sessions import CompactionOutcome, Compactions, SessionStore, TextStore
 from proxy.services.layout_state import SharedLayoutStore
 from proxy.services.tokenizers import ModelFacts
-from proxy.services.windows import read_ahead
 from proxy.storage.database import make_private, tighten
 
+# About 5 ms of reading and tokenising. For less, a thread costs more time than it saves.
+_LARGE_BYTES = 400_000
 MOST_BYTES = 1 << 30
 """A larger file is renamed to ``.1`` and replaces an earlier ``.1``. A new file is begun in its place."""
 _MOST_WAITING = 256
@@ -229,6 +232,28 @@ class Planning:
         self._aside.close()
         if self.state is not None:
             await self.state.aclose()
+
+
+async def read_ahead(reader: RequestReader, aside: Aside, parsed: ParsedBody) -> None:
+    """Read large and new parts in another thread: to tokenise them here would hold up every other client."""
+    if "messages" not in parsed.members:
+        return
+    size = len(parsed.body)
+    if size < LARGE_BYTES:
+        try:
+            messages = parsed.unread()
+        except Unreadable:
+            return
+        if _bytes_of(messages) < _LARGE_BYTES or _bytes_of(reader.messages.unread(messages)) < _LARGE_BYTES:
+            return
+    fork = reader.fork()
+    await aside.run(size, partial(fork.read_ahead, parsed))
+    reader.merge(fork)
+
+
+def _bytes_of(messages: Sequence[Raw]) -> int:
+    """How many bytes of long messages there are to read."""
+    return sum(map(len, messages)) + OBJECT_BYTES * len(messages)
 
 
 class StructuredChats:

@@ -13,12 +13,10 @@ from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 
-from msgspec import Raw
-
 from proxy.engine.ports import ComposedRequest
 from proxy.kit.digest import digest
 from proxy.kit.errors import ContextTooLong, InvalidRequest
-from proxy.kit.tasks import LARGE_BYTES, OBJECT_BYTES, Aside, suppress_and_log
+from proxy.kit.tasks import LARGE_BYTES, Aside, suppress_and_log
 from proxy.kit.value import dataclass, replace
 from proxy.models.deployment import Deployment
 from proxy.prompts.window import (
@@ -43,33 +41,8 @@ from proxy.protocol.request.transcript import Transcript
 from proxy.protocol.response.usage import Usage
 from proxy.protocol.wire.json_body import Unreadable, splice, utf8
 from proxy.services.layout_state import TokenFactors
+from proxy.services.planner_port import read_ahead
 from proxy.services.tokenizers import ModelFacts
-
-# About 5 ms of reading and tokenising. For less, a thread costs more time than it saves.
-_LARGE_BYTES = 400_000
-
-
-async def read_ahead(reader: RequestReader, aside: Aside, parsed: ParsedBody) -> None:
-    """Read large and new parts in another thread: to tokenise them here would hold up every other client."""
-    if "messages" not in parsed.members:
-        return
-    size = len(parsed.body)
-    if size < LARGE_BYTES:
-        try:
-            messages = parsed.unread()
-        except Unreadable:
-            return
-        if _size(messages) < _LARGE_BYTES or _size(reader.messages.unread(messages)) < _LARGE_BYTES:
-            return
-    fork = reader.fork()
-    await aside.run(size, partial(fork.read_ahead, parsed))
-    reader.merge(fork)
-
-
-def _size(messages: Sequence[Raw]) -> int:
-    """How many bytes of long messages there are to read."""
-    return sum(map(len, messages)) + OBJECT_BYTES * len(messages)
-
 
 _OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens")
 _UNLIMITED = 1 << 50

@@ -81,9 +81,24 @@ class Transcript:
         self._last = self._before = b""
         self._answers: list[bytes] = []
         first = self._taken_over(base, len(base.messages) if shared is None else shared) if base is not None else 0
-        added = self.messages[first:]
-        self.turns = (*self.turns, *map(turn_digest, added))
-        self.elements = (*self.elements, *self._added(first, added))
+        added = list(enumerate(self.messages[first:], first))
+        self.turns = (*self.turns, *[turn_digest(one) for _, one in added])
+        pairs: list[tuple[int, bytes]] = []
+        for index, message in added:
+            if index == self.preamble and message.role in SYSTEM_ROLES:
+                self.preamble += 1
+            else:
+                self._pair(index, message, pairs)
+        self.pairs = (*self.pairs, *pairs)
+        self.marked = (*self.marked, *[i for i, one in added if one.has_marks])
+        self.recognised = (*self.recognised, *[i for i, one in added if one.recognition is not None])
+        later = [i for i, one in added if one.role in SYSTEM_ROLES and i >= self.preamble]
+        self.notices = (*self.notices, *later)
+        self.signed = (*self.signed, *[i for i, one in added if one.is_signed])
+        if self.media_at < 0:
+            self.media_at = next((i for i, one in added for part in one.parts if part.kind is PartKind.MEDIA), -1)
+        singles = [message_element(one, i, "system" if i < self.preamble else "turn") for i, one in added]
+        self.elements = (*self.elements, *singles)
 
     @property
     def client(self) -> str:
@@ -132,24 +147,6 @@ class Transcript:
             self._pair(index, self.messages[index], pairs)
         self.pairs = (*self.pairs, *pairs)
         return shared
-
-    def _added(self, first: int, added: Sequence[Message]) -> list[Element]:
-        pairs: list[tuple[int, bytes]] = []
-        numbered = list(enumerate(added, first))
-        for index, message in numbered:
-            if index == self.preamble and message.role in SYSTEM_ROLES:
-                self.preamble += 1
-            else:
-                self._pair(index, message, pairs)
-        self.pairs = (*self.pairs, *pairs)
-        self.marked = (*self.marked, *[i for i, one in numbered if one.has_marks])
-        self.recognised = (*self.recognised, *[i for i, one in numbered if one.recognition is not None])
-        later = [i for i, one in numbered if one.role in SYSTEM_ROLES and i >= self.preamble]
-        self.notices = (*self.notices, *later)
-        self.signed = (*self.signed, *[i for i, one in numbered if one.is_signed])
-        if self.media_at < 0:
-            self.media_at = next((i for i, one in numbered for part in one.parts if part.kind is PartKind.MEDIA), -1)
-        return [message_element(one, i, "system" if i < self.preamble else "turn") for i, one in numbered]
 
     def _pair(self, index: int, message: Message, pairs: list[tuple[int, bytes]]) -> None:
         skip, self._skips = self._skips, None

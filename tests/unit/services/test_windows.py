@@ -2,11 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
-import orjson
 import pytest
 
 from proxy.engine.ports import ComposedRequest
@@ -23,13 +21,12 @@ from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import Encode, bytes_over_four, quick
 from proxy.protocol.response.usage import Usage
 from proxy.services.tokenizers import ModelFacts, local_encode
-from proxy.services.windows import ContextWindows, read_ahead
+from proxy.services.windows import ContextWindows
 from tests.talk import assistant, calling, result, system, tool, user
 from tests.window_replay import BY_TOKENS, TURNS, Replay
-from tests.windows import CHAT, TEXTS, Body, text_of
+from tests.windows import CHAT, TEXTS, Body, Watched, text_of
 
 DEPLOYMENT = Deployment("m", "m", Transport.EMBEDDED, OPENAI)
-T = TypeVar("T")
 NO_INSET = Inset()
 WINDOW = replace(CHAT, window_tokens=10_000, output_tokens=1_000, margin_tokens=0)
 
@@ -197,18 +194,6 @@ def test_each_text_is_counted_once_and_a_request_that_must_fit_not_at_all() -> N
     assert encode.chars.count(2_000) == 1
 
 
-class Watched(Aside):
-    """Says what was done beside the event loop."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sizes: list[int] = []
-
-    async def run(self, size: int, work: Callable[[], T]) -> T:
-        self.sizes.append(size)
-        return await super().run(size, work)
-
-
 def test_large_new_texts_are_counted_beside_the_event_loop_and_known_ones_at_once() -> None:
     aside = Watched()
     exact = Exact(bytes_over_four, aside)
@@ -318,42 +303,6 @@ def test_a_tool_loop_longer_than_the_window_keeps_its_task_and_its_newest_group(
     assert found[0] == user("task")
     assert found[-2:] == loop[-2:]
     assert found[1]["tool_calls"][0]["id"] == found[2]["tool_call_id"]
-
-
-MANY = [f"message {number}" for number in range(1_200)]
-
-
-def read(*requests: Sequence[str]) -> tuple[int, int]:
-    """How many of these requests are read beside the event loop, and how many messages of the last one are not read
-    yet."""
-
-    async def each() -> tuple[int, int]:
-        reader, aside, unread = RequestReader(bytes_over_four, (), 1 << 26), Watched(), 0
-        for texts in requests:
-            messages = [{"role": "user", "content": text} for text in texts]
-            parsed = reader.parse(orjson.dumps({"model": "m", "messages": messages}))
-            await read_ahead(reader, aside, parsed)
-            unread = len(reader.messages.unread(parsed.unread()))
-        aside.close()
-        return len(aside.sizes), unread
-
-    return asyncio.run(each())
-
-
-def test_many_small_messages_are_read_beside_the_event_loop() -> None:
-    assert read(MANY) == (1, 0)
-
-
-def test_a_few_small_messages_are_left_to_the_planner() -> None:
-    assert read(MANY[:50]) == (0, 50)
-
-
-def test_one_long_message_is_read_beside_the_event_loop() -> None:
-    assert read(["word " * 100_000]) == (1, 0)
-
-
-def test_known_messages_are_not_read_beside_the_event_loop_again() -> None:
-    assert read(MANY, [*MANY, "and one more"]) == (1, 1)
 
 
 BY_MESSAGES = CapabilityProfile("chat", Capability.CHAT, tail_messages=60)
