@@ -154,7 +154,7 @@ class Ledger:
         self.open = 0
         self._changed = threading.Condition()
 
-    def began(self, exchange: Exchange) -> None:
+    def began(self) -> None:
         """Count one more open exchange."""
         with self._changed:
             self.open += 1

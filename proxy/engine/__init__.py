@@ -36,6 +36,7 @@ __all__ = [
 ]  # fmt: skip
 
 CHAT = "/chat/completions"
+_CHAT_PATH = read_path(CHAT)
 Serve = Callable[[Exchange, Client], Awaitable[None]]
 
 # The ending of an exchange that fails with an error: the first class that the error belongs to decides.
@@ -80,12 +81,12 @@ class Engine:
             exchange.planned = Planned(reason=Reason.UNREADABLE)
             await self._run(exchange, client, self._others.serve)
         else:
-            await self._run(self._opened(client, model, is_chat=True), client, self._chats.serve)
+            await self._run(self._opened(client, model, is_chat=True, read_as=_CHAT_PATH), client, self._chats.serve)
 
     async def breakdown(self, client: Client) -> None:
         """Answer with the parts of which a chat request with structured context would consist, without sending it. The
         same rights apply as for that request."""
-        await self._run(self._opened(client, read_as=read_path(CHAT)), client, self._chats.breakdown)
+        await self._run(self._opened(client, read_as=_CHAT_PATH), client, self._chats.breakdown)
 
     async def relay(self, client: Client, model: str = "", path: Path | None = None) -> None:
         """Serve any other path: the request and the answer are passed through. ``path`` is the parsed path, if it is
@@ -114,7 +115,7 @@ class Engine:
         self._ports.aside.close()
 
     async def _run(self, exchange: Exchange, client: Client, serve: Serve) -> None:
-        self._ports.meter.began(exchange)
+        self._ports.meter.began()
         try:
             await serve(exchange, client)
         except ProxyError as error:

@@ -114,21 +114,20 @@ class ChatRequests:
         self, exchange: Exchange, client: Client, found: RequestFields, section: Section, *, keeps_state: bool
     ) -> ComposedRequest:
         """The request with the operator's prompts. Raises ProxyError."""
-        headers = client.headers
-        if self._ports.composer is None:
-            return ComposedRequest()
-        composed = await self._ports.composer.compose(
-            ComposeRequest(
-                found.parsed,
-                exchange.principal,
-                found.model,
-                section.prompts,
-                section.window,
-                get(headers, PERSONA_HEADER) or "",
-                get(headers, PROFILE_HEADER) or "",
-                keeps_state,
-            )
+        headers, composer = client.headers, self._ports.composer
+        request = ComposeRequest(
+            found.parsed,
+            exchange.principal,
+            found.model,
+            section.prompts,
+            section.window,
+            get(headers, PERSONA_HEADER) or "",
+            get(headers, PROFILE_HEADER) or "",
+            keeps_state,
         )
+        if composer is None or not (composer.has_rules or request.asks_anything):
+            return ComposedRequest()
+        composed = await composer.compose(request)
         exchange.prompts = composed.version
         exchange.window = composed.profile
         return composed
@@ -351,8 +350,7 @@ def _section(found: RequestFields) -> Section:
     anywhere, it counts as a body with a section, so that no section is sent on unread."""
     if found.members is None:
         return Section(rest=b"null") if SECTION.encode() in found.body.lower() else Section()
-    raw = section_of(found.members)
-    if raw is None:
+    if SECTION not in found.members or (raw := section_of(found.members)) is None:
         return Section()
     try:
         return split(raw)

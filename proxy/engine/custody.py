@@ -24,7 +24,7 @@ from proxy.kit.tasks import Aside
 from proxy.kit.value import dataclass
 from proxy.models.deployment import Deployment
 from proxy.models.deployments import ModelTable
-from proxy.protocol.account import BATCHES, COMPLETIONS, RESPONSES, Act, is_allowed, operation_of
+from proxy.protocol.account import BATCHES, COMPLETIONS, RESPONSES, Act, is_allowed
 from proxy.protocol.references import MOST_ID_CHARS, Lines, Reference, family_of, may_refer, references
 from proxy.storage.port import ObjectRecord, Store
 
@@ -69,14 +69,9 @@ class Custody:
         self._late: dict[tuple[str, str], ObjectRecord] = {}
 
     async def enter(self, exchange: Exchange, client: Client) -> None:
-        """Record what the request does, and check its path and query. Raises Forbidden, NotFound, InvalidRequest,
-        StoreUnavailable."""
-        segments = exchange.parsed.segments
-        operation = operation_of(exchange.arrival.method, segments)
-        exchange.objects = ObjectUse(operation)
-        principal = exchange.principal
-        if not principal.is_confined:
-            return
+        """Check the path and the query of a request whose sender may use only the objects of its team. Raises
+        Forbidden, NotFound, InvalidRequest, StoreUnavailable."""
+        principal, operation, segments = exchange.principal, exchange.objects.operation, exchange.parsed.segments
         named = _in_query(client.query)
         if not is_allowed(principal.paths, segments):
             if operation.act is Act.UNKNOWN:

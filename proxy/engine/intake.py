@@ -18,20 +18,20 @@ from urllib.parse import quote
 from proxy.engine.attempts import ONE_TRY, Attempts, Breakers, Levels
 from proxy.engine.bodies import Raw, Upload, check_addressed, has_body, refuse_compressed
 from proxy.engine.custody import Custody, pinned, refers
-from proxy.engine.exchange import Exchange, Requested
+from proxy.engine.exchange import Exchange, ObjectUse, Requested
 from proxy.engine.headers import get, refuse_key_in_model, refuse_key_in_path, without_credentials, without_keys_of
 from proxy.engine.interfaces import Planner, Principal
 from proxy.engine.ports import Client, Limits, Ports
 from proxy.kit.clock import request_time
 from proxy.kit.digest import digest
 from proxy.kit.errors import ContextTooLong, Forbidden, UnknownModel
-from proxy.kit.model_patterns import allows, allows_all, is_ordinary
+from proxy.kit.model_patterns import allows, is_ordinary
 from proxy.kit.resilience import RETRY_COUNT, USER_AGENT, RetryPolicy, beside_client
 from proxy.kit.value import dataclass, replace
 from proxy.models.deployment import Deployment, Transport
 from proxy.models.deployments import ModelTable
 from proxy.protocol.access import ModelPlace, Reach, reach_of, speaks_of_models
-from proxy.protocol.account import Path
+from proxy.protocol.account import Path, operation_of
 from proxy.protocol.request.demand import demand_of, wants_of
 from proxy.protocol.request.parsed_body import ParsedBody, RequestFields
 from proxy.protocol.wire.json_body import Unreadable, members_of, one_line, value
@@ -54,7 +54,7 @@ def refused_fields(principal: Principal) -> Callable[[str], bool] | None:
     """A function that returns whether a form with this key must not have a field of a given name. For a team that has
     only its own objects, these are fields that refer to objects of the account. For a key with a list of models, these
     are fields that select further models. None if every field passes."""
-    is_listed = not allows_all(principal.models)
+    is_listed = bool(principal.models)
     if not (is_listed or principal.is_confined):
         return None
 
@@ -71,7 +71,7 @@ def reach_of_request(path: Path, client: Client, raw: Raw, principal: Principal)
     has_one = raw.body != b"" if isinstance(raw.body, bytes) else has_body(client)
     headers, members = client.headers, raw.head.members if raw.head is not None else None
     reach = reach_of(client.method, path, client.query, headers, members, form_model, has_body=has_one)
-    if not reach.unread and not allows_all(principal.models) and (odd := wants_of(members or {})[1]) in _MAY_ASK:
+    if principal.models and not reach.unread and (odd := wants_of(members or {})[1]) in _MAY_ASK:
         reach = replace(reach, unread=f"its '{odd}' may ask a model that is not named")
     return reach
 
@@ -105,8 +105,6 @@ def further_of(models: ModelTable, reach: Reach, asked: str, first: Deployment) 
 def permitted(levels: Levels, principal: Principal, exchange: Exchange, reach: Reach, further: Further) -> Levels:
     """The deployments of a name that a key may use. The client's name for a model counts for the first of them. A
     deployment that replaces it must be allowed by its own name. Raises Forbidden."""
-    if reach.is_listing or allows_all(principal.models):
-        return levels
     asked, first = exchange.requested.model, levels[0][0]
     if reach.unread:
         why = f"of this request it is not known which: {reach.unread}"
@@ -125,8 +123,6 @@ def permitted(levels: Levels, principal: Principal, exchange: Exchange, reach: R
 
 def usable(levels: Levels, principal: Principal, checked: str | None = None) -> Levels:
     """The deployments that a key may use by their own names. Deployments of the name ``checked`` stay in any case."""
-    if allows_all(principal.models):
-        return levels
     found = [
         [d for d in level if d.name == checked or allows(principal.models, _names(d), d.groups)] for level in levels
     ]
@@ -238,9 +234,12 @@ class Intake:
         """Identify the sender of the request, and check that its path may be used. Raises ProxyError."""
         now = request_time(client.headers, self._ports.clock) if self.rules.trust_time_header else exchange.arrival.now
         principal = exchange.principal = self._ports.admission.admit(client.headers, now)
-        refuse_key_in_path(client.path, client.headers, principal)
+        if not exchange.arrival.is_chat:  # the path of a chat is the proxy's own
+            refuse_key_in_path(client.path, client.headers, principal)
         if self._custody is not None:
-            await self._custody.enter(exchange, client)
+            exchange.objects = ObjectUse(operation_of(exchange.arrival.method, exchange.parsed.segments))
+            if principal.is_confined:
+                await self._custody.enter(exchange, client)
         return principal
 
     def arrived(self, exchange: Exchange, client: Client, size: int) -> None:
@@ -265,14 +264,15 @@ class Intake:
             check_addressed(exchange)
         levels = levels_of(models, exchange, reach)
         exchange.deployment = levels[0][0]
-        further = further_of(models, reach, exchange.requested.model, levels[0][0])
-        levels = permitted(levels, principal, exchange, reach, further)
+        if principal.models and not reach.is_listing:
+            further = further_of(models, reach, exchange.requested.model, levels[0][0])
+            levels = permitted(levels, principal, exchange, reach, further)
         wider: Levels = ()
         # A request whose objects live at one provider stays there, even if a context window is too small.
         if exchange.objects.pin is not None:
             levels = pinned(levels, exchange, exchange.objects.pin)
         elif may_repeat and exchange.requested.model and (wider := models.wider(exchange.requested.model)):
-            wider = usable(wider, principal)
+            wider = usable(wider, principal) if principal.models else wider
         if principal.forwards_key:
             levels, wider = _without_credentials(levels), _without_credentials(wider)
         parsed = head.parsed if head is not None else None

@@ -23,7 +23,7 @@ from proxy.protocol.response.usage import Usage
 class Meter(Protocol):
     """Prices and counts exchanges. It never suspends and never blocks, because durable writes are queued."""
 
-    def began(self, exchange: Exchange) -> None:
+    def began(self) -> None:
         """An exchange has begun. ``settle`` always follows, exactly once."""
 
     def failed(self, exchange: Exchange, kind: str) -> None:
@@ -150,6 +150,9 @@ class ComposedRequest:
 
 class Composer(Protocol):
     """Composes the operator's prompts."""
+
+    has_rules: bool
+    """Whether requests may get prompts or a context window for which their clients do not ask."""
 
     async def compose(self, request: ComposeRequest) -> ComposedRequest:
         """The request with the operator's prompts added. Raises InvalidRequest or Forbidden if the client asks for

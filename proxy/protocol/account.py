@@ -55,10 +55,6 @@ class Path:
 def read_path(raw: str) -> Path:
     """The reading of the part of a path after ``/v1``, which is percent-encoded as it came. Raises NotFound if there is
     more than one reading."""
-    return _CHAT if raw == _CHAT_PATH else _read(raw)
-
-
-def _read(raw: str) -> Path:
     if len(raw) > MOST_PATH_CHARS:
         raise _invalid(f"it is longer than {MOST_PATH_CHARS} characters")
     if _RAW.fullmatch(raw) is None:
@@ -102,11 +98,6 @@ def _check(part: str) -> None:
 
 def _invalid(why: str) -> NotFound:
     return NotFound(f"the path cannot be read in one way only: {why}", code=INVALID_PATH)
-
-
-# Most requests have this path. Other paths are read each time, because no text of clients is kept here.
-_CHAT_PATH = "/chat/completions"
-_CHAT = _read(_CHAT_PATH)
 
 
 @dataclass(frozen=True, slots=True)

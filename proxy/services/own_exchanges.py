@@ -177,7 +177,7 @@ class OwnExchanges:
             most = most_cost(price, demand, prompt, output_tokens, long_life=has_hour, model=call.deployment.model)
         if most is None or not self._caps.take(team, most, exchange.arrival.now):
             return OwnEnding.CAPPED, b""
-        self._ports.meter.began(exchange)
+        self._ports.meter.began()
         try:
             return await self._reserved(exchange, call)
         finally:

@@ -27,6 +27,7 @@ from typing import Any
 
 from proxy.engine.interfaces import Principal
 from proxy.kit.errors import NotReady, StoreError, Unauthorized
+from proxy.kit.model_patterns import allows_all
 from proxy.kit.modes import Mode
 from proxy.kit.secrets import KEY_PREFIX, OWN_KEY_HEADER, client_key, sent_keys
 from proxy.kit.value import dataclass, field
@@ -339,7 +340,7 @@ def _principal(scope: str, team: TeamRecord, key: KeyRecord | None) -> Principal
         virtual=True,
         key_id="" if key is None else key.id,
         user="" if key is None else key.user,
-        models=tuple(tuple(part.models) for part in parts if part.models),
+        models=tuple(tuple(part.models) for part in parts if not allows_all([part.models])),
         rates=tuple(rates),
         is_confined=key is not None and key.id != MASTER_ID and "*" not in team.paths,
         paths=tuple(team.paths),

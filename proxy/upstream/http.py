@@ -50,17 +50,16 @@ async def redacted(answer: Answer, call: Call) -> Answer:
     before anything passes. A longer text of a known length is no error, and passes unread unless it is JSON."""
     if not (secrets := secrets_of(call.deployment)):
         return answer
-    redaction = Redaction(secrets)
     if answer.status >= 300:
-        return await _error(answer, redaction)
+        return await _error(answer, Redaction(secrets))
     kind, length = content_type(answer.headers), content_length(answer.headers)
     is_json = "json" in kind
     if call.method == "HEAD" or is_coded(answer.headers) or (kind and not is_json and not kind.startswith("text/")):
         return answer
     if kind.startswith("text/event-stream") or (call.stream and not is_json):
-        return _RedactedStream(answer, ErrorEvents(redaction))
+        return _RedactedStream(answer, ErrorEvents(Redaction(secrets)))
     if length is None or (is_json and length > MOST_BYTES):
-        return _RedactedStream(answer, ErrorBody(redaction))
+        return _RedactedStream(answer, ErrorBody(Redaction(secrets)))
     if length > MOST_BYTES:
         return answer
     ahead = ReadAhead(answer, MOST_BYTES)
@@ -69,7 +68,7 @@ async def redacted(answer: Answer, call: Call) -> Answer:
     except asyncio.CancelledError:
         await answer.aclose()
         raise
-    if b"error" not in found or error_in(found) is None or (shown := redaction.body(found)) == found:
+    if b"error" not in found or error_in(found) is None or (shown := Redaction(secrets).body(found)) == found:
         return ahead
     # The length changes only if an error quotes a secret.
     await answer.aclose()

@@ -392,7 +392,7 @@ class Work:
         if not self.open.end(attempt):
             return
         attempt.exchange.ending = ending
-        self.ports.meter.began(attempt.exchange)
+        self.ports.meter.began()
         ends = self.conclusion.end(attempt.exchange)
         if self.ports.admission.is_immediate:
             await ends

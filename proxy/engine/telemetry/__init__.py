@@ -51,12 +51,10 @@ class Meter:
     ) -> None:
         """``on_settled`` is called with each exchange that was counted."""
         self._metrics = metrics
+        self.began = metrics.began
         self._prices = prices
         self._on_settled = on_settled
         self._speeds = Speeds()
-
-    def began(self, exchange: Exchange) -> None:
-        self._metrics.began()
 
     def failed(self, exchange: Exchange, kind: str) -> None:
         model = exchange.deployment.name if exchange.deployment else NONE

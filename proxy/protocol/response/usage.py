@@ -20,7 +20,7 @@ lists every call in its output (https://platform.openai.com/docs/api-reference/r
 cost of the call (https://openrouter.ai/docs/use-cases/usage-accounting). Pure.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeGuard, TypeVar
 
 from proxy.kit.value import dataclass, field, replace
@@ -190,26 +190,16 @@ def counts_of(payload: Mapping[str, object], before: Counts | None = None) -> Co
     """The raw counters in a response body, a stream event, or a usage object, together with those of the events
     ``before``."""
     found, is_start = before, payload.get("type") == "message_start"
-    for report in _reports(payload):
+    around = [mapping(payload[name]) for name in _HOLDERS if name in payload]
+    # Kimi streams it inside the choice: https://github.com/earendil-works/pi/issues/2017
+    inside = [one.get("usage") for one in (*around, *items_of(payload.get("choices")))]
+    reports = [payload, *map(mapping, [*(payload[name] for name in _NAMES if name in payload), *inside])]
+    for report in reports:
         if (counts := _read(report)) is not None:
             if is_start:  # It states a first token or two. The last event states the whole answer.
                 counts = replace(counts, output=0, output_told=False)
             found = counts if found is None else merged(found, counts)
     return found
-
-
-def _reports(payload: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
-    """Every usage object in the payload, in all places where providers put it."""
-    yield payload
-    for name in _NAMES:
-        if name in payload:
-            yield mapping(payload[name])
-    for holder in _HOLDERS:
-        if holder in payload:
-            yield mapping(mapping(payload[holder]).get("usage"))
-    for choice in items_of(payload.get("choices")):
-        # Kimi streams it inside the choice: https://github.com/earendil-works/pi/issues/2017
-        yield mapping(choice.get("usage"))
 
 
 def _read(report: Mapping[str, object]) -> Counts | None:
@@ -375,12 +365,13 @@ NOTHING_REPORTED = Reported()
 
 def reported_in(payload: Mapping[str, object]) -> Reported:
     """The report in an answer, or in an event of a stream."""
-    outer = _first_object(payload, "response", "message") or payload
-    usage = _first_object(outer, "usage") or _first_object(payload, "usage")
+    outer = mapping(payload.get("response")) or mapping(payload.get("message")) or payload
+    usage = mapping(outer.get("usage")) or mapping(payload.get("usage"))
     tier = outer.get("service_tier")
-    prompt = _first_object(usage, "prompt_tokens_details", "input_tokens_details", "input_token_details")
-    answer = _first_object(usage, "completion_tokens_details", "output_tokens_details")
-    tools = _first_object(usage, "server_tool_use")
+    details = [mapping(usage.get(f"{name}_details")) for name in ("prompt_tokens", "input_tokens", "input_token")]
+    prompt = next(filter(None, details), _NOTHING)
+    answer = mapping(usage.get("completion_tokens_details")) or mapping(usage.get("output_tokens_details"))
+    tools = mapping(usage.get("server_tool_use"))
     types = [item.get("type") for item in items_of(outer.get("output"), _MOST_ITEMS)]
     data = payload.get("data")
     # https://ai.google.dev/gemini-api/docs/google-search#understanding_the_grounding_response
@@ -406,11 +397,6 @@ def reported_in(payload: Mapping[str, object]) -> Reported:
         seconds=_amount(usage.get("seconds"), _MOST_SECONDS) or _amount(payload.get("duration"), _MOST_SECONDS),
         usd=_amount(usage.get("cost"), _MOST_USD),
     )  # fmt: skip
-
-
-def _first_object(holder: Mapping[str, object], *names: str) -> Mapping[str, object]:
-    """The first of these members that is an object with anything in it. Otherwise an empty object."""
-    return next((one for name in names if isinstance(one := holder.get(name), dict) and one), _NOTHING)
 
 
 def _by_mode(found: object) -> Mapping[str, object]:

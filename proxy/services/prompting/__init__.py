@@ -164,12 +164,10 @@ class Composer:
 
     def follow(self, rules: Rules) -> None:
         """From now on, these rules hold."""
-        self.rules, self._has_no_rules = rules, rules.is_empty
+        self.rules, self.has_rules = rules, not rules.is_empty
 
     async def compose(self, request: ComposeRequest) -> ComposedRequest:
         """The additions to the request. Raises InvalidRequest, Forbidden, PromptInvalid."""
-        if self._has_no_rules and not request.asks_anything:
-            return ComposedRequest()
         said = (request.prompts or b"", request.window or b"")
         terms, plain = await self._aside.run_large(sum(map(len, said)), partial(self._asked, request))
         if terms.is_empty:

@@ -153,6 +153,8 @@ class ScriptedUpstream:
 class Profiled:
     """Composes nothing, and gives every request a capability profile."""
 
+    has_rules = True
+
     def __init__(self, window: CapabilityProfile) -> None:
         self.window_profile = window
 

@@ -77,7 +77,7 @@ def exchange(**fields):
 
 def ended(meter, one):
     """The exchange, opened, priced and counted."""
-    meter.began(one)
+    meter.began()
     one.settlement = meter.price(one)
     meter.settle(one)
     return one
