@@ -20,9 +20,9 @@ from proxy.engine.exchange import Exchange, Settlement
 from proxy.engine.interfaces import Plan, PlanRequest, PlanResult, Principal, Reservation
 from proxy.kit.errors import InvalidRequest, UnknownModel
 from proxy.kit.modes import Mode, Reason
-from proxy.models.deployment import Deployment, Headers, Transport
+from proxy.models import Deployment, Headers, Transport
 from proxy.protocol.providers import NONE
-from proxy.protocol.request.parsed_body import ParsedBody, parse_body
+from proxy.protocol.request import ParsedBody, parse_body
 from proxy.protocol.response.outcome import Outcome
 from proxy.protocol.response.usage import Usage, summed
 from proxy.protocol.wire.json_body import Unreadable, splice

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
-from proxy.storage.port import LedgerEntry, Settle
+from proxy.storage import LedgerEntry, Settle
 from proxy.storage.sqlite import SqliteStore
 
 

@@ -12,15 +12,15 @@ from proxy.engine.interfaces import Principal
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.modes import Mode
 from proxy.kit.tasks import Aside
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.protocol.providers import PROFILES
-from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request import parse_body
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
 from proxy.services.context_assembler import Arrangement, ContextAssembler
 from proxy.services.context_sessions import SessionStore
 from proxy.services.planner_port import StructuredChats
-from proxy.storage.port import Store
+from proxy.storage import Store
 from tests.waiting import until_async
 
 NOW = 1_700_000_000.0

@@ -14,14 +14,14 @@ from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.clock import Clock
 from proxy.kit.errors import StoreError, Unauthorized
 from proxy.kit.tasks import Aside
+from proxy.models import Deployment, Headers, Transport
 from proxy.models.charges import Rule
-from proxy.models.deployment import Deployment, Headers, Transport
 from proxy.protocol.prices import Price, cost
 from proxy.protocol.providers import NONE
 from proxy.protocol.request.demand import Demand, Kind
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
-from proxy.storage.port import Charge, KeyRecord, Store, TeamRecord
+from proxy.storage import Charge, KeyRecord, Store, TeamRecord
 from proxy.storage.sqlite import MemoryStore, Spool
 from proxy.teams.alerts import BudgetAlerts, WebhookSender
 from proxy.teams.authentication import Declared, Directory, Identity

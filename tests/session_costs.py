@@ -6,6 +6,7 @@ kinds of caches, of the embedded one.
 
 from dataclasses import replace
 
+from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.modes import Mode
 from proxy.lab.replay.runner import CLIENT, COMPARED, Account
 from proxy.planner.planner import TierPlanner
@@ -14,7 +15,6 @@ from proxy.protocol.providers import ANTHROPIC, EMBEDDED, CacheProfile, Family
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import Encode, quick
 from proxy.protocol.response.usage import Usage
-from proxy.services.plugins import build_plugin_manager, recognisers
 from proxy.upstream.embedded.provider import PromptReader
 from tests.append_only import Sent
 from tests.economics import billing

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from proxy.engine.ports import ComposedRequest
 from proxy.kit.modes import Mode
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.planner.planner import TierPlanner
 from proxy.prompts.window import Capability, CapabilityProfile
 from proxy.protocol.caches import Bill

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from proxy.app import declared, factories
+from proxy.app import factories, foundation
 from proxy.app.admin import AdminService
 from proxy.app.admin.litellm_forms import LitellmForms
 from proxy.app.foundation import Foundation, State, lay
@@ -32,7 +32,7 @@ from proxy.engine.telemetry.metrics import Metrics, SharedMetrics
 from proxy.kit.clock import Readings
 from proxy.kit.tasks import Tasks, cancel, spawn
 from proxy.kit.value import dataclass, field, replace
-from proxy.models.deployment import Transport
+from proxy.models import Transport
 from proxy.models.deployments import ModelTable
 from proxy.protocol.prices import PriceMap
 from proxy.protocol.request.tokens import Encode
@@ -128,7 +128,7 @@ class LazyRegistry:
         if self._registry is None:
             self._registry = await asyncio.to_thread(self._read)
             spawn(self._registry.watch(self.started.stratiform.prompts.look_s, self.wait), self._tasks)
-        for problem in declared.missing_prompts(settings, [prompt.id for prompt in self.snapshot().prompts]):
+        for problem in foundation.missing_prompts(settings, [prompt.id for prompt in self.snapshot().prompts]):
             _log.warning("%s", problem)
 
     def _read(self) -> "Registry":
@@ -158,7 +158,7 @@ class Reload:
         if not await asyncio.to_thread(source.reread):
             return False
         settings = source.settings
-        rules = declared.rules_of(settings, self.models.spellings)
+        rules = foundation.rules_of(settings, self.models.spellings)
         # This comes first: if prompts could not be read, their rules would let requests go without the prompts.
         try:
             await self.prompts.open(settings, rules)
@@ -168,7 +168,7 @@ class Reload:
         self.prices.override_all(factories.price_overrides(settings))
         self.models.replace(factories.model_table(settings, self.prices))
         self.composer.follow(rules)
-        self.directory.declare(declared.declared(settings))
+        self.directory.declare(foundation.declared(settings))
         now = self.directory.snapshot
         _log.info(
             "the configuration is reloaded: %d models, %d teams, %d keys, %d budgets",
@@ -203,10 +203,13 @@ async def build(
     machine's clocks. ``wait`` sleeps for the given seconds of the clock. Raises ConfigError."""
     ours, base = settings.stratiform, await lay(settings, readings=readings, encode=encode, shared=shared)
     models, metrics, state, aside = base.models, base.metrics, base.state, base.aside
-    identity = declared.identity(settings, state.directory, state.store)
+    identity = foundation.identity(settings, state.directory, state.store)
     admission = await _open_budgets(settings, base, identity)
     breakers = Breakers(settings.routing.breaker, metrics.breaker)
-    rules, prompts = declared.rules_of(settings, models.spellings), LazyRegistry(settings, base.manager, metrics, wait)
+    rules, prompts = (
+        foundation.rules_of(settings, models.spellings),
+        LazyRegistry(settings, base.manager, metrics, wait),
+    )
     await prompts.open(settings, rules)
     litellm = LitellmUpstream()
     own: dict[Transport, Upstream] = {Transport.HTTP: HttpUpstream(), Transport.LITELLM: litellm}

@@ -28,7 +28,7 @@ from proxy.engine import Limits, RequestRules
 from proxy.kit.errors import StoreError, UnknownModel
 from proxy.kit.model_patterns import matches
 from proxy.kit.modes import Mode
-from proxy.models.deployment import Deployment, RateLimit, Transport
+from proxy.models import Deployment, RateLimit, Transport
 from proxy.models.deployments import (
     ListedModel,
     ModelTable,
@@ -44,8 +44,8 @@ from proxy.protocol.prices import PriceMap
 from proxy.protocol.providers import PROFILES, provider_at
 from proxy.services.own_exchanges import DailyTerms, RefreshTerms
 from proxy.services.prompting.sources import SHIPPED
+from proxy.storage import Store
 from proxy.storage.database import SERVING_WAIT_S
-from proxy.storage.port import Store
 from proxy.storage.sqlite import MemoryStore, SqliteStore
 from proxy.teams.authentication import is_loopback
 from proxy.teams.estimates import PriceOf

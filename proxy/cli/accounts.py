@@ -23,8 +23,8 @@ import orjson
 
 from proxy.app.admin.litellm_forms import restricting
 from proxy.app.settings import ConfigError
+from proxy.cli import Command, number_within, print_result
 from proxy.cli.admin_client import LIMITS, Ask, Option, Request, add_action, add_where, names, run, run_with, show
-from proxy.cli.output import Command, number_within, print_result
 from proxy.kit.errors import Conflict, InvalidRequest, NotFound, ProxyError
 from proxy.kit.messages import visible
 from proxy.kit.value import dataclass, field

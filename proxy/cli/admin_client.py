@@ -17,10 +17,10 @@ from urllib.parse import quote, urlencode
 
 import aiohttp
 
-from proxy.app import declared, factories
+from proxy.app import factories, foundation
 from proxy.app.admin import AdminService
 from proxy.app.settings import ConfigError, Environment, Settings, Stratiform, load
-from proxy.cli.output import Output, add_json, fail, plain_failures, plain_table, print_result
+from proxy.cli import Output, add_json, fail, plain_failures, plain_table, print_result
 from proxy.kit.clock import SteadyClock
 from proxy.kit.errors import Conflict, InvalidRequest, NotFound, ProxyError
 from proxy.kit.value import dataclass
@@ -203,7 +203,7 @@ async def _asking(arguments: argparse.Namespace) -> AsyncIterator[Ask]:
             raise ConfigError(
                 ["stratiform.store: is memory, which ends with its process: ask the running proxy instead (--url)"]
             )
-        directory = Directory(declared.declared(settings), store)
+        directory = Directory(foundation.declared(settings), store)
         clock = SteadyClock()
         await ask_time(clock, store)
         epochs = Epochs(store, factories.epoch_file(settings))

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from proxy.app import declared, factories
-from proxy.app.declared import levels_of, missing_prompts, named_prompts, rules_of
+from proxy.app import factories, foundation
+from proxy.app.foundation import levels_of, missing_prompts, named_prompts, rules_of
 from proxy.app.settings import (
     IGNORE_FLAG,
     Budget,
@@ -31,18 +31,18 @@ from proxy.app.settings import (
     shadowing,
     unused_on_http,
 )
-from proxy.cli.output import Output, add_json, plain_failures, plain_table, print_result
+from proxy.cli import Output, add_json, plain_failures, plain_table, print_result
 from proxy.engine.headers import uses_operators_key
+from proxy.hookspecs import build_plugin_manager
 from proxy.kit.clock import SystemClock
 from proxy.kit.errors import UnknownModel
 from proxy.kit.messages import shown, visible
 from proxy.kit.model_patterns import allows, matches, matches_any
+from proxy.models import Deployment, Transport
 from proxy.models.charges import longest_output, nanos, worst_case
-from proxy.models.deployment import Deployment, Transport
 from proxy.models.deployments import ListedModel, ModelTable, deployment_of, provider_names
 from proxy.protocol.prices import PriceMap
 from proxy.protocol.providers import PRICES, sources_of
-from proxy.services.plugins import build_plugin_manager
 from proxy.services.prompting.sources import PromptFileError, Snapshot, Sources
 from proxy.teams.authentication import CLIENT_KEYS_TEAM, DEFAULT_TEAM, is_loopback
 from proxy.teams.estimates import PriceOf
@@ -244,7 +244,7 @@ def window_of(settings: Settings) -> dict[str, object] | None:
 def prompt_warnings(settings: Settings, table: ModelTable, snapshot: Snapshot | None) -> Iterator[str]:
     """Warnings about names of models, teams, keys, profiles and prompts that do not exist, and so have no effect."""
     ours = settings.stratiform
-    known = declared.declared(settings)
+    known = foundation.declared(settings)
     teams = {DEFAULT_TEAM, CLIENT_KEYS_TEAM, *(team.name for team in known.teams)}
     keys = {key.id for key in known.keys}
     for path, given in (("stratiform.prompts", ours.prompts), ("stratiform.window", ours.window)):
@@ -403,7 +403,7 @@ def _meaning(settings: Settings, table: ModelTable, prices: PriceMap, prompts: S
 
 
 def _keys(settings: Settings) -> str:
-    is_open = declared.declared(settings).is_empty
+    is_open = foundation.declared(settings).is_empty
     forwards = settings.stratiform.client_keys == "forward"
     return "configured, and the provider's" if forwards else "any" if is_open else "configured"
 

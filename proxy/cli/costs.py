@@ -18,11 +18,11 @@ import yaml
 from proxy.app import factories
 from proxy.app.admin.reports import cell, ledger_entries
 from proxy.app.settings import Settings, load
+from proxy.cli import Command, Output, add_json, fail, plain_table, print_json, print_result
 from proxy.cli.admin_client import Ask, add_where, run_with, show
-from proxy.cli.output import Command, Output, add_json, fail, plain_table, print_json, print_result
 from proxy.kit.errors import UnknownModel
 from proxy.kit.messages import visible
-from proxy.models.deployment import Deployment
+from proxy.models import Deployment
 from proxy.models.deployments import ModelTable, bundled_price_file, deviation_of, price_for
 from proxy.protocol.prices import Price, PriceMap, forms, needed
 

@@ -28,20 +28,20 @@ from rich.text import Text
 
 from proxy.app import composition, factories
 from proxy.app.settings import ModelEntry, Settings, Stratiform
-from proxy.cli.output import Output, add_json, fail, number_within, plain_failures, print_json, print_result
+from proxy.cli import Output, add_json, fail, number_within, plain_failures, print_json, print_result
 from proxy.cli.serve import address, listen, run_on_loop, server
+from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.clock import Readings, boot_time
 from proxy.kit.value import dataclass
 from proxy.lab.demo import MODEL, POLICIES, Costs, RequestRecorder, Tally, added_up, panels, structured, usages
 from proxy.lab.demo.chats import samples
 from proxy.lab.demo.structured import GOALS, GitError, History
 from proxy.lab.replay.runner import AS_SENT, OURS, SYSTEM_LAST, Setting, counted_once
-from proxy.models.deployment import Transport
+from proxy.models import Transport
 from proxy.models.deployments import price_for
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.request.tokens import Encode
-from proxy.services.plugins import build_plugin_manager, recognisers
 from proxy.services.tokenizers import local_encode
 from proxy.upstream.embedded import EmbeddedUpstream
 

@@ -7,17 +7,9 @@ from pathlib import Path
 
 from rich.progress import DownloadColumn, TimeRemainingColumn
 
-from proxy.cli.output import (
-    Output,
-    add_json,
-    fail,
-    number_within,
-    plain_failures,
-    plain_table,
-    print_result,
-    write_file,
-)
+from proxy.cli import Output, add_json, fail, number_within, plain_failures, plain_table, print_result, write_file
 from proxy.cli.replay import assembler_maker, progress
+from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.errors import NotFound
 from proxy.lab.doctor import Client, Rules, count_entry, name_pieces
 from proxy.lab.doctor.report import (
@@ -36,7 +28,6 @@ from proxy.lab.replay.runner import Setting, counted_once
 from proxy.models.deployments import load_price_map
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.request.tokens import bytes_over_four, quick
-from proxy.services.plugins import build_plugin_manager, recognisers
 
 _SHOWN_CLIENTS = 20
 _SHOWN_CULPRITS = 10

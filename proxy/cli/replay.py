@@ -32,7 +32,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from proxy.app.factories import load_context_texts
-from proxy.cli.output import (
+from proxy.cli import (
     Command,
     Output,
     add_json,
@@ -44,6 +44,7 @@ from proxy.cli.output import (
     write_file,
 )
 from proxy.context.session import AssemblyOptions
+from proxy.hookspecs import build_plugin_manager, recognisers, symbol_indexer
 from proxy.kit.modes import Mode, Reason
 from proxy.lab.replay import Step, Trace, TraceError, find_traces, read_trace, without_prompts
 from proxy.lab.replay.comparison import (
@@ -70,7 +71,6 @@ from proxy.protocol.caches import Bill
 from proxy.protocol.providers import PROFILES, CacheProfile, optimistic, pessimistic
 from proxy.protocol.request.tokens import Encode, quick
 from proxy.services.context_assembler import ContextAssembler
-from proxy.services.plugins import build_plugin_manager, recognisers, symbol_indexer
 from proxy.services.tokenizers import local_encode
 
 _UNKNOWNS: Mapping[str, Callable[[CacheProfile], CacheProfile]] = MappingProxyType(

@@ -38,7 +38,7 @@ from tempfile import TemporaryDirectory
 import uvicorn
 
 from proxy import __version__
-from proxy.app import composition, declared, factories
+from proxy.app import composition, factories, foundation
 from proxy.app.composition import ConfigSource
 from proxy.app.settings import (
     IGNORE_FLAG,
@@ -53,15 +53,15 @@ from proxy.app.settings import (
 )
 from proxy.app.web.app import create_app
 from proxy.app.web.connection import WireLimits, guarded_http
+from proxy.cli import number_within
 from proxy.cli.check_config import IGNORE_HELP, dear_prices, expired_keys, not_honoured, refuse_exposed, unsupported
-from proxy.cli.output import number_within
 from proxy.engine.conclusion import Line
 from proxy.engine.telemetry.metrics import FOLDER_VARIABLE, SharedMetrics
 from proxy.kit.clock import SystemClock
 from proxy.kit.modes import Mode
 from proxy.kit.secrets import without_keys
 from proxy.kit.tasks import Tasks, spawn
-from proxy.models.deployment import Transport
+from proxy.models import Transport
 from proxy.protocol.providers import PROFILES
 
 _workers_log = logging.getLogger("stratiform.workers")
@@ -445,7 +445,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 def _settings_at(arguments: argparse.Namespace, address: str) -> Settings:
     """The settings, when they are read again while the proxy listens at this address. Raises ConfigError."""
     settings = settings_of(arguments)
-    refuse_exposed(settings, address, is_open=declared.declared(settings).is_empty)
+    refuse_exposed(settings, address, is_open=foundation.declared(settings).is_empty)
     return settings
 
 

@@ -24,8 +24,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from proxy.app.admin.reports import BILLED, grouped
+from proxy.cli import Output, add_json, fail, plain_table, print_json
 from proxy.cli.admin_client import Ask, run_with
-from proxy.cli.output import Output, add_json, fail, plain_table, print_json
 from proxy.kit.errors import ProxyError
 from proxy.kit.messages import visible
 

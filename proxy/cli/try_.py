@@ -17,10 +17,10 @@ import aiohttp
 
 from proxy.app import factories
 from proxy.app.settings import Environment, Settings, load
+from proxy.cli import add_json, fail, plain_failures, print_result
 from proxy.cli.admin_client import DEFAULT_CONFIG
 from proxy.cli.costs import price_of_model
 from proxy.cli.demo import demo_settings, running
-from proxy.cli.output import add_json, fail, plain_failures, print_result
 from proxy.kit.messages import visible
 from proxy.lab.demo.chats import prompt
 from proxy.services.tokenizers import local_encode

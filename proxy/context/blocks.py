@@ -18,7 +18,7 @@ from typing import NamedTuple
 from proxy.kit.digest import digest
 from proxy.kit.modes import Edit
 from proxy.kit.value import dataclass, field
-from proxy.planner.inventory import Inventory, ListedItem, ListedSection
+from proxy.planner.session_record import Inventory, ListedItem, ListedSection
 from proxy.planner.tiers import ENTRY_N, Change, Tier
 from proxy.protocol.request.tokens import IMAGE_TOKENS, TokenCounter
 from proxy.protocol.response.usage import Usage

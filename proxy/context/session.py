@@ -63,7 +63,7 @@ from proxy.kit.lru import Bounded
 from proxy.kit.modes import Edit
 from proxy.kit.value import dataclass, field, replace
 from proxy.planner.tiers import Change, ClassicPolicy, Tracked
-from proxy.protocol.request.parsed_body import ParsedBody
+from proxy.protocol.request import ParsedBody
 from proxy.protocol.response.panel_answer import PanelAnswers
 from proxy.protocol.response.usage import Usage, summed
 from proxy.protocol.wire.json_body import Members, splice

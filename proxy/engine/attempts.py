@@ -64,12 +64,12 @@ from proxy.kit.resilience import (
 )
 from proxy.kit.tasks import Aside, suppress_and_log, work_in
 from proxy.kit.value import replace
-from proxy.models.deployment import Deployment, Headers, Transport
+from proxy.models import Deployment, Headers, Transport
 from proxy.planner.diagnose import Continued, Conversations, Exchanged
 from proxy.planner.record import is_continuation, wire_record
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import PROFILES, fitted
-from proxy.protocol.request.parsed_body import ParsedBody, RequestFields, untouched
+from proxy.protocol.request import ParsedBody, RequestFields, untouched
 from proxy.protocol.request.tokens import bytes_over_four, quick
 from proxy.protocol.response.outcome import QUESTIONS
 from proxy.protocol.response.refusal import NO_WORDS, Refusal

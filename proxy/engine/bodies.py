@@ -29,10 +29,10 @@ from proxy.engine.ports import Client
 from proxy.kit.digest import digest
 from proxy.kit.errors import InvalidRequest
 from proxy.kit.value import dataclass
-from proxy.models.deployment import Deployment, Headers
+from proxy.models import Deployment, Headers
 from proxy.protocol.access import unambiguous
 from proxy.protocol.account import Act, Path
-from proxy.protocol.request.parsed_body import NO_UTF8, TOO_DEEP, ParsedBody, RequestFields, head_of
+from proxy.protocol.request import NO_UTF8, TOO_DEEP, ParsedBody, RequestFields, head_of
 
 _MOST_HEAD_BYTES = 16 << 10
 _MOST_NAME_BYTES = 1024

@@ -21,10 +21,10 @@ from proxy.kit.errors import InvalidRequest, PayloadTooLarge
 from proxy.kit.modes import Edit, Mode, Reason
 from proxy.kit.tasks import suppress_and_log
 from proxy.kit.value import dataclass, replace
-from proxy.models.deployment import Deployment
+from proxy.models import Deployment
 from proxy.protocol.access import unambiguous
+from proxy.protocol.request import ParsedBody, RequestFields, head_of, inset_body, untouched
 from proxy.protocol.request.message import may_be_signed
-from proxy.protocol.request.parsed_body import ParsedBody, RequestFields, head_of, inset_body, untouched
 from proxy.protocol.wire.json_body import Unreadable
 
 MODE_HEADER = "x-stratiform-mode"

@@ -44,7 +44,7 @@ from proxy.kit.modes import Mode
 from proxy.kit.secrets import without_keys
 from proxy.kit.tasks import Tasks, drain, spawn, suppress_and_log
 from proxy.kit.value import dataclass
-from proxy.models.deployment import Headers
+from proxy.models import Headers
 from proxy.models.deployments import ModelTable
 from proxy.protocol.account import BATCHES, RESPONSES, Act, Operation
 from proxy.protocol.request.demand import Demand

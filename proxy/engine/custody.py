@@ -22,11 +22,11 @@ from proxy.kit.digest import digest
 from proxy.kit.errors import Forbidden, InvalidRequest, NotFound, StoreError, StoreUnavailable
 from proxy.kit.tasks import Aside
 from proxy.kit.value import dataclass
-from proxy.models.deployment import Deployment
+from proxy.models import Deployment
 from proxy.models.deployments import ModelTable
 from proxy.protocol.account import BATCHES, COMPLETIONS, RESPONSES, Act, is_allowed
 from proxy.protocol.references import MOST_ID_CHARS, Lines, Reference, family_of, may_refer, references
-from proxy.storage.port import ObjectRecord, Store
+from proxy.storage import ObjectRecord, Store
 
 REFERRING_FILES = "files (refer to objects)"
 """The family of a file that may hold requests that refer to objects. Such a file must not be the input of a batch."""

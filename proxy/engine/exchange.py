@@ -16,13 +16,13 @@ from proxy.context.session import AssembledChat
 from proxy.engine.interfaces import Call, Plan, PlanResult, Principal, Reservation
 from proxy.kit.modes import Mode, Reason
 from proxy.kit.value import dataclass, field
-from proxy.models.deployment import Deployment
+from proxy.models import Deployment
 from proxy.planner.diagnose import Continued
 from proxy.prompts.window import CapabilityProfile
 from proxy.prompts.window.fitting import Fitted
 from proxy.protocol.account import Act, Operation, Path, asks_model, read_path
+from proxy.protocol.request import ParsedBody
 from proxy.protocol.request.demand import Demand
-from proxy.protocol.request.parsed_body import ParsedBody
 from proxy.protocol.response.outcome import MissQuestion, Outcome
 from proxy.protocol.response.refusal import ContextRefusalOutcome
 from proxy.protocol.response.usage import Usage

@@ -30,7 +30,7 @@ from proxy.kit.secrets import (
     without_literals,
     without_shapes,
 )
-from proxy.models.deployment import Deployment, Headers, Transport
+from proxy.models import Deployment, Headers, Transport
 
 OWN_PREFIX = "x-stratiform-"
 PROFILE_HEADER = "x-stratiform-profile"

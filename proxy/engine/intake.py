@@ -28,12 +28,13 @@ from proxy.kit.errors import ContextTooLong, Forbidden, UnknownModel
 from proxy.kit.model_patterns import allows, is_ordinary
 from proxy.kit.resilience import RETRY_COUNT, USER_AGENT, RetryPolicy, beside_client
 from proxy.kit.value import dataclass, replace
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.models.deployments import ModelTable
 from proxy.protocol.access import ModelPlace, Reach, reach_of, speaks_of_models
 from proxy.protocol.account import Path, operation_of
+from proxy.protocol.account import Path
+from proxy.protocol.request import ParsedBody, RequestFields
 from proxy.protocol.request.demand import demand_of, wants_of
-from proxy.protocol.request.parsed_body import ParsedBody, RequestFields
 from proxy.protocol.wire.json_body import Unreadable, members_of, one_line, value
 
 _SHOWN_CHARS = 128

@@ -6,10 +6,10 @@ from typing import Protocol, runtime_checkable
 from proxy.context.session import AssembledChat
 from proxy.kit.modes import Mode
 from proxy.kit.value import dataclass, field
-from proxy.models.deployment import Deployment, Headers, RateLimit
+from proxy.models import Deployment, Headers, RateLimit
 from proxy.planner.plan import Plan as Plan
 from proxy.planner.plan import PlanResult as PlanResult
-from proxy.protocol.request.parsed_body import Inset, ParsedBody
+from proxy.protocol.request import Inset, ParsedBody
 from proxy.protocol.response.usage import Usage
 
 

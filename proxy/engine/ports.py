@@ -11,11 +11,11 @@ from proxy.kit.clock import Clock
 from proxy.kit.errors import ProxyError
 from proxy.kit.tasks import Aside
 from proxy.kit.value import dataclass, field
-from proxy.models.deployment import Deployment, Headers, Transport
+from proxy.models import Deployment, Headers, Transport
 from proxy.models.deployments import ModelTable
 from proxy.prompts.window import CapabilityProfile, WindowParts
 from proxy.prompts.window.fitting import Fitted
-from proxy.protocol.request.parsed_body import Inset, ParsedBody
+from proxy.protocol.request import Inset, ParsedBody
 from proxy.protocol.response.outcome import Outcome
 from proxy.protocol.response.usage import Usage
 

@@ -45,9 +45,9 @@ from proxy.kit.errors import Forbidden, InvalidRequest, UpstreamError, UpstreamU
 from proxy.kit.value import dataclass
 from proxy.protocol.access import Reach, unambiguous
 from proxy.protocol.account import is_body_path, takes_prompt
+from proxy.protocol.request import RequestFields, parse_body
 from proxy.protocol.request.demand import asks_for_text
-from proxy.protocol.request.parsed_body import RequestFields, parse_body
-from proxy.storage.port import ObjectRecord
+from proxy.storage import ObjectRecord
 
 _MOST_PAGES = 20
 _MOST_BYTES = 8 << 20

@@ -55,9 +55,10 @@ from proxy.kit.errors import (
 from proxy.kit.resilience import Failure
 from proxy.kit.tasks import suppress_and_log
 from proxy.kit.value import dataclass, field, replace
+from proxy.models import Headers
 from proxy.models.charges import runs_on
-from proxy.models.deployment import Headers
 from proxy.prompts.window import OverBudget
+from proxy.protocol.response import MAX_BODY_BYTES, BodyFold, Fold, StreamFold
 from proxy.protocol.response.event_format import DONE, END_OF_EVENT, event_of
 from proxy.protocol.response.outcome import AnswerWithout, Outcome
 from proxy.protocol.response.panel_answer import PanelAnswers
@@ -69,7 +70,6 @@ from proxy.protocol.response.refusal import (
     named_tokens,
     refusal_of_object,
 )
-from proxy.protocol.response.stream import MAX_BODY_BYTES, BodyFold, Fold, StreamFold
 from proxy.protocol.response.usage import usage_of
 
 # A gateway gave up waiting for a server that had the request: RFC 9110 section 15.6.5, and Cloudflare's 524,

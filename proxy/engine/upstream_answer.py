@@ -40,7 +40,8 @@ from proxy.kit.errors import ProxyError, UpstreamError, UpstreamRejected, Upstre
 from proxy.kit.resilience import Failure
 from proxy.kit.tasks import suppress_and_log
 from proxy.kit.value import dataclass, replace
-from proxy.models.deployment import Headers
+from proxy.models import Headers
+from proxy.protocol.response import BodyFold, Fold, StreamFold
 from proxy.protocol.response.outcome import AnswerWithout, Outcome
 from proxy.protocol.response.panel_answer import (
     MOST_BYTES,
@@ -52,7 +53,6 @@ from proxy.protocol.response.panel_answer import (
     continued_request,
 )
 from proxy.protocol.response.refusal import NO_WORDS, Refusal, refusal_in
-from proxy.protocol.response.stream import BodyFold, Fold, StreamFold
 from proxy.protocol.wire.json_body import Unreadable, text_value
 
 _log = logging.getLogger("stratiform")

@@ -4,3 +4,80 @@ The model list, prices, usage and limits come in; deployments and amounts go out
 for a hard limit is never below the bill, and a saving is never overstated. This package reserves nothing: it only
 computes.
 """
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+from proxy.kit.modes import Mode
+from proxy.kit.value import dataclass, field
+from proxy.protocol.providers import CacheProfile
+
+Headers = Sequence[tuple[str, str]]
+
+
+class Transport(StrEnum):
+    """Which upstream adapter serves a deployment."""
+
+    HTTP = "http"
+    LITELLM = "litellm"
+    EMBEDDED = "embedded"
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """How much ``holder`` (a key's id, a deployment, or empty for a team) may use in a minute. None: no limit."""
+
+    holder: str
+    requests: int | None = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTerms:
+    """The settings that an entry of the model list gives to its deployments.
+
+    ``base_url`` has no trailing slash. ``params`` are further litellm_params, passed to the litellm transport as they
+    are. ``api_key`` is None if the client's own Authorization header is forwarded.
+    """
+
+    base_url: str = ""
+    api_key: str | None = field(default=None, repr=False)
+    headers: Headers = field(default=(), repr=False)
+    params: Mapping[str, object] = field(default_factory=dict, repr=False)
+    price_key: str = ""
+    mode: Mode = Mode.TIER
+    reminder: str = ""
+    timeout_s: float = 600.0
+    weight: float = 1.0
+    """A deployment's share of the sessions among equal deployments of one name."""
+    max_input_tokens: int | None = None
+    """The most tokens that the model reads, if the configuration states them."""
+    session_header: str = ""
+    """The header by which a router in front of the model's engines tells conversations apart."""
+    salts_cache: bool = False
+    """Requests of different teams never share an entry of the model's cache."""
+    groups: tuple[str, ...] = ()
+    """Names of groups. The model list of a key or a team may name a group to allow all of its models."""
+    rates: RateLimit | None = None
+    """The rate limit of the deployment for all clients together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment(ModelTerms):
+    """One entry of the model list: where requests for a model name go.
+
+    ``model`` is the name that the upstream knows (without the provider prefix on the http transport, with it on
+    litellm).
+    """
+
+    name: str
+    model: str
+    transport: Transport
+    profile: CacheProfile
+    server: str = ""
+    """The provider that is called (``proxy.protocol.providers.hosted``); empty if that is not known for sure."""
+    entry: str = ""
+    """The name of its entry in the model list, with a wildcard as it is written there. If it is empty, ``name`` is the
+    name."""
+    id: str = ""
+    """Identifies it among the deployments of all names. It is the same on every worker."""

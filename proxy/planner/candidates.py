@@ -23,9 +23,9 @@ from proxy.planner.shadow import ShadowCaches, cost_of
 from proxy.prompts.steadiness import AppliedTexts
 from proxy.protocol.caches import Bill, Cache, Life, Prompt
 from proxy.protocol.providers import CacheProfile, Dialect, Family
+from proxy.protocol.request import BodyChanges, Inset, ParsedBody
 from proxy.protocol.request.element import Element, form_digest
 from proxy.protocol.request.message import MARK_KEYS, piece_digest
-from proxy.protocol.request.parsed_body import BodyChanges, Inset, ParsedBody
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.transcript import RecognisedRequest, Transcript
 from proxy.protocol.wire.json_body import Members

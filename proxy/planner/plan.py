@@ -22,12 +22,12 @@ from proxy.kit.modes import Edit, Mode, Reason
 from proxy.kit.value import dataclass, field, replace
 from proxy.planner.candidates import IncomingChat, PlanAnalysis, TextsInFlight
 from proxy.planner.diagnose import Comparison, compared
-from proxy.planner.inventory import Inventory, ListedItem, ListedSection
 from proxy.planner.layout import given_members
 from proxy.planner.observation import commit_preamble, commit_reading
 from proxy.planner.record import NOTHING_SENT, Break, BreakKind, PromptRecord, SentPrompt, sent_prompt
 from proxy.planner.render import elsewhere, patches, render_messages, render_tools, written_front
 from proxy.planner.session import MAX_PROMPTS, SessionTable, remember
+from proxy.planner.session_record import Inventory, ListedItem, ListedSection
 from proxy.planner.shadow import Deviation, ShadowCaches, cost_of, unpredicted_cost
 from proxy.planner.sharing import SentForm
 from proxy.planner.tiers import CACHED, Change, Tier, Tracked
@@ -36,8 +36,8 @@ from proxy.protocol.caches import Bill, Cache, Prompt
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import NO_BOUNDARIES, Family
 from proxy.protocol.recognition import PieceKind
+from proxy.protocol.request import BodyChanges
 from proxy.protocol.request.message import Message
-from proxy.protocol.request.parsed_body import BodyChanges
 from proxy.protocol.response.usage import Usage
 from proxy.protocol.wire.json_body import Unreadable
 

@@ -25,7 +25,7 @@ from msgspec import Meta, Struct
 from proxy.kit.errors import Forbidden
 from proxy.kit.model_patterns import fitting, matches_any
 from proxy.kit.value import dataclass, field, replace
-from proxy.protocol.request.parsed_body import Inset
+from proxy.protocol.request import Inset
 
 
 class Position(StrEnum):

@@ -53,7 +53,7 @@ from proxy.prompts import (
     resolved,
     value_at,
 )
-from proxy.protocol.request.parsed_body import Inset
+from proxy.protocol.request import Inset
 from proxy.protocol.wire import check_fields, check_ids, decoded, invalid, names_within, unknown_field
 from proxy.protocol.wire.json_body import utf8
 

@@ -28,7 +28,7 @@ from proxy.kit.lru import Bounded, LastUsed
 from proxy.kit.value import dataclass, field, replace
 from proxy.prompts import Composition, Json, Position
 from proxy.protocol.providers import CacheProfile
-from proxy.protocol.request.parsed_body import Inset
+from proxy.protocol.request import Inset
 
 VOLATILE_SHARE = 0.2
 """A prompt is volatile for a client if more than this share of the requests of known conversations change it."""

@@ -26,8 +26,8 @@ from msgspec import Raw
 from proxy.kit.errors import InvalidRequest
 from proxy.kit.value import dataclass, field, replace
 from proxy.protocol.account import ASKING_PATHS, VERBS, Path, is_body_path, percent_decoded
+from proxy.protocol.request import HEAD_NAMES, UTF8_MARK, RequestFields, head_of
 from proxy.protocol.request.demand import small_object
-from proxy.protocol.request.parsed_body import HEAD_NAMES, UTF8_MARK, RequestFields, head_of
 from proxy.protocol.wire.json_body import Unreadable, elements, folded, join_members, scan_members
 
 _WORDS = ("model", "fallback", "preset")

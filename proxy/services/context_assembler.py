@@ -55,12 +55,12 @@ from proxy.kit.errors import InvalidRequest, PayloadTooLarge
 from proxy.kit.modes import Edit, Mode, Reason
 from proxy.kit.tasks import place_of, suppress_and_log
 from proxy.kit.value import dataclass, field, replace
-from proxy.planner.inventory import Inventory
 from proxy.planner.plan import Plan
+from proxy.planner.session_record import Inventory
 from proxy.planner.tiers import HISTORY, Change, Tracked, with_target
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import CacheProfile, Dialect
-from proxy.protocol.request.parsed_body import ParsedBody
+from proxy.protocol.request import ParsedBody
 from proxy.protocol.request.tokens import Encode, TokenCounter
 from proxy.protocol.response.panel_answer import PANEL_TOOL
 from proxy.protocol.response.usage import Usage

@@ -68,7 +68,7 @@ from proxy.kit.digest import digest
 from proxy.kit.lru import Bounded, LastUsed
 from proxy.kit.tasks import Aside, Tasks, cancel, drain, spawn, suppress_and_log
 from proxy.kit.value import dataclass, replace
-from proxy.models.deployment import Deployment
+from proxy.models import Deployment
 from proxy.planner.tiers import Change
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import CacheProfile
@@ -77,7 +77,7 @@ from proxy.protocol.response.usage import Usage
 from proxy.protocol.wire.json_body import printable, utf8
 from proxy.services.layout_state import TTL_S, Key, SharedBlobs, wait_for_s
 from proxy.services.tokenizers import ModelFacts
-from proxy.storage.port import Store
+from proxy.storage import Store
 
 WAIT_S: Final = 0.5
 """How long a request waits for texts. A client takes about as long to send them again."""

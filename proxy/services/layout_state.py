@@ -31,10 +31,10 @@ from proxy.kit.digest import digest
 from proxy.kit.errors import StoreError
 from proxy.kit.lru import Bounded, LastUsed
 from proxy.kit.tasks import Tasks, cancel, drain, pause, spawn
-from proxy.models.deployment import Deployment
+from proxy.models import Deployment
 from proxy.planner.sharing import StateLookup
 from proxy.prompts.window import TokenFactor
-from proxy.storage.port import Store
+from proxy.storage import Store
 
 TTL_S: Final = 86400.0
 """How long a blob is kept that nobody asks for any more."""

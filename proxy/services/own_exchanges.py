@@ -31,16 +31,16 @@ from proxy.kit.errors import ProxyError, UpstreamError, UpstreamRejected, Upstre
 from proxy.kit.modes import Mode, Reason
 from proxy.kit.tasks import Tasks, end_within, spawn, suppress_and_log
 from proxy.kit.value import dataclass, field, replace
+from proxy.models import Deployment, Transport
 from proxy.models.charges import most_cost, nanos, runs_on
-from proxy.models.deployment import Deployment, Transport
 from proxy.planner.keep_alive import RefreshPlan
 from proxy.planner.plan import Plan
 from proxy.planner.planner import TierPlanner
 from proxy.protocol.caches import Bill
 from proxy.protocol.prices import Price
 from proxy.protocol.request.demand import PLAIN, Demand, Wants
+from proxy.protocol.response import MAX_BODY_BYTES, BodyFold
 from proxy.protocol.response.outcome import Outcome
-from proxy.protocol.response.stream import MAX_BODY_BYTES, BodyFold
 from proxy.services.context_sessions import Compactions, CompactionWork
 from proxy.services.layout_state import Key
 

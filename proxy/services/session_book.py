@@ -31,12 +31,12 @@ from proxy.kit.errors import StoreError
 from proxy.kit.lru import Bounded
 from proxy.kit.modes import Mode, Reason
 from proxy.kit.tasks import OBJECT_BYTES, REST_S, Aside, Tasks, drain, end_within, pause, spawn, suppress_and_log
-from proxy.planner.inventory import Inventory, short_key
 from proxy.planner.plan import CONTROL, Plan, breakpoints, inventory_of
 from proxy.planner.record import TURN
 from proxy.planner.session_record import (
     DETAILS,
     RECORD,
+    Inventory,
     SessionContents,
     SessionDetails,
     SessionFacts,
@@ -45,6 +45,7 @@ from proxy.planner.session_record import (
     SessionRequest,
     SessionSums,
     added,
+    short_key,
 )
 from proxy.planner.sharing import P, unpacked
 from proxy.planner.tiers import ENTRY_N, Tier
@@ -54,7 +55,7 @@ from proxy.protocol.response.usage import Usage
 from proxy.protocol.wire.json_body import Unreadable, printable
 from proxy.services.layout_state import TTL_S
 from proxy.services.tokenizers import ModelFacts
-from proxy.storage.port import Store
+from proxy.storage import Store
 
 
 def sums_of(exchange: Exchange, one: SessionRequest | None = None) -> SessionSums:

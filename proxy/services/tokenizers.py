@@ -12,7 +12,7 @@ from pathlib import Path
 import tiktoken
 
 from proxy.kit.value import dataclass
-from proxy.models.deployment import Deployment
+from proxy.models import Deployment
 from proxy.models.deployments import litellm_file
 from proxy.protocol.prices import Price
 from proxy.protocol.request.tokens import Encode, bytes_over_four

@@ -18,7 +18,7 @@ from proxy.kit.digest import digest
 from proxy.kit.errors import ContextTooLong, InvalidRequest
 from proxy.kit.tasks import LARGE_BYTES, Aside, suppress_and_log
 from proxy.kit.value import dataclass, replace
-from proxy.models.deployment import Deployment
+from proxy.models import Deployment
 from proxy.prompts.window import (
     MOST_FACTOR,
     Budget,
@@ -31,10 +31,10 @@ from proxy.prompts.window import (
     budget_of,
 )
 from proxy.prompts.window.fitting import Fitted, FittedMessages, Terms, fitted_completion, fitted_messages
+from proxy.protocol.request import Inset, ParsedBody, with_inset
 from proxy.protocol.request.demand import demand_of
 from proxy.protocol.request.element import Element
 from proxy.protocol.request.message import PartKind
-from proxy.protocol.request.parsed_body import Inset, ParsedBody, with_inset
 from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Encode
 from proxy.protocol.request.transcript import Transcript

@@ -146,7 +146,7 @@ STORE = (
     CREATE INDEX object_forget_at ON object (team, forget_at);
     CREATE INDEX object_end ON object (forget_at);
     """,
-    # Facts of the file about itself (proxy.kit.epoch).
+    # Facts of the file about itself (proxy.storage).
     """
     CREATE TABLE fact (
         name TEXT PRIMARY KEY,

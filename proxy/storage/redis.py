@@ -1,5 +1,5 @@
 """The store in Redis, 7 or later: shared by any number of workers and hosts; one server, or a cluster.
-``proxy.storage.port`` describes what each method promises.
+``proxy.storage`` describes what each method promises.
 
 Every method that a request waits for is one script, which is one round trip and atomic. Its keys carry a hash tag of
 their team or scope, so that a cluster keeps them on one node. An acknowledged write is as durable as the server's
@@ -9,7 +9,7 @@ configuration makes it: with ``appendonly yes`` and ``appendfsync always``, no a
 The owners of objects in the provider's account stand under one hash tag, so that a script sees the owners of every
 team: no team can take over an object that another team has made.
 
-The facts stand in one hash. A copy of the epoch (``proxy.kit.epoch``) also stands among the counters of every team,
+The facts stand in one hash. A copy of the epoch (``proxy.storage``) also stands among the counters of every team,
 where each script of the team reads it. If that copy is missing or differs, either the team is new under this epoch, or
 its counters were lost. For each epoch there is a set of teams, which tells the two cases apart, even if one node of a
 cluster was emptied, or a server evicted only these counters: a team's copy is written before the team is entered into
@@ -30,9 +30,9 @@ from urllib.parse import quote
 
 from msgspec import DecodeError, json, msgpack
 
-from proxy.kit import epoch
 from proxy.kit.errors import StoreError
-from proxy.storage.port import (
+from proxy.storage import (
+    EPOCH,
     GROUP_FIELDS,
     RECORD_KINDS,
     Balance,
@@ -52,6 +52,7 @@ from proxy.storage.port import (
     SpendGroup,
     SpendQuery,
     SpendRow,
+    facts_to_replace,
     largest_first,
     record_name,
 )
@@ -228,7 +229,7 @@ class RedisStore:
     async def facts(self) -> Mapping[str, str]:
         found: Mapping[bytes, bytes] = await self._link.command("HGETALL", _FACTS)
         facts = {name.decode(): value.decode() for name, value in found.items()}
-        current = facts.get(epoch.EPOCH, NO_EPOCH)
+        current = facts.get(EPOCH, NO_EPOCH)
         is_news = current not in (self._epoch, NO_EPOCH)
         self._epoch = current
         if is_news and self._registered:
@@ -320,7 +321,7 @@ class RedisStore:
         epoch, which a script has read."""
         if copy and copy == self._epoch:
             return copy
-        current = (await self.facts()).get(epoch.EPOCH, NO_EPOCH)
+        current = (await self.facts()).get(EPOCH, NO_EPOCH)
         if current in (NO_EPOCH, copy):
             return current
         [accounts] = _keys("t", team, ["accounts"])
@@ -332,9 +333,9 @@ class RedisStore:
         if await self._link.command("HGET", accounts, _COPY) == current.encode():
             return current
         # The counters of the team were lost, perhaps with other keys: a new epoch of the store begins.
-        if (facts := await self.facts()).get(epoch.EPOCH):
-            await self.put_facts(epoch.to_replace(facts, secrets.token_hex(8)), overwrite=True)
-            await self._link.command("DEL", _TEAMS_OF_EPOCH + facts[epoch.EPOCH])
+        if (facts := await self.facts()).get(EPOCH):
+            await self.put_facts(facts_to_replace(facts, secrets.token_hex(8)), overwrite=True)
+            await self._link.command("DEL", _TEAMS_OF_EPOCH + facts[EPOCH])
         return NO_EPOCH
 
     async def _active_teams(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The store in a SQLite file, for one process. It survives a restart, and a kill at any moment. ``proxy.storage.port``
+"""The store in a SQLite file, for one process. It survives a restart, and a kill at any moment. ``proxy.storage``
 describes what each method promises. ``MemoryStore`` is the same without a file.
 
 The command line may open the file while the proxy uses it; a second proxy should not (``is_shared``).
@@ -11,7 +11,7 @@ The second part is the spool. It keeps calls that the store did not take, in a S
 the store is back. Each file belongs to the worker that opened it, which holds SQLite's exclusive lock as long as it
 lives. A file that another worker can open belongs to a worker that died, and is taken over. A call is durable when
 ``add`` returns. The caller reads a page of calls, has the store carry them out, and then has the spool delete them. A
-call that is carried out twice counts once (``proxy.storage.port``). A spool without a folder is kept in memory.
+call that is carried out twice counts once (``proxy.storage``). A spool without a folder is kept in memory.
 
 A reservation among the calls is an *intent*: it is billed if its exchange is never settled. The end of the exchange
 replaces it, in one transaction. A damaged file is renamed, and its readable calls go into a new file.
@@ -34,7 +34,7 @@ import msgspec
 
 from proxy.kit.errors import StoreError
 from proxy.kit.value import dataclass, replace
-from proxy.storage import tables
+from proxy.storage import ObjectRecord, Place, PutOff, R, Release, Reserve, Settle, tables
 from proxy.storage.database import (
     SERVING_WAIT_S,
     SPOOL,
@@ -46,7 +46,6 @@ from proxy.storage.database import (
     Work,
     damage_of,
 )
-from proxy.storage.port import ObjectRecord, Place, PutOff, R, Release, Reserve, Settle
 
 P = ParamSpec("P")
 

@@ -1,4 +1,4 @@
-"""The SQL of a store: functions over a connection that is in a transaction. ``proxy.storage.port`` defines what they
+"""The SQL of a store: functions over a connection that is in a transaction. ``proxy.storage`` defines what they
 promise.
 
 Budgets and the ledger come first, then teams, keys, facts and owners of objects, and last the layout state: blobs by
@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from proxy.kit.epoch import EPOCH
 from proxy.models.charges import MOST_AMOUNT
-from proxy.storage.port import (
+from proxy.storage import (
+    EPOCH,
     GROUP_FIELDS,
     RECORD_KINDS,
     REMEMBERED_S,

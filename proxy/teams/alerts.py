@@ -30,7 +30,7 @@ from proxy.kit.clock import Clock
 from proxy.kit.lru import LastUsed
 from proxy.kit.tasks import Tasks, cancel, spawn
 from proxy.models.charges import NANOS_PER_USD, Rule, amount_text
-from proxy.storage.port import Balance, Charge
+from proxy.storage import Balance, Charge
 from proxy.teams.bookings import NOTHING, Booking, BudgetReservation, account_of, booked
 from proxy.teams.store_client import StoreClient
 

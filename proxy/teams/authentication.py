@@ -1,7 +1,7 @@
 """Decides who may send requests: it finds the key of a sender, the team of the key, and the session hint.
 
 Teams, keys and budgets are those of the configuration, and those that are managed while the proxy runs. Both are
-records of the same types (``proxy.storage.port``). A ``Snapshot`` holds all of them and never changes. The
+records of the same types (``proxy.storage``). A ``Snapshot`` holds all of them and never changes. The
 ``Directory`` replaces it when the store's version has changed, so that a request reads only memory. A change in this
 process takes effect at once, and a change elsewhere within ``POLL_S``. While the store is away, the last snapshot stays
 in force. A version that falls shows that the store was emptied: its keys and teams are gone, but the budgets that were
@@ -31,8 +31,8 @@ from proxy.kit.model_patterns import allows_all
 from proxy.kit.modes import Mode
 from proxy.kit.secrets import KEY_PREFIX, OWN_KEY_HEADER, client_key, sent_keys
 from proxy.kit.value import dataclass, field
-from proxy.models.deployment import Headers, RateLimit
-from proxy.storage.port import BudgetRecord, KeyRecord, Record, RecordKind, Store, TeamRecord
+from proxy.models import Headers, RateLimit
+from proxy.storage import BudgetRecord, KeyRecord, Record, RecordKind, Store, TeamRecord
 
 DEFAULT_TEAM = "default"
 """The team of requests with the master key, and of all requests to a proxy without keys."""

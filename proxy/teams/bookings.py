@@ -27,12 +27,12 @@ from proxy.engine.interfaces import Principal, Reservation
 from proxy.kit.model_patterns import matches
 from proxy.kit.secrets import without_keys, without_shapes
 from proxy.kit.value import dataclass, field, replace
+from proxy.models import Deployment, Headers, RateLimit
 from proxy.models.bound import InputBound
 from proxy.models.charges import Estimate, Rule, Unit, nanos, unit_tokens
-from proxy.models.deployment import Deployment, Headers, RateLimit
 from proxy.protocol.response.outcome import UNTOLD
 from proxy.protocol.response.usage import Usage
-from proxy.storage.port import Balance, BudgetRecord, Charge, LedgerEntry, Refused, Reserve
+from proxy.storage import Balance, BudgetRecord, Charge, LedgerEntry, Refused, Reserve
 from proxy.teams.authentication import Directory
 
 # No budget has such an id, because names have no slash.

@@ -23,7 +23,7 @@ from proxy.kit.clock import Clock
 from proxy.kit.errors import StoreError
 from proxy.kit.tasks import within
 from proxy.models.charges import NANOS_PER_USD
-from proxy.storage.port import Balance, Charge, Granted, PutOff, Refused, Release, Reserve, Settle, Store
+from proxy.storage import Balance, Charge, Granted, PutOff, Refused, Release, Reserve, Settle, Store
 from proxy.storage.sqlite import Spool
 
 _log = logging.getLogger("stratiform.store")

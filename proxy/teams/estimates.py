@@ -21,6 +21,7 @@ from proxy.kit.digest import digest
 from proxy.kit.errors import Forbidden, InvalidRequest
 from proxy.kit.lru import LastUsed
 from proxy.kit.tasks import LARGE_BYTES, Aside
+from proxy.models import Deployment
 from proxy.models.bound import (
     SETTING_BYTES,
     SETTINGS,
@@ -44,10 +45,9 @@ from proxy.models.charges import (
     most_read,
     unit_tokens,
 )
-from proxy.models.deployment import Deployment
 from proxy.protocol.prices import Price
+from proxy.protocol.request import ParsedBody, parse_body
 from proxy.protocol.request.demand import Demand, Kind
-from proxy.protocol.request.parsed_body import ParsedBody, parse_body
 from proxy.protocol.request.tokens import Encode
 from proxy.protocol.wire.json_body import Unreadable, elements
 

@@ -19,12 +19,12 @@ from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.engine.headers import uses_operators_key
 from proxy.engine.interfaces import Principal
 from proxy.kit.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
+from proxy.models import Deployment, Headers, Transport
 from proxy.models.bound import InputBound
 from proxy.models.charges import Rule, nanos_at_most, refusal
-from proxy.models.deployment import Deployment, Headers, Transport
 from proxy.protocol.request.demand import Kind
 from proxy.protocol.response.usage import Usage
-from proxy.storage.port import Balance, Charge, Granted, LedgerEntry, Refused, Reserve, Settle
+from proxy.storage import Balance, Charge, Granted, LedgerEntry, Refused, Reserve, Settle
 from proxy.teams.alerts import BudgetAlerts, header_text, time_text
 from proxy.teams.bookings import (
     DEFERRED,

@@ -15,7 +15,7 @@ The second part watches the store: it asks for its time, and notices when it was
 Every ten seconds the worker asks the store for its time, because budgets use the store's clock where the machine's own
 differs from it (``proxy.kit.clock``). This also reads the clock while no request comes, so that a step is noticed.
 
-Every five seconds it asks for the store's epoch (``proxy.kit.epoch``). The known epoch is kept in memory and in a
+Every five seconds it asks for the store's epoch (``proxy.storage``). The known epoch is kept in memory and in a
 small file of the spool folder, one file for each address of a store. In addition, every reservation brings the epoch of
 the store that granted it, so the first request after the loss notices an emptied Redis. The caller of ``trusts``
 decides what follows from the answer.
@@ -33,14 +33,28 @@ from typing import Literal, TypeVar
 
 from proxy.engine.interfaces import Fault
 from proxy.engine.telemetry.metrics import Metrics
-from proxy.kit import epoch
 from proxy.kit.clock import SETTLED_S, Clock, Departure, SteadyClock
-from proxy.kit.epoch import StoreEpoch
 from proxy.kit.errors import StoreError
 from proxy.kit.tasks import Tasks, drain, pause, spawn, within
 from proxy.kit.value import dataclass, replace
+from proxy.storage import (
+    Balance,
+    Charge,
+    Granted,
+    PutOff,
+    Refused,
+    Release,
+    Reserve,
+    Settle,
+    Store,
+    StoreEpoch,
+    epochs_not_accepted,
+    facts_to_accept,
+    facts_to_add,
+    facts_to_restore,
+    read_epoch,
+)
 from proxy.storage.database import read_small, replace_small
-from proxy.storage.port import Balance, Charge, Granted, PutOff, Refused, Release, Reserve, Settle, Store
 from proxy.storage.sqlite import Spool
 from proxy.teams.authentication import Directory
 from proxy.teams.catching_up import CatchingUp
@@ -453,30 +467,30 @@ class Epochs:
     async def not_accepted(self) -> Sequence[str]:
         """The lost epochs that nobody has accepted as lost. Raises StoreError."""
         await self._ask()
-        return epoch.not_accepted(await self._store.facts())
+        return epochs_not_accepted(await self._store.facts())
 
     async def accept(self) -> Sequence[str]:
         """Accept the store as it is. Returns the epochs whose loss is accepted. Raises StoreError."""
         await self._ask()
         facts = await self._store.facts()
-        await self._store.put_facts(epoch.to_accept(facts), overwrite=True)
+        await self._store.put_facts(facts_to_accept(facts), overwrite=True)
         await self._ask()
-        return epoch.not_accepted(facts)
+        return epochs_not_accepted(facts)
 
     async def restored(self, counter: str) -> None:
         """Note that a counter was restored and is reliable again. Raises StoreError."""
         await self._ask()
-        await self._store.put_facts(epoch.to_restore(await self._store.facts(), counter), overwrite=True)
+        await self._store.put_facts(facts_to_restore(await self._store.facts(), counter), overwrite=True)
 
     async def _ask(self) -> StoreEpoch:
         """Ask the store, one question at a time. Raises StoreError."""
         try:
             async with within(_WATCH_S), self._turn:
                 facts = await self._store.facts()
-                if added := epoch.to_add(facts, self._known, secrets.token_hex(8)):
+                if added := facts_to_add(facts, self._known, secrets.token_hex(8)):
                     await self._store.put_facts(added, overwrite=False)
                     facts = await self._store.facts()
-                found = epoch.read(facts, self._known)
+                found = read_epoch(facts, self._known)
                 self.current = found.id
                 if bool(found.lost) != bool(self._lost):
                     self._on_change(bool(found.lost))

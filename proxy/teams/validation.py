@@ -29,7 +29,7 @@ _NO_TIME = "must be unix seconds, a date or time as in 2027-01-31 or 2027-01-31T
 _LATEST_S = 253402300800.0  # the year 10000
 _SHORTEST_S, _LONGEST_S = 60, 366 * 86400
 _MOST_ENTRIES = 1000
-# A counter stays below 2^53 (proxy/storage/port.py).
+# A counter stays below 2^53 (proxy/storage/__init__.py).
 MOST_USD = 9_000_000
 _HOST = re.compile(r"[^\s/:@?#*\[\]]{1,253}")
 

@@ -25,7 +25,7 @@ from proxy.engine.interfaces import Answer, Call
 from proxy.engine.upstream_answer import ReadAhead, WholeAnswer
 from proxy.kit.errors import UpstreamError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable, error_body
 from proxy.kit.secrets import ACCOUNT_HEADERS, CREDENTIAL_HEADERS, MOST_BYTES, Redaction, excerpt
-from proxy.models.deployment import Deployment, Headers
+from proxy.models import Deployment, Headers
 from proxy.protocol.response.event_format import ErrorBody, ErrorEvents, error_in
 
 _SECRET_NAME = re.compile(r"(?i)key|secret|token|password|credential|authorization|cookie")

@@ -32,7 +32,7 @@ from proxy.kit.errors import (
     type_of_status,
 )
 from proxy.kit.secrets import Redaction, client_key, without_shapes
-from proxy.models.deployment import Headers
+from proxy.models import Headers
 from proxy.protocol.response.event_format import DONE, event_of
 from proxy.protocol.wire.json_body import Unreadable, text_value
 from proxy.upstream.http import secrets_of

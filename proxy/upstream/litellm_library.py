@@ -21,7 +21,7 @@ from proxy.engine.headers import ID_HEADERS
 from proxy.kit.errors import InvalidRequest, UpstreamLoading
 from proxy.kit.lru import LastUsed
 from proxy.kit.value import dataclass
-from proxy.models.deployment import Deployment, Headers
+from proxy.models import Deployment, Headers
 
 # litellm reads these variables while it is imported. Offline: its catalogues come from the wheel, and nothing is
 # fetched that the operator did not configure (litellm_core_utils/offline_mode.py, get_model_cost_map.py). PRODUCTION:

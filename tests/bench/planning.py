@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.modes import Mode, Reason
 from proxy.planner.plan import Plan
 from proxy.planner.planner import TierPlanner
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import quick
-from proxy.services.plugins import build_plugin_manager, recognisers
 from proxy.services.tokenizers import local_encode
 from tests.bench import bodies
 from tests.bench.bodies import Session

@@ -12,7 +12,7 @@ from proxy.app.admin.reports import sessions_answer
 from proxy.kit.tasks import Aside
 from proxy.services.session_book import SessionBook
 from proxy.services.tokenizers import ModelFacts
-from proxy.storage.port import Store
+from proxy.storage import Store
 from tests.browser.crowd import SESSIONS, save
 from tests.contract.stores import ENGINES
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from proxy.planner.inventory import Inventory, ListedItem, ListedSection
 from proxy.planner.session_record import (
     MOST_REQUESTS,
+    Inventory,
+    ListedItem,
+    ListedSection,
     SessionContents,
     SessionDetails,
     SessionFacts,
@@ -18,7 +20,7 @@ from proxy.planner.session_record import (
 )
 from proxy.planner.tiers import Tier
 from proxy.services.session_book import DETAILS_SCOPE, SCOPE, packed
-from proxy.storage.port import Store
+from proxy.storage import Store
 from proxy.storage.sqlite import SqliteStore
 
 SESSIONS = 10_000

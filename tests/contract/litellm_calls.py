@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.engine.interfaces import Answer, Call
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.protocol.providers import ANTHROPIC, NONE
 from proxy.upstream.litellm_ import LitellmUpstream
 from tests.contract.litellm_fakes import Provider, anthropic_events, openai_events, provider

@@ -13,15 +13,15 @@ from proxy.context.history.compaction import Compaction, digest_of_known
 from proxy.context.session import AssembledChat, AssemblyOptions
 from proxy.engine.interfaces import PlanRequest, Principal
 from proxy.engine.telemetry.metrics import Metrics
+from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.modes import Mode
 from proxy.kit.tasks import Aside
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.planner.planner import TierPlanner
 from proxy.protocol.providers import NONE, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.services.context_assembler import ContextAssembler
 from proxy.services.planner_port import Planning, StructuredChats
-from proxy.services.plugins import build_plugin_manager, recognisers
 from proxy.upstream.litellm_library import Library, call_arguments
 from tests.doubles import make_deployment
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from proxy.storage.port import Charge, LedgerEntry, Reserve, Settle, Store
+from proxy.storage import Charge, LedgerEntry, Reserve, Settle, Store
 from tests.contract.stores import Check
 
 OnEach = Callable[[Check], None]

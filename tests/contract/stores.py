@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from proxy.storage.port import Store
+from proxy.storage import Store
 from proxy.storage.redis import RedisStore
 from proxy.storage.sqlite import MemoryStore, SqliteStore
 from tests.redis_server import RedisServer, redis_server

@@ -15,7 +15,7 @@ from proxy.kit.errors import BudgetExceeded
 from proxy.models.charges import NANOS_PER_USD, Rule
 from proxy.protocol.request.demand import Demand, Kind
 from proxy.protocol.response.usage import Usage
-from proxy.storage.port import Charge, LedgerEntry, Reserve, Settle, Store
+from proxy.storage import Charge, LedgerEntry, Reserve, Settle, Store
 from proxy.teams.alerts import BudgetAlerts, WebhookSender
 from proxy.teams.estimates import Estimates
 from proxy.teams.reservations import BudgetReservations

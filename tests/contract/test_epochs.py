@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.kit.epoch import EPOCH
-from proxy.storage.port import Charge, Granted, LedgerEntry, Reserve, Store
+from proxy.storage import EPOCH, Charge, Granted, LedgerEntry, Reserve, Store
 from proxy.storage.sqlite import MemoryStore, SqliteStore
 from proxy.teams import store_client
 from proxy.teams.store_client import Epochs

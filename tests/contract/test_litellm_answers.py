@@ -7,7 +7,7 @@ import pytest
 
 from proxy.engine.interfaces import Call
 from proxy.kit.errors import InvalidRequest, NotFound
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.protocol.providers import NONE
 from proxy.protocol.response.usage import Usage, usage_of
 from proxy.upstream.litellm_ import LitellmUpstream

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.models.deployment import Transport
+from proxy.models import Transport
 from proxy.models.deployments import choose_profile, provider_of
 from proxy.protocol.providers import PROFILES, CacheProfile, Dialect
 from tests.contract.litellm_calls import LITELLM

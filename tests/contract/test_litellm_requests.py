@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.kit.errors import InvalidRequest, ProxyError
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.protocol.providers import NONE, PROFILES, fitted
 from proxy.upstream.litellm_library import Library
 from tests.contract.litellm_calls import (

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.storage.port import Store
+from proxy.storage import Store
 from tests.contract.store_calls import on_each_store
 from tests.contract.stores import DURABLE, ENGINES
 from tests.live_workers import NOW, SCENE, Worker, alone, board_alone, settled, told

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proxy.kit.errors import StoreError
-from proxy.storage.port import Balance, Charge, Granted, LedgerEntry, Release, Reserve, Settle, TeamRecord
+from proxy.storage import Balance, Charge, Granted, LedgerEntry, Release, Reserve, Settle, TeamRecord
 from proxy.storage.redis import RedisStore
 from tests.contract import store_calls
 from tests.contract.store_calls import T

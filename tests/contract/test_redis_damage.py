@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from proxy.kit.errors import StoreError
-from proxy.storage.port import (
+from proxy.storage import (
     Charge,
     Granted,
     LedgerEntry,

@@ -13,7 +13,7 @@ import pytest
 from proxy.app.factories import open_store
 from proxy.app.settings import Environment, load
 from proxy.kit.errors import StoreError
-from proxy.storage.port import Balance, Charge, LedgerEntry, Settle
+from proxy.storage import Balance, Charge, LedgerEntry, Settle
 from proxy.storage.redis import RedisStore
 from tests.redis_server import RedisServer, redis_binary, redis_server
 from tests.services import absent, free_port

@@ -1,9 +1,9 @@
-"""What every engine of the store promises (proxy/storage/port.py), on each of them: reservations and settlements."""
+"""What every engine of the store promises (``proxy.storage``), on each of them: reservations and settlements."""
 
 import asyncio
 from dataclasses import replace
 
-from proxy.storage.port import REMEMBERED_S, Balance, Charge, Granted, Refused, Release, Settle, Store
+from proxy.storage import REMEMBERED_S, Balance, Charge, Granted, Refused, Release, Settle, Store
 from tests.contract.store_calls import LEASE_S, T, ask, balance, end, entry, ledger, on_each_store
 
 

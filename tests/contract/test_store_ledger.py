@@ -1,6 +1,6 @@
 """The ledger of every engine of the store."""
 
-from proxy.storage.port import Charge, LedgerEntry, Settle, SpendQuery, Store
+from proxy.storage import Charge, LedgerEntry, Settle, SpendQuery, Store
 from tests.contract.store_calls import T, balance, end, entry, ledger, on_each_store
 
 

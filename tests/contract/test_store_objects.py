@@ -2,7 +2,7 @@
 
 import asyncio
 
-from proxy.storage.port import ObjectRecord, Store
+from proxy.storage import ObjectRecord, Store
 from tests.contract.store_calls import T, on_each_store
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.storage.port import Balance, BudgetRecord, Charge, Granted, KeyRecord, Store, TeamRecord
+from proxy.storage import Balance, BudgetRecord, Charge, Granted, KeyRecord, Store, TeamRecord
 from tests.contract.store_calls import T, ask, balance, end, on_each_store
 from tests.contract.stores import DURABLE, ENGINES
 

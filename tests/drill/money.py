@@ -17,7 +17,7 @@ from pathlib import Path
 
 from proxy.cli import main
 from proxy.models.charges import NANOS_PER_USD
-from proxy.storage.port import Charge, LedgerEntry
+from proxy.storage import Charge, LedgerEntry
 from proxy.storage.redis import RedisStore
 from proxy.storage.sqlite import SqliteStore
 from tests.drill.clients import Told

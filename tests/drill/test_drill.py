@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.storage.port import LedgerEntry
+from proxy.storage import LedgerEntry
 from tests.drill.clients import Told
 from tests.drill.drill import Drill, Findings
 from tests.drill.drills import DRILLS

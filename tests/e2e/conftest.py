@@ -18,15 +18,15 @@ from proxy.engine import Engine, Limits, Ports, RequestRules
 from proxy.engine.interfaces import Planner
 from proxy.engine.ports import Admission
 from proxy.engine.telemetry.metrics import Metrics
+from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.clock import SystemClock
 from proxy.kit.tasks import Aside
-from proxy.models.deployment import Transport
+from proxy.models import Transport
 from proxy.planner.planner import TierPlanner
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.services.context_assembler import ContextAssembler
 from proxy.services.planner_port import Planning, StructuredChats
-from proxy.services.plugins import build_plugin_manager, recognisers
 from proxy.upstream.http import HttpUpstream
 from tests.doubles import Ledger, ModelList, NoMetrics, OpenDoor, make_deployment, serving
 from tests.redis_server import BRISK, RedisServer, redis_server

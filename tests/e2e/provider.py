@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from proxy.app.web.app import Parts, create_app
 from proxy.engine import Engine, Ports
 from proxy.kit.clock import SystemClock
-from proxy.models.deployment import Transport
+from proxy.models import Transport
 from proxy.protocol.providers import ANTHROPIC, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.upstream.embedded import EmbeddedUpstream

@@ -9,7 +9,7 @@ import pytest
 
 from proxy.engine.interfaces import Principal
 from proxy.kit.errors import Forbidden, RateLimited, Unauthorized
-from proxy.models.deployment import Headers
+from proxy.models import Headers
 from tests.doubles import OpenDoor
 from tests.e2e.conftest import Start
 from tests.e2e.provider import Scripted, replies

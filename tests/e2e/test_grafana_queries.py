@@ -21,7 +21,7 @@ import pytest
 from proxy.app.composition import build
 from proxy.app.settings import load
 from proxy.app.web.app import create_app
-from proxy.models.deployment import Transport
+from proxy.models import Transport
 from tests.doubles import serving
 from tests.prometheus_server import GRAFANA, scraping, tool
 from tests.services import closed_port

@@ -19,11 +19,11 @@ import pytest
 from starlette.types import Receive, Send
 
 from proxy.engine.interfaces import Call
+from proxy.models import Deployment, Transport
 from proxy.models.bound import InputBound
-from proxy.models.deployment import Deployment, Transport
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.storage.port import Charge, LedgerEntry, SpendQuery
+from proxy.storage import Charge, LedgerEntry, SpendQuery
 from proxy.storage.redis import RedisStore
 from proxy.storage.sqlite import SqliteStore
 from proxy.upstream.embedded import ANONYMOUS, EmbeddedUpstream

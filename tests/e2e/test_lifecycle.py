@@ -15,7 +15,7 @@ from proxy.engine.exchange import ExchangeOutcome
 from proxy.engine.telemetry import Meter
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.clock import SystemClock
-from proxy.models.deployment import Transport
+from proxy.models import Transport
 from proxy.models.deployments import load_price_map
 from proxy.upstream.http import HttpUpstream
 from tests.doubles import Ledger, ModelList, OpenDoor, PassthroughPlanner, make_deployment, serving

@@ -12,7 +12,7 @@ from proxy.app.web.app import Parts, create_app
 from proxy.engine import Engine, Ports
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.kit.modes import Mode
-from proxy.models.deployment import Transport
+from proxy.models import Transport
 from proxy.planner.planner import TierPlanner
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request.tokens import bytes_over_four

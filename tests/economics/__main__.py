@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from proxy.cli.output import Output
+from proxy.cli import Output
 from tests.economics import table
 from tests.economics.measure import RULES, Job, measured
 from tests.economics.sessions import sessions

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from proxy.cli.output import Output
+from proxy.cli import Output
 from proxy.lab.replay.runner import geometric_mean
 from tests.economics.features import FEATURES, Feature
 from tests.economics.measure import Job, Measured, measured

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from proxy.cli.replay import assembler_maker
+from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.lab.replay.runner import OURS, Setting, counted_once, replay
 from proxy.planner.plan import PlannerOptions
 from proxy.prompts.steadiness import Again
@@ -21,7 +22,6 @@ from proxy.protocol.providers import PROFILES
 from proxy.protocol.recognition import Recogniser
 from proxy.protocol.request.tokens import Encode
 from proxy.services.context_assembler import ContextAssembler
-from proxy.services.plugins import build_plugin_manager, recognisers
 from proxy.services.tokenizers import local_encode
 from tests.economics.features import without
 from tests.economics.sessions import class_of, length_of, sessions, trace_of

@@ -10,7 +10,7 @@ from proxy.lab.demo.tool_agent import NOUNS
 from proxy.lab.replay import Trace, read_trace, trace_name
 from proxy.lab.replay.comparison import kind_of, own_order, prefix_share
 from proxy.protocol.providers import PROFILES, CacheProfile
-from proxy.protocol.request.parsed_body import Inset
+from proxy.protocol.request import Inset
 from proxy.protocol.request.tokens import Encode
 from proxy.upstream.embedded.provider import PromptReader
 from tests.economics.made import (

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from proxy.cli.replay import assembler_maker
+from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.modes import Mode
 from proxy.lab.replay import Step
 from proxy.lab.replay.runner import COMPARED, ReplayedContexts
@@ -15,7 +16,6 @@ from proxy.protocol.providers import PROFILES, CacheProfile
 from proxy.protocol.recognition import Recogniser
 from proxy.protocol.request.reader import Route
 from proxy.services.context_assembler import ContextAssembler
-from proxy.services.plugins import build_plugin_manager, recognisers
 from tests.economics.billing import Provider, tokens
 from tests.economics.structured_sessions import Form, Spec, body_of, moments
 

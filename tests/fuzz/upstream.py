@@ -8,7 +8,7 @@ import orjson
 
 from proxy.engine.interfaces import Answer, Call
 from proxy.kit.errors import ProxyError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
-from proxy.models.deployment import Headers
+from proxy.models import Headers
 from tests.fuzz.values import mutated, text, value
 
 SEED_HEADER = "x-fuzz-seed"

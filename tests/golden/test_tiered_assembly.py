@@ -8,7 +8,7 @@ from proxy.context import Page, Review, StructuredContext
 from proxy.context.blocks import Circumstances
 from proxy.context.placement import Placement, TierItems
 from proxy.planner.tiers import Tier
-from proxy.protocol.request.parsed_body import Inset, with_inset
+from proxy.protocol.request import Inset, with_inset
 from proxy.protocol.request.tokens import TokenCounter
 from tests.contexts import a_file, breakdown, conversation_of, flat_assembly, items_of, placed, sent, tiered
 from tests.talk import Body, assistant, system, user

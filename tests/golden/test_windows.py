@@ -9,7 +9,7 @@ import pytest
 from proxy.engine.ports import ComposedRequest
 from proxy.kit.errors import ContextTooLong
 from proxy.kit.modes import Edit
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.prompts.window import (
     BUILT_IN,
     Budget,
@@ -24,7 +24,7 @@ from proxy.prompts.window import (
     budget_of,
 )
 from proxy.protocol.providers import OPENAI
-from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request import parse_body
 from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.services.tokenizers import ModelFacts

@@ -24,11 +24,10 @@ from proxy.app.admin.reports import GROUPS
 from proxy.app.settings.schema import ConfigFile
 from proxy.cli import COMMANDS, command_of
 from proxy.engine.telemetry.metrics import Metrics
-from proxy.hookspecs import PROJECT, Hooks
+from proxy.hookspecs import DEFAULT_PLUGINS, PROJECT, Hooks
 from proxy.kit.modes import Mode, Reason
 from proxy.protocol.providers import PROFILES
-from proxy.services.plugins import DEFAULT_PLUGINS
-from proxy.storage.port import LedgerEntry
+from proxy.storage import LedgerEntry
 from tests.examples import for_every
 
 PROXY = Path(__file__).resolve().parents[2] / "proxy"

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pluggy
 
-from proxy.hookspecs import PROJECT, Hooks
+from proxy.hookspecs import DEFAULT_PLUGINS, PROJECT, Hooks, build_plugin_manager, recognisers
 from proxy.protocol.recognition import MessageKind, PieceKind, recognise_text
-from proxy.services.plugins import DEFAULT_PLUGINS, build_plugin_manager, recognisers
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "plugins" / "README.md").read_text("utf-8")

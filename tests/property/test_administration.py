@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from proxy.app.admin import AdminService
 from proxy.engine.interfaces import Principal
 from proxy.kit.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, Unauthorized
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.protocol.providers import NONE
-from proxy.storage.port import TeamRecord
+from proxy.storage import TeamRecord
 from proxy.storage.sqlite import MemoryStore
 from proxy.teams.authentication import Declared, Directory, Identity
 from proxy.teams.bookings import LimitResolver, window_at

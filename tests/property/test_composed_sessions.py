@@ -14,10 +14,10 @@ from proxy.kit.errors import ContextTooLong
 from proxy.kit.modes import Edit, Mode, Reason
 from proxy.lab.demo.tool_agent import tool_agent
 from proxy.lab.replay import Step, read_trace
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.prompts.window import Capability, CapabilityProfile
 from proxy.protocol.providers import PROFILES
-from proxy.protocol.request.parsed_body import Inset, parse_body, with_system
+from proxy.protocol.request import Inset, parse_body, with_system
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.services.tokenizers import ModelFacts
 from proxy.services.windows import ContextWindows

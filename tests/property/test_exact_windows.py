@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from proxy.engine.ports import ComposedRequest
 from proxy.kit.errors import ContextTooLong
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.prompts.window import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts
 from proxy.protocol.providers import OPENAI
-from proxy.protocol.request.parsed_body import Inset, inset_body
+from proxy.protocol.request import Inset, inset_body
 from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import MESSAGE_OVERHEAD_TOKENS, quick
 from proxy.services.tokenizers import ModelFacts, local_encode

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from proxy.kit.errors import UpstreamRejected
 from proxy.kit.modes import Mode, Reason
 from proxy.protocol.providers import EMBEDDED, PROFILES
-from proxy.protocol.request.parsed_body import Inset
+from proxy.protocol.request import Inset
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.upstream.embedded.provider import Provider
 from tests.examples import examples

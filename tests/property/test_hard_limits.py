@@ -21,10 +21,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from proxy.models.charges import bill, most_cost
 from proxy.protocol.prices import Price
+from proxy.protocol.request import head_of
 from proxy.protocol.request.demand import demand_of
-from proxy.protocol.request.parsed_body import head_of
 from proxy.protocol.response.usage import NOTHING_REPORTED, Usage
-from proxy.storage.port import Charge, Granted, LedgerEntry, Release, Reserve, Settle, Store
+from proxy.storage import Charge, Granted, LedgerEntry, Release, Reserve, Settle, Store
 from proxy.storage.sqlite import MemoryStore, SqliteStore
 from tests.examples import examples
 

@@ -12,7 +12,7 @@ from proxy.lab.demo.tool_agent import tool_agent
 from proxy.lab.replay import Step, read_trace
 from proxy.planner.plan import PlannerOptions
 from proxy.protocol.providers import PROFILES
-from proxy.protocol.request.parsed_body import Inset
+from proxy.protocol.request import Inset
 from tests.economics.made import chat_page, environment_agent
 from tests.examples import in_turn, sampled
 from tests.fidelity.checker import check

@@ -17,7 +17,7 @@ from proxy.context.session import AssembledChat, AssemblyOptions
 from proxy.kit.modes import Mode
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import ANTHROPIC, OPENAI, CacheProfile
-from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request import parse_body
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.services.context_assembler import Arrangement, ContextAssembler, Resolved
 from tests.compactions import compaction_of

@@ -15,8 +15,8 @@ from proxy.planner.tiers import Tier
 from proxy.protocol.caches import Life
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.recognition import ContextPiece
+from proxy.protocol.request import parse_body
 from proxy.protocol.request.element import Element
-from proxy.protocol.request.parsed_body import parse_body
 from proxy.protocol.request.tokens import TokenCounter, bytes_over_four
 from proxy.protocol.wire.json_body import splice
 from tests.examples import examples

@@ -4,7 +4,7 @@ import orjson
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.protocol.response.stream import StreamFold
+from proxy.protocol.response import StreamFold
 
 DELTAS = st.fixed_dictionaries({}, optional={"content": st.text(max_size=12), "role": st.just("assistant")})
 CHOICES = st.lists(

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.engine.ports import ComposedRequest
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.prompts.window import Capability, CapabilityProfile, PartCaps, PartName, WindowParts
 from proxy.protocol.providers import OPENAI
 from proxy.protocol.request.reader import RequestReader

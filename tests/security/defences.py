@@ -162,7 +162,7 @@ DEFENCES = (
     Defence("models in paths", "proxy.protocol.access:place_of", always(None), ["test_rights.py"]),
     Defence("names that servers read differently", "proxy.protocol.access:check_names", nothing,
             ["test_rights.py"]),
-    Defence("every name once", "proxy.protocol.request.parsed_body:ParsedBody.spans", always({}),
+    Defence("every name once", "proxy.protocol.request:ParsedBody.spans", always({}),
             ["../unit/engine/test_engine.py"]),
     Defence("every name once, where it cannot be taken apart", "proxy.protocol.access:join_members",
             lambda old: lambda members, changes: old(members, changes)[:-1] + b',"model":"another"}',
@@ -328,7 +328,7 @@ DEFENCES = (
             ["test_keys.py"]),
     Defence("keys in log lines", "proxy.engine.conclusion:shown", same, ["test_keys.py"]),
     # Time
-    Defence("plugins that are too slow", "proxy.services.plugins:_MOST_SLOW", lambda old: 1_000_000,
+    Defence("plugins that are too slow", "proxy.hookspecs:_MOST_SLOW", lambda old: 1_000_000,
             ["../unit/services/test_plugins.py"]),
     Defence("messages of bugs", "proxy.kit.tasks:suppress_and_log.__exit__", always(False),
             ["../unit/app/web/test_connection.py"]),

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.app import declared
+from proxy.app import foundation
 from proxy.app.composition import ConfigSource
 from proxy.app.settings import ConfigError, Effect, Environment, Settings, load
 from proxy.app.settings.litellm_schema import GeneralSettings, LiteLLMParams, LiteLLMSettings, ModelInfo, RouterSettings
@@ -270,7 +270,7 @@ OPEN = [
 @pytest.mark.parametrize(("text", "is_refused"), OPEN)
 def test_an_open_proxy_gives_no_keys_away(tmp_path: Path, text: str, *, is_refused: bool) -> None:
     settings = settings_of(tmp_path, text)
-    is_open = declared.declared(settings).is_empty
+    is_open = foundation.declared(settings).is_empty
     refuse_exposed(settings, "127.0.0.1", is_open=is_open)
     if is_refused:
         with pytest.raises(ConfigError, match="open_to_network"):

@@ -14,22 +14,22 @@ import pytest
 
 from proxy.engine.interfaces import PlanRequest, Principal
 from proxy.engine.telemetry.metrics import Metrics
+from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit import secrets as redaction
 from proxy.kit.errors import InvalidRequest
 from proxy.kit.modes import Mode
 from proxy.kit.tasks import LARGE_BYTES, Aside
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.planner.plan import Plan
 from proxy.planner.planner import TierPlanner
 from proxy.protocol.access import unambiguous
 from proxy.protocol.providers import PROFILES
+from proxy.protocol.request import head_of, untouched
 from proxy.protocol.request.demand import demand_of
-from proxy.protocol.request.parsed_body import head_of, untouched
 from proxy.protocol.request.reader import BodyCache, Route
 from proxy.protocol.request.tokens import Encode, quick
 from proxy.protocol.wire.json_body import PIECE_BYTES, Unreadable, mended, parse_members, value_spans
 from proxy.services.planner_port import Planning
-from proxy.services.plugins import build_plugin_manager, recognisers
 from proxy.services.tokenizers import local_encode
 from tests.examples import sampled
 from tests.growth import assert_linear

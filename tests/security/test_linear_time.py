@@ -24,6 +24,7 @@ import pytest
 import plugins
 import proxy
 from proxy.engine.bodies import FormScan, boundary_of
+from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.errors import ProxyError
 from proxy.kit.model_patterns import captured, matches
 from proxy.kit.secrets import without_keys
@@ -33,8 +34,7 @@ from proxy.protocol.recognition import Recogniser, TooMuch
 from proxy.protocol.recognition.lines import Lines, block_of, closes_fences
 from proxy.protocol.request.message import Message, MessageReader
 from proxy.protocol.request.tokens import Encode, TokenCounter, estimate, quick
-from proxy.protocol.response.stream import StreamFold
-from proxy.services.plugins import build_plugin_manager, recognisers
+from proxy.protocol.response import StreamFold
 from proxy.services.tokenizers import local_encode
 from tests.examples import examples, sampled
 from tests.security.pumps import Pump, pumps, superlinear

@@ -11,7 +11,7 @@ from proxy.app.factories import load_context_texts
 from proxy.context.session import AssemblyOptions
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import PROFILES
-from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request import parse_body
 from proxy.protocol.request.tokens import TokenCounter, bytes_over_four
 from proxy.services.context_assembler import ContextAssembler, Resolved
 from proxy.services.context_sessions import PanelBill

@@ -18,7 +18,7 @@ from proxy.client import Context, chat
 from proxy.context.history.compaction import Compaction
 from proxy.context.session import AssemblyOptions
 from proxy.protocol.providers import PROFILES
-from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request import parse_body
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.services.context_assembler import ContextAssembler
 from tests.examples import sampled

@@ -16,17 +16,17 @@ from proxy.app.factories import load_context_texts
 from proxy.context import ContextFile
 from proxy.context.form import text_digest
 from proxy.context.session import MOST_UNFOLDED_CHARS, AssemblyOptions
+from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.errors import PayloadTooLarge
 from proxy.kit.modes import Mode
 from proxy.kit.tasks import LARGE_BYTES, work_in
 from proxy.planner.planner import TierPlanner
 from proxy.protocol.providers import PROFILES
-from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request import parse_body
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import Encode, quick
-from proxy.protocol.response.stream import StreamFold
+from proxy.protocol.response import StreamFold
 from proxy.services.context_assembler import ContextAssembler
-from proxy.services.plugins import build_plugin_manager, recognisers
 from proxy.services.tokenizers import local_encode
 from tests.examples import examples
 from tests.security.provider import Answer

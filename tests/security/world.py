@@ -33,7 +33,7 @@ from proxy.app.settings import Environment, load
 from proxy.cli.serve import address, listen, run_on_loop, server
 from proxy.models.charges import NANOS_PER_USD
 from proxy.protocol.request.tokens import Encode, bytes_over_four
-from proxy.storage.port import LedgerEntry, Store
+from proxy.storage import LedgerEntry, Store
 from tests.doubles import serving
 from tests.security.provider import RecordingProvider, Seen
 

@@ -20,7 +20,7 @@ from proxy.app.admin.reports import Sessions, entries_report, sessions_answer, s
 from proxy.kit.clock import Clock
 from proxy.kit.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, NotReady, StoreError
 from proxy.kit.model_patterns import matches
-from proxy.storage.port import BudgetRecord, KeyRecord, R, RecordKind, Store, TeamRecord, record_name
+from proxy.storage import BudgetRecord, KeyRecord, R, RecordKind, Store, TeamRecord, record_name
 from proxy.teams import validation
 from proxy.teams.authentication import DEFAULT_TEAM, Directory, Snapshot, declared_id, digest_of, new_id, new_key
 from proxy.teams.bookings import NOTHING, Booking, booked, counter_of, rule_of

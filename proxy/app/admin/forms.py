@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from proxy.kit.errors import InvalidRequest
 from proxy.models.charges import Unit
-from proxy.storage.port import BudgetRecord
+from proxy.storage import BudgetRecord
 from proxy.teams import validation
 
 Query = Mapping[str, str]

@@ -26,7 +26,7 @@ from proxy.planner.session_record import SessionDetails, SessionPage, SessionRec
 from proxy.planner.tiers import Change, Tier
 from proxy.protocol.response.usage import Usage
 from proxy.protocol.wire.json_body import Unreadable, dumps, elements, members_of, printable, read_or_mended
-from proxy.storage.port import LedgerEntry, SpendGroup, SpendQuery, Store
+from proxy.storage import LedgerEntry, SpendGroup, SpendQuery, Store
 from proxy.teams import validation
 
 _MOST = 1000

@@ -53,13 +53,13 @@ from proxy.kit.errors import InvalidRequest, Unauthorized
 from proxy.kit.lru import Bounded, LastUsed
 from proxy.kit.tasks import Tasks, place_of, spawn
 from proxy.kit.value import dataclass
-from proxy.models.deployment import Deployment, Headers
+from proxy.models import Deployment, Headers
 from proxy.protocol.request.demand import demand_of
 from proxy.protocol.request.message import may_be_signed
 from proxy.protocol.response.outcome import AnswerFacts
 from proxy.protocol.response.refusal import is_context_refusal, refusal_of_object
 from proxy.protocol.wire.json_body import Unreadable
-from proxy.storage.port import Settle
+from proxy.storage import Settle
 from proxy.teams.bookings import settled_entry
 from proxy.teams.store_client import StoreClient
 from proxy.upstream.litellm_library import dumped, mapping

@@ -33,11 +33,11 @@ from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.lru import LastUsed
 from proxy.kit.modes import Mode
 from proxy.kit.value import dataclass
-from proxy.models.deployment import Deployment, Headers, Transport
+from proxy.models import Deployment, Headers, Transport
 from proxy.models.deployments import deployment_of
 from proxy.protocol.prices import PriceMap
 from proxy.protocol.providers import CacheProfile
-from proxy.protocol.request.parsed_body import BodyChanges
+from proxy.protocol.request import BodyChanges
 from proxy.teams.authentication import DEFAULT_TEAM, session_hint
 from proxy.upstream.litellm_library import CHAT_FIELDS, Library, Route, mapping
 

@@ -49,11 +49,11 @@ from proxy.kit.messages import (
     export,
     nearest,
     own_folder,
+    read_yaml,
     state_folder,
     without,
 )
 from proxy.kit.value import dataclass, field, replace
-from proxy.kit.yaml_file import read_yaml
 from proxy.prompts.window import BUILT_IN, CapabilityProfile
 from proxy.teams.authentication import digest_of
 from proxy.teams.validation import window_of

@@ -70,7 +70,7 @@ from proxy.kit.errors import (
 from proxy.kit.model_patterns import allows
 from proxy.kit.secrets import bare, sent_keys
 from proxy.kit.value import dataclass
-from proxy.models.deployment import Deployment
+from proxy.models import Deployment
 from proxy.models.deployments import ModelTable
 from proxy.protocol.account import INVALID_PATH, Path, read_path
 from proxy.teams.authentication import Identity, digest_of

@@ -48,7 +48,7 @@ from proxy.kit.errors import (
 )
 from proxy.kit.tasks import Tasks, spawn
 from proxy.kit.value import dataclass
-from proxy.models.deployment import Headers
+from proxy.models import Headers
 from proxy.protocol.response.event_format import END_OF_EVENT
 
 try:

@@ -14,8 +14,8 @@ from typing import Any, Literal
 from rich.table import Table
 from rich.text import Text
 
-from proxy.app.declared import named_prompts
-from proxy.cli.output import Output, fail, plain_table, print_result
+from proxy.app.foundation import named_prompts
+from proxy.cli import Output, fail, plain_table, print_result
 from proxy.cli.prompts import diff
 from proxy.cli.prompts.variants import (
     ANY,

@@ -29,9 +29,9 @@ from rich.text import Text
 from proxy.app import factories
 from proxy.app.admin.reports import ledger_entries
 from proxy.app.settings import ConfigError, load
+from proxy.cli import Output, add_json, fail, plain_table, print_result
 from proxy.cli.admin_client import Ask, run_with
 from proxy.cli.costs import price_of_model
-from proxy.cli.output import Output, add_json, fail, plain_table, print_result
 from proxy.cli.prompts.variants import (
     HELP,
     Difference,

@@ -21,10 +21,11 @@ from typing import TypeVar
 
 import orjson
 
-from proxy.app import declared, factories
+from proxy.app import factories, foundation
 from proxy.app.settings import ConfigError, Settings, load
+from proxy.cli import add_json, fail
 from proxy.cli.admin_client import DEFAULT_CONFIG, config_or_default
-from proxy.cli.output import add_json, fail
+from proxy.hookspecs import build_plugin_manager
 from proxy.kit.errors import ProxyError
 from proxy.kit.model_patterns import fitting, matches, matches_any
 from proxy.kit.value import dataclass, field, replace
@@ -43,7 +44,6 @@ from proxy.prompts import (
 )
 from proxy.prompts.assembler import PERSONA_PREFIX, assemble, chosen
 from proxy.protocol.request.tokens import Encode
-from proxy.services.plugins import build_plugin_manager
 from proxy.services.prompting import Rules, Whose
 from proxy.services.prompting.sources import (
     FileState,
@@ -168,9 +168,9 @@ def setup_at(config: Path | None, folders: Sequence[Path] = ()) -> PromptSetup:
     return PromptSetup(
         tuple(folders or settings.prompt_folders),
         settings.stratiform.prompts.shipped,
-        declared.rules_of(settings, table.spellings),
+        foundation.rules_of(settings, table.spellings),
         models=tuple(dict.fromkeys([*table.names(), *table.patterns()])),
-        keys={key.id: key.team for key in declared.declared(settings).keys},
+        keys={key.id: key.team for key in foundation.declared(settings).keys},
         settings=settings,
     )
 

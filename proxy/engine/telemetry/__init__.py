@@ -11,8 +11,8 @@ from dataclasses import replace
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.engine.telemetry.metrics import NO_PROFILE, UNRECOGNISED, Metrics
 from proxy.kit.modes import Mode, Reason
+from proxy.models import Deployment
 from proxy.models.charges import Heard, Speeds, bill, unanswered
-from proxy.models.deployment import Deployment
 from proxy.models.deployments import price_for
 from proxy.planner.plan import CONTROL, Plan
 from proxy.protocol.caches import Bill

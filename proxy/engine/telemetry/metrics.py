@@ -39,7 +39,7 @@ from proxy.kit.modes import Edit, Reason
 from proxy.kit.resilience import Kind
 from proxy.kit.secrets import without_keys
 from proxy.kit.tasks import in_turns
-from proxy.models.deployment import Deployment
+from proxy.models import Deployment
 from proxy.planner.candidates import UNMARKED
 from proxy.planner.record import KINDS
 from proxy.planner.shadow import Deviation

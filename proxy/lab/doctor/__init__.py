@@ -33,7 +33,7 @@ from proxy.kit.value import dataclass, field, replace
 from proxy.lab.doctor.records import Call, CutSizes, Gap, LineSigns
 from proxy.lab.replay import Step, TraceError, chat_body
 from proxy.lab.replay.runner import Ours, Setting, Total
-from proxy.models.deployment import Transport
+from proxy.models import Transport
 from proxy.models.deployments import choose_profile, provider_of
 from proxy.planner.diagnose import diagnose
 from proxy.planner.record import (

@@ -26,7 +26,7 @@ from msgspec import Raw
 from proxy.context import SECTION, section_of, split
 from proxy.kit.errors import InvalidRequest
 from proxy.kit.value import dataclass, replace
-from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request import parse_body
 from proxy.protocol.wire.json_body import Unreadable, parse_members, same_shape, splice, value
 
 UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error, UnicodeError)

@@ -35,9 +35,9 @@ from proxy.planner.tiers import Tier
 from proxy.protocol.caches import Bill, Prompt, make_cache
 from proxy.protocol.providers import EMBEDDED, CacheProfile, Dialect
 from proxy.protocol.recognition import Recogniser
+from proxy.protocol.request import Inset, head_of, parse_body
 from proxy.protocol.request.element import Element, ElementKind
 from proxy.protocol.request.message import MARK_KEYS
-from proxy.protocol.request.parsed_body import Inset, head_of, parse_body
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import Encode, TokenCounter, quick
 from proxy.protocol.response.usage import BillSum, Usage

@@ -31,9 +31,9 @@ from proxy.planner.sharing import held_along, hold
 from proxy.protocol.caches import Cache, Life, make_cache
 from proxy.protocol.providers import CacheProfile, Family
 from proxy.protocol.recognition import ContextPiece, Recogniser
+from proxy.protocol.request import ParsedBody, parse_body
 from proxy.protocol.request.element import Element, ElementKind, ToolReader
 from proxy.protocol.request.message import MessageReader
-from proxy.protocol.request.parsed_body import ParsedBody, parse_body
 from proxy.protocol.request.tokens import Encode, TokenCounter
 from proxy.protocol.request.transcript import RecognisedRequest, Transcript, recognise_request
 from proxy.protocol.wire.json_body import Unreadable, splice

@@ -22,9 +22,9 @@ from proxy.kit.lru import Bounded
 from proxy.kit.value import dataclass, field
 from proxy.protocol.providers import CacheProfile
 from proxy.protocol.recognition import Recogniser
+from proxy.protocol.request import Continuation, Inset, ParsedBody, parse_body, placed, with_inset
 from proxy.protocol.request.element import ToolReader
 from proxy.protocol.request.message import Message, MessageReader
-from proxy.protocol.request.parsed_body import Continuation, Inset, ParsedBody, parse_body, placed, with_inset
 from proxy.protocol.request.tokens import Encode, TokenCounter
 from proxy.protocol.request.transcript import Transcript
 from proxy.protocol.wire.json_body import Members, Span, Unreadable, behind_space, elements, parse_members

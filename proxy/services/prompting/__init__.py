@@ -48,7 +48,7 @@ from proxy.prompts import (
 from proxy.prompts.assembler import PERSONA_PREFIX, assemble, checked_persona, read_wish
 from proxy.prompts.steadiness import VOLATILE_SHARE, Seen, Steadiness
 from proxy.prompts.window import CapabilityProfile, WindowRules, read_parts
-from proxy.protocol.request.parsed_body import Inset, ParsedBody, check_spelling, takes_inset, with_system
+from proxy.protocol.request import Inset, ParsedBody, check_spelling, takes_inset, with_system
 from proxy.protocol.wire import unknown_name
 from proxy.protocol.wire.json_body import Unreadable
 

@@ -31,9 +31,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert
 import proxy
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.digest import digest
-from proxy.kit.messages import ConfigError
+from proxy.kit.messages import ConfigError, value_of
 from proxy.kit.value import dataclass, replace
-from proxy.kit.yaml_file import value_of
 from proxy.prompts import (
     ID_PATTERN,
     ID_RULE,

@@ -39,7 +39,7 @@ from typing import Self
 from proxy.engine.interfaces import Call
 from proxy.kit.errors import UpstreamError, UpstreamRejected, UpstreamUnavailable, error_body
 from proxy.kit.value import dataclass
-from proxy.models.deployment import Deployment, Headers
+from proxy.models import Deployment, Headers
 from proxy.protocol.request.tokens import Encode
 from proxy.protocol.response.event_format import DONE
 from proxy.protocol.response.usage import BillSum

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.app import declared, factories
+from proxy.app import factories, foundation
 from proxy.app.settings import ConfigError, Environment, Settings, load
 from proxy.kit.modes import Mode
-from proxy.models.deployment import Transport
+from proxy.models import Transport
 from proxy.models.deployments import ModelTable
 from proxy.planner.tiers import ClassicPolicy
 from proxy.protocol.prices import PriceMap
@@ -171,14 +171,14 @@ async def test_teams_have_their_modes_and_the_master_key_has_none_of_them(tmp_pa
     more = "general_settings: {master_key: mk}\nstratiform: {teams: [{name: red, keys: [rk], mode: observe}]}"
     read = settings(tmp_path, one_model("{}", more))
     store = MemoryStore()
-    known = Directory(declared.declared(read), store)
+    known = Directory(foundation.declared(read), store)
     await known.load()
-    identity = declared.identity(read, known, store)
+    identity = foundation.identity(read, known, store)
     red = identity.admit([("authorization", "Bearer rk")], 0.0)
     master = identity.admit([("authorization", "Bearer mk")], 0.0)
     assert (red.team, red.mode) == ("red", Mode.OBSERVE)
     assert (master.team, master.mode) == ("default", Mode.TIER)
-    other = declared.identity(read, known, store)
+    other = foundation.identity(read, known, store)
     assert other.admit([("authorization", "Bearer rk")], 0.0).scope != red.scope
 
 

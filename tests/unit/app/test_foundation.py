@@ -8,7 +8,7 @@ from proxy.app import foundation
 from proxy.app.settings import Settings
 from proxy.app.settings.schema import Stratiform
 from proxy.kit.errors import StoreError
-from proxy.storage.port import TeamRecord
+from proxy.storage import TeamRecord
 from proxy.storage.sqlite import SqliteStore
 from tests.waiting import until_async
 

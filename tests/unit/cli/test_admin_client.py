@@ -15,8 +15,8 @@ import pytest
 
 from proxy.cli import main
 from proxy.cli.admin_client import names
+from proxy.storage import LedgerEntry
 from proxy.storage.database import SERVING_WAIT_S
-from proxy.storage.port import LedgerEntry
 from tests.ledgers import write_ledger
 from tests.whole import whole
 

@@ -14,7 +14,7 @@ from proxy.cli import main
 from proxy.lab.doctor import Client, count_entry, name_pieces
 from proxy.lab.doctor.records import Problem
 from proxy.lab.doctor.report import ClientReport, CulpritReport, ModeReport, Report
-from proxy.storage.port import LedgerEntry
+from proxy.storage import LedgerEntry
 from tests import doctor_logs as logs
 from tests.ledgers import write_ledger
 from tests.whole import whole

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.app import declared
+from proxy.app import foundation
 from proxy.app.settings import load
 from proxy.cli import main
 from tests.prompt_files import prompt, write_config, write_prompts
@@ -104,7 +104,7 @@ def test_the_rules_of_a_model_hold_for_all_of_its_names(run: Command) -> None:
 
 
 def test_the_team_is_that_of_the_key(run: Command, folder: Path) -> None:
-    keys = declared.declared(load(folder / "config.yaml")).keys
+    keys = foundation.declared(load(folder / "config.yaml")).keys
     (key_id,) = [key.id for key in keys if key.team == "red"]
     assert run.json("render", "--key", key_id)["variant"]["team"] == "red"
 

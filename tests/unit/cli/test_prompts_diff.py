@@ -10,7 +10,7 @@ import pytest
 
 from proxy.cli import main
 from proxy.kit.clock import SystemClock
-from proxy.storage.port import LedgerEntry
+from proxy.storage import LedgerEntry
 from tests.ledgers import write_ledger
 from tests.prompt_files import prompt, write_config, write_prompts
 from tests.whole import whole

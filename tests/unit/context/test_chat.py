@@ -17,7 +17,7 @@ from proxy.context.placement import ContextTracker
 from proxy.context.session import AssemblyOptions, ContextSession, Dialogue, LiveState, body_of
 from proxy.kit.modes import Edit
 from proxy.planner.tiers import Tier
-from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request import parse_body
 from proxy.protocol.request.tokens import TokenCounter, bytes_over_four
 from tests.compactions import compaction_of
 

@@ -13,10 +13,10 @@ from proxy.engine.interfaces import Answer, Call, Plan, Planner, PlanRequest, Pr
 from proxy.engine.ports import ComposedRequest, ComposeRequest, UsageReports
 from proxy.kit.errors import ContextTooLong, PayloadTooLarge, ProxyError, error_body
 from proxy.kit.resilience import RetryPolicy
-from proxy.models.deployment import Deployment, Headers, Transport
+from proxy.models import Deployment, Headers, Transport
 from proxy.prompts.window import CapabilityProfile
 from proxy.prompts.window.fitting import Fitted
-from proxy.protocol.request.parsed_body import ParsedBody
+from proxy.protocol.request import ParsedBody
 from proxy.protocol.response.usage import Usage
 from tests.doubles import Ledger, ManualClock, ModelList, OpenDoor, PassthroughPlanner, make_deployment
 

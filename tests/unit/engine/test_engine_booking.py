@@ -12,7 +12,7 @@ from proxy.engine.attempts import ONE_TRY
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.kit.errors import ProxyError, RateLimited, UpstreamUnavailable
 from proxy.kit.resilience import BreakerPolicy, RetryPolicy
-from proxy.models.deployment import Deployment
+from proxy.models import Deployment
 from tests.examples import for_every
 from tests.exchanges import settled
 from tests.unit.engine.parts import (

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.engine.headers import for_client, for_upstream, get, named_by, with_id, without_credentials
 from proxy.engine.interfaces import Principal
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.protocol.providers import NONE
 from tests.doubles import make_deployment
 

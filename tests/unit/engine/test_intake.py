@@ -14,9 +14,9 @@ from proxy.engine.intake import fitting as fitting_levels
 from proxy.engine.interfaces import Principal
 from proxy.kit.errors import ContextTooLong
 from proxy.kit.modes import Mode
-from proxy.models.deployment import Deployment
+from proxy.models import Deployment
 from proxy.prompts.window import Capability, CapabilityProfile
-from proxy.protocol.request.parsed_body import ParsedBody, parse_body
+from proxy.protocol.request import ParsedBody, parse_body
 from tests.doubles import ModelList, PassthroughPlanner, RewritingPlanner, make_deployment
 from tests.examples import for_every
 from tests.unit.engine.parts import (

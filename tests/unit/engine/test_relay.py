@@ -15,7 +15,7 @@ from proxy.engine.relay import empty_completion
 from proxy.kit.errors import ContextTooLong, UpstreamRejected
 from proxy.prompts.window import Capability, CapabilityProfile, OverBudget
 from proxy.protocol.request.demand import Demand
-from proxy.protocol.response.stream import StreamFold
+from proxy.protocol.response import StreamFold
 from tests.doubles import RewritingPlanner
 from tests.examples import for_every
 from tests.exchanges import make_exchange, settled

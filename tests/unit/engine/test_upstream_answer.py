@@ -16,7 +16,7 @@ from proxy.engine import upstream_answer
 from proxy.engine.exchange import Exchange
 from proxy.engine.upstream_answer import BodyAddition, ReadAhead, with_refusal_read
 from proxy.kit.errors import ProxyError, UpstreamUnavailable
-from proxy.models.deployment import Headers
+from proxy.models import Headers
 from proxy.protocol.response.refusal import NO_WORDS
 from tests.examples import for_every
 from tests.unit.engine.parts import (

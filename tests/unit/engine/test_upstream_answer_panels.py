@@ -16,8 +16,8 @@ from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.engine.interfaces import Plan, PlanResult, Principal
 from proxy.kit.errors import RateLimited, UpstreamTimeout, UpstreamUnavailable
 from proxy.kit.resilience import BreakerPolicy, RetryPolicy
-from proxy.models.deployment import Deployment
-from proxy.protocol.request.parsed_body import ParsedBody
+from proxy.models import Deployment
+from proxy.protocol.request import ParsedBody
 from proxy.protocol.response.outcome import Outcome
 from proxy.protocol.response.usage import Usage
 from tests.doubles import PassthroughPlanner

@@ -10,13 +10,13 @@ from types import FrameType
 
 import pytest
 
+from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.modes import Mode
 from proxy.planner.plan import PlannerOptions
 from proxy.planner.planner import TierPlanner
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import bytes_over_four, quick
-from proxy.services.plugins import build_plugin_manager, recognisers
 from tests.bench import bodies
 
 _TURNS = 120

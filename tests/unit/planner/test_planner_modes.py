@@ -7,7 +7,7 @@ import pytest
 
 from proxy.kit.modes import Mode, Reason
 from proxy.planner.plan import PlannerOptions
-from proxy.protocol.request.parsed_body import Inset
+from proxy.protocol.request import Inset
 from tests.edited_talks import SYSTEM, editing
 from tests.talk import Talk, assistant, chat, marks_in, sent, user
 

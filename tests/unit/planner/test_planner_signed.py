@@ -9,7 +9,7 @@ import pytest
 from proxy.kit.modes import Mode, Reason
 from proxy.planner.candidates import IncomingChat
 from proxy.planner.plan import PlannerOptions
-from proxy.protocol.request.parsed_body import Inset
+from proxy.protocol.request import Inset
 from tests.fidelity.chats import File
 from tests.signed_thinking import SignedForm, signed
 from tests.talk import Body, Talk, assistant, calling, chat, lines, result, sent, shown, system, tool, user

@@ -9,7 +9,7 @@ from proxy.kit.modes import Mode, Reason
 from proxy.planner.plan import Plan, PlannerOptions
 from proxy.prompts.steadiness import Again
 from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, CacheProfile
-from proxy.protocol.request.parsed_body import Inset
+from proxy.protocol.request import Inset
 from tests.edited_talks import SYSTEM
 from tests.examples import sampled
 from tests.talk import MARK, TINY, Body, Talk, assistant, calling, chat, lines, result, sent, system, text_part, user

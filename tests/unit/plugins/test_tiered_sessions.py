@@ -5,12 +5,12 @@ from collections.abc import Iterable
 
 import pytest
 
+from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.lab.replay import Step, Trace
 from proxy.lab.replay.comparison import CLASSIC, ECONOMIC, compare, shares
 from proxy.lab.replay.runner import Setting
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.services.plugins import build_plugin_manager, recognisers
 from tests.assemblies import flat, tiered
 from tests.fidelity.checker import replay_check
 from tests.talk import RECOGNISERS, Body, Talk

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.prompts import MOST_LEVELS, MOST_VALUES, ROOTS, Composition, Json, added, exceeded_bound, merged, value_at
-from proxy.protocol.request.parsed_body import Inset
+from proxy.protocol.request import Inset
 from tests.examples import for_every
 
 

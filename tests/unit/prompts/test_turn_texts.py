@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from proxy.prompts.steadiness import Again, StoredPrompt, TurnTexts, applies_again
 from proxy.protocol.providers import CacheProfile, Family
-from proxy.protocol.request.parsed_body import Inset
+from proxy.protocol.request import Inset
 
 MARKED = CacheProfile("marked", Family.MARKER, read=0.1, write=1.25)
 GRID = CacheProfile("grid", Family.GRID, read=0.1, write=1.0)

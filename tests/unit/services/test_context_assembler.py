@@ -15,7 +15,7 @@ from proxy.kit.modes import Edit, Mode, Reason
 from proxy.planner.plan import Plan
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import ANTHROPIC, NONE, CacheProfile
-from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request import parse_body
 from proxy.protocol.request.tokens import TokenCounter, bytes_over_four
 from proxy.protocol.response.usage import Usage
 from proxy.services.context_assembler import Arrangement, ContextAssembler

@@ -9,7 +9,7 @@ from proxy.context import StructuredContext
 from proxy.kit.modes import Mode
 from proxy.planner.tiers import Tracked
 from proxy.protocol.providers import NONE
-from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request import parse_body
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
 from proxy.services.context_assembler import ContextAssembler

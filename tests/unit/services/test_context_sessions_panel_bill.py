@@ -10,7 +10,7 @@ from proxy.context.session import AssemblyOptions
 from proxy.kit.modes import Mode
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import ANTHROPIC
-from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request import parse_body
 from proxy.protocol.request.tokens import TokenCounter, bytes_over_four
 from proxy.services.context_assembler import Arrangement, ContextAssembler
 

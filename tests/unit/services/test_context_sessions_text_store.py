@@ -15,7 +15,7 @@ from proxy.engine.interfaces import Principal
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import MissingContent
 from proxy.kit.tasks import Aside
-from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request import parse_body
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.services.context_assembler import ContextAssembler
 from proxy.services.context_sessions import RENEWED_S, TextStore

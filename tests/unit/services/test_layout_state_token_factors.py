@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.engine.ports import ComposedRequest
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.prompts.window import MOST_FACTOR, Capability, CapabilityProfile
 from proxy.prompts.window.fitting import Fitted
 from proxy.protocol.providers import OPENAI

@@ -10,10 +10,10 @@ from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, R
 from proxy.engine.interfaces import Call, Principal
 from proxy.kit.errors import RateLimited, UpstreamTimeout, UpstreamUnavailable
 from proxy.kit.modes import Mode, Reason
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.planner.plan import Plan
 from proxy.protocol.request.demand import Demand, Tool, Wants
-from proxy.protocol.response.stream import MAX_BODY_BYTES
+from proxy.protocol.response import MAX_BODY_BYTES
 from proxy.services.own_exchanges import Caps, DailyTerms, OwnEnding, RefreshTerms
 from tests.unit.engine.telemetry.test_metrics import value
 from tests.unit.services.test_own_exchanges_compactor import Said, Scene

@@ -22,13 +22,13 @@ from proxy.engine.interfaces import Call, Principal
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import BudgetExceeded, UpstreamUnavailable
 from proxy.kit.modes import Mode, Reason
-from proxy.models.deployment import Deployment, Headers, Transport
+from proxy.models import Deployment, Headers, Transport
 from proxy.models.deployments import price_for
 from proxy.planner.plan import Plan
 from proxy.planner.planner import TierPlanner
 from proxy.protocol.prices import PriceMap
 from proxy.protocol.providers import NONE
-from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request import parse_body
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.outcome import Outcome
 from proxy.protocol.response.usage import Usage

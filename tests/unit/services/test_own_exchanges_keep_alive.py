@@ -15,7 +15,7 @@ from proxy.engine.telemetry import Meter
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import BudgetExceeded, UpstreamUnavailable
 from proxy.kit.modes import Mode, Reason
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.models.deployments import price_for
 from proxy.planner.planner import TierPlanner
 from proxy.protocol.prices import PriceMap

@@ -17,7 +17,7 @@ from proxy.kit.errors import InvalidRequest
 from proxy.kit.modes import Mode
 from proxy.kit.tasks import Aside
 from proxy.protocol.providers import ANTHROPIC
-from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request import parse_body
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.wire.json_body import MOST_ELEMENTS
 from proxy.services.context_assembler import ContextAssembler

@@ -18,7 +18,7 @@ from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import InvalidRequest, MethodNotAllowed, NotFound, StoreError
 from proxy.kit.modes import Mode
 from proxy.kit.tasks import Aside
-from proxy.models.deployment import Transport
+from proxy.models import Transport
 from proxy.models.deployments import price_for
 from proxy.planner.plan import Plan, PlannerOptions
 from proxy.planner.planner import TierPlanner
@@ -30,7 +30,7 @@ from proxy.services.own_exchanges import KeepAlive, OwnExchanges, RefreshTerms
 from proxy.services.planner_port import Planning
 from proxy.services.session_book import SCOPE, SessionBook, packed
 from proxy.services.tokenizers import ModelFacts
-from proxy.storage.port import Place
+from proxy.storage import Place
 from proxy.storage.sqlite import MemoryStore
 from proxy.upstream.embedded import EmbeddedUpstream
 from tests.doubles import ModelList, OpenDoor, make_deployment

@@ -11,12 +11,12 @@ from proxy.engine.ports import ComposedRequest
 from proxy.kit.errors import ContextTooLong, InvalidRequest
 from proxy.kit.modes import Edit
 from proxy.kit.tasks import Aside
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.prompts.window import Capability, CapabilityProfile, WindowParts
 from proxy.prompts.window.fitting import Fitted
 from proxy.protocol.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.protocol.recognition import Recogniser
-from proxy.protocol.request.parsed_body import Inset
+from proxy.protocol.request import Inset
 from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import Encode, bytes_over_four, quick
 from proxy.protocol.response.usage import Usage

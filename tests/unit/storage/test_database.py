@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from proxy.kit.errors import StoreError
+from proxy.storage import Charge, LedgerEntry, Settle
 from proxy.storage.database import STORE, Database, damage_of, migrate
-from proxy.storage.port import Charge, LedgerEntry, Settle
 from proxy.storage.sqlite import SqliteStore
 from tests.damage import damage_table, overwrite
 

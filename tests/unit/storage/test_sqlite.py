@@ -10,8 +10,8 @@ from shutil import copyfile
 import pytest
 
 from proxy.kit.errors import StoreError
+from proxy.storage import Charge, Granted, LedgerEntry, Reserve, Settle, TeamRecord
 from proxy.storage.database import STORE, DamagedFile, Database
-from proxy.storage.port import Charge, Granted, LedgerEntry, Reserve, Settle, TeamRecord
 from proxy.storage.sqlite import MemoryStore, SqliteStore
 from tests.damage import damage_table, fill, overwrite, settle, small_disk
 from tests.examples import chosen

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from proxy.kit.errors import StoreError
-from proxy.storage.port import Charge, LedgerEntry, PutOff, Release, Reserve, Settle
+from proxy.storage import Charge, LedgerEntry, PutOff, Release, Reserve, Settle
 from proxy.storage.sqlite import PAGE, Spool
 from tests.damage import overwrite, settle
 
@@ -72,7 +72,7 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from proxy.storage.sqlite import Spool
-from proxy.storage.port import Release
+from proxy.storage import Release
 
 async def main():
     spool = Spool(Path(sys.argv[1]))

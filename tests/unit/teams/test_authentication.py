@@ -12,8 +12,8 @@ from proxy.engine.interfaces import Principal
 from proxy.kit.errors import NotReady, StoreError, Unauthorized
 from proxy.kit.modes import Mode
 from proxy.kit.secrets import KEY_PREFIX
-from proxy.models.deployment import Headers, RateLimit
-from proxy.storage.port import BudgetRecord, KeyRecord, R, TeamRecord
+from proxy.models import Headers, RateLimit
+from proxy.storage import BudgetRecord, KeyRecord, R, TeamRecord
 from proxy.storage.sqlite import MemoryStore
 from proxy.teams.authentication import (
     CLIENT_KEYS_TEAM,

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.engine.interfaces import Principal
+from proxy.models import Deployment, RateLimit, Transport
 from proxy.models.charges import Estimate, Rule
-from proxy.models.deployment import Deployment, RateLimit, Transport
 from proxy.models.deployments import ListedModel, ModelTable
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import NONE
-from proxy.storage.port import Balance, BudgetRecord, Charge
+from proxy.storage import Balance, BudgetRecord, Charge
 from proxy.storage.sqlite import MemoryStore
 from proxy.teams.authentication import Declared, Directory
 from proxy.teams.bookings import (

@@ -11,7 +11,7 @@ import pytest
 
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import StoreError
-from proxy.storage.port import Balance, Charge, Granted, LedgerEntry, PutOff, Refused, Release, Reserve, Settle
+from proxy.storage import Balance, Charge, Granted, LedgerEntry, PutOff, Refused, Release, Reserve, Settle
 from proxy.storage.sqlite import PAGE, MemoryStore, Spool
 from proxy.teams.catching_up import Backlog, CatchingUp, lines_of_lost
 from tests.doubles import ManualClock

@@ -14,13 +14,13 @@ from proxy.engine.interfaces import Principal
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import BudgetExceeded, Forbidden, RateLimited
 from proxy.kit.modes import Mode
+from proxy.models import Deployment, RateLimit, Transport
 from proxy.models.charges import Rule
-from proxy.models.deployment import Deployment, RateLimit, Transport
 from proxy.planner.plan import Plan
 from proxy.protocol.caches import Bill
 from proxy.protocol.request.demand import Kind
 from proxy.protocol.response.usage import Usage
-from proxy.storage.port import Charge, LedgerEntry
+from proxy.storage import Charge, LedgerEntry
 from proxy.teams.alerts import WebhookSender
 from tests.doubles import ManualClock
 from tests.examples import for_every

@@ -12,12 +12,12 @@ from proxy.engine.conclusion import bill_of, owing
 from proxy.engine.exchange import ExchangeOutcome, Settlement
 from proxy.engine.interfaces import Principal
 from proxy.kit.errors import BudgetExceeded, BudgetUnavailable, StoreError
+from proxy.models import Deployment
 from proxy.models.charges import Rule
-from proxy.models.deployment import Deployment
 from proxy.protocol.references import Said
 from proxy.protocol.response.outcome import Outcome
 from proxy.protocol.response.usage import Usage
-from proxy.storage.port import Charge, Granted, Refused, Reserve
+from proxy.storage import Charge, Granted, Refused, Reserve
 from proxy.teams.bookings import counter_of
 from proxy.teams.reservations import DEFERRED_S
 from proxy.teams.store_client import Epochs

@@ -9,8 +9,8 @@ import pytest
 from proxy.engine.exchange import Exchange
 from proxy.engine.ports import Admission
 from proxy.kit.errors import Forbidden, RateLimited
+from proxy.models import Deployment, RateLimit, Transport
 from proxy.models.charges import Rule
-from proxy.models.deployment import Deployment, RateLimit, Transport
 from proxy.protocol.providers import NONE
 from proxy.protocol.response.usage import Usage
 from proxy.teams.bookings import account_of, deployment_rules

@@ -13,7 +13,7 @@ from proxy.engine.interfaces import Principal
 from proxy.kit.errors import BudgetExceeded, StoreError
 from proxy.models.charges import Rule
 from proxy.protocol.response.usage import Usage
-from proxy.storage.port import Balance, Charge, LedgerEntry, PutOff, Reserve, Settle
+from proxy.storage import Balance, Charge, LedgerEntry, PutOff, Reserve, Settle
 from tests.money import NOW, RED, SIZE, Flaky, budgeting, exchange
 from tests.waiting import until_async
 

@@ -11,7 +11,7 @@ import pytest
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.clock import SETTLED_S, Readings, SteadyClock
 from proxy.kit.errors import StoreError
-from proxy.storage.port import BudgetRecord, TeamRecord
+from proxy.storage import BudgetRecord, TeamRecord
 from proxy.storage.sqlite import MemoryStore
 from proxy.teams.authentication import Declared, Directory
 from proxy.teams.store_client import Epochs, StoreClient, ask_time, faults, report_departure

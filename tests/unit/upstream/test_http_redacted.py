@@ -10,7 +10,7 @@ from hypothesis.strategies import integers, lists, sampled_from
 
 from proxy.engine.interfaces import Call
 from proxy.kit.secrets import MOST_BYTES
-from proxy.models.deployment import Headers
+from proxy.models import Headers
 from proxy.upstream.http import redacted
 from tests.doubles import make_deployment
 

@@ -22,7 +22,7 @@ from proxy.kit.errors import (
     UpstreamUnavailable,
 )
 from proxy.kit.secrets import client_key
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.response.event_format import event_of
 from proxy.upstream import litellm_library as library

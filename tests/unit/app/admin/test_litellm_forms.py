@@ -11,7 +11,7 @@ from proxy.app.admin.litellm_forms import LitellmForms
 from proxy.engine.interfaces import Principal
 from proxy.kit.errors import InvalidRequest, NotReady, StoreError
 from proxy.kit.modes import Mode
-from proxy.storage.port import BudgetRecord, KeyRecord, LedgerEntry, Record, Settle, SpendQuery, TeamRecord
+from proxy.storage import BudgetRecord, KeyRecord, LedgerEntry, Record, Settle, SpendQuery, TeamRecord
 from proxy.storage.sqlite import MemoryStore
 from proxy.teams.authentication import Declared, Directory, digest_of
 from tests.doubles import ManualClock

@@ -9,7 +9,7 @@ import pytest
 
 from proxy.app.admin import AdminService
 from proxy.app.admin.forms import BudgetForm, Form, KeyForm, TeamForm, read
-from proxy.app.declared import declared
+from proxy.app.foundation import declared
 from proxy.app.settings import load
 from proxy.kit.errors import (
     Conflict,
@@ -22,7 +22,7 @@ from proxy.kit.errors import (
     Unauthorized,
 )
 from proxy.kit.modes import Mode
-from proxy.storage.port import BudgetRecord, Charge, KeyRecord, LedgerEntry, Refused, Reserve, Settle, TeamRecord
+from proxy.storage import BudgetRecord, Charge, KeyRecord, LedgerEntry, Refused, Reserve, Settle, TeamRecord
 from proxy.storage.sqlite import MemoryStore
 from proxy.teams.authentication import Declared, Directory, Identity, digest_of
 from proxy.teams.bookings import account_of, rule_of, window_at

@@ -9,7 +9,7 @@ import pytest
 
 from proxy.app.admin import AdminService
 from proxy.kit.errors import InvalidRequest
-from proxy.storage.port import LedgerEntry, Settle
+from proxy.storage import LedgerEntry, Settle
 from proxy.storage.sqlite import MemoryStore
 from proxy.teams.authentication import Declared, Directory
 from tests.doubles import ManualClock

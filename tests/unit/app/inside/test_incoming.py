@@ -11,7 +11,7 @@ from proxy.app.factories import price_map, price_source
 from proxy.app.inside.incoming import Deployments, StoodDown, body_of, injected_marks, mode_of, principal_of
 from proxy.app.settings import Settings
 from proxy.kit.modes import Mode
-from proxy.models.deployment import Transport
+from proxy.models import Transport
 from proxy.protocol.providers import ANTHROPIC
 from tests.inside import call
 

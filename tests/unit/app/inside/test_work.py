@@ -12,8 +12,8 @@ from proxy.app.inside.callback import LONGEST_S, Attempt, OpenAttempts, ShareOfT
 from proxy.app.inside.incoming import Rewriting, StoodDown, rewriting
 from proxy.engine.interfaces import Plan
 from proxy.kit.modes import Mode
-from proxy.models.deployment import Headers
-from proxy.protocol.request.parsed_body import BodyChanges
+from proxy.models import Headers
+from proxy.protocol.request import BodyChanges
 from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.upstream.litellm_library import Route

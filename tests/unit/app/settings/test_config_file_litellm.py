@@ -7,7 +7,7 @@ import pytest
 from proxy.app import factories
 from proxy.app.settings import ConfigError, Environment, Settings, load, unused_on_http
 from proxy.kit.modes import Mode
-from proxy.models.deployment import Transport
+from proxy.models import Transport
 from proxy.models.deployments import ModelTable
 
 FILE = Path(__file__).parent / "litellm_config.yaml"

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from proxy.app import factories
-from proxy.app.declared import declared
+from proxy.app.foundation import declared
 from proxy.app.settings import ConfigError, Effect, Environment, Settings, load
 from proxy.cli.check_config import check
 from proxy.kit.resilience import Failure, Kind, Option, next_step
-from proxy.models.deployment import RateLimit
+from proxy.models import RateLimit
 from proxy.models.deployments import ModelTable
 
 MODELS = """

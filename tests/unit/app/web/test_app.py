@@ -18,7 +18,7 @@ from proxy.engine.interfaces import Fault, Upstream
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.clock import SystemClock
 from proxy.kit.errors import MethodNotAllowed, NotFound
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.models.deployments import ListedModel, ModelTable
 from proxy.protocol.prices import Price
 from tests.doubles import Ledger, NoMetrics, OpenDoor, PassthroughPlanner, serving

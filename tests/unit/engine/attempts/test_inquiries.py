@@ -9,7 +9,7 @@ from proxy.engine.attempts import Inquiries
 from proxy.engine.exchange import Exchange
 from proxy.engine.interfaces import Principal
 from proxy.kit.tasks import Aside
-from proxy.models.deployment import Headers
+from proxy.models import Headers
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import ANTHROPIC, OPENAI, OPENAI_EXPLICIT, CacheProfile
 from proxy.teams.bookings import settled_entry

@@ -26,7 +26,7 @@ from proxy.kit.errors import (
     UpstreamUnavailable,
 )
 from proxy.kit.resilience import ORDINARY, BreakerPolicy, RetryPolicy
-from proxy.models.deployment import Deployment
+from proxy.models import Deployment
 from proxy.prompts.window import Capability, CapabilityProfile, OverBudget
 from tests.doubles import ModelList, RewritingPlanner, make_deployment
 from tests.examples import for_every

@@ -11,7 +11,7 @@ import pytest
 from proxy.engine.attempts import OurEdit, QuestionOptOut, ordered
 from proxy.kit.errors import UpstreamRejected
 from proxy.kit.modes import Mode
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.protocol.providers import PROFILES
 from tests.doubles import ModelList, RewritingPlanner, make_deployment
 from tests.examples import for_every

@@ -9,7 +9,7 @@ from proxy.engine.interfaces import Call, Principal, Reservation
 from proxy.engine.telemetry import Meter, error_kind, savings
 from proxy.engine.telemetry.metrics import ERROR_KINDS, Metrics
 from proxy.kit.modes import Mode, Reason
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.planner.plan import Plan, PlanResult
 from proxy.planner.record import Break, BreakKind
 from proxy.planner.tiers import Change, Tier

@@ -23,7 +23,7 @@ from proxy.lab.demo.chats import (
 )
 from proxy.lab.demo.tool_agent import clock_agent, tool_agent
 from proxy.protocol.recognition import MessageKind
-from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request import parse_body
 from proxy.protocol.request.tokens import bytes_over_four
 
 MAKERS = (editor_chat, tool_agent, clock_agent, support_chat)

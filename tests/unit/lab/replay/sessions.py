@@ -6,11 +6,11 @@ from typing import Any
 
 import orjson
 
+from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.lab.replay import Step, Trace
 from proxy.lab.replay.runner import Setting
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.services.plugins import build_plugin_manager, recognisers
 
 RECOGNISERS = recognisers(build_plugin_manager())
 MARK = {"type": "ephemeral"}

@@ -8,7 +8,7 @@ import pytest
 
 import proxy.models.deployments as litellm_files
 from proxy.kit.modes import Mode
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.models.deployments import (
     bundled_price_file,
     deviation_of,

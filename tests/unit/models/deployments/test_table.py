@@ -9,7 +9,7 @@ import pytest
 import proxy.models.deployments as litellm_files
 from proxy.kit.errors import UnknownModel
 from proxy.kit.modes import Mode
-from proxy.models.deployment import Deployment, Transport
+from proxy.models import Deployment, Transport
 from proxy.models.deployments import ListedModel, ModelTable, choose_profile, deployment_of, provider_names, provider_of
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import ANTHROPIC, NONE, PROFILES

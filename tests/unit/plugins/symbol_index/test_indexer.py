@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from plugins.symbol_index.indexer import TreeSitterIndexer
 from proxy.context import SymbolIndexer
-from proxy.services.plugins import build_plugin_manager, symbol_indexer
+from proxy.hookspecs import build_plugin_manager, symbol_indexer
 from tests.growth import assert_linear
 from tests.symbols import make_indexer, source, symbols
 

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.kit.errors import InvalidRequest
 from proxy.protocol.access import unambiguous
-from proxy.protocol.request.parsed_body import RequestFields, head_of
+from proxy.protocol.request import RequestFields, head_of
 from tests.examples import for_every
 
 # What makes a body one that is not taken apart, and none of them hides a name.

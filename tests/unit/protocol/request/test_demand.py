@@ -7,8 +7,8 @@ from itertools import product
 import pytest
 from msgspec import Raw
 
+from proxy.protocol.request import head_of
 from proxy.protocol.request.demand import MEMBERS, PLAIN, Demand, Kind, Tool, Wants, demand_of, wants_of
-from proxy.protocol.request.parsed_body import head_of
 from tests.examples import for_every, sampled
 from tests.growth import assert_linear
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.errors import InvalidRequest
+from proxy.protocol.request import ParsedBody, parse_body
 from proxy.protocol.request.message import Message, MessageReader
-from proxy.protocol.request.parsed_body import ParsedBody, parse_body
 from proxy.protocol.request.reader import BodyCache
 from proxy.protocol.request.tokens import TokenCounter
 from proxy.protocol.request.transcript import Transcript
 from proxy.protocol.wire.json_body import Unreadable, elements
-from proxy.services.plugins import build_plugin_manager, recognisers
 from tests.examples import examples
 
 SYSTEM = {"role": "system", "content": "Be brief. " * 40}

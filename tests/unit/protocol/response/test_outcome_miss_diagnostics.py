@@ -1,7 +1,7 @@
 import orjson
 
+from proxy.protocol.response import BodyFold, StreamFold
 from proxy.protocol.response.outcome import CAUSES, OTHER, UNTOLD, cause_of
-from proxy.protocol.response.stream import BodyFold, StreamFold
 from tests.examples import for_every
 
 MISS = {"diagnostics": {"cache_miss_reason": {"type": "tools_changed", "cache_missed_input_tokens": 900}}}

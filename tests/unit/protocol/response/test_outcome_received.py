@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from proxy.protocol.response import StreamFold
 from proxy.protocol.response.outcome import Received
-from proxy.protocol.response.stream import StreamFold
 from tests.examples import chosen, for_every
 from tests.growth import assert_linear
 

@@ -3,7 +3,7 @@
 import json
 import math
 
-from proxy.protocol.response.stream import BodyFold, StreamFold
+from proxy.protocol.response import BodyFold, StreamFold
 from proxy.protocol.response.usage import NOTHING_REPORTED, Reported, merged, reported_in
 from tests.examples import for_every
 

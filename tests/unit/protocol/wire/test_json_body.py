@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.kit.errors import InvalidRequest
-from proxy.protocol.request.parsed_body import ParsedBody, parse_body
+from proxy.protocol.request import ParsedBody, parse_body
 from proxy.protocol.wire.json_body import (
     MAX_LINE_CHARS,
     Unreadable,

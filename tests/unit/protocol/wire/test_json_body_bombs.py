@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from proxy.kit.errors import InvalidRequest
-from proxy.protocol.request.parsed_body import head_of
+from proxy.protocol.request import head_of
 from proxy.protocol.wire.json_body import MOST_ELEMENTS, Unreadable, elements
 from tests.examples import sampled
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from proxy.protocol.request.parsed_body import parse_body
+from proxy.protocol.request import parse_body
 
 MESSAGES = b'"messages":[{"role":"user","content":"hi"}]'
 

@@ -29,7 +29,7 @@ from proxy.prompts import (
     PromptTerms,
 )
 from proxy.prompts.window import BUILT_IN, Capability, CapabilityProfile, WindowRules
-from proxy.protocol.request.parsed_body import Inset, parse_body
+from proxy.protocol.request import Inset, parse_body
 from proxy.services.prompting import MOST_CHARS, Composer, Rules, Whose
 from proxy.services.prompting.sources import Snapshot
 from tests.examples import for_every

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from proxy.protocol.response.stream import MAX_BODY_BYTES, MAX_EVENT_BYTES, BodyFold, StreamFold
+from proxy.protocol.response import MAX_BODY_BYTES, MAX_EVENT_BYTES, BodyFold, StreamFold
 from proxy.protocol.response.usage import Usage
 
 ROLE = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}

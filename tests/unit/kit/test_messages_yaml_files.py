@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from proxy.app.settings import ConfigError, load
-from proxy.kit.messages import Environment
-from proxy.kit.yaml_file import MOST_BYTES, MOST_NODES, read_yaml
+from proxy.kit.messages import MOST_BYTES, MOST_NODES, Environment, read_yaml
 from tests.examples import sampled
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(

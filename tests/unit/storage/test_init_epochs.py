@@ -3,15 +3,22 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.kit import epoch
-from proxy.kit.epoch import StoreEpoch
+from proxy.storage import (
+    StoreEpoch,
+    epochs_not_accepted,
+    facts_to_accept,
+    facts_to_add,
+    facts_to_replace,
+    facts_to_restore,
+    read_epoch,
+)
 
 
 def met(facts: dict[str, str], known: str, fresh: str) -> StoreEpoch:
     """Somebody who knew an epoch meets the store, and leaves facts."""
-    for name, value in epoch.to_add(facts, known, fresh).items():
+    for name, value in facts_to_add(facts, known, fresh).items():
         facts.setdefault(name, value)
-    return epoch.read(facts, known)
+    return read_epoch(facts, known)
 
 
 def test_an_empty_store_is_trusted_by_who_knew_none() -> None:
@@ -26,10 +33,10 @@ def test_an_emptied_store_is_trusted_by_nobody_until_it_is_accepted() -> None:
     assert met(facts, "e1", "e2") == StoreEpoch("e2", "e1")
     assert met(facts, "e1", "x") == StoreEpoch("e2", "e1")
     assert met(facts, "", "x") == StoreEpoch("e2", "e1"), "a worker that has just begun goes by the others"
-    assert epoch.not_accepted(facts) == ["e1"]
-    facts |= epoch.to_accept(facts)
+    assert epochs_not_accepted(facts) == ["e1"]
+    facts |= facts_to_accept(facts)
     assert met(facts, "e1", "x") == met(facts, "", "x") == met(facts, "e2", "x") == StoreEpoch("e2")
-    assert epoch.not_accepted(facts) == []
+    assert epochs_not_accepted(facts) == []
 
 
 def test_an_exchanged_store_is_distrusted_by_who_knew_another_and_by_nobody_else() -> None:
@@ -37,18 +44,18 @@ def test_an_exchanged_store_is_distrusted_by_who_knew_another_and_by_nobody_else
     met(facts, "", "e9")
     assert met(facts, "e1", "x") == StoreEpoch("e9", "e1")
     assert met(facts, "e9", "x") == met(facts, "", "x") == StoreEpoch("e9")
-    facts |= epoch.to_accept(facts)
+    facts |= facts_to_accept(facts)
     assert not met(facts, "e1", "x").lost
 
 
 def test_a_store_that_is_emptied_again_is_distrusted_again() -> None:
     facts: dict[str, str] = {}
     met(facts, "e1", "e2")
-    facts |= epoch.to_accept(facts)
+    facts |= facts_to_accept(facts)
     facts.clear()
     assert met(facts, "e2", "e3") == StoreEpoch("e3", "e2")
     assert met(facts, "e1", "x") == StoreEpoch("e3", "e1")
-    facts |= epoch.to_accept(facts)
+    facts |= facts_to_accept(facts)
     assert not met(facts, "e2", "x").lost
     assert not met(facts, "e1", "x").lost
 
@@ -56,7 +63,7 @@ def test_a_store_that_is_emptied_again_is_distrusted_again() -> None:
 def test_a_part_that_is_lost_begins_an_epoch_that_nobody_trusts() -> None:
     facts: dict[str, str] = {}
     met(facts, "", "e1")
-    facts |= epoch.to_replace(facts, "e2")
+    facts |= facts_to_replace(facts, "e2")
     assert met(facts, "e1", "x").lost
     assert met(facts, "", "x").lost
 
@@ -64,12 +71,12 @@ def test_a_part_that_is_lost_begins_an_epoch_that_nobody_trusts() -> None:
 def test_a_restored_counter_counts_until_the_store_is_emptied_again() -> None:
     facts: dict[str, str] = {}
     met(facts, "", "e1")
-    assert epoch.to_restore(facts, "red:b") == {}, "a store that is in order keeps no such facts"
+    assert facts_to_restore(facts, "red:b") == {}, "a store that is in order keeps no such facts"
     facts = {}
     met(facts, "e1", "e2")
-    facts |= epoch.to_restore(facts, "red:b")
+    facts |= facts_to_restore(facts, "red:b")
     assert met(facts, "e1", "x").restored == {"red:b"}
-    facts |= epoch.to_replace(facts, "e3")
+    facts |= facts_to_replace(facts, "e3")
     assert met(facts, "e1", "x").restored == frozenset()
 
 
@@ -84,5 +91,5 @@ def test_the_order_in_which_workers_meet_an_emptied_store_matters_to_none_who_kn
     for known in ("e1", "e2"):
         if known in who:
             assert met(facts, known, "x").lost
-    facts |= epoch.to_accept(facts)
+    facts |= facts_to_accept(facts)
     assert not any(met(facts, known, "x").lost for known in who)

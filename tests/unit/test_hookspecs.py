@@ -2,7 +2,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from proxy.hookspecs import hookimpl
+from proxy.hookspecs import Guarded, build_plugin_manager, hookimpl, recognisers
 from proxy.protocol.recognition import (
     MOST_CHARS,
     MOST_PIECES,
@@ -14,7 +14,6 @@ from proxy.protocol.recognition import (
     TooMuch,
     recognise_text,
 )
-from proxy.services.plugins import Guarded, build_plugin_manager, recognisers
 
 
 @dataclass

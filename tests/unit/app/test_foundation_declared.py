@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from proxy.app import declared, factories
+from proxy.app import factories, foundation
 from proxy.app.composition import ConfigSource, LazyRegistry, Reload
 from proxy.app.settings import ConfigError, Environment, Settings, load
 from proxy.engine.telemetry.metrics import Metrics
+from proxy.hookspecs import build_plugin_manager
 from proxy.kit.tasks import Aside
 from proxy.models.deployments import ModelTable
 from proxy.prompts import Allowed, OnFailure, PromptLayer, PromptRules, PromptTerms
 from proxy.prompts.window import BUILT_IN, WindowRules
-from proxy.services.plugins import build_plugin_manager
 from proxy.services.prompting import Composer, Rules
 from proxy.storage.sqlite import MemoryStore
 from proxy.teams.authentication import Directory
@@ -41,8 +41,8 @@ def table(settings: Settings) -> ModelTable:
 def test_without_a_section_nobody_gets_anything(tmp_path: Path) -> None:
     found = read(tmp_path, "{}")
 
-    assert declared.rules_of(found).prompts.is_empty
-    assert declared.rules_of(found).windows.is_empty
+    assert foundation.rules_of(found).prompts.is_empty
+    assert foundation.rules_of(found).windows.is_empty
 
 
 def test_every_key_of_a_level_arrives(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_every_key_of_a_level_arrives(tmp_path: Path) -> None:
         allowed: {override: true, extras: true, flags: true, personas: [x], profiles: [y], context: [memory]}}}}}""",
     )
 
-    assert declared.rules_of(found).prompts.terms_for("m", "t", "") == PromptTerms(
+    assert foundation.rules_of(found).prompts.terms_for("m", "t", "") == PromptTerms(
         use=("a", "b*"), persona="p", profile="q", override="o", tools=True, plugins=True, agents=True,
         context={"mission": {"n": [1, None]}}, strict=True, on_failure=OnFailure.SEND_WITHOUT,
         allowed=Allowed(True, True, True, ("x",), ("y",), frozenset({"memory"})),
@@ -64,7 +64,7 @@ def test_levels_by_model_team_and_key_arrive(tmp_path: Path) -> None:
     section = """{prompts: {use: [all], persona: all, profile: all, models: {best: {tools: true}},
         teams: {red: {profile: red}}, keys: {key-123456789abc: {persona: "", allowed: {}}}, allowed: {extras: true}}}"""
     settings = read(tmp_path, section)
-    rules = declared.rules_of(settings, table(settings).spellings).prompts
+    rules = foundation.rules_of(settings, table(settings).spellings).prompts
 
     found = rules.terms_for("best", "red", "key-123456789abc")
 
@@ -80,23 +80,25 @@ def test_no_spelling_of_a_model_sheds_its_prompts_or_its_window(tmp_path: Path, 
                     f'window: {{models: {{"{configured}": edit}}}}}}')  # fmt: skip
     names_of = table(settings).spellings
 
-    assert declared.rules_of(settings, names_of).prompts.terms_for(name, "", "").override == "rules"
-    profile = declared.rules_of(settings, names_of).windows.profile_for(name, "", "")
+    assert foundation.rules_of(settings, names_of).prompts.terms_for(name, "", "").override == "rules"
+    profile = foundation.rules_of(settings, names_of).windows.profile_for(name, "", "")
     assert profile is not None
     assert profile.name == "edit"
-    assert declared.rules_of(settings, names_of).prompts.terms_for("m", "", "").override == ""
+    assert foundation.rules_of(settings, names_of).prompts.terms_for("m", "", "").override == ""
 
 
 def test_an_alias_has_the_prompts_of_its_model(tmp_path: Path) -> None:
     settings = read(tmp_path, "{prompts: {models: {m: {override: rules}}}}")
 
-    assert declared.rules_of(settings, table(settings).spellings).prompts.terms_for("best", "", "").override == "rules"
+    assert (
+        foundation.rules_of(settings, table(settings).spellings).prompts.terms_for("best", "", "").override == "rules"
+    )
 
 
 def test_window_rules_have_the_profiles_of_file_and_environment(tmp_path: Path) -> None:
     settings = read(tmp_path, "{window: {profile: mine, allowed: [edit], profiles: {mine: {capability: chat}}}}")
 
-    found = declared.rules_of(settings).windows
+    found = foundation.rules_of(settings).windows
 
     assert found.profile_for("m", "", "") == settings.profiles["mine"]
     assert found.profile_for("m", "", "", "edit") == settings.profiles["edit"]
@@ -118,7 +120,7 @@ def test_window_rules_have_the_profiles_of_file_and_environment(tmp_path: Path) 
 def test_the_rules_compose_where_some_request_may_get_a_text(tmp_path: Path, section: str, may_compose: bool) -> None:
     found = read(tmp_path, f"{{prompts: {section}}}")
 
-    assert declared.rules_of(found).may_compose is may_compose
+    assert foundation.rules_of(found).may_compose is may_compose
 
 
 def test_places_that_name_prompts_are_found_with_their_paths(tmp_path: Path) -> None:
@@ -128,7 +130,7 @@ def test_places_that_name_prompts_are_found_with_their_paths(tmp_path: Path) -> 
         "window: {profiles: {chat: {template: c}}}}",
     )
 
-    assert list(declared.named_prompts(settings)) == [
+    assert list(foundation.named_prompts(settings)) == [
         ("stratiform.prompts.use[0]", "a"),
         ("stratiform.prompts.teams.t.use[0]", "b*"),
         ("stratiform.prompts.teams.t.persona", "persona:p"),
@@ -143,14 +145,14 @@ def test_a_prompt_that_is_named_and_not_there_is_told(tmp_path: Path) -> None:
         "window: {profiles: {chat: {template: lost}}}}",
     )
 
-    assert list(declared.missing_prompts(settings, ["system", "house-rules", "persona:reviewer"])) == [
+    assert list(foundation.missing_prompts(settings, ["system", "house-rules", "persona:reviewer"])) == [
         "stratiform.prompts.use[1]: there is no prompt `sytem`; did you mean `system`?",
         "stratiform.prompts.use[3]: there is no prompt `x*`",
         "stratiform.prompts.use[4]: there is no prompt `sk-...`",
         "stratiform.prompts.teams.t.persona: there is no prompt `persona:revewer`; did you mean `persona:reviewer`?",
         "stratiform.window.profiles.chat.template: there is no prompt `lost`",
     ]
-    assert list(declared.missing_prompts(read(tmp_path, "{}"), [])) == []
+    assert list(foundation.missing_prompts(read(tmp_path, "{}"), [])) == []
 
 
 def test_a_reload_puts_new_rules_into_force_and_names_what_waits_for_a_start(
@@ -158,12 +160,12 @@ def test_a_reload_puts_new_rules_into_force_and_names_what_waits_for_a_start(
 ) -> None:
     settings = read(tmp_path, "{store: memory, prompts: {use: [old]}}")
     models, prices = table(settings), factories.price_map(settings)
-    directory = Directory(declared.declared(settings), MemoryStore())
+    directory = Directory(foundation.declared(settings), MemoryStore())
     said = "{use: [new], look_s: 5, shipped: false, folders: [f], models: {m: {tools: true}}}"
     new = f"{{store: memory, prompts: {said}, window: {{profile: chat}}}}"
     source = ConfigSource(settings, lambda: read(tmp_path, new))
     prompts = LazyRegistry(settings, build_plugin_manager(), Metrics())
-    composer = Composer(declared.rules_of(settings), prompts.snapshot, Metrics(), Aside())
+    composer = Composer(foundation.rules_of(settings), prompts.snapshot, Metrics(), Aside())
 
     with caplog.at_level(logging.WARNING, "stratiform"):
         assert asyncio.run(Reload(models, prices, directory, composer, prompts).run(source))
@@ -186,8 +188,8 @@ def test_a_reload_whose_prompts_cannot_be_read_changes_nothing(
     folders = "shipped: false, folders: [gone]"
     settings = read(tmp_path, f"{{store: memory, prompts: {{{folders}}}}}")
     models, prices = table(settings), factories.price_map(settings)
-    directory = Directory(declared.declared(settings), MemoryStore())
-    before = declared.rules_of(settings)
+    directory = Directory(foundation.declared(settings), MemoryStore())
+    before = foundation.rules_of(settings)
     new = f"{{store: memory, teams: [{{name: red, keys: [k]}}], prompts: {{{folders}, use: [own]}}}}"
     source = ConfigSource(settings, lambda: read(tmp_path, new))
     prompts = LazyRegistry(settings, build_plugin_manager(), Metrics())

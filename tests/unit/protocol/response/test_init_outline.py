@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.protocol.response.stream import MOST_BYTES, Outline
+from proxy.protocol.response import MOST_BYTES, Outline
 from tests.examples import examples
 
 USAGE = {"prompt_tokens": 5, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 3}}

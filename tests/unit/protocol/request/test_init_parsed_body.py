@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.kit.errors import InvalidRequest
-from proxy.protocol.request.parsed_body import (
+from proxy.protocol.request import (
     BodyChanges,
     Inset,
     head_of,
