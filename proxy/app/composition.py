@@ -18,7 +18,7 @@ import pluggy
 from proxy.app import factories, foundation
 from proxy.app.admin import AdminService
 from proxy.app.admin.litellm_forms import LitellmForms
-from proxy.app.foundation import Foundation, State, lay
+from proxy.app.foundation import Foundation, State, lay, missing_prompts, rules_of
 from proxy.app.settings import ConfigError, Settings, Stratiform
 from proxy.app.ui import Gate, UiEndpoint
 from proxy.app.web.app import AdminEndpoint, Parts
@@ -128,7 +128,7 @@ class LazyRegistry:
         if self._registry is None:
             self._registry = await asyncio.to_thread(self._read)
             spawn(self._registry.watch(self.started.stratiform.prompts.look_s, self.wait), self._tasks)
-        for problem in foundation.missing_prompts(settings, [prompt.id for prompt in self.snapshot().prompts]):
+        for problem in missing_prompts(settings, [prompt.id for prompt in self.snapshot().prompts]):
             _log.warning("%s", problem)
 
     def _read(self) -> "Registry":
@@ -158,7 +158,7 @@ class Reload:
         if not await asyncio.to_thread(source.reread):
             return False
         settings = source.settings
-        rules = foundation.rules_of(settings, self.models.spellings)
+        rules = rules_of(settings, self.models.spellings)
         # This comes first: if prompts could not be read, their rules would let requests go without the prompts.
         try:
             await self.prompts.open(settings, rules)
@@ -206,10 +206,7 @@ async def build(
     identity = foundation.identity(settings, state.directory, state.store)
     admission = await _open_budgets(settings, base, identity)
     breakers = Breakers(settings.routing.breaker, metrics.breaker)
-    rules, prompts = (
-        foundation.rules_of(settings, models.spellings),
-        LazyRegistry(settings, base.manager, metrics, wait),
-    )
+    rules, prompts = rules_of(settings, models.spellings), LazyRegistry(settings, base.manager, metrics, wait)
     await prompts.open(settings, rules)
     litellm = LitellmUpstream()
     own: dict[Transport, Upstream] = {Transport.HTTP: HttpUpstream(), Transport.LITELLM: litellm}

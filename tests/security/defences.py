@@ -329,7 +329,7 @@ DEFENCES = (
     Defence("keys in log lines", "proxy.engine.conclusion:shown", same, ["test_keys.py"]),
     # Time
     Defence("plugins that are too slow", "proxy.hookspecs:_MOST_SLOW", lambda old: 1_000_000,
-            ["../unit/services/test_plugins.py"]),
+            ["../unit/test_hookspecs.py"]),
     Defence("messages of bugs", "proxy.kit.tasks:suppress_and_log.__exit__", always(False),
             ["../unit/app/web/test_connection.py"]),
     Defence("cut and plain log lines", "proxy.protocol.wire.json_body:one_line", same,
