@@ -50,9 +50,8 @@ from proxy.planner.tiers import with_target
 from proxy.prompts.steadiness import StoredPrompt, TurnTexts
 from proxy.protocol.providers import ASSUMED, Family, may_add, may_tell_explicit, routing_key
 from proxy.protocol.recognition import Recogniser
-from proxy.protocol.request.element import ToolOrders, in_order
 from proxy.protocol.request import ParsedBody, inset_body
-from proxy.protocol.request.element import Element, ToolOrders, in_order
+from proxy.protocol.request.element import ToolOrders, in_order
 from proxy.protocol.request.message import may_be_signed
 from proxy.protocol.request.reader import RequestReader, Route
 from proxy.protocol.request.tokens import Encode

@@ -39,18 +39,14 @@ from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import InvalidRequest, MissingContent
 from proxy.kit.modes import Mode, Reason
 from proxy.kit.tasks import LARGE_BYTES, OBJECT_BYTES, Aside, Tasks, drain, place_of, spawn, suppress_and_log, work_in
-from proxy.models.deployment import Deployment
-from proxy.kit.tasks import Aside, Tasks, drain, place_of, spawn, suppress_and_log, work_in
 from proxy.models import Deployment
 from proxy.planner.plan import Plan, PlanResult
 from proxy.planner.planner import TierPlanner
 from proxy.planner.record import VERSION, Fingerprint, line_of
 from proxy.planner.tiers import Change
 from proxy.protocol.prices import Price, cost
-from proxy.protocol.request.parsed_body import ParsedBody
-from proxy.protocol.request.reader import RequestReader, Route
 from proxy.protocol.request import ParsedBody
-from proxy.protocol.request.reader import Route
+from proxy.protocol.request.reader import RequestReader, Route
 from proxy.protocol.response.usage import Usage
 from proxy.protocol.wire.json_body import MOST_ELEMENTS, TooMany, Unreadable
 from proxy.services.context_assembler import Arrangement, ContextAssembler, Resolved, SentContext

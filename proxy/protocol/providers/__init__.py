@@ -13,9 +13,9 @@ were compiled in November 2026.
 Claude is here, on all platforms that serve it: an entry exists only where a marker stood, and writing an entry costs
 extra. The order is tools, system, messages. There is one entry per marker, and there are at most four markers. From
 each marker at most 20 positions are looked at, including its own, then the next earlier marker follows. An entry is
-readable once the first answer begins. Its life runs from the start of the request that wrote or read it, and each use renews it.
-Below the model's minimum a marker is ignored silently (``models``). The request that produced an output does not cache
-it.
+readable once the first answer begins. Its life runs from the start of the request that wrote or read it, and each use
+renews it. Below the model's minimum a marker is ignored silently (``models``). The request that produced an output does
+not cache it.
 """
 
 from collections.abc import Mapping
