@@ -32,7 +32,6 @@ from proxy.models import Deployment, Transport
 from proxy.models.deployments import ModelTable
 from proxy.protocol.access import ModelPlace, Reach, reach_of, speaks_of_models
 from proxy.protocol.account import Path, operation_of
-from proxy.protocol.account import Path
 from proxy.protocol.request import ParsedBody, RequestFields
 from proxy.protocol.request.demand import demand_of, wants_of
 from proxy.protocol.wire.json_body import Unreadable, members_of, one_line, value
