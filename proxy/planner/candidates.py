@@ -13,7 +13,7 @@ from operator import eq, mul, neg, sub, truth
 
 from proxy.kit.modes import Mode, Reason
 from proxy.kit.value import dataclass, field, replace
-from proxy.planner.forecast import Candidate, Forecast, PauseForecast, outlook
+from proxy.planner.forecast import Candidate, Forecast, PauseForecast, PieceForecast, outlook
 from proxy.planner.layout import Layout, Placement, drops, honoured, place, place_given, read_gain, slots_of
 from proxy.planner.observation import RequestObservation
 from proxy.planner.orders import RequestElements, behind_prefix, by_tiers, valid_prefix, whole_groups
@@ -262,13 +262,13 @@ def pricing_of(
     incoming: IncomingChat,
     session: Session,
     observation: RequestObservation,
-    expected: Forecast,
+    forecast: Callable[[], Forecast],
     own: OwnRequest,
     caches: ShadowCaches,
     policy: str,
 ) -> Pricing:
     """The values by which the candidates of a request are judged."""
-    profile, ends = incoming.route.profile, own.natural.ends
+    profile, ends, expected = incoming.route.profile, own.natural.ends, forecast()
     own_now = cost_of(profile, own.bill)
     paused = outlook(session, observation.gap, expected, profile)
     returns = expected.body + (paused.pause if paused is not None else 0.0)
@@ -453,8 +453,9 @@ _IN_ORDER = frozenset({Reason.MARKED, Reason.SPLIT, Reason.CLIENT_OPTIMAL})
 
 @dataclass(frozen=True, slots=True)
 class PlanAnalysis:
-    """One request as the planner saw it, and the candidate that it chose. ``pricing`` is what the candidates were
-    judged by. ``explain`` shows the analysis.
+    """One request as the planner saw it, and the candidate that it chose. ``pieces`` are the expectations about its
+    context pieces. ``pricing`` gives what candidates are judged by, which is computed once it is asked for. ``explain``
+    shows the analysis.
 
     ``profile`` are the rules of the provider's cache, corrected by what the provider's reports have shown.
     ``steady_tools`` are the tools as this client first sent them, if they are sent in that form. ``turns_before`` are
@@ -469,7 +470,8 @@ class PlanAnalysis:
     elements: RequestElements
     own: OwnRequest
     choice: Choice
-    pricing: Pricing
+    pieces: PieceForecast
+    pricing: Callable[[], Pricing]
     profile: CacheProfile
     turns_before: tuple[bytes, ...]
     steady_tools: bytes | None = None

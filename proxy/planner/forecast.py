@@ -106,6 +106,8 @@ def piece_forecast(
     is_stored: bool,
 ) -> PieceForecast:
     """The forecast of each piece. ``is_stored``: the provider stores every prefix for free."""
+    if not recognised.groups and not recognised.system:
+        return _NO_PIECES
     ages, rates = observation.ages, observation.rates
     signs = read_signs(recognised, material.items, ages, file_words)
     hazards: dict[str, float] = {}
@@ -304,16 +306,12 @@ def forecast(
     session: Session,
     observation: RequestObservation,
     recognised: RecognisedRequest,
-    material: RequestElements,
+    pieces: PieceForecast,
     profile: CacheProfile,
-    file_words: FileWords,
 ) -> Forecast:
     """The forecast for one request."""
     cohort = session.cohort
     is_stored = profile.stores_prefixes
-    pieces = _NO_PIECES
-    if recognised.groups or recognised.system:
-        pieces = piece_forecast(session, observation, recognised, material, file_words, is_stored=is_stored)
     continues = GOES_ON if session.requests else cohort.continues()
     heads, fixed_heads = _heads(session, observation, recognised, pieces.whole_set)
     return Forecast(

@@ -22,7 +22,7 @@ from proxy.kit.modes import Edit, Mode, Reason
 from proxy.kit.value import dataclass, field, replace
 from proxy.planner.candidates import IncomingChat, PlanAnalysis, TextsInFlight
 from proxy.planner.diagnose import Comparison, compared
-from proxy.planner.layout import given_members
+from proxy.planner.layout import given_members, slots_of
 from proxy.planner.observation import commit_preamble, commit_reading
 from proxy.planner.record import NOTHING_SENT, Break, BreakKind, PromptRecord, SentPrompt, sent_prompt
 from proxy.planner.render import elsewhere, patches, render_messages, render_tools, written_front
@@ -171,7 +171,7 @@ class InFlight:
         # Requests that were planned from the same state are one observation of their pieces: only the first one counts.
         newest = session.turns
         is_sibling = newest != analysis.turns_before and observation.turns[: len(newest)] != newest
-        pieces, is_new = analysis.pricing.forecast.pieces, session.preamble != observation.preamble
+        pieces, is_new = analysis.pieces, session.preamble != observation.preamble
         commit_reading(session, observation, now, pieces.edits, pieces.usual_edit)
         if observation.is_retry:
             return PlanResult(deviation=deviation)
@@ -186,13 +186,13 @@ class InFlight:
         """What the request would have cost in mode mark if all requests had been sent in that mode. None if mode mark
         is the mode that was sent, or if it adds no marker. Long pauses and split texts are not considered, because an
         estimate must not cost as much as the thing that it estimates."""
-        own, pricing, incoming = self.analysis.own, self.analysis.pricing, self.analysis.incoming
-        is_full = pricing.profile.family is not Family.MARKER or own.mark_count >= pricing.slots
+        own, profile, incoming = self.analysis.own, self.analysis.profile, self.analysis.incoming
+        is_full = profile.family is not Family.MARKER or own.mark_count >= slots_of(incoming.parsed.members, profile)
         if self.accepted is None or incoming.mode is Mode.MARK or is_full:
             return None
-        if own.arrived.total < pricing.profile.min_tokens:
+        if own.arrived.total < profile.min_tokens:
             return Bill(0, 0, 0, own.arrived.total)  # nothing of it is stored
-        pricing = replace(pricing, cache=caches.marked, outlook=None)
+        pricing = replace(self.analysis.pricing(), cache=caches.marked, outlook=None)
         judged = pricing.read(own.arrived, is_natural=True, known=self.analysis.natural)
         choice = pricing.best_marks(judged, Reason.MARKED, own.marks, own.mark_count)
         caches.marked.store(choice.layout.prompt(choice.marks), incoming.now, now)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -24,7 +24,7 @@ from proxy.planner.candidates import (
     written_marks,
 )
 from proxy.planner.edit_signals import FileWords
-from proxy.planner.forecast import Candidate, forecast
+from proxy.planner.forecast import Candidate, forecast, piece_forecast
 from proxy.planner.keep_alive import RefreshPlan, refresh_plan
 from proxy.planner.layout import Layout, seed_of
 from proxy.planner.observation import read_request
@@ -390,7 +390,7 @@ class TierPlanner:
         elements = request_elements(recognised, tools, self.reader.counter, has_spans=has_spans, hoists_system=hoists)
         if front:
             elements = begun_with(elements, front, incoming.laid_out, still)
-        expected = forecast(session, observation, recognised, elements, profile, self._words)
+        pieces = piece_forecast(session, observation, recognised, elements, self._words, is_stored=has_spans)
         seed = seed_of(incoming.parsed.members, profile, incoming.account, has_media=incoming.transcript.media_at >= 0)
         # Positions that the session's previous request had, too, are taken over from it.
         natural = came = Layout(seed, elements.natural, self._natural.get(session.id))
@@ -399,8 +399,14 @@ class TierPlanner:
         if steady is not None and not front:
             came = Layout(seed, (*incoming.own_tools, *elements.natural[len(tools) :]))
         own = own_request(incoming, natural, came, caches.own)
-        pricing = pricing_of(incoming, session, observation, expected, own, caches, self._policy)
-        choice, judged = self._choose(incoming, session, recognised, elements, own, pricing)
+        expected = partial(forecast, session, observation, recognised, pieces, profile)
+        pricing = cache(partial(pricing_of, incoming, session, observation, expected, own, caches, self._policy))
+        if natural.total < profile.least_marked and not elements.is_movable:
+            # The provider stores nothing of this request, whatever is chosen.
+            bill = caches.sent.bill(own.prompt, incoming.now)
+            choice, judged = Choice(natural, own.marks, Reason.CLIENT_OPTIMAL, bill, 0.0), None
+        else:
+            choice, judged = self._choose(incoming, session, recognised, elements, own, pricing())
         return PlanAnalysis(
             incoming=incoming,
             session=session,
@@ -409,6 +415,7 @@ class TierPlanner:
             elements=elements,
             own=own,
             choice=choice,
+            pieces=pieces,
             pricing=pricing,
             profile=profile,
             turns_before=session.turns,
@@ -451,13 +458,9 @@ class TierPlanner:
         elements: RequestElements,
         own: OwnRequest,
         pricing: Pricing,
-    ) -> tuple[Choice, Candidate | None]:
-        """The choice that is sent, and the client's own order as it was judged, if that could decide anything."""
+    ) -> tuple[Choice, Candidate]:
+        """The choice that is sent, and the client's own order as it was judged."""
         route, mode, natural = incoming.route, incoming.mode, own.natural
-        if natural.total < route.profile.least_marked and not elements.is_movable:
-            # The provider stores nothing of this request, whatever is chosen.
-            bill = pricing.cache.bill(own.prompt, incoming.now)
-            return Choice(natural, own.marks, Reason.CLIENT_OPTIMAL, bill, 0.0), None
         may_order = mode is not Mode.MARK
         # A split may pay if nothing may move, or if hardly any request is expected that would read the text behind a
         # relocated line. Otherwise it saves a few tokens now, but every later request reads less.

@@ -34,7 +34,7 @@ def test_the_estimate_of_mode_mark_does_not_depend_on_what_is_taken_over(
         assert in_flight is not None
         talk.planner.on_accepted(plan, talk.now)
         own, caches = analysis.own, talk.planner._caches_of(analysis.incoming)
-        pricing = replace(analysis.pricing, cache=caches.marked, outlook=None)
+        pricing = replace(analysis.pricing(), cache=caches.marked, outlook=None)
         natural = pricing.read(own.arrived, is_natural=True)
         anew = pricing.best_marks(natural, Reason.MARKED, own.marks, own.mark_count)
         found = talk.planner.on_completed(plan, None, talk.now).marked

@@ -145,7 +145,7 @@ class _Description:
             self._marks: Mapping[int, Life] = self._layout.own_marks() if profile.family is Family.MARKER else {}
         else:
             self._layout, self._marks = chosen.layout, chosen.marks
-        self._survival = analysis.pricing.forecast.positions(self._layout)
+        self._survival = analysis.pricing().forecast.positions(self._layout)
 
     def rows(self) -> Iterator[Row]:
         """In sending order."""
@@ -216,14 +216,14 @@ class _Description:
             return f"system prompt, {told}"
         if element.message >= analysis.recognised.last_user:
             return "the last exchange stays last"
-        is_repeated = analysis.pricing.forecast.turns.get(element.message, 1.0) >= _UNLIKELY
+        is_repeated = analysis.pricing().forecast.turns.get(element.message, 1.0) >= _UNLIKELY
         return "turn" if is_repeated else "turn, so far seldom repeated by the next request"
 
     def _item_reason(self, item: ContextPiece) -> str:
         """The reason for a piece's position: what the prompt says about it, or else its age."""
         analysis, key = self._analysis, item.key
         age = analysis.observation.ages.get(key, 0)
-        sign = analysis.pricing.forecast.pieces.signs.get(key)
+        sign = analysis.pieces.signs.get(key)
         if sign is not None and (sign.is_named or sign.is_answered):
             return f"named in {'the prompt' if sign.is_named else 'the latest turns'}: likely to be edited"
         if analysis.session.items.get(key) is None and analysis.session.cohort.items.get(key) is None:

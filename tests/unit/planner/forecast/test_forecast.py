@@ -6,7 +6,7 @@ import pytest
 
 from proxy.planner.change_rates import read_words
 from proxy.planner.edit_signals import FileWords
-from proxy.planner.forecast import Forecast, forecast
+from proxy.planner.forecast import Forecast, forecast, piece_forecast
 from proxy.planner.layout import Layout, PrefixSettings
 from proxy.planner.observation import commit_preamble, commit_reading, read_request
 from proxy.planner.orders import moved_elements, request_elements
@@ -51,9 +51,15 @@ class Past:
         recognised = view_of(*messages, movable=movable, moving=moving)
         self.session = self.table.find(self.table.place("team", "m", "", Transcript(read(messages)), tools))
         observation = read_request(self.session, recognised, tools, self.now)
-        found = forecast(
-            self.session, observation, recognised, request_elements(recognised, (), COUNTER), self.profile, FileWords()
+        pieces = piece_forecast(
+            self.session,
+            observation,
+            recognised,
+            request_elements(recognised, (), COUNTER),
+            FileWords(),
+            is_stored=self.profile.stores_prefixes,
         )
+        found = forecast(self.session, observation, recognised, pieces, self.profile)
         self.now += after_s
         if settle:
             commit_reading(self.session, observation, self.now, found.pieces.edits, found.pieces.usual_edit)
