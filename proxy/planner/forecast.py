@@ -93,7 +93,8 @@ class PieceForecast:
         return math.exp(-hazard) * held * unedited
 
 
-_NO_PIECES = PieceForecast({}, {}, {}, frozenset(), 1.0, (), 0.0, 0.0)
+NO_PIECES = PieceForecast({}, {}, {}, frozenset(), 1.0, (), 0.0, 0.0)
+"""The forecast for a request without movable pieces."""
 
 
 def piece_forecast(
@@ -106,8 +107,6 @@ def piece_forecast(
     is_stored: bool,
 ) -> PieceForecast:
     """The forecast of each piece. ``is_stored``: the provider stores every prefix for free."""
-    if not recognised.groups and not recognised.system:
-        return _NO_PIECES
     ages, rates = observation.ages, observation.rates
     signs = read_signs(recognised, material.items, ages, file_words)
     hazards: dict[str, float] = {}

@@ -24,7 +24,7 @@ from proxy.planner.candidates import (
     written_marks,
 )
 from proxy.planner.edit_signals import FileWords
-from proxy.planner.forecast import Candidate, forecast, piece_forecast
+from proxy.planner.forecast import NO_PIECES, Candidate, forecast, piece_forecast
 from proxy.planner.keep_alive import RefreshPlan, refresh_plan
 from proxy.planner.layout import Layout, seed_of
 from proxy.planner.observation import read_request
@@ -382,15 +382,16 @@ class TierPlanner:
             tools = self.reader.tools.read(steady)
             tools_key = tools[0].digest
         session, transcript = self._session_of(incoming, tools_key)
-        front, still = incoming.front, incoming.still
-        is_movable = session.rendered_anew.__contains__
-        recognised = recognise_request(transcript, is_movable, incoming.route.moving, still)
+        is_movable, front = session.rendered_anew.__contains__, incoming.front
+        recognised = recognise_request(transcript, is_movable, incoming.route.moving, incoming.still)
         observation = read_request(session, recognised, tools_key, incoming.now)
         has_spans, hoists = profile.stores_prefixes, profile.hoists_system
         elements = request_elements(recognised, tools, self.reader.counter, has_spans=has_spans, hoists_system=hoists)
         if front:
-            elements = begun_with(elements, front, incoming.laid_out, still)
-        pieces = piece_forecast(session, observation, recognised, elements, self._words, is_stored=has_spans)
+            elements = begun_with(elements, front, incoming.laid_out, incoming.still)
+        pieces = NO_PIECES
+        if recognised.groups or recognised.system:
+            pieces = piece_forecast(session, observation, recognised, elements, self._words, is_stored=has_spans)
         seed = seed_of(incoming.parsed.members, profile, incoming.account, has_media=incoming.transcript.media_at >= 0)
         # Positions that the session's previous request had, too, are taken over from it.
         natural = came = Layout(seed, elements.natural, self._natural.get(session.id))
@@ -401,7 +402,7 @@ class TierPlanner:
         own = own_request(incoming, natural, came, caches.own)
         expected = partial(forecast, session, observation, recognised, pieces, profile)
         pricing = cache(partial(pricing_of, incoming, session, observation, expected, own, caches, self._policy))
-        if natural.total < profile.least_marked and not elements.is_movable:
+        if natural.total < profile.least_marked and not elements.groups:
             # The provider stores nothing of this request, whatever is chosen.
             bill = caches.sent.bill(own.prompt, incoming.now)
             choice, judged = Choice(natural, own.marks, Reason.CLIENT_OPTIMAL, bill, 0.0), None

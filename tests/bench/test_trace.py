@@ -7,9 +7,9 @@ import pytest
 from tests.bench.trace import traced
 
 MOST = {
-    (1_000, False): {"functions": 423, "files": 74, "calls": 723},
-    (50_000, False): {"functions": 512, "files": 77, "calls": 963},
-    (1_000, True): {"functions": 443, "files": 75, "calls": 2053},  # an answer of 202 events
+    (1_000, False): {"functions": 405, "files": 71, "calls": 701},
+    (50_000, False): {"functions": 511, "files": 76, "calls": 963},
+    (1_000, True): {"functions": 425, "files": 72, "calls": 2031},  # an answer of 202 events
 }
 """The figures of ``make trace ARGS="SIZE [--stream]"``. Lower them with the code; versions of the libraries may
 differ a little."""
