@@ -47,7 +47,7 @@ class FixedRules:
     held: Sequence[Rule] = ()
     are_known: bool = True
 
-    def rules(self, principal: Principal, deployment: Deployment) -> Sequence[Rule]:
+    def rules(self, principal: Principal, *deployments: Deployment) -> Sequence[Rule]:
         return self.held
 
 

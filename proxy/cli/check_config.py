@@ -32,7 +32,6 @@ from proxy.app.settings import (
     unused_on_http,
 )
 from proxy.cli import Output, add_json, plain_failures, plain_table, print_result
-from proxy.engine.headers import uses_operators_key
 from proxy.hookspecs import build_plugin_manager
 from proxy.kit.clock import SystemClock
 from proxy.kit.errors import UnknownModel
@@ -76,7 +75,7 @@ def provider_keys(settings: Settings) -> Iterator[str]:
     for entry in factories.entries_with(settings)[0]:
         deployment = deployment_of(entry, no_price)
         is_placeholder = (deployment.api_key or "").strip().lower() in _PLACEHOLDERS
-        has_key = uses_operators_key(deployment) and not is_placeholder
+        has_key = deployment.uses_operators_key and not is_placeholder
         is_signed = has_key or "@" in deployment.base_url.partition("://")[2].partition("/")[0]
         if deployment.transport is Transport.LITELLM or (deployment.transport is Transport.HTTP and is_signed):
             yield entry.name
@@ -517,7 +516,7 @@ def _about_http(deployment: Deployment, path: str, *, has_keys: bool, is_named: 
     if not parts.path:
         address = f"{parts.scheme}://{parts.hostname}/chat/completions"
         yield f"{path}.litellm_params.api_base: has no path, so requests go to {address}; most servers want /v1"
-    if has_keys and not uses_operators_key(deployment):
+    if has_keys and not deployment.uses_operators_key:
         yield f"{path}.litellm_params.api_key: is missing; requests are refused, for the proxy's keys are not sent on"
     if deployment.profile.name == "none" and "claude" in deployment.model.lower():
         if parts.hostname == "api.anthropic.com":

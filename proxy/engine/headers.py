@@ -30,7 +30,7 @@ from proxy.kit.secrets import (
     without_literals,
     without_shapes,
 )
-from proxy.models import Deployment, Headers, Transport
+from proxy.models import Deployment, Headers
 
 OWN_PREFIX = "x-stratiform-"
 PROFILE_HEADER = "x-stratiform-profile"
@@ -122,7 +122,7 @@ def named_by(headers: Headers, keys: Sequence[str]) -> str:
 def with_id(sent: Headers, deployment: Deployment, request_id: str) -> Headers:
     """The headers for a deployment. The request's id is added if they have none. An id that is no plain word is not
     forwarded, because it may be as long as all headers together, and it appears in logs."""
-    name = _ID_HEADERS.get("azure" if speaks_azure(deployment) else deployment.server, ID_HEADER)
+    name = _ID_HEADERS.get("azure" if deployment.speaks_azure else deployment.server, ID_HEADER)
     plain = [pair for pair in sent if pair[0].lower() not in ID_HEADERS or _ID.fullmatch(pair[1])]
     return plain if get(plain, name) is not None else [*plain, (name, request_id)]
 
@@ -130,19 +130,6 @@ def with_id(sent: Headers, deployment: Deployment, request_id: str) -> Headers:
 def is_safe(value: str) -> bool:
     """Whether the value may be sent in a header: it has no line break or other control character."""
     return _CONTROL.search(value) is None
-
-
-def speaks_azure(deployment: Deployment) -> bool:
-    """Whether the deployment is called in the form of Azure's own API: the LiteLLM configuration gives an API version
-    for it."""
-    return deployment.transport is Transport.HTTP and bool(deployment.params.get("api_version"))
-
-
-def uses_operators_key(deployment: Deployment) -> bool:
-    """Whether the deployment's calls are made with a credential of the configuration."""
-    return deployment.api_key is not None or any(
-        canonical(n.lower()) in CREDENTIAL_HEADERS for n, _ in deployment.headers
-    )
 
 
 def for_upstream(
@@ -157,7 +144,7 @@ def for_upstream(
     dropped = _dropped(headers, _REQUEST_DROPPED)
     own = {canonical(name.lower()) for name, _ in deployment.headers}
     key = deployment.api_key
-    if principal.virtual or uses_operators_key(deployment):
+    if principal.virtual or deployment.uses_operators_key:
         dropped |= CREDENTIAL_HEADERS | ACCOUNT_HEADERS | _ANOTHER_REQUEST
     secrets = _own_secrets(headers, principal)
     passed = [
@@ -169,8 +156,7 @@ def for_upstream(
         and is_safe(value)
         and not any(secret in value for secret in secrets)
     ]
-    is_azure = speaks_azure(deployment)
-    if is_azure:
+    if deployment.speaks_azure:
         # A client's own key goes to the header where Azure expects it. A token of Entra is no key, and stays unchanged.
         keys = [bare(value) for _, value in passed]
         passed = [
@@ -181,7 +167,7 @@ def for_upstream(
         # Anthropic's clients send ``x-api-key``, Gemini's ``x-goog-api-key``, and most others a bearer token.
         is_bearer = get(headers, "authorization") is not None
         sent = next((name for name in PLAIN_KEY_HEADERS if not is_bearer and get(headers, name) is not None), "")
-        name = _AZURE_KEY if is_azure else sent
+        name = _AZURE_KEY if deployment.speaks_azure else sent
         passed.append((name, key) if name else ("authorization", f"Bearer {key}"))
     if accept_encoding is not None:
         passed.append(("accept-encoding", accept_encoding))
@@ -226,7 +212,7 @@ def sent_query(query: str, headers: Headers, deployment: Deployment, principal: 
     """The query that is sent to the deployment. Parameters that hold a key of this proxy are removed. If the client's
     credentials must not go upstream, the parameters in which providers accept keys are removed, too. All others pass
     unchanged."""
-    secrets, hides_credentials = _own_secrets(headers, principal), principal.virtual or uses_operators_key(deployment)
+    secrets, hides_credentials = _own_secrets(headers, principal), principal.virtual or deployment.uses_operators_key
     return "&".join(part for part in query.split("&") if not _is_dropped(part, secrets, hides_credentials))
 
 

@@ -26,7 +26,7 @@ from proxy.kit.clock import request_time
 from proxy.kit.digest import digest
 from proxy.kit.errors import ContextTooLong, Forbidden, UnknownModel
 from proxy.kit.model_patterns import allows, is_ordinary
-from proxy.kit.resilience import RETRY_COUNT, USER_AGENT, RetryPolicy, beside_client
+from proxy.kit.resilience import RETRY_COUNT, USER_AGENT, RetryPolicy
 from proxy.kit.value import dataclass, replace
 from proxy.models import Deployment, Transport
 from proxy.models.deployments import ModelTable
@@ -282,8 +282,7 @@ class Intake:
         key = await self._ports.aside.run_large(raw.size, session_key, principal, head) if is_spread else b""
         policy, sent = ONE_TRY, client.headers
         if may_repeat:
-            own = self.rules.retries.of(exchange.requested.model)
-            policy = beside_client(own, get(sent, RETRY_COUNT), get(sent, USER_AGENT))
+            policy = self.rules.retries.of(exchange.requested.model, get(sent, RETRY_COUNT), get(sent, USER_AGENT))
         on_failure = partial(self._ports.meter.failed, exchange)
         attempts = Attempts(
             levels, key, self._breakers, policy, exchange.elapsed_s, on_failure, wider=wider if may_repeat else None

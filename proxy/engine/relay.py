@@ -27,7 +27,6 @@ from proxy.engine.headers import (
     content_type,
     for_client,
     is_coded,
-    uses_operators_key,
 )
 from proxy.engine.interfaces import Answer, Call, TellsUsage, Upstream
 from proxy.engine.ports import Client, ClientDisconnected, Ports
@@ -458,7 +457,7 @@ class AnswerRelay:
         headers = for_client(
             answer.headers,
             keep_length=keep_length and not isinstance(fold, StreamFold) and answer.status not in _WITHOUT_BODY,
-            hides_account=deployment is not None and uses_operators_key(deployment),
+            hides_account=deployment is not None and deployment.uses_operators_key,
         )
         reservation = self._exchange.reservation
         if reservation is not None and reservation.rates:  # the provider's headers are about its own account

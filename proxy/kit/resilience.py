@@ -176,7 +176,7 @@ class RetryPolicy:
     is cheaper than a cold cache. It is also the longest wait that the proxy takes because the upstream asked for it.
 
     ``stays`` says when a deployment that failed is called again within one exchange. A client that repeats its calls by
-    itself does this better (``beside_client``). But if another deployment could take over, a warm cache is worth a
+    itself does this better (``of``). But if another deployment could take over, a warm cache is worth a
     second attempt first. ``spent`` is how often the client has already tried its call.
     """
 
@@ -191,10 +191,22 @@ class RetryPolicy:
     retries_after: Mapping[Kind, int] = field(default_factory=dict)
     retries_of: Mapping[str, Mapping[Kind, int]] = field(default_factory=dict)
 
-    def of(self, model: str) -> "RetryPolicy":
-        """The policy for requests that name this model."""
+    def of(self, model: str, count: str | None = None, agent: str | None = None) -> "RetryPolicy":
+        """The policy for a request that names this model and has this retry count and user agent.
+
+        SDKs repeat a call that failed. If the proxy repeated each of their attempts as well, one call would become
+        nine. So the proxy does only what the client cannot do: it calls another deployment. The SDKs that Stainless
+        generates (OpenAI's, Anthropic's and those of many others) say in ``x-stainless-retry-count`` how often they
+        have tried before, and obey ``x-should-retry``. The AI SDK (https://ai-sdk.dev) and Codex also retry, but they
+        do neither: the proxy knows them by name.
+        """
         found = self.retries_of.get(model)
-        return self if found is None else replace(self, retries_after=found)
+        policy = self if found is None else replace(self, retries_after=found)
+        if count is not None and count.isascii() and count.isdigit():
+            return replace(policy, stays="beside-others", spent=int(count) if len(count) <= 3 else _MOST_SPENT)
+        if any(word.startswith(_REPEATING) for word in (agent or "").lower().split()):
+            return replace(policy, stays="never")
+        return policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,19 +296,3 @@ def next_step(
         later = (i for i, o in enumerate(options) if o.level > here.level and o.is_admitted)
         step = next(((i, 0.0) for i in later), None)
     return step if step is not None and elapsed_s + step[1] <= policy.most_total_s else None
-
-
-def beside_client(policy: RetryPolicy, count: str | None, agent: str | None) -> RetryPolicy:
-    """The policy for a request with this retry count and user agent.
-
-    SDKs repeat a call that failed. If the proxy repeated each of their attempts as well, one call would become nine. So
-    the proxy does only what the client cannot do: it calls another deployment. The SDKs that Stainless generates
-    (OpenAI's, Anthropic's and those of many others) say in ``x-stainless-retry-count`` how often they have tried
-    before, and obey ``x-should-retry``. The AI SDK (https://ai-sdk.dev) and Codex also retry, but they do neither: the
-    proxy knows them by name.
-    """
-    if count is not None and count.isascii() and count.isdigit():
-        return replace(policy, stays="beside-others", spent=int(count) if len(count) <= 3 else _MOST_SPENT)
-    if any(word.startswith(_REPEATING) for word in (agent or "").lower().split()):
-        return replace(policy, stays="never")
-    return policy

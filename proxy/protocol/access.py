@@ -200,8 +200,9 @@ def reach_of(
     chosen = next((value for name, value in headers if name == MODEL_HEADER), "")
     if method in _READS and path.words[:1] == ("models",) and not has_body and not chosen:
         return Reach(is_listing=True)
-    place = place_of(path)
-    by_body, row = method == "POST" and is_body_path(path.text), ASKING_PATHS.get(path.text)
+    row = ASKING_PATHS.get(path.text)
+    is_named_in_body = row is not None or is_body_path(path.text)
+    place, by_body = None if is_named_in_body else place_of(path), method == "POST" and is_named_in_body
     needs_model = by_body and not (row is not None and row.is_free)
     found = _Found()
     if members is not None:
@@ -217,7 +218,7 @@ def reach_of(
     _read_headers(headers, found)
     if not found.models and needs_model:
         found.unread.append("it names no model")
-    if has_body and method != "POST" and (place is not None or is_body_path(path.text)):
+    if has_body and method != "POST" and (place is not None or is_named_in_body):
         found.unread.append("only POST is understood there")
     is_foreign = not by_body and (place is None or method != "POST")
     if found.models or place is not None or needs_model:

@@ -23,7 +23,6 @@ import orjson
 
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
-from proxy.engine.headers import uses_operators_key
 from proxy.engine.interfaces import Call, Principal
 from proxy.engine.ports import Follower, Ports
 from proxy.kit.clock import Clock
@@ -157,7 +156,7 @@ class OwnExchanges:
         the operator pays or clients' own keys are allowed."""
         deployment = call.deployment
         # The operator pays with a key of his own. litellm takes the operator's keys from the environment.
-        has_own = uses_operators_key(deployment) or deployment.transport is Transport.LITELLM
+        has_own = deployment.uses_operators_key or deployment.transport is Transport.LITELLM
         is_operators = not (principal.forwards_key or call.forwards_key) and (principal.virtual or has_own)
         return (
             self._caps.limit(principal.team) > 0

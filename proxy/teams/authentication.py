@@ -73,13 +73,10 @@ class Snapshot:
     keys: Mapping[str, KeyRecord]
     budgets: Mapping[str, BudgetRecord]
     declared: frozenset[str] = frozenset()
-    _by_team: Mapping[str, Sequence[BudgetRecord]] = field(default_factory=dict, repr=False)
+    by_team: Mapping[str, Sequence[BudgetRecord]] = field(default_factory=dict, repr=False)
 
     def of(self, kind: RecordKind) -> Mapping[str, Any]:
         return {"team": self.teams, "key": self.keys, "budget": self.budgets}[kind]
-
-    def budgets_of(self, team: str) -> Sequence[BudgetRecord]:
-        return self._by_team.get(team, ())
 
     def keys_of(self, team: str) -> Sequence[KeyRecord]:
         return [key for key in self.keys.values() if key.team == team]
@@ -110,7 +107,7 @@ def snapshot_of(
                 *(record.id for record in declared.budgets),
             ]
         ),
-        _by_team=by_team,
+        by_team=by_team,
     )
 
 

@@ -55,10 +55,9 @@ class LimitResolver:
         """Whether the store was read. Until then there may be more rules."""
         return self._directory.is_loaded
 
-    def rules(self, principal: Principal, deployment: Deployment) -> Sequence[Rule]:
-        """The rate limits of key and team, then every budget that holds."""
-        budgets = self._directory.snapshot.budgets_of(principal.team)
-        found = (budget_rule(budget, principal, deployment.name, self._webhook) for budget in budgets)
+    def rules(self, principal: Principal, *deployments: Deployment) -> Sequence[Rule]:
+        """The limits that hold for any of these deployments, each once: the rate limits of key and team, then every
+        budget."""
         ids = (REQUESTS_ID, TOKENS_ID)
         rates = [
             rule
@@ -67,7 +66,9 @@ class LimitResolver:
                 one, f"key '{one.holder}'" if one.holder else f"team '{principal.team}'", one.holder, ids
             )
         ]
-        return [*rates, *(rule for rule in found if rule is not None)]
+        budgets = self._directory.snapshot.by_team.get(principal.team, ())
+        found = (budget_rule(budget, principal, one.name, self._webhook) for one in deployments for budget in budgets)
+        return list({(rule.id, rule.whom): rule for rule in (*rates, *found) if rule is not None}.values())
 
 
 def budget_rule(budget: BudgetRecord, principal: Principal, model: str, webhook: str = "") -> Rule | None:

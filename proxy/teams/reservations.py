@@ -16,7 +16,6 @@ from math import inf
 from typing import Literal
 
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
-from proxy.engine.headers import uses_operators_key
 from proxy.engine.interfaces import Principal
 from proxy.kit.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
 from proxy.models import Deployment, Headers, Transport
@@ -91,7 +90,7 @@ class BudgetReservations:
         assert deployment is not None
         if exchange.principal.virtual:
             _check_upstream_keys((deployment, *others))
-        rules = self._rules_of(exchange, (deployment, *exchange.requested.further))
+        rules = self._rules.rules(exchange.principal, deployment, *exchange.requested.further)
         reservation = BudgetReservation(
             exchange.arrival.id,
             exchange.principal.team,
@@ -191,7 +190,7 @@ class BudgetReservations:
         """Set aside what the exchange can cost in the budgets that hold for a model and did not hold for the models
         before."""
         known = {(one.rule.id, one.rule.whom) for one in held.bookings}
-        rules = [one for one in self._rules_of(exchange, (deployment,)) if (one.id, one.whom) not in known]
+        rules = [one for one in self._rules.rules(exchange.principal, deployment) if (one.id, one.whom) not in known]
         if not rules:
             return
         held.bound = await self._estimates.bounds.bound(exchange, counts=True)
@@ -205,11 +204,6 @@ class BudgetReservations:
             raise _unavailable(held.team, "the store does not answer.")
         held.is_limited, held.is_hard = True, held.is_hard or _is_hard(rules)
         held.bookings = [*held.bookings, *(replace(one, charge=replace(one.charge, amount=0)) for one in joined)]
-
-    def _rules_of(self, exchange: Exchange, deployments: Sequence[Deployment]) -> Sequence[Rule]:
-        """The limits that hold for any of these deployments, each once."""
-        found = (rule for one in deployments for rule in self._rules.rules(exchange.principal, one))
-        return list({(rule.id, rule.whom): rule for rule in found}.values())
 
     async def _reserve_further(
         self, held: BudgetReservation, charges: Sequence[Charge], entry: LedgerEntry, cost: int = 0
@@ -295,7 +289,7 @@ class BudgetReservations:
     async def settle_later(self, exchange: Exchange) -> None:
         """Write a deferred exchange into the ledger with its actual cost, by the rules that hold for it now."""
         assert exchange.deployment is not None
-        rules = self._rules_of(exchange, (exchange.deployment, *exchange.requested.further))
+        rules = self._rules.rules(exchange.principal, exchange.deployment, *exchange.requested.further)
         bookings = [booked(rule, NOTHING, exchange.arrival.now) for rule in rules]
         for account in {one.charge.account for one in bookings}:
             if self._estimated.get(account, inf) < inf:
@@ -429,7 +423,7 @@ def _check_upstream_keys(deployments: Sequence[Deployment]) -> None:
     """Raises Forbidden if a deployment needs the client's own key, and the request has a key of the proxy, which would
     be disclosed upstream."""
     for one in deployments:
-        if one.transport is Transport.HTTP and not uses_operators_key(one):
+        if one.transport is Transport.HTTP and not one.uses_operators_key:
             raise Forbidden(
                 f"Model '{one.name}' has no api_key in the proxy's configuration, and the key of this request "
                 "is the proxy's own, which is never sent upstream. Set litellm_params.api_key for the model. Any "

@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote, urlsplit
 import aiohttp
 from yarl import URL
 
-from proxy.engine.headers import content_length, content_type, get, is_coded, speaks_azure
+from proxy.engine.headers import content_length, content_type, get, is_coded
 from proxy.engine.interfaces import Answer, Call
 from proxy.engine.upstream_answer import ReadAhead, WholeAnswer
 from proxy.kit.errors import UpstreamError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable, error_body
@@ -165,7 +165,7 @@ class HttpUpstream:
             # Without a slash, the path could become a part of the host's name.
             raise UpstreamError("a path begins with a slash")
         plain = f"{deployment.base_url}{call.path}{'?' if call.query else ''}{call.query}"
-        address = _azure_address(call) if speaks_azure(deployment) else plain
+        address = _azure_address(call) if deployment.speaks_azure else plain
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s, sock_read=deployment.timeout_s)
         try:
             response = await session.request(

@@ -129,11 +129,11 @@ DEFENCES = (
     Defence("cookies of the provider", "proxy.engine.headers:_ANSWER_DROPPED", lambda old: old - {"set-cookie"},
             ["test_isolation.py"]),
     # Addresses
-    Defence("paths of one reading", "proxy.app.web.app:read_path", nothing, ["test_keys.py"]),
+    Defence("paths of one reading", "proxy.app.web.connection:read_path", nothing, ["test_keys.py"]),
     Defence("redirects are not followed", "aiohttp:ClientSession.request",
             lambda old: lambda self, *args, **more: old(self, *args, **{**more, "allow_redirects": True}),
             ["test_ssrf.py::test_a_redirect_is_passed_on_and_not_followed"]),
-    Defence("methods", "proxy.app.web.app:_METHODS", lambda old: (*old, "TRACE"),
+    Defence("methods", "proxy.app.web.connection:_METHODS", lambda old: (*old, "TRACE"),
             ["../unit/app/web/test_app.py"]),
     Defence("litellm's settings", "proxy.upstream.litellm_library:_SETTING", never,
             ["test_ssrf.py::test_a_name_that_stands_for_a_place_or_a_key_is_refused_where_litellm_could_obey_it"]),

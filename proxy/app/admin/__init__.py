@@ -135,7 +135,7 @@ class Teams(Resource[TeamRecord, TeamForm]):
             raise Conflict(f"The team '{name}' has keys ({len(keys)}): delete them first, or say force=true (--force).")
         for key in keys:
             await self._directory.remove("key", key.id)
-        for budget in self._snapshot.budgets_of(name):
+        for budget in self._snapshot.by_team.get(name, ()):
             await self._directory.remove("budget", budget.id)
         await self._directory.remove("team", name)
         return {"object": "team", "name": name, "deleted": True, "keys": len(keys)}
@@ -151,7 +151,7 @@ class Teams(Resource[TeamRecord, TeamForm]):
             "client_keys": "forward" if record.forwards_keys else "refuse",
             "paths": list(record.paths),
             "keys": len(self._snapshot.keys_of(record.name)),
-            "budgets": len(self._snapshot.budgets_of(record.name)),
+            "budgets": len(self._snapshot.by_team.get(record.name, ())),
             "created_at": record.created_at or None,
             "declared": record.name in self._snapshot.declared,
         }

@@ -179,7 +179,7 @@ class LitellmForms:
 
     def _limit(self, team: str, scope: str, subject: str) -> tuple[float | None, str | None]:
         """The hard limit in USD of a counter, and its window."""
-        for one in self._directory.snapshot.budgets_of(team):
+        for one in self._directory.snapshot.by_team.get(team, ()):
             if (one.scope, one.subject, one.unit) == (scope, subject, "usd") and one.hard is not None:
                 return validation.usd(one.hard), one.window
         return None, None

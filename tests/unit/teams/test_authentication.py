@@ -245,8 +245,8 @@ def test_what_the_configuration_names_wins_and_the_rest_is_added() -> None:
     )
     assert {name: team.mode for name, team in found.teams.items()} == {DEFAULT_TEAM: "", "red": "mark", "blue": ""}
     assert [key.id for key in found.keys_of("red")] == ["key-b", "key-a"]
-    assert [budget.id for budget in found.budgets_of("red")] == ["bud-1", "red/total"]
-    assert found.budgets_of("blue") == ()
+    assert [budget.id for budget in found.by_team["red"]] == ["bud-1", "red/total"]
+    assert "blue" not in found.by_team
     assert found.declared == {DEFAULT_TEAM, "red", "key-a", "red/total"}
 
 

@@ -321,10 +321,9 @@ class ByModel(FixedRules):
         super().__init__(held)
         self.limits = limits
 
-    def rules(self, principal: Principal, deployment: Deployment) -> Sequence[Rule]:
-        name = deployment.name
-        own = [replace(TOTAL, id="own", hard=self.limits[name], whom=name)] if name in self.limits else []
-        return [*self.held, *own]
+    def rules(self, principal: Principal, *deployments: Deployment) -> Sequence[Rule]:
+        names = [one.name for one in deployments if one.name in self.limits]
+        return [*self.held, *(replace(TOTAL, id="own", hard=self.limits[name], whom=name) for name in names)]
 
 
 def deployment(name: str) -> Deployment:

@@ -273,8 +273,8 @@ async def test_a_deferred_exchange_is_settled_in_the_budgets_of_all_models_that_
     """Its provider may have chosen any of them."""
 
     class RulesOfModels(FixedRules):
-        def rules(self, principal: Principal, deployment: Deployment) -> Sequence[Rule]:
-            return [replace(TOTAL, whom=deployment.name)]
+        def rules(self, principal: Principal, *deployments: Deployment) -> Sequence[Rule]:
+            return [replace(TOTAL, whom=one.name) for one in deployments]
 
     models = ModelList({name: replace(MODEL, name=name, id=name) for name in ("m", "n")})
 

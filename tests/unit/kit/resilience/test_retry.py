@@ -10,7 +10,6 @@ from proxy.kit.resilience import (
     RetryPolicy,
     Stays,
     backoff_s,
-    beside_client,
     is_quota,
     kind_of,
     next_step,
@@ -192,5 +191,5 @@ def test_an_account_without_money(status: int, names: tuple[object, ...], expect
     ]
 )
 def test_which_clients_repeat_their_calls(count: str | None, agent: str | None, stays: str, spent: int) -> None:
-    found = beside_client(POLICY, count, agent)
+    found = POLICY.of("", count, agent)
     assert (found.stays, found.spent, found.retries) == (stays, spent, POLICY.retries)
