@@ -13,7 +13,7 @@ header that refers to it and claims nothing itself.
 import re
 
 from proxy.hookspecs import hookimpl
-from proxy.kit.digest import digest
+from proxy.kit.value import digest
 from proxy.protocol.recognition import (
     MOST_PIECES,
     Bound,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice, pairwise
 
 from proxy.hookspecs import hookimpl
-from proxy.kit.digest import digest
+from proxy.kit.value import digest
 from proxy.protocol.recognition import (
     MOST_PIECES,
     Bound,

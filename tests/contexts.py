@@ -20,7 +20,7 @@ from proxy.context.blocks import (
 )
 from proxy.context.panels.board import NO_INLAY, Inlay
 from proxy.context.placement import FILE, SYMBOL, ContextTracker, Placement, TierItems
-from proxy.kit.digest import digest
+from proxy.kit.value import digest
 from proxy.planner.tiers import HISTORY, Tier, Tracked
 from proxy.protocol.providers import Dialect
 from proxy.protocol.request.tokens import TokenCounter

@@ -14,7 +14,7 @@ from proxy.protocol.providers import CacheProfile
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
-from proxy.services.tokenizers import ModelFacts
+from proxy.services import ModelFacts
 from proxy.services.windows import ContextWindows
 from proxy.upstream.embedded.provider import Provider
 from tests.talk import RECOGNISERS, Body, assistant, calling, result, system, tool, user

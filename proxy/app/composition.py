@@ -36,10 +36,10 @@ from proxy.models import Transport
 from proxy.models.deployments import ModelTable
 from proxy.protocol.prices import PriceMap
 from proxy.protocol.request.tokens import Encode
+from proxy.services import is_counted_by
 from proxy.services.own_exchanges import Compactor, KeepAlive, OwnExchanges
 from proxy.services.prompting import Composer, Rules
 from proxy.services.session_book import SessionBook, TokenUsage, UsageFollower
-from proxy.services.tokenizers import is_counted_by
 from proxy.teams.alerts import BudgetAlerts, WebhookSender
 from proxy.teams.authentication import Directory, Identity
 from proxy.teams.bookings import LimitResolver, rule_of

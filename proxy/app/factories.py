@@ -26,7 +26,6 @@ from proxy.context.panels import PanelTexts
 from proxy.context.session import AssemblyOptions
 from proxy.engine import Limits, RequestRules
 from proxy.kit.errors import StoreError, UnknownModel
-from proxy.kit.model_patterns import matches
 from proxy.kit.modes import Mode
 from proxy.models import Deployment, RateLimit, Transport
 from proxy.models.deployments import (
@@ -40,6 +39,7 @@ from proxy.models.deployments import (
 )
 from proxy.planner.tiers import ClassicPolicy
 from proxy.prompts.window import PartName, WindowTexts
+from proxy.protocol.access import matches
 from proxy.protocol.prices import PriceMap
 from proxy.protocol.providers import PROFILES, provider_at
 from proxy.services.own_exchanges import DailyTerms, RefreshTerms

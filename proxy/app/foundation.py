@@ -22,7 +22,6 @@ from proxy.engine.telemetry.metrics import Metrics, SharedMetrics
 from proxy.hookspecs import build_plugin_manager, recognisers, symbol_indexer
 from proxy.kit.clock import Readings, SteadyClock
 from proxy.kit.messages import join, nearest, shown
-from proxy.kit.model_patterns import matches
 from proxy.kit.tasks import Aside, Tasks, cancel, repeat, spawn
 from proxy.kit.value import dataclass
 from proxy.models.deployments import ModelTable
@@ -30,14 +29,15 @@ from proxy.planner.plan import PlannerOptions
 from proxy.planner.planner import TierPlanner
 from proxy.prompts import Allowed, NamesOf, PromptLayer, PromptRules, PromptTerms, layered, only_itself
 from proxy.prompts.window import WindowRules
+from proxy.protocol.access import matches
 from proxy.protocol.prices import PriceMap
 from proxy.protocol.request.tokens import Encode, quick
+from proxy.services import ModelFacts, local_tokens
 from proxy.services.context_assembler import ContextAssembler
 from proxy.services.context_sessions import Compactions, SessionStore, TextStore
 from proxy.services.layout_state import SharedLayoutStore, TokenFactors
 from proxy.services.planner_port import FingerprintFile, Planning, StructuredChats
 from proxy.services.prompting import Rules
-from proxy.services.tokenizers import ModelFacts, local_tokens
 from proxy.services.windows import ContextWindows
 from proxy.storage import BudgetRecord, KeyRecord, Store, TeamRecord
 from proxy.storage.sqlite import Spool

@@ -36,10 +36,10 @@ from proxy.hookspecs import build_plugin_manager
 from proxy.kit.clock import SystemClock
 from proxy.kit.errors import UnknownModel
 from proxy.kit.messages import shown, visible
-from proxy.kit.model_patterns import allows, matches, matches_any
 from proxy.models import Deployment, Transport
 from proxy.models.charges import longest_output, nanos, worst_case
 from proxy.models.deployments import ListedModel, ModelTable, deployment_of, provider_names
+from proxy.protocol.access import allows, matches, matches_any
 from proxy.protocol.prices import PriceMap
 from proxy.protocol.providers import PRICES, sources_of
 from proxy.services.prompting.sources import PromptFileError, Snapshot, Sources

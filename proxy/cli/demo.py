@@ -42,7 +42,7 @@ from proxy.models.deployments import price_for
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.request.tokens import Encode
-from proxy.services.tokenizers import local_encode
+from proxy.services import local_encode
 from proxy.upstream.embedded import EmbeddedUpstream
 
 _PROFILE = "anthropic"

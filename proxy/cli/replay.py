@@ -70,8 +70,8 @@ from proxy.planner.shadow import cost_of
 from proxy.protocol.caches import Bill
 from proxy.protocol.providers import PROFILES, CacheProfile, optimistic, pessimistic
 from proxy.protocol.request.tokens import Encode, quick
+from proxy.services import local_encode
 from proxy.services.context_assembler import ContextAssembler
-from proxy.services.tokenizers import local_encode
 
 _UNKNOWNS: Mapping[str, Callable[[CacheProfile], CacheProfile]] = MappingProxyType(
     {"default": lambda profile: profile, "pessimistic": pessimistic, "optimistic": optimistic}

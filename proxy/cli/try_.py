@@ -23,7 +23,7 @@ from proxy.cli.costs import price_of_model
 from proxy.cli.demo import demo_settings, running
 from proxy.kit.messages import visible
 from proxy.lab.demo.chats import prompt
-from proxy.services.tokenizers import local_encode
+from proxy.services import local_encode
 
 _KEY_VARIABLES = ("STRATIFORM_API_KEY", "STRATIFORM_MASTER_KEY", "LITELLM_MASTER_KEY", "OPENAI_API_KEY")
 _DOCUMENTS = range(12)

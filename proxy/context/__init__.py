@@ -39,8 +39,7 @@ from typing import Annotated, Protocol
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from proxy.kit.digest import digest
-from proxy.kit.value import dataclass, field, replace
+from proxy.kit.value import dataclass, digest, field, replace
 from proxy.planner.render import write_message
 from proxy.planner.tiers import Tier
 from proxy.protocol.providers import Dialect

@@ -15,9 +15,8 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import NamedTuple
 
-from proxy.kit.digest import digest
 from proxy.kit.modes import Edit
-from proxy.kit.value import dataclass, field
+from proxy.kit.value import dataclass, digest, field
 from proxy.planner.session_record import Inventory, ListedItem, ListedSection
 from proxy.planner.tiers import ENTRY_N, Change, Tier
 from proxy.protocol.request.tokens import IMAGE_TOKENS, TokenCounter

@@ -17,8 +17,7 @@ from itertools import accumulate, takewhile
 
 from proxy.context import StructuredContext
 from proxy.context.blocks import file_block
-from proxy.kit.digest import digest
-from proxy.kit.value import dataclass, field
+from proxy.kit.value import dataclass, digest, field
 from proxy.planner.tiers import ENTRY_N, HISTORY, Change, Classic, ClassicPolicy, Tier, Tracked, groups_of
 from proxy.protocol.request.tokens import TokenCounter
 from proxy.protocol.wire.json_body import utf8

@@ -7,7 +7,7 @@ from types import MappingProxyType, ModuleType
 
 _MOVED = MappingProxyType(
     {
-        "digest": "proxy.kit.digest",
+        "digest": "proxy.kit.value",
         "line_breaks": "proxy.protocol.recognition.lines",
         "recognition": "proxy.protocol.recognition",
         "tiered_files": "proxy.protocol.recognition",

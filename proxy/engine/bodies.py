@@ -26,9 +26,8 @@ from proxy.engine.exchange import Exchange
 from proxy.engine.headers import content_length, content_type, for_upstream, get, sent_query, with_id
 from proxy.engine.interfaces import Call, Principal
 from proxy.engine.ports import Client
-from proxy.kit.digest import digest
 from proxy.kit.errors import InvalidRequest
-from proxy.kit.value import dataclass
+from proxy.kit.value import dataclass, digest
 from proxy.models import Deployment, Headers
 from proxy.protocol.access import unambiguous
 from proxy.protocol.account import Act, Path

@@ -18,10 +18,9 @@ from proxy.engine.bodies import Raw, Upload
 from proxy.engine.exchange import Exchange, ObjectUse
 from proxy.engine.ports import Client
 from proxy.kit.clock import Clock
-from proxy.kit.digest import digest
 from proxy.kit.errors import Forbidden, InvalidRequest, NotFound, StoreError, StoreUnavailable
 from proxy.kit.tasks import Aside
-from proxy.kit.value import dataclass
+from proxy.kit.value import dataclass, digest
 from proxy.models import Deployment
 from proxy.models.deployments import ModelTable
 from proxy.protocol.account import BATCHES, COMPLETIONS, RESPONSES, Act, is_allowed

@@ -23,14 +23,15 @@ from proxy.engine.headers import get, refuse_key_in_model, refuse_key_in_path, w
 from proxy.engine.interfaces import Planner, Principal
 from proxy.engine.ports import Client, Limits, Ports
 from proxy.kit.clock import request_time
-from proxy.kit.digest import digest
 from proxy.kit.errors import ContextTooLong, Forbidden, UnknownModel
 from proxy.kit.model_patterns import allows, is_ordinary
 from proxy.kit.resilience import RETRY_COUNT, USER_AGENT, RetryPolicy
 from proxy.kit.value import dataclass, replace
+from proxy.kit.resilience import RETRY_COUNT, USER_AGENT, RetryPolicy, beside_client
+from proxy.kit.value import dataclass, digest, replace
 from proxy.models import Deployment, Transport
 from proxy.models.deployments import ModelTable
-from proxy.protocol.access import ModelPlace, Reach, reach_of, speaks_of_models
+from proxy.protocol.access import ModelPlace, Reach, allows, is_ordinary, reach_of, speaks_of_models
 from proxy.protocol.account import Path, operation_of
 from proxy.protocol.request import ParsedBody, RequestFields
 from proxy.protocol.request.demand import demand_of, wants_of

@@ -70,7 +70,7 @@ class Principal:
 
     ``key_id`` is the public id of a virtual key. ``user`` is the user that the key is for, or else the user that the
     request names. Both are written into the ledger. ``models`` are allow-lists: a model must be in each of them
-    (``proxy.kit.model_patterns``).
+    (``proxy.protocol.access``).
     """
 
     scope: str

@@ -3,6 +3,8 @@ hashable.
 
 A frozen dataclass sets each of its fields by a call of ``object.__setattr__``. A request makes about 300 such values,
 and these calls took a twelfth of its CPU time.
+
+``digest`` and ``chain`` are digests of exactly the bytes that are sent.
 """
 
 import dataclasses
@@ -22,3 +24,22 @@ else:
             return dataclasses.dataclass(one, eq=eq, unsafe_hash=is_hashable, **options)
 
         return made if cls is None else made(cls)
+
+
+from hashlib import sha256
+
+DIGEST_BYTES = 16
+
+
+def digest(*parts: bytes) -> bytes:
+    """SHA-256 over length-framed parts, cut to 16 bytes."""
+    state = sha256()
+    for part in parts:
+        state.update(b"%d:" % len(part))
+        state.update(part)
+    return state.digest()[:DIGEST_BYTES]
+
+
+def chain(previous: bytes, item: bytes) -> bytes:
+    """The digest of a prefix that ends with ``item``; both are digests, so no framing is needed."""
+    return sha256(previous + item).digest()[:DIGEST_BYTES]

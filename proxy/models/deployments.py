@@ -38,9 +38,9 @@ import orjson
 
 from proxy.kit.errors import UnknownModel
 from proxy.kit.lru import LastUsed
-from proxy.kit.model_patterns import captured
 from proxy.kit.value import dataclass, replace
 from proxy.models import Deployment, ModelTerms, Transport
+from proxy.protocol.access import captured
 from proxy.protocol.prices import Entry, Price, PriceMap, needed
 from proxy.protocol.prices import price_of as price_in
 from proxy.protocol.providers import EMBEDDED, PRICES, PROFILES, CacheProfile, Family, Routing, fitted, provider_at

@@ -7,7 +7,6 @@ never returns a plan that loses, repeats or re-orders what the fidelity rules fi
 
 Four kinds of files help the planner, and none of them decides whether an order pays. ``session`` and its neighbours
 recognise sessions and keep what is learnt from each; nothing learnt in one client's scope is ever used in another.
-``change_rates`` and ``edit_signals`` estimate how likely each piece changes. ``orders``, ``layout`` and ``render``
-offer orders with their breakpoints and write them. ``record`` and ``diagnose`` find out afterwards why a prompt was not
-read from the cache.
+``change_rates`` estimates how likely each piece changes. ``orders``, ``layout`` and ``render`` offer orders with their
+breakpoints and write them. ``record`` and ``diagnose`` find out afterwards why a prompt was not read from the cache.
 """

@@ -17,9 +17,8 @@ from operator import sub
 
 from msgspec import Struct
 
-from proxy.kit.digest import digest
 from proxy.kit.lru import Bounded, LastUsed
-from proxy.kit.value import dataclass, replace
+from proxy.kit.value import dataclass, digest, replace
 from proxy.planner.record import SYSTEM, TOOL, TURN, Break, BreakKind, PromptPiece, PromptRecord, shared_front, spread
 from proxy.planner.shadow import LOST, Deviation, Observation, lost_kind, tolerance
 from proxy.protocol.caches import Bill

@@ -16,6 +16,7 @@ ever marked for an hour before the client has paused that long itself.
 """
 
 import math
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
@@ -24,17 +25,20 @@ from operator import mul, sub
 from proxy.kit.value import dataclass, field, replace
 from proxy.planner.change_rates import (
     CLOCK_CHANGE,
+    MAX_DOCUMENTS,
+    NO_SIGN,
     STATIC_CHANGE,
     DecayedRate,
     DocumentSign,
-    are_lasting,
+    EditSignals,
+    FileWords,
     change_hazard,
-    document_signs,
     file_hazard,
     later_hazard,
-    read_words,
+    read_signs,
+    shown,
+    text_of,
 )
-from proxy.planner.edit_signals import NO_SIGN, EditSignals, FileWords, read_signs
 from proxy.planner.layout import Layout, Placement, place
 from proxy.planner.observation import RequestObservation
 from proxy.planner.orders import RequestElements
@@ -56,6 +60,13 @@ _EDITS_NAMED = 0.97
 _STORED_SHARE = 0.5
 # The number of files that an answer edits on recorded sessions. It is hardly ever larger.
 _EDITED_USUALLY = 2.0
+# The part of a question that is read, and the part of all documents together (the beginning of each). Reading more
+# takes longer than the rest of planning.
+_READ_CHARS = 4_000
+_MAX_WORDS = 60
+_DOCUMENTS_CHARS = 40_000
+# A shorter word is rarely what a text is about.
+_WORD = re.compile(r"[^\W\d_]\w{3,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,3 +480,45 @@ def _longer(marks: Iterable[int], hit: int) -> list[dict[int, Life]]:
     the hour goes up to that marker. No one-hour marker stands behind a five-minute marker."""
     places = sorted(marks)
     return [{p: "1h" if p <= last else "5m" for p in places} for last in places[bisect_right(places, hit) :]]
+
+
+def are_lasting(last: Mapping[bytes, DocumentSign], documents: Sequence[bytes]) -> bool:
+    """Whether the last two requests had all of these documents, as far as is remembered. ``last`` are the last
+    request's documents."""
+    return all(one in last and last[one].run > 1 for one in documents[:MAX_DOCUMENTS])
+
+
+def document_signs(
+    last: Mapping[bytes, DocumentSign], documents: Sequence[bytes], asked: Sequence[tuple[float, float]]
+) -> list[DocumentSign]:
+    """The signs of a request's documents, if the request before had the documents ``last``. ``asked`` has the values of
+    ``DocumentSign.asked`` and ``DocumentSign.before`` for each document."""
+    highest = max(1, len(documents) - 1)
+    return [
+        DocumentSign(rank / highest - 0.5, last[one].run + 1 if one in last else 1, *words)
+        for rank, (one, words) in enumerate(zip(documents, asked, strict=True))
+    ]
+
+
+def read_words(recognised: RecognisedRequest) -> list[tuple[float, float]]:
+    """For each document: its share of the last question's words, minus the average share of the documents, and the same
+    for the question before."""
+    retrieved = recognised.retrieved
+    if not retrieved:
+        return []
+    most = _DOCUMENTS_CHARS // len(retrieved)
+    documents = [item.text[:most].lower() for item in retrieved]
+    last = recognised.last_user
+    before = next((i for i in range(last - 1, -1, -1) if recognised.messages[i].is_asked), None)
+    asked = _beyond_average(shown(recognised.messages[last]), documents)
+    earlier = _beyond_average(text_of(recognised.messages[before]) if before is not None else "", documents)
+    return list(zip(asked, earlier, strict=True))
+
+
+def _beyond_average(question: str, documents: Sequence[str]) -> list[float]:
+    words = list(dict.fromkeys(_WORD.findall(question[:_READ_CHARS].lower())))[:_MAX_WORDS]
+    if not words:
+        return [0.0] * len(documents)
+    shares = [sum(word in document for word in words) / len(words) for document in documents]
+    average = sum(shares) / len(shares)
+    return [share - average for share in shares]

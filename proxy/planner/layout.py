@@ -20,8 +20,7 @@ from typing import NamedTuple
 
 import orjson
 
-from proxy.kit.digest import DIGEST_BYTES, chain, digest
-from proxy.kit.value import dataclass
+from proxy.kit.value import DIGEST_BYTES, chain, dataclass, digest
 from proxy.protocol.caches import Life, Prompt
 from proxy.protocol.providers import DEFAULTS, CacheProfile, Family
 from proxy.protocol.request.element import Element, ElementKind

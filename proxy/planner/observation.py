@@ -1,9 +1,9 @@
 """The facts that a request shows about its session, and those that the session learns once the exchange counts."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from proxy.kit.value import dataclass
-from proxy.planner.change_rates import FIRST_RATE, DocumentSign, HistoryDivergence, followed
+from proxy.planner.change_rates import FIRST_RATE, MAX_DOCUMENTS, DocumentOdds, DocumentSign, HistoryDivergence
 from proxy.planner.session import (
     REMEMBERED_BREAKS,
     REMEMBERED_GAPS,
@@ -175,3 +175,13 @@ def _break(before: tuple[bytes, ...], after: tuple[bytes, ...], recognised: Reco
     # Cleared tool results keep their places.
     lost = [recognised.messages[i].role for i in recognised.own_turns[common : len(before)]]
     return HistoryDivergence(len(before) - common, lost.count("tool") if lost[:1] == ["tool"] else 0)
+
+
+def followed(
+    last: Mapping[bytes, DocumentSign], documents: Sequence[bytes], signs: Sequence[DocumentSign], odds: DocumentOdds
+) -> dict[bytes, DocumentSign]:
+    """Record a request that counts. The ``odds`` learn which of the documents ``last`` it has. Its own documents are
+    returned, to be remembered."""
+    now = set(documents)
+    odds.learn(list(last.values()), [one in now for one in last])
+    return dict(zip(documents[:MAX_DOCUMENTS], signs, strict=False))

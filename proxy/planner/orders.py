@@ -16,8 +16,7 @@ from itertools import pairwise
 
 from msgspec import structs
 
-from proxy.kit.digest import digest
-from proxy.kit.value import dataclass, field
+from proxy.kit.value import dataclass, digest, field
 from proxy.planner.layout import NOTICE, Layout
 from proxy.planner.tiers import Tier
 from proxy.protocol.recognition import CLAIM_HEADERS, PART_ACKNOWLEDGEMENT, TAG_CLOSE, TAG_OPEN, ContextPiece, PieceKind

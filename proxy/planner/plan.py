@@ -16,10 +16,9 @@ from operator import attrgetter
 import orjson
 from msgspec import structs
 
-from proxy.kit.digest import digest
 from proxy.kit.lru import Bounded, LastUsed
 from proxy.kit.modes import Edit, Mode, Reason
-from proxy.kit.value import dataclass, field, replace
+from proxy.kit.value import dataclass, digest, field, replace
 from proxy.planner.candidates import IncomingChat, PlanAnalysis, TextsInFlight
 from proxy.planner.diagnose import Comparison, compared
 from proxy.planner.layout import given_members, slots_of

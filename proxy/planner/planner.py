@@ -6,9 +6,9 @@ from functools import cache, partial
 from types import MappingProxyType
 from typing import Final, Literal
 
-from proxy.kit.digest import digest
 from proxy.kit.lru import Bounded
 from proxy.kit.modes import Mode, Reason
+from proxy.kit.value import digest
 from proxy.planner.candidates import (
     CandidateInputs,
     Choice,
@@ -25,6 +25,8 @@ from proxy.planner.candidates import (
 )
 from proxy.planner.edit_signals import FileWords
 from proxy.planner.forecast import NO_PIECES, Candidate, forecast, piece_forecast
+from proxy.planner.change_rates import FileWords
+from proxy.planner.forecast import Candidate, forecast
 from proxy.planner.keep_alive import RefreshPlan, refresh_plan
 from proxy.planner.layout import Layout, seed_of
 from proxy.planner.observation import read_request

@@ -28,8 +28,7 @@ import orjson
 from msgspec import DecodeError, Struct, field, json
 from msgspec.structs import replace
 
-from proxy.kit.digest import DIGEST_BYTES, digest
-from proxy.kit.value import dataclass
+from proxy.kit.value import DIGEST_BYTES, dataclass, digest
 from proxy.planner.layout import Layout, PrefixSettings
 from proxy.planner.shadow import LOST, Deviation
 from proxy.protocol.caches import Life

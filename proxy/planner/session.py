@@ -10,9 +10,8 @@ from typing import Annotated, NamedTuple, TypeVar
 
 from msgspec import Meta, Struct, field
 
-from proxy.kit.digest import digest
 from proxy.kit.lru import Bounded, LastUsed
-from proxy.kit.value import dataclass
+from proxy.kit.value import dataclass, digest
 from proxy.planner.change_rates import (
     FIRST_RATE,
     MAX_DOCUMENTS,

@@ -27,8 +27,8 @@ from typing import Annotated, Final, TypeVar
 
 from msgspec import DecodeError, Meta, Struct, msgpack
 
-from proxy.kit.digest import digest
 from proxy.kit.lru import Bounded
+from proxy.kit.value import digest
 from proxy.planner.session import (
     PreambleChanges,
     PreambleKey,

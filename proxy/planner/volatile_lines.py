@@ -24,7 +24,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from proxy.kit.value import dataclass, field
-from proxy.planner.edit_signals import read_text
+from proxy.planner.change_rates import read_text
 from proxy.protocol.recognition import Cut, MessageKind, PieceKind, Recognition
 from proxy.protocol.recognition.lines import MAX_LINES, Lines, Range, block_of, differences, fits, lines_before
 from proxy.protocol.request.message import Message, piece_digest

@@ -23,8 +23,8 @@ import orjson
 from msgspec import Meta, Struct
 
 from proxy.kit.errors import Forbidden
-from proxy.kit.model_patterns import fitting, matches_any
 from proxy.kit.value import dataclass, field, replace
+from proxy.protocol.access import fitting, matches_any
 from proxy.protocol.request import Inset
 
 
@@ -394,7 +394,7 @@ def only_itself(name: str) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels(Generic[Said]):
-    """The levels of a configuration: for models (patterns of ``proxy.kit.model_patterns``), for teams, and for the ids
+    """The levels of a configuration: for models (patterns of ``proxy.protocol.access``), for teams, and for the ids
     of keys. A later level takes precedence.
 
     A model is known by all of its names (``names_of``). So a client cannot avoid the rules for a model by using an

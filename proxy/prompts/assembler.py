@@ -23,10 +23,8 @@ import msgspec
 import re2
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from proxy.kit.digest import digest
 from proxy.kit.errors import InvalidRequest
-from proxy.kit.model_patterns import matches_any
-from proxy.kit.value import replace
+from proxy.kit.value import digest, replace
 from proxy.prompts import (
     AFTER_USER,
     BEFORE_USER,
@@ -53,6 +51,7 @@ from proxy.prompts import (
     resolved,
     value_at,
 )
+from proxy.protocol.access import matches_any
 from proxy.protocol.request import Inset
 from proxy.protocol.wire import check_fields, check_ids, decoded, invalid, names_within, unknown_field
 from proxy.protocol.wire.json_body import utf8

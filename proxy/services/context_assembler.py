@@ -50,11 +50,10 @@ from proxy.context.session import (
     body_of,
     has_thinking,
 )
-from proxy.kit.digest import digest
 from proxy.kit.errors import InvalidRequest, PayloadTooLarge
 from proxy.kit.modes import Edit, Mode, Reason
 from proxy.kit.tasks import place_of, suppress_and_log
-from proxy.kit.value import dataclass, field, replace
+from proxy.kit.value import dataclass, digest, field, replace
 from proxy.planner.plan import Plan
 from proxy.planner.session_record import Inventory
 from proxy.planner.tiers import HISTORY, Change, Tracked, with_target

@@ -64,10 +64,9 @@ from proxy.context.session import (
     unpacked,
     unpacked_text,
 )
-from proxy.kit.digest import digest
 from proxy.kit.lru import Bounded, LastUsed
 from proxy.kit.tasks import Aside, Tasks, cancel, drain, spawn, suppress_and_log
-from proxy.kit.value import dataclass, replace
+from proxy.kit.value import dataclass, digest, replace
 from proxy.models import Deployment
 from proxy.planner.tiers import Change
 from proxy.protocol.prices import Price
@@ -75,8 +74,8 @@ from proxy.protocol.providers import CacheProfile
 from proxy.protocol.request.tokens import TokenCounter
 from proxy.protocol.response.usage import Usage
 from proxy.protocol.wire.json_body import printable, utf8
+from proxy.services import ModelFacts
 from proxy.services.layout_state import TTL_S, Key, SharedBlobs, wait_for_s
-from proxy.services.tokenizers import ModelFacts
 from proxy.storage import Store
 
 WAIT_S: Final = 0.5

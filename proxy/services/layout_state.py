@@ -27,10 +27,10 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from functools import partial
 from typing import Any, Final
 
-from proxy.kit.digest import digest
 from proxy.kit.errors import StoreError
 from proxy.kit.lru import Bounded, LastUsed
 from proxy.kit.tasks import Tasks, cancel, drain, pause, spawn
+from proxy.kit.value import digest
 from proxy.models import Deployment
 from proxy.planner.sharing import StateLookup
 from proxy.prompts.window import TokenFactor

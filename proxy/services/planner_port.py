@@ -49,10 +49,10 @@ from proxy.protocol.request import ParsedBody
 from proxy.protocol.request.reader import RequestReader, Route
 from proxy.protocol.response.usage import Usage
 from proxy.protocol.wire.json_body import MOST_ELEMENTS, TooMany, Unreadable
+from proxy.services import ModelFacts
 from proxy.services.context_assembler import Arrangement, ContextAssembler, Resolved, SentContext
 from proxy.services.context_sessions import CompactionOutcome, Compactions, SessionStore, TextStore
 from proxy.services.layout_state import SharedLayoutStore
-from proxy.services.tokenizers import ModelFacts
 from proxy.storage.database import make_private, tighten
 
 # About 5 ms of reading and tokenising. For less, a thread costs more time than it saves.

@@ -53,8 +53,8 @@ from proxy.protocol.caches import Bill
 from proxy.protocol.prices import saved_as_reported, saved_on_shadow
 from proxy.protocol.response.usage import Usage
 from proxy.protocol.wire.json_body import Unreadable, printable
+from proxy.services import ModelFacts
 from proxy.services.layout_state import TTL_S
-from proxy.services.tokenizers import ModelFacts
 from proxy.storage import Store
 
 

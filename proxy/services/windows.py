@@ -14,10 +14,9 @@ from functools import partial
 from types import MappingProxyType
 
 from proxy.engine.ports import ComposedRequest
-from proxy.kit.digest import digest
 from proxy.kit.errors import ContextTooLong, InvalidRequest
 from proxy.kit.tasks import LARGE_BYTES, Aside, suppress_and_log
-from proxy.kit.value import dataclass, replace
+from proxy.kit.value import dataclass, digest, replace
 from proxy.models import Deployment
 from proxy.prompts.window import (
     MOST_FACTOR,
@@ -40,9 +39,9 @@ from proxy.protocol.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS,
 from proxy.protocol.request.transcript import Transcript
 from proxy.protocol.response.usage import Usage
 from proxy.protocol.wire.json_body import Unreadable, splice, utf8
+from proxy.services import ModelFacts
 from proxy.services.layout_state import TokenFactors
 from proxy.services.planner_port import read_ahead
-from proxy.services.tokenizers import ModelFacts
 
 _OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens")
 _UNLIMITED = 1 << 50

@@ -27,11 +27,11 @@ from typing import Any
 
 from proxy.engine.interfaces import Principal
 from proxy.kit.errors import NotReady, StoreError, Unauthorized
-from proxy.kit.model_patterns import allows_all
 from proxy.kit.modes import Mode
 from proxy.kit.secrets import KEY_PREFIX, OWN_KEY_HEADER, client_key, sent_keys
 from proxy.kit.value import dataclass, field
 from proxy.models import Headers, RateLimit
+from proxy.protocol.access import allows_all
 from proxy.storage import BudgetRecord, KeyRecord, Record, RecordKind, Store, TeamRecord
 
 DEFAULT_TEAM = "default"

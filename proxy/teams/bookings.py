@@ -24,12 +24,12 @@ from zoneinfo import ZoneInfo
 
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.engine.interfaces import Principal, Reservation
-from proxy.kit.model_patterns import matches
 from proxy.kit.secrets import without_keys, without_shapes
 from proxy.kit.value import dataclass, field, replace
 from proxy.models import Deployment, Headers, RateLimit
 from proxy.models.bound import InputBound
 from proxy.models.charges import Estimate, Rule, Unit, nanos, unit_tokens
+from proxy.protocol.access import matches
 from proxy.protocol.response.outcome import UNTOLD
 from proxy.protocol.response.usage import Usage
 from proxy.storage import Balance, BudgetRecord, Charge, LedgerEntry, Refused, Reserve

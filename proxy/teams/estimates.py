@@ -17,10 +17,10 @@ import imagesize
 from msgspec import Raw
 
 from proxy.engine.exchange import Exchange
-from proxy.kit.digest import digest
 from proxy.kit.errors import Forbidden, InvalidRequest
 from proxy.kit.lru import LastUsed
 from proxy.kit.tasks import LARGE_BYTES, Aside
+from proxy.kit.value import digest
 from proxy.models import Deployment
 from proxy.models.bound import (
     SETTING_BYTES,

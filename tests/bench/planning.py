@@ -12,7 +12,7 @@ from proxy.planner.planner import TierPlanner
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import quick
-from proxy.services.tokenizers import local_encode
+from proxy.services import local_encode
 from tests.bench import bodies
 from tests.bench.bodies import Session
 

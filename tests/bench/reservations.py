@@ -20,7 +20,7 @@ from typing import Any
 from proxy.kit.tasks import Aside
 from proxy.models.bound import InputBound
 from proxy.protocol.request import parse_body
-from proxy.services.tokenizers import local_encode
+from proxy.services import local_encode
 from proxy.teams.estimates import Habits, PromptBounds
 from tests.exchanges import make_exchange
 from tests.security.prompt_meter import billed_prompt, counts

@@ -10,8 +10,8 @@ import pytest
 
 from proxy.app.admin.reports import sessions_answer
 from proxy.kit.tasks import Aside
+from proxy.services import ModelFacts
 from proxy.services.session_book import SessionBook
-from proxy.services.tokenizers import ModelFacts
 from proxy.storage import Store
 from tests.browser.crowd import SESSIONS, save
 from tests.contract.stores import ENGINES

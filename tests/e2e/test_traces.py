@@ -12,7 +12,7 @@ from proxy.lab.replay.runner import Setting, replay
 from proxy.planner.plan import Plan
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.request.tokens import Encode
-from proxy.services.tokenizers import local_encode
+from proxy.services import local_encode
 from tests.examples import in_turn
 from tests.fidelity.checker import check
 from tests.fidelity.recorded import trace_files

@@ -21,8 +21,8 @@ from proxy.prompts.steadiness import Again
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.recognition import Recogniser
 from proxy.protocol.request.tokens import Encode
+from proxy.services import local_encode
 from proxy.services.context_assembler import ContextAssembler
-from proxy.services.tokenizers import local_encode
 from tests.economics.features import without
 from tests.economics.sessions import class_of, length_of, sessions, trace_of
 

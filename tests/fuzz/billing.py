@@ -23,7 +23,7 @@ from typing import Any
 import orjson
 from starlette.types import Receive, Scope, Send
 
-from proxy.services.tokenizers import local_encode
+from proxy.services import local_encode
 from tests.receiver import head, part, whole_body
 from tests.security.provider import event
 from tests.waiting import until

@@ -24,7 +24,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from proxy.services.tokenizers import local_encode
+from proxy.services import local_encode
 from tests.doubles import serving
 from tests.fuzz.billing import OUTPUT_USD, TOKENS_PER_S, CountingProvider, leaves_at
 from tests.security.world import World, world_of

@@ -27,7 +27,7 @@ from proxy.protocol.providers import OPENAI
 from proxy.protocol.request import parse_body
 from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.services.tokenizers import ModelFacts
+from proxy.services import ModelFacts
 from proxy.services.windows import ContextWindows
 from tests.talk import assistant, system, user
 from tests.windows import OVERHEAD, TEXTS, fit, sent, text_of

@@ -40,7 +40,7 @@ NEIGHBOURS = {
     "services/planner_port.py": "security/test_event_loop.py",
     "services/layout_state.py": "unit/services/test_layout_state.py",
     "services/session_book.py": "unit/app/ui/test_endpoint.py",
-    "services/tokenizers.py": "unit/protocol/request/test_tokens.py",
+    "services/__init__.py": "unit/protocol/request/test_tokens.py",
     "lab/replay": "unit/lab/replay/test_comparison.py",
     "app/settings": "unit/app/settings/test_config_file.py",
     "teams": "contract/test_epochs.py",

@@ -19,7 +19,7 @@ from proxy.prompts.window import Capability, CapabilityProfile
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.request import Inset, parse_body, with_system
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.services.tokenizers import ModelFacts
+from proxy.services import ModelFacts
 from proxy.services.windows import ContextWindows
 from tests.economics.made import environment_agent
 from tests.examples import in_turn, sampled

@@ -15,7 +15,7 @@ from proxy.protocol.providers import OPENAI
 from proxy.protocol.request import Inset, inset_body
 from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import MESSAGE_OVERHEAD_TOKENS, quick
-from proxy.services.tokenizers import ModelFacts, local_encode
+from proxy.services import ModelFacts, local_encode
 from proxy.services.windows import ContextWindows
 from tests.examples import examples
 from tests.talk import assistant, calling, result, system, user

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.kit.digest import chain, digest
+from proxy.kit.value import chain, digest
 from proxy.lab.replay.comparison import Bagger, fixed_limit, free_limit
 from proxy.lab.replay.runner import Account
 from proxy.protocol.caches import Bill, Life, Prompt, make_cache, validate

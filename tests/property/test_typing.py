@@ -16,7 +16,7 @@ from proxy.prompts.window import Capability, CapabilityProfile, PartCaps, PartNa
 from proxy.protocol.providers import OPENAI
 from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import quick
-from proxy.services.tokenizers import ModelFacts, local_encode
+from proxy.services import ModelFacts, local_encode
 from proxy.services.windows import ContextWindows
 from tests.examples import examples
 from tests.windows import TEXTS

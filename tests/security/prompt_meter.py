@@ -16,7 +16,7 @@ from typing import Any
 import tiktoken
 from tokenizers import Tokenizer
 
-from proxy.services.tokenizers import local_encode
+from proxy.services import local_encode
 
 Count = Callable[[str], int]
 

@@ -29,8 +29,8 @@ from proxy.protocol.request.demand import demand_of
 from proxy.protocol.request.reader import BodyCache, Route
 from proxy.protocol.request.tokens import Encode, quick
 from proxy.protocol.wire.json_body import PIECE_BYTES, Unreadable, mended, parse_members, value_spans
+from proxy.services import local_encode
 from proxy.services.planner_port import Planning
-from proxy.services.tokenizers import local_encode
 from tests.examples import sampled
 from tests.growth import assert_linear
 from tests.security.bodies import CHATS, WIRE

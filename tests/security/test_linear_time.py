@@ -26,16 +26,16 @@ import proxy
 from proxy.engine.bodies import FormScan, boundary_of
 from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.errors import ProxyError
-from proxy.kit.model_patterns import captured, matches
 from proxy.kit.secrets import without_keys
-from proxy.planner.edit_signals import stands
+from proxy.planner.change_rates import stands
 from proxy.planner.volatile_lines import Regions, learnt_lines, with_evidence
+from proxy.protocol.access import captured, matches
 from proxy.protocol.recognition import Recogniser, TooMuch
 from proxy.protocol.recognition.lines import Lines, block_of, closes_fences
 from proxy.protocol.request.message import Message, MessageReader
 from proxy.protocol.request.tokens import Encode, TokenCounter, estimate, quick
 from proxy.protocol.response import StreamFold
-from proxy.services.tokenizers import local_encode
+from proxy.services import local_encode
 from tests.examples import examples, sampled
 from tests.security.pumps import Pump, pumps, superlinear
 

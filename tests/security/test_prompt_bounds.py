@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from proxy.kit.tasks import Aside
 from proxy.models.bound import picture_tokens, weigh
 from proxy.protocol.request import parse_body
-from proxy.services.tokenizers import is_counted_by, local_encode
+from proxy.services import is_counted_by, local_encode
 from proxy.teams.estimates import PromptBounds, size_of
 from tests.doubles import serving
 from tests.examples import sampled

@@ -26,8 +26,8 @@ from proxy.protocol.request import parse_body
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import Encode, quick
 from proxy.protocol.response import StreamFold
+from proxy.services import local_encode
 from proxy.services.context_assembler import ContextAssembler
-from proxy.services.tokenizers import local_encode
 from tests.examples import examples
 from tests.security.provider import Answer
 from tests.security.unfolding import Unfolding, body, hard_text, unfolding

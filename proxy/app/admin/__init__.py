@@ -19,7 +19,7 @@ from proxy.app.admin.forms import BudgetForm, KeyForm, Query, SpentForm, TeamFor
 from proxy.app.admin.reports import Sessions, entries_report, sessions_answer, spend_report
 from proxy.kit.clock import Clock
 from proxy.kit.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, NotReady, StoreError
-from proxy.kit.model_patterns import matches
+from proxy.protocol.access import matches
 from proxy.storage import BudgetRecord, KeyRecord, R, RecordKind, Store, TeamRecord, record_name
 from proxy.teams import validation
 from proxy.teams.authentication import DEFAULT_TEAM, Directory, Snapshot, declared_id, digest_of, new_id, new_key

@@ -74,12 +74,13 @@ from proxy.kit.errors import (
     UnknownModel,
     error_body,
 )
-from proxy.kit.model_patterns import allows
 from proxy.kit.secrets import bare, sent_keys
 from proxy.kit.value import dataclass
 from proxy.models import Deployment
 from proxy.models.deployments import ModelTable
 from proxy.protocol.account import read_path
+from proxy.protocol.access import allows
+from proxy.protocol.account import INVALID_PATH, Path, read_path
 from proxy.teams.authentication import Identity, digest_of
 
 _BODY_BYTES = 1 << 20

@@ -35,7 +35,6 @@ from proxy.cli.prompts.variants import (
 )
 from proxy.kit.errors import ProxyError
 from proxy.kit.messages import visible
-from proxy.kit.model_patterns import matches
 from proxy.kit.value import dataclass
 from proxy.prompts import (
     ROOTS,
@@ -53,9 +52,10 @@ from proxy.prompts import (
 )
 from proxy.prompts.assembler import chosen, contradiction, holds, in_order
 from proxy.prompts.steadiness import Volatile, volatile_in, volatile_name, volatile_values
+from proxy.protocol.access import matches
+from proxy.services import local_encode
 from proxy.services.prompting.language import Uses, compiled
 from proxy.services.prompting.sources import SHIPPED, Snapshot, Templates, in_file, unknown_names
-from proxy.services.tokenizers import local_encode
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -46,8 +46,8 @@ from proxy.cli.prompts.variants import (
 )
 from proxy.kit.messages import visible
 from proxy.protocol.prices import Price
+from proxy.services import local_encode
 from proxy.services.prompting import Whose
-from proxy.services.tokenizers import local_encode
 
 DAYS = 30
 """How many days of the ledger are read."""

@@ -27,7 +27,6 @@ from proxy.cli import add_json, fail
 from proxy.cli.admin_client import DEFAULT_CONFIG, config_or_default
 from proxy.hookspecs import build_plugin_manager
 from proxy.kit.errors import ProxyError
-from proxy.kit.model_patterns import fitting, matches, matches_any
 from proxy.kit.value import dataclass, field, replace
 from proxy.prompts import (
     FLAGS,
@@ -43,6 +42,7 @@ from proxy.prompts import (
     merged,
 )
 from proxy.prompts.assembler import PERSONA_PREFIX, assemble, chosen
+from proxy.protocol.access import fitting, matches, matches_any
 from proxy.protocol.request.tokens import Encode
 from proxy.services.prompting import Rules, Whose
 from proxy.services.prompting.sources import (

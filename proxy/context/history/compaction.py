@@ -24,9 +24,8 @@ from msgspec import Meta, Struct, ValidationError, convert
 from proxy.context import Turn, pair, parts_of
 from proxy.context.history import MADE, RuledHistory, call_members, cuts
 from proxy.context.panels import CacheTerms
-from proxy.kit.digest import digest
 from proxy.kit.modes import Edit
-from proxy.kit.value import dataclass, replace
+from proxy.kit.value import dataclass, digest, replace
 from proxy.protocol.request.message import RESULT_ROLES
 from proxy.protocol.wire.json_body import (
     Members,

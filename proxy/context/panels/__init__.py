@@ -34,8 +34,7 @@ from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
 
 from proxy.context import Conversation, Turn
-from proxy.kit.digest import DIGEST_BYTES, digest
-from proxy.kit.value import dataclass
+from proxy.kit.value import DIGEST_BYTES, dataclass, digest
 from proxy.protocol.request.message import MARK_KEYS
 from proxy.protocol.response.panel_answer import PANEL_TOOL
 from proxy.protocol.wire.json_body import Members, Unreadable, elements, members_of, text_json, text_value, utf8

@@ -58,8 +58,8 @@ from proxy.context.panels import (
     turn_size,
     with_plain_ids,
 )
-from proxy.kit.digest import digest as digest_of
 from proxy.kit.value import dataclass, field, replace
+from proxy.kit.value import digest as digest_of
 from proxy.planner.tiers import Tier
 from proxy.protocol.request.message import message_json
 

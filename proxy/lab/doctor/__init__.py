@@ -26,10 +26,9 @@ import msgspec
 import orjson
 from msgspec import structs
 
-from proxy.kit.digest import digest
 from proxy.kit.lru import Bounded, LastUsed
 from proxy.kit.modes import Mode
-from proxy.kit.value import dataclass, field, replace
+from proxy.kit.value import dataclass, digest, field, replace
 from proxy.lab.doctor.records import Call, CutSizes, Gap, LineSigns
 from proxy.lab.replay import Step, TraceError, chat_body
 from proxy.lab.replay.runner import Ours, Setting, Total

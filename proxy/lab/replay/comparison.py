@@ -42,10 +42,9 @@ from typing import Any
 
 import orjson
 
-from proxy.kit.digest import chain, digest
 from proxy.kit.errors import UpstreamRejected
 from proxy.kit.templates import templates_in
-from proxy.kit.value import dataclass, field, replace
+from proxy.kit.value import chain, dataclass, digest, field, replace
 from proxy.lab.replay import Step, Trace
 from proxy.lab.replay.fidelity import violations
 from proxy.lab.replay.runner import (

@@ -20,10 +20,9 @@ from proxy.context.assembly import in_tiers
 from proxy.context.blocks import Assembly, AssemblyKind, file_block
 from proxy.context.panels.board import NAME, PANEL
 from proxy.context.session import AssembledChat
-from proxy.kit.digest import digest
 from proxy.kit.errors import InvalidRequest, MissingContent, UpstreamRejected
 from proxy.kit.modes import Mode, Reason
-from proxy.kit.value import dataclass, field, replace
+from proxy.kit.value import dataclass, digest, field, replace
 from proxy.lab.replay import Step, Trace, TraceError
 from proxy.lab.replay.fidelity import tools_of, violations
 from proxy.planner.keep_alive import RefreshPlan

@@ -31,11 +31,10 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec import field as json_field
 
-from proxy.kit.digest import digest
 from proxy.kit.errors import Forbidden
-from proxy.kit.model_patterns import allows
-from proxy.kit.value import dataclass, field, replace
+from proxy.kit.value import dataclass, digest, field, replace
 from proxy.prompts import Levels
+from proxy.protocol.access import allows
 from proxy.protocol.request.element import Element, ToolReader
 from proxy.protocol.request.message import Message, MessageReader, text_part
 from proxy.protocol.request.tokens import MESSAGE_OVERHEAD_TOKENS, Encode, TokenCounter

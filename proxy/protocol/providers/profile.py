@@ -18,8 +18,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from proxy.kit.digest import digest
-from proxy.kit.value import dataclass, field, replace
+from proxy.kit.value import dataclass, digest, field, replace
 
 
 class Family(StrEnum):

@@ -17,9 +17,8 @@ from functools import lru_cache, partial
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from proxy.kit.digest import digest
 from proxy.kit.lru import Bounded, LastUsed
-from proxy.kit.value import dataclass
+from proxy.kit.value import dataclass, digest
 from proxy.protocol.caches import Life
 from proxy.protocol.recognition import ContextPiece
 from proxy.protocol.request.message import MARK_KEYS, Message, Part, PartKind, Seen, marker_of, named, unmarked

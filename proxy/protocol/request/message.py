@@ -10,8 +10,8 @@ import orjson
 from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
-from proxy.kit.digest import digest
 from proxy.kit.lru import Bounded
+from proxy.kit.value import digest
 from proxy.protocol.caches import Life
 from proxy.protocol.recognition import Cut, MessageKind, PieceKind, Recogniser, Recognition, recognise_text
 from proxy.protocol.recognition.lines import closes_fences

@@ -26,8 +26,7 @@ from types import MappingProxyType
 
 from msgspec import Raw
 
-from proxy.kit.digest import chain, digest
-from proxy.kit.value import dataclass, replace
+from proxy.kit.value import chain, dataclass, digest, replace
 from proxy.protocol.recognition import MOVABLE_IN_SYSTEM, ContextPiece, FileClaim, MessageKind, PieceKind, Recognition
 from proxy.protocol.recognition.lines import bare_lines, can_follow, stay_apart
 from proxy.protocol.request.element import Element, message_element

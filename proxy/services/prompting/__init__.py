@@ -28,12 +28,10 @@ from msgspec import Struct, structs
 from proxy.engine.interfaces import Principal
 from proxy.engine.ports import ComposedRequest, ComposeRequest
 from proxy.engine.telemetry.metrics import Metrics
-from proxy.kit.digest import digest
 from proxy.kit.errors import InvalidRequest, PromptInvalid, ProxyError
 from proxy.kit.lru import Bounded, LastUsed
-from proxy.kit.model_patterns import matches_any
 from proxy.kit.tasks import LARGE_BYTES, Aside, place_of
-from proxy.kit.value import dataclass, replace
+from proxy.kit.value import dataclass, digest, replace
 from proxy.prompts import (
     ClientWish,
     Composition,
@@ -48,6 +46,7 @@ from proxy.prompts import (
 from proxy.prompts.assembler import PERSONA_PREFIX, assemble, checked_persona, read_wish
 from proxy.prompts.steadiness import VOLATILE_SHARE, Seen, Steadiness
 from proxy.prompts.window import CapabilityProfile, WindowRules, read_parts
+from proxy.protocol.access import matches_any
 from proxy.protocol.request import Inset, ParsedBody, check_spelling, takes_inset, with_system
 from proxy.protocol.wire import unknown_name
 from proxy.protocol.wire.json_body import Unreadable

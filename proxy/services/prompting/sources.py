@@ -30,9 +30,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert
 
 import proxy
 from proxy.engine.telemetry.metrics import Metrics
-from proxy.kit.digest import digest
 from proxy.kit.messages import ConfigError, value_of
-from proxy.kit.value import dataclass, replace
+from proxy.kit.value import dataclass, digest, replace
 from proxy.prompts import (
     ID_PATTERN,
     ID_RULE,

@@ -18,8 +18,7 @@ from typing import Any
 
 import orjson
 
-from proxy.kit.digest import chain, digest
-from proxy.kit.value import dataclass, replace
+from proxy.kit.value import chain, dataclass, digest, replace
 from proxy.protocol.caches import Bill, Life, Prompt, make_cache, validate
 from proxy.protocol.providers import DEFAULTS, CacheProfile, Family, UsageForm
 from proxy.protocol.request.tokens import Encode

@@ -25,10 +25,9 @@ from typing import Any
 import orjson
 from msgspec import Raw
 
-from proxy.kit.digest import digest
 from proxy.kit.errors import UpstreamRejected
 from proxy.kit.lru import LastUsed
-from proxy.kit.value import dataclass
+from proxy.kit.value import dataclass, digest
 from proxy.protocol.caches import Life
 from proxy.protocol.providers import CacheProfile, MarkPlace
 from proxy.protocol.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Encode, TokenCounter

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.planner.change_rates import (
+    NO_SIGN,
     CalibrationCounter,
     DecayedRate,
+    EditSignals,
     HistoryDivergence,
     change_hazard,
     file_hazard,
@@ -17,7 +19,6 @@ from proxy.planner.change_rates import (
     later_hazard,
     turn_survival,
 )
-from proxy.planner.edit_signals import NO_SIGN, EditSignals
 from proxy.protocol.recognition import FileClaim, PieceKind
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.kit.digest import digest
+from proxy.kit.value import digest
 from proxy.planner.diagnose import compared, diagnose
 from proxy.planner.record import KINDS, TURN, BreakKind, PromptPiece, PromptRecord, is_continuation, wire_record
 from proxy.planner.shadow import Deviation

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from proxy.kit.digest import chain
+from proxy.kit.value import chain
 from proxy.planner.layout import Layout, PrefixSettings, seed_of, slots_of
 from proxy.protocol.providers import PROFILES, pessimistic
 from proxy.protocol.request.element import Element, ElementKind, message_element, whole_element

@@ -9,8 +9,8 @@ import pytest
 from plugins.aider import AiderRecogniser
 from plugins.fenced import FencedRecogniser
 from plugins.system_text import SystemTextRecogniser
-from proxy.kit.digest import digest
 from proxy.kit.modes import Mode
+from proxy.kit.value import digest
 from proxy.planner.plan import Plan
 from proxy.planner.planner import TierPlanner
 from proxy.planner.record import Break, BreakKind

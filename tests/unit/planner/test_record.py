@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.kit.digest import digest
+from proxy.kit.value import digest
 from proxy.planner.record import TURN, PromptPiece, PromptRecord, shared_front, wire_record
 from proxy.protocol.providers import ANTHROPIC, OPENAI
 from proxy.protocol.request.tokens import bytes_over_four

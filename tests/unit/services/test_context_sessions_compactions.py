@@ -12,9 +12,9 @@ from proxy.protocol.providers import NONE
 from proxy.protocol.request import parse_body
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
+from proxy.services import ModelFacts
 from proxy.services.context_assembler import ContextAssembler
 from proxy.services.context_sessions import Compactions, CompactionWork
-from proxy.services.tokenizers import ModelFacts
 from tests.compactions import TEXTS
 from tests.unit.services.test_own_exchanges_compactor import GOOD, TERMS, Scene
 

@@ -16,8 +16,8 @@ from proxy.protocol.providers import OPENAI
 from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
+from proxy.services import ModelFacts
 from proxy.services.layout_state import SharedLayoutStore, TokenFactors
-from proxy.services.tokenizers import ModelFacts
 from proxy.services.windows import ContextWindows
 from proxy.storage.sqlite import MemoryStore
 from tests.examples import examples

@@ -32,11 +32,11 @@ from proxy.protocol.request import parse_body
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.outcome import Outcome
 from proxy.protocol.response.usage import Usage
+from proxy.services import ModelFacts
 from proxy.services.context_assembler import ContextAssembler
 from proxy.services.context_sessions import Compactions
 from proxy.services.own_exchanges import MOST_AT_ONCE, Compactor, DailyTerms, OwnExchanges, answer_text
 from proxy.services.planner_port import Planning
-from proxy.services.tokenizers import ModelFacts
 from tests.compactions import TEXTS
 from tests.contexts import conversation_of
 from tests.doubles import ModelList, OpenDoor, make_deployment

@@ -20,9 +20,9 @@ from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request import parse_body
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.wire.json_body import MOST_ELEMENTS
+from proxy.services import ModelFacts
 from proxy.services.context_assembler import ContextAssembler
 from proxy.services.planner_port import StructuredChats
-from proxy.services.tokenizers import ModelFacts
 from tests.doubles import make_deployment
 
 

@@ -26,10 +26,10 @@ from proxy.planner.session_record import SessionFacts, SessionRecord, SessionSum
 from proxy.protocol.prices import PriceMap
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
+from proxy.services import ModelFacts
 from proxy.services.own_exchanges import KeepAlive, OwnExchanges, RefreshTerms
 from proxy.services.planner_port import Planning
 from proxy.services.session_book import SCOPE, SessionBook, packed
-from proxy.services.tokenizers import ModelFacts
 from proxy.storage import Place
 from proxy.storage.sqlite import MemoryStore
 from proxy.upstream.embedded import EmbeddedUpstream

@@ -8,8 +8,8 @@ import pytest
 
 from proxy.engine.conclusion import Followers
 from proxy.kit.tasks import Aside
+from proxy.services import ModelFacts
 from proxy.services.session_book import TokenUsage, UsageFollower
-from proxy.services.tokenizers import ModelFacts
 from tests.unit.services.test_session_book import Store, Worker
 
 

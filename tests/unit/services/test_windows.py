@@ -20,7 +20,7 @@ from proxy.protocol.request import Inset
 from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import Encode, bytes_over_four, quick
 from proxy.protocol.response.usage import Usage
-from proxy.services.tokenizers import ModelFacts, local_encode
+from proxy.services import ModelFacts, local_encode
 from proxy.services.windows import ContextWindows
 from tests.talk import assistant, calling, result, system, tool, user
 from tests.window_replay import BY_TOKENS, TURNS, Replay

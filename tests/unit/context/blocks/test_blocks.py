@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.context.blocks import Item, Kind, Section, fence_for, file_block
-from proxy.kit.digest import digest
+from proxy.kit.value import digest
 
 FILE = Item(Kind.FILES, "file:a", "a\n```\n\n```")
 TURN = Item(Kind.HISTORY, "history:0", raw=b'{"role":"user"}')

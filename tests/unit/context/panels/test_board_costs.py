@@ -6,7 +6,7 @@ import pytest
 
 from proxy.context.panels import PanelMemory
 from proxy.context.panels.board import MOST_GONE, PanelCosts, counted
-from proxy.kit.digest import digest
+from proxy.kit.value import digest
 from tests.examples import for_every
 from tests.vectors import Vector, read_vectors
 

@@ -10,7 +10,7 @@ import pytest
 from proxy.context import ContextFile, StructuredContext
 from proxy.context.blocks import file_block
 from proxy.context.placement import ContextTracker, Placement, TierItems
-from proxy.kit.digest import digest as digest_of
+from proxy.kit.value import digest as digest_of
 from proxy.planner.tiers import Change, ClassicPolicy, Tier, Tracked
 from proxy.protocol.request.tokens import TokenCounter
 from tests.growth import assert_linear

@@ -34,7 +34,7 @@ from proxy.lab.replay.runner import (
 )
 from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, OPENAI, PROFILES, CacheProfile, Dialect
 from proxy.protocol.request.tokens import Encode
-from proxy.services.tokenizers import local_encode
+from proxy.services import local_encode
 from proxy.upstream.embedded.provider import PromptReader
 from tests.examples import in_turn, sampled
 from tests.fidelity.recorded import trace_files

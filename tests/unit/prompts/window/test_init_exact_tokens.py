@@ -5,7 +5,7 @@ import json
 from proxy.prompts.window import ExactTokens
 from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, quick
-from proxy.services.tokenizers import local_encode
+from proxy.services import local_encode
 from tests.talk import calling, result, system, text_part, tool, user
 from tests.windows import Body
 

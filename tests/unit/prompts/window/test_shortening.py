@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from proxy.prompts.window import PIECE_CHARS, PartCaps, PartName, behind_conversation, beside_conversation, head, tail
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.services.tokenizers import local_encode
+from proxy.services import local_encode
 
 CAPS = PartCaps(system=10, instruction=10, selection=10, prefix=10, suffix=10, summary=10)
 SIZES = dict.fromkeys(PartName, 30)

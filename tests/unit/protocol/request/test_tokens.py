@@ -8,7 +8,7 @@ from statistics import median, quantiles
 import pytest
 
 from proxy.protocol.request.tokens import TokenCounter, bytes_over_four, estimate, quick
-from proxy.services.tokenizers import local_encode
+from proxy.services import local_encode
 
 
 def test_bytes_over_four_rounds_up() -> None:

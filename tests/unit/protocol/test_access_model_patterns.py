@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.kit.model_patterns import allows, captured, fitting, matches
+from proxy.protocol.access import allows, captured, fitting, matches
 from tests.examples import for_every
 from tests.growth import assert_linear
 

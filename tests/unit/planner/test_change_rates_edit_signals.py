@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.planner.edit_signals import EditSignals, FileWords, read_signs
+from proxy.planner.change_rates import EditSignals, FileWords, read_signs
 from proxy.protocol.recognition import ContextPiece, FileClaim, PieceKind
 from proxy.protocol.request.message import piece_digest
 from tests.fidelity.chats import File

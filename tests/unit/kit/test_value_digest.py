@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.kit.digest import DIGEST_BYTES, chain, digest
+from proxy.kit.value import DIGEST_BYTES, chain, digest
 
 
 @given(st.lists(st.binary(max_size=5), max_size=4), st.lists(st.binary(max_size=5), max_size=4))

@@ -3,7 +3,9 @@ import math
 import pytest
 from msgspec import ValidationError, msgpack
 
-from proxy.planner.change_rates import DocumentOdds, DocumentSign, are_lasting, document_signs, followed, read_words
+from proxy.planner.change_rates import DocumentOdds, DocumentSign
+from proxy.planner.forecast import are_lasting, document_signs, read_words
+from proxy.planner.observation import followed
 from tests.talk import assistant, system, user, view_of
 
 NEW, SECOND, OLD = (DocumentSign(0.0, run) for run in (1, 2, 5))
