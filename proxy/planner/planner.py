@@ -23,10 +23,8 @@ from proxy.planner.candidates import (
     segment_tokens,
     written_marks,
 )
-from proxy.planner.edit_signals import FileWords
-from proxy.planner.forecast import NO_PIECES, Candidate, forecast, piece_forecast
 from proxy.planner.change_rates import FileWords
-from proxy.planner.forecast import Candidate, forecast
+from proxy.planner.forecast import NO_PIECES, Candidate, forecast, piece_forecast
 from proxy.planner.keep_alive import RefreshPlan, refresh_plan
 from proxy.planner.layout import Layout, seed_of
 from proxy.planner.observation import read_request

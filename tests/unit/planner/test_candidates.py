@@ -7,10 +7,8 @@ from hypothesis import strategies as st
 
 from proxy.kit.modes import Reason
 from proxy.planner.candidates import CandidateInputs, Choice, OwnRequest, Pricing, choose
-from proxy.planner.edit_signals import FileWords
-from proxy.planner.forecast import Candidate, forecast, piece_forecast
 from proxy.planner.change_rates import FileWords
-from proxy.planner.forecast import Candidate, forecast
+from proxy.planner.forecast import Candidate, forecast, piece_forecast
 from proxy.planner.layout import Layout, PrefixSettings
 from proxy.planner.observation import read_request
 from proxy.planner.orders import moved_elements, request_elements
