@@ -24,10 +24,7 @@ from proxy.engine.interfaces import Planner, Principal
 from proxy.engine.ports import Client, Limits, Ports
 from proxy.kit.clock import request_time
 from proxy.kit.errors import ContextTooLong, Forbidden, UnknownModel
-from proxy.kit.model_patterns import allows, is_ordinary
 from proxy.kit.resilience import RETRY_COUNT, USER_AGENT, RetryPolicy
-from proxy.kit.value import dataclass, replace
-from proxy.kit.resilience import RETRY_COUNT, USER_AGENT, RetryPolicy, beside_client
 from proxy.kit.value import dataclass, digest, replace
 from proxy.models import Deployment, Transport
 from proxy.models.deployments import ModelTable

@@ -78,9 +78,8 @@ from proxy.kit.secrets import bare, sent_keys
 from proxy.kit.value import dataclass
 from proxy.models import Deployment
 from proxy.models.deployments import ModelTable
-from proxy.protocol.account import read_path
 from proxy.protocol.access import allows
-from proxy.protocol.account import INVALID_PATH, Path, read_path
+from proxy.protocol.account import read_path
 from proxy.teams.authentication import Identity, digest_of
 
 _BODY_BYTES = 1 << 20

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.planner.change_rates import FileWords, read_words
+from proxy.planner.change_rates import FileWords
 from proxy.planner.forecast import Forecast, forecast, piece_forecast, read_words
 from proxy.planner.layout import Layout, PrefixSettings
 from proxy.planner.observation import commit_preamble, commit_reading, read_request
