@@ -124,7 +124,7 @@ class TierPlanner:
         except Unreadable as error:
             return as_it_came(parsed.body, mode, error)
         edits = parsed.edits(route.model)
-        original = parsed.edited(edits)
+        original = parsed.edited(edits) if edits else parsed.body
         if mode is Mode.PASSTHROUGH and not may_be_signed(parsed.body):
             flat = _flat(original, route)
             return Plan(flat, flat, mode, Reason.PASSTHROUGH_MODE)

@@ -27,7 +27,7 @@ from msgspec import DecodeError, msgpack
 from proxy.kit.value import dataclass, field, replace
 from proxy.protocol.caches import Bill, Cache, Prompt, make_cache
 from proxy.protocol.providers import CacheProfile, Family
-from proxy.protocol.response.usage import BillSum, Usage
+from proxy.protocol.response.usage import BillSum, Parts, Usage
 from proxy.protocol.wire.json_body import Unreadable
 
 
@@ -485,8 +485,8 @@ def most_regret(policy: str) -> float:
     return _REGRET_REQUESTS[policy] * (1 + _RETURN_BONUS[policy])
 
 
-def cost_of(profile: CacheProfile, bill: Bill | BillSum) -> float:
-    """A bill, or a sum of bills, in tokens at the plain price."""
+def cost_of(profile: CacheProfile, bill: Parts | BillSum) -> float:
+    """A bill, a reported usage, or a sum of bills, in tokens at the plain price."""
     return bill.read * profile.read + bill.write_5m * profile.write + bill.write_1h * profile.write_long + bill.plain
 
 
@@ -496,5 +496,4 @@ def unpredicted_cost(profile: CacheProfile, predicted: Bill, usage: Usage) -> fl
     counts tokens in another way."""
     if usage.estimated or usage.prompt <= 0:
         return 0.0
-    reported = Bill(usage.read, usage.write_5m, usage.write_1h, usage.plain)
-    return cost_of(profile, reported) * predicted.total / usage.prompt - cost_of(profile, predicted)
+    return cost_of(profile, usage) * predicted.total / usage.prompt - cost_of(profile, predicted)

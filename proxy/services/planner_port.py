@@ -28,8 +28,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from msgspec import Raw
-
 from proxy.context import SymbolMap
 from proxy.context.blocks import Circumstances, shown
 from proxy.context.panels.board import Board
@@ -244,16 +242,14 @@ async def read_ahead(reader: RequestReader, aside: Aside, parsed: ParsedBody) ->
             messages = parsed.unread()
         except Unreadable:
             return
-        if _bytes_of(messages) < _LARGE_BYTES or _bytes_of(reader.messages.unread(messages)) < _LARGE_BYTES:
+        if size + OBJECT_BYTES * len(messages) < _LARGE_BYTES:
+            return
+        new = reader.messages.unread(messages)
+        if sum(map(len, new)) + OBJECT_BYTES * len(new) < _LARGE_BYTES:
             return
     fork = reader.fork()
     await aside.run(size, partial(fork.read_ahead, parsed))
     reader.merge(fork)
-
-
-def _bytes_of(messages: Sequence[Raw]) -> int:
-    """How many bytes of long messages there are to read."""
-    return sum(map(len, messages)) + OBJECT_BYTES * len(messages)
 
 
 class StructuredChats:

@@ -7,9 +7,9 @@ import pytest
 from tests.bench.trace import traced
 
 MOST = {
-    (1_000, False): {"functions": 405, "files": 71, "calls": 701},
-    (50_000, False): {"functions": 511, "files": 76, "calls": 963},
-    (1_000, True): {"functions": 425, "files": 72, "calls": 2031},  # an answer of 202 events
+    (1_000, False): {"functions": 384, "files": 67, "calls": 677},
+    (50_000, False): {"functions": 492, "files": 72, "calls": 939},
+    (1_000, True): {"functions": 405, "files": 68, "calls": 2014},  # an answer of 202 events
 }
 """The figures of ``make trace ARGS="SIZE [--stream]"``. Lower them with the code; versions of the libraries may
 differ a little."""
