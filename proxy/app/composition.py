@@ -219,9 +219,12 @@ async def build(
     ports = Ports(
         models, used, base.planner, admission, meter, state.clock, composer, base.windows(), reports.of, asks, aside
     )
-    follower = _followers(settings, base, ports, conclusion := Conclusion(ports, custody), wait, book)
+    conclusion = Conclusion(ports, custody)
+    follower, on_return = _followers(settings, base, ports, conclusion, wait, book)
     limits = factories.request_rules(settings, base.prices)
-    engine = Engine(ports, limits, breakers=breakers, conclusion=conclusion, follower=follower, custody=custody)
+    engine = Engine(
+        ports, limits, breakers=breakers, conclusion=conclusion, follower=follower, custody=custody, on_return=on_return
+    )
     admin, ui = _admin(settings, state, identity, book)
     on_close = [prompts.aclose, admission.aclose, *base.closing, *([spans.aclose] if spans is not None else [])]
     parts = Parts(
@@ -310,16 +313,19 @@ def _followers(
     conclusion: Conclusion,
     wait: Callable[[float], Awaitable[None]],
     book: SessionBook | None,
-) -> Followers:
-    """The work that follows the exchanges of clients."""
+) -> tuple[Followers, Callable[[str], None] | None]:
+    """The work that follows the exchanges of clients, and the part of it that is told of sessions that go on."""
+    on_return: Callable[[str], None] | None = None
     found: list[Follower] = [book] if book is not None else []
     ended = book.ended if book is not None else lambda exchange: None
     planner, metrics, price_of = base.planner, base.metrics, base.facts.price
     if (refreshes := factories.keep_alive_terms(settings)) is not None:
         own = OwnExchanges(ports, conclusion, price_of, refreshes)
-        found.append(KeepAlive(refreshes, own, planner.pure, ports.clock, metrics.refreshed, wait, ended))
+        kept = KeepAlive(refreshes, own, planner.pure, ports.clock, metrics.refreshed, wait, ended)
+        found.append(kept)
+        on_return = kept.returned
     costs, compactions = factories.compaction_costs(settings), planner.compactions
     if costs is not None and compactions is not None:
         own = OwnExchanges(ports, conclusion, price_of, costs)
         found.append(Compactor(compactions, own, ports.clock, metrics.compacted))
-    return Followers(found)
+    return Followers(found), on_return

@@ -27,7 +27,7 @@ from proxy.context.session import AssemblyOptions
 from proxy.engine import Limits, RequestRules
 from proxy.kit.errors import StoreError, UnknownModel
 from proxy.kit.modes import Mode
-from proxy.models import Deployment, RateLimit, Transport
+from proxy.models import RateLimit, Transport
 from proxy.models.deployments import (
     ListedModel,
     ModelTable,
@@ -36,6 +36,7 @@ from proxy.models.deployments import (
     price_for,
     provider_names,
     provider_of,
+    token_limits,
 )
 from proxy.planner.tiers import ClassicPolicy
 from proxy.prompts.window import PartName, WindowTexts
@@ -285,14 +286,6 @@ def assembly_options(settings: Settings) -> AssemblyOptions:
         repeats_for=frozenset(ours.structured.panels.repeat_system_for),
         keeps_alive=keep_alive_terms(settings) is not None,
     )
-
-
-def token_limits(prices: PriceMap, deployment: Deployment) -> tuple[int | None, int | None]:
-    """The most tokens that a deployment's model reads and writes. None if neither the configuration nor the price map
-    knows a number."""
-    if (price := price_for(prices, deployment)) is None:
-        return deployment.max_input_tokens, None
-    return price.extras.max_input_tokens, price.max_output_tokens
 
 
 def price_source(prices: PriceMap) -> PriceOf:

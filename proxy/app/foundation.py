@@ -24,7 +24,7 @@ from proxy.kit.clock import Readings, SteadyClock
 from proxy.kit.messages import join, nearest, shown
 from proxy.kit.tasks import Aside, Tasks, cancel, repeat, spawn
 from proxy.kit.value import dataclass
-from proxy.models.deployments import ModelTable
+from proxy.models.deployments import ModelTable, token_limits
 from proxy.planner.plan import PlannerOptions
 from proxy.planner.planner import TierPlanner
 from proxy.prompts import Allowed, NamesOf, PromptLayer, PromptRules, PromptTerms, layered, only_itself
@@ -123,7 +123,7 @@ async def lay(
     metrics = Metrics(served, [DEFAULT_TEAM, *teams], shared)
     state = await _open_state(settings, metrics, readings)
     manager = build_plugin_manager()
-    facts = ModelFacts(partial(factories.token_limits, prices), factories.price_source(prices))
+    facts = ModelFacts(partial(token_limits, prices), factories.price_source(prices))
     ours, store, room = settings.stratiform, state.store, settings.stratiform.limits.state_bytes
     pure = TierPlanner(
         quick(encode),

@@ -60,7 +60,9 @@ class Engine:
         conclusion: Conclusion | None = None,
         follower: Follower | None = None,
         custody: Custody | None = None,
+        on_return: Callable[[str], None] | None = None,
     ) -> None:
+        """``on_return`` is told each session (``Plan.session``) that has another request."""
         self._ports = ports
         self._follower = Followers(()) if follower is None else follower
         self._conclusion = conclusion or Conclusion(ports, custody)
@@ -68,7 +70,7 @@ class Engine:
         self.limits = self._rules.limits
         """The limits of request bodies."""
         intake = Intake(ports, self._rules, breakers or Breakers(), custody)
-        self._chats = ChatRequests(ports, intake, self._conclusion, self._follower)
+        self._chats = ChatRequests(ports, intake, self._conclusion, on_return)
         self._others = RawRequests(ports, intake, self._conclusion, custody)
 
     async def chat(self, client: Client, model: str = "") -> None:

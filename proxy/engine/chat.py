@@ -15,7 +15,7 @@ from proxy.engine.exchange import Exchange, ExchangeOutcome, Planned
 from proxy.engine.headers import PROFILE_HEADER, get
 from proxy.engine.intake import Intake
 from proxy.engine.interfaces import Call, Plan, PlanRequest, Principal
-from proxy.engine.ports import Client, ComposedRequest, ComposeRequest, Follower, Ports
+from proxy.engine.ports import Client, ComposedRequest, ComposeRequest, Ports
 from proxy.engine.relay import Accepted, AnswerRelay
 from proxy.kit.errors import InvalidRequest, PayloadTooLarge
 from proxy.kit.modes import Edit, Mode, Reason
@@ -39,11 +39,13 @@ _STEADY = frozenset({Edit.PROMPTS_COMPOSED, Edit.HISTORY_REPAIRED, Edit.CALLS_ME
 class ChatRequests:
     """Serves chat requests."""
 
-    def __init__(self, ports: Ports, intake: Intake, conclusion: Conclusion, follower: Follower) -> None:
+    def __init__(
+        self, ports: Ports, intake: Intake, conclusion: Conclusion, on_return: Callable[[str], None] | None
+    ) -> None:
         self._ports = ports
         self._intake = intake
         self._conclusion = conclusion
-        self._follower = follower
+        self._on_return = on_return
         self._unasked = QuestionOptOut()
 
     async def serve(self, exchange: Exchange, client: Client) -> None:
@@ -190,6 +192,9 @@ class ChatRequests:
         assert deployment is not None
         chat, edits = await self._fitted(exchange, chat, deployment, scale)
         plan = await self._plan(exchange, chat, deployment, edits)
+        if self._on_return is not None:
+            with suppress_and_log("on_return"):
+                self._on_return(plan.session)
         if edits:
             # Budgets are checked against what is sent, and at least against what arrived, because a wider window takes
             # more of it.
@@ -266,7 +271,6 @@ class ChatRequests:
         read = parsed if assembled is None and not chat.composed.inset else None
         size, most = len(plan.original if read is None else read.body), max(len(plan.body), len(plan.original))
         exchange.sent = ((plan.original if read is None else read, max(0, most - size)),)
-        self._follower.returned(plan.session)
         return plan
 
     async def _untouched(self, chat: "_Chat", deployment: Deployment) -> bytes:

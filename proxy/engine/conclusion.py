@@ -392,11 +392,6 @@ class Followers:
         """Add a follower that is told of each exchange before the others."""
         self._followers = (follower, *self._followers)
 
-    def returned(self, session: str) -> None:
-        for follower in self._followers:
-            with suppress_and_log("follower.returned"):
-                follower.returned(session)
-
     def ended(self, exchange: Exchange) -> None:
         for follower in self._followers:
             with suppress_and_log("follower.ended"):

@@ -142,7 +142,7 @@ def for_upstream(
     account, and no header turns the checked request into another one.
     """
     dropped = _dropped(headers, _REQUEST_DROPPED)
-    own = {canonical(name.lower()) for name, _ in deployment.headers}
+    own = deployment.header_names
     key = deployment.api_key
     if principal.virtual or deployment.uses_operators_key:
         dropped |= CREDENTIAL_HEADERS | ACCOUNT_HEADERS | _ANOTHER_REQUEST

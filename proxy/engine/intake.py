@@ -253,7 +253,9 @@ class Intake:
         if self._custody is not None and exchange.principal.is_confined:
             await self._custody.read(exchange, raw)
         principal, head, models = exchange.principal, raw.head, self._ports.models
-        reach = await self._ports.aside.run_large(raw.size, reach_of_request, exchange.parsed, client, raw, principal)
+        reach = await self._ports.aside.run_large(
+            exchange.arrival.size, reach_of_request, exchange.parsed, client, raw, principal
+        )
         if head is not None:
             exchange.requested = Requested(head.model, head.stream, head.wants_usage)
             if head.user and not principal.user:

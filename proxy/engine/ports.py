@@ -53,10 +53,6 @@ class Follower(Protocol):
     """Works after the exchanges of clients: keeps cached prefixes alive and compacts conversations. It never suspends,
     never blocks and never raises."""
 
-    def returned(self, session: str) -> None:
-        """The session (``Plan.session``) has another request. Nothing happens, unless a follower says otherwise."""
-        return
-
     def ended(self, exchange: Exchange) -> None:
         """A client's exchange was settled. ``call`` is the last call that was sent."""
 

@@ -82,14 +82,17 @@ class Deployment(ModelTerms):
     name."""
     id: str = ""
     """Identifies it among the deployments of all names. It is the same on every worker."""
+    header_names: frozenset[str] = field(init=False, default=frozenset(), compare=False, repr=False)
+    """The names of its headers, as a server may read them."""
     uses_operators_key: bool = field(init=False, default=False, compare=False, repr=False)
     """Its calls are made with a credential of the configuration."""
     speaks_azure: bool = field(init=False, default=False, compare=False, repr=False)
     """It is called in the form of Azure's own API, because the LiteLLM configuration gives an API version for it."""
 
     def __post_init__(self) -> None:
-        names = {canonical(name.lower()) for name, _ in self.headers}
+        names = frozenset(canonical(name.lower()) for name, _ in self.headers)
         has_key = self.api_key is not None or not names.isdisjoint(CREDENTIAL_HEADERS)
         is_azure = self.transport is Transport.HTTP and bool(self.params.get("api_version"))
+        object.__setattr__(self, "header_names", names)
         object.__setattr__(self, "uses_operators_key", has_key)
         object.__setattr__(self, "speaks_azure", is_azure)

@@ -538,6 +538,14 @@ def price_for(prices: PriceMap, deployment: Deployment) -> Price | None:
     return replace(found, max_output_tokens=longest, extras=replace(found.extras, max_input_tokens=window))
 
 
+def token_limits(prices: PriceMap, deployment: Deployment) -> tuple[int | None, int | None]:
+    """The most tokens that a deployment's model reads and writes. None if neither the configuration nor the price map
+    knows a number."""
+    if (price := price_for(prices, deployment)) is None:
+        return deployment.max_input_tokens, None
+    return price.extras.max_input_tokens, price.max_output_tokens
+
+
 _TIER_PRICE = re.compile(r"input_cost_per_token(_above_\d+k_tokens)")
 _CACHE_PRICES = ("cache_read_input_token_cost", "cache_creation_input_token_cost")
 _PROVIDERS_SUMS = {

@@ -13,7 +13,7 @@ from proxy.app import factories, foundation
 from proxy.app.settings import ConfigError, Environment, Settings, load
 from proxy.kit.modes import Mode
 from proxy.models import Transport
-from proxy.models.deployments import ModelTable
+from proxy.models.deployments import ModelTable, token_limits
 from proxy.planner.tiers import ClassicPolicy
 from proxy.protocol.prices import PriceMap
 from proxy.storage.sqlite import MemoryStore
@@ -198,8 +198,8 @@ def test_what_a_model_can_read_and_write_is_what_the_price_map_says(tmp_path: Pa
     prices = factories.price_map(Settings())
     unknown = replace(models.resolve("s"), model="nobody/knows", price_key="", params={})
 
-    assert factories.token_limits(prices, models.resolve("s")) == (200_000, 64_000)
-    assert factories.token_limits(prices, unknown) == (None, None)
+    assert token_limits(prices, models.resolve("s")) == (200_000, 64_000)
+    assert token_limits(prices, unknown) == (None, None)
 
 
 def test_the_flags_of_the_tiers_come_from_the_configuration(tmp_path: Path) -> None:

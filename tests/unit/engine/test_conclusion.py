@@ -72,9 +72,6 @@ class Follower:
         if self._fails:
             raise RuntimeError("away")
 
-    def returned(self, session: str) -> None:
-        self._hear(session)
-
     def ended(self, exchange: Exchange) -> None:
         self._hear(exchange)
 
@@ -85,13 +82,11 @@ class Follower:
 def test_all_hear_everything_although_one_fails() -> None:
     first, second = Follower(fails=True), Follower()
     both, exchange = Followers([first, second]), Exchange(Arrival("POST", "/chat/completions", 0.0))
-    both.returned("s1")
     both.ended(exchange)
     asyncio.run(both.aclose())
-    assert first.heard == second.heard == ["s1", exchange, "closed"]
+    assert first.heard == second.heard == [exchange, "closed"]
 
 
 def test_without_followers_nothing_happens() -> None:
     nobody = Followers([])
-    nobody.returned("s1")
     asyncio.run(nobody.aclose())

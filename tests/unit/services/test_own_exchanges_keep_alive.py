@@ -110,7 +110,8 @@ class Scene:
         conclusion, given = Conclusion(ports), terms or RefreshTerms(usd_per_day=1.0)
         own = OwnExchanges(ports, conclusion, price_of, given)
         self.refresher = KeepAlive(given, own, pure, self.clock, self.metrics.refreshed, self.clock.wait)
-        self.engine = Engine(ports, conclusion=conclusion, follower=self.refresher if is_on else None)
+        follower, on_return = (self.refresher, self.refresher.returned) if is_on else (None, None)
+        self.engine = Engine(ports, conclusion=conclusion, follower=follower, on_return=on_return)
         self.turns: list[dict[str, str]] = [{"role": "system", "content": lines(200, "rule")}]
 
     async def __aenter__(self) -> "Scene":
