@@ -219,21 +219,19 @@ async def build(
     ports = Ports(
         models, used, base.planner, admission, meter, state.clock, composer, base.windows(), reports.of, asks, aside
     )
-    conclusion = Conclusion(ports, custody)
-    follower, on_return = _followers(settings, base, ports, conclusion, wait, book)
+    follower, on_return = _followers(settings, base, ports, conclusion := Conclusion(ports, custody), wait, book)
     limits = factories.request_rules(settings, base.prices)
     engine = Engine(
         ports, limits, breakers=breakers, conclusion=conclusion, follower=follower, custody=custody, on_return=on_return
     )
     admin, ui = _admin(settings, state, identity, book)
-    on_close = [prompts.aclose, admission.aclose, *base.closing, *([spans.aclose] if spans is not None else [])]
     parts = Parts(
         engine=engine,
         models=models,
         metrics=metrics,
         obstacle=lambda: litellm.library.obstacle,
         faults=partial(faults, admission.store_client, state.epochs, state.directory, ours.budgets.on_store_error),
-        on_close=on_close,
+        on_close=[prompts.aclose, admission.aclose, *base.closing, *([spans.aclose] if spans is not None else [])],
         admin=admin,
         ui=ui,
         metrics_key=ours.metrics.secret,
