@@ -5,17 +5,26 @@ that can follow the value's name: "must be ...". No text repeats the value.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from ipaddress import ip_address
+from typing import Any, Literal, TypeVar
 from urllib.parse import SplitResult, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from proxy.kit.errors import InvalidRequest
 from proxy.kit.modes import Mode
-from proxy.models.charges import NANOS_PER_USD
+from proxy.models.charges import NANOS_PER_USD, Unit
 from proxy.protocol.wire.json_body import CONTROL, MAX_LINE_CHARS
+from proxy.storage import BudgetRecord
+
+FormT = TypeVar("FormT", bound="Form")
+T = TypeVar("T")
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 CALENDAR_WINDOWS = ("total", "hour", "day", "week", "month")
@@ -212,3 +221,173 @@ def window_of(duration: str | None) -> str:
         raise ValueError("must be a length as in 30s, 15m, 12h, 30d, 2w or 1mo")
     number, unit = int(match[1]), match[2]
     return f"rolling:{number * _IN_DAYS[unit]}d" if unit in _IN_DAYS else f"rolling:{number}{unit}"
+
+
+class Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Every field may be left out. Unknown fields are an error."""
+
+
+class _PermissionsForm(Form, frozen=True):
+    """The permissions of a team or a key."""
+
+    mode: str | None | UnsetType = UNSET
+    models: list[str] | None | UnsetType = UNSET
+    requests_per_minute: int | None | UnsetType = UNSET
+    tokens_per_minute: int | None | UnsetType = UNSET
+
+
+class TeamForm(_PermissionsForm, frozen=True):
+    """A team."""
+
+    name: str | UnsetType = UNSET
+    client_keys: Literal["refuse", "forward"] | None | UnsetType = UNSET
+    paths: list[str] | None | UnsetType = UNSET
+
+
+class KeyForm(_PermissionsForm, frozen=True):
+    """A key. ``sha256`` is the digest of a key that exists already; without it, a new key is made."""
+
+    team: str | UnsetType = UNSET
+    sha256: str | UnsetType = UNSET
+    user: str | None | UnsetType = UNSET
+    expires_at: float | str | None | UnsetType = UNSET
+    note: str | None | UnsetType = UNSET
+
+
+class BudgetForm(Form, frozen=True):
+    """A budget. ``expected`` is the limit that the caller of a change believes to be in force (null: no limit). If the
+    limit is different by now, nothing changes."""
+
+    team: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    scope: Literal["team", "key", "user", "model"] | UnsetType = UNSET
+    subject: str | UnsetType = UNSET
+    usd: float | None | UnsetType = UNSET
+    soft_usd: float | None | UnsetType = UNSET
+    tokens: int | None | UnsetType = UNSET
+    soft_tokens: int | None | UnsetType = UNSET
+    window: str | UnsetType = UNSET
+    timezone: str | None | UnsetType = UNSET
+    assumed_output_tokens: int | None | UnsetType = UNSET
+    webhook: str | None | UnsetType = UNSET
+    expected: float | None | UnsetType = UNSET
+
+
+class SpentForm(Form, frozen=True):
+    """A correction of the spent amount of a budget. ``subject`` names the key, user or model if each of them has its
+    own counter."""
+
+    spent: float | UnsetType = UNSET
+    subject: str | UnsetType = UNSET
+    dry_run: bool = False
+
+
+def read_form(body: Any, form: type[FormT], *, is_strict: bool = True) -> FormT:
+    """A body as a form. Numbers may be texts unless ``is_strict``. Raises InvalidRequest."""
+    try:
+        return msgspec.convert(body, form, strict=is_strict)
+    except msgspec.ValidationError as error:
+        known = f"; known are {', '.join(form.__struct_fields__)}" if "unknown field" in str(error) else ""
+        raise InvalidRequest(f"The body is not right: {error}{known}.") from error
+
+
+def checked(what: str, check: Callable[[T], Any], value: T) -> Any:
+    """The value in the form in which it is stored. Raises InvalidRequest with the field's name."""
+    try:
+        return check(value)
+    except ValueError as error:
+        raise InvalidRequest(f"'{what}' {error}.", param=what) from None
+
+
+def between(least: int, most: int) -> Callable[[int], int]:
+    """The check that a number is not below ``least`` and not above ``most``."""
+
+    def check(value: int) -> int:
+        if not least <= value <= most:
+            raise ValueError(f"must be between {least} and {most}")
+        return value
+
+    return check
+
+
+_per_minute = between(1, 10**12)
+_tokens = between(0, 10**15)
+# How fields of a form become fields of a record: the check of each value, and the value of a cleared field.
+_Fields = Mapping[str, tuple[Callable[[Any], Any], Any]]
+_COMMON: _Fields = {
+    "mode": (mode, ""),
+    "models": (patterns, ()),
+    "requests_per_minute": (_per_minute, None),
+    "tokens_per_minute": (_per_minute, None),
+}
+_TEAM: _Fields = {**_COMMON, "paths": (paths, ())}
+_KEY: _Fields = {**_COMMON, "user": (text, ""), "note": (text, "")}
+_BUDGET: _Fields = {
+    "timezone": (timezone, "UTC"),
+    "assumed_output_tokens": (between(1, 10**9), None),
+    "webhook": (url, ""),
+}
+
+_AMOUNTS: Mapping[str, Callable[[Any], int]] = {
+    "usd": nanos,
+    "soft_usd": nanos,
+    "tokens": _tokens,
+    "soft_tokens": _tokens,
+}
+
+
+def team_changes(form: TeamForm) -> Mapping[str, Any]:
+    """The changes that a form makes to a team, by the fields of its record."""
+    changes = _changes(form, _TEAM)
+    if form.client_keys is not UNSET:
+        changes["forwards_keys"] = form.client_keys == "forward"
+    return changes
+
+
+def key_changes(form: KeyForm, now: float) -> Mapping[str, Any]:
+    """The changes that a form makes to a key, by the fields of its record."""
+    return _changes(form, {**_KEY, "expires_at": (lambda value: expiry(str(value), now), None)})
+
+
+def budget_changes(form: BudgetForm, before: BudgetRecord | None = None) -> Mapping[str, Any]:
+    """The changes that a form makes to a budget, by the fields of its record. The unit never changes, because counters
+    use it."""
+    changes = _changes(form, _BUDGET)
+    amounts: dict[str, Any] = dict.fromkeys(_AMOUNTS)
+    if before is not None:
+        unit = before.unit
+        amounts |= {unit: in_unit(unit, before.hard), f"soft_{unit}": in_unit(unit, before.soft)}
+    amounts |= {name: getattr(form, name) for name in _AMOUNTS if getattr(form, name) is not UNSET}
+    counted = {name: checked(name, _AMOUNTS[name], value) for name, value in amounts.items() if value is not None}
+    try:
+        check_amounts(**amounts)
+    except ValueError as error:
+        raise InvalidRequest(f"A budget {error}.") from None
+    unit = "usd" if counted.keys() & {"usd", "soft_usd"} else "tokens"
+    if before is not None and before.unit != unit:
+        raise InvalidRequest("The unit of a budget cannot change: delete the budget, and make another.")
+    return {**changes, "unit": unit, "hard": counted.get(unit), "soft": counted.get(f"soft_{unit}")}
+
+
+def spent_amount(budget: BudgetRecord, form: SpentForm) -> int:
+    """The spent amount that a form sets, in the unit of the budget's counter."""
+    if form.spent is UNSET:
+        raise InvalidRequest(f"'spent' is missing: what the budget has spent, in {budget.unit}.", param="spent")
+    if budget.unit == "usd":
+        return int(checked("spent", nanos, form.spent))
+    if not form.spent.is_integer():
+        raise InvalidRequest("'spent' must be a whole number: this budget counts tokens.", param="spent")
+    return int(checked("spent", _tokens, int(form.spent)))
+
+
+def in_unit(unit: Unit, amount: int | None) -> float | int | None:
+    """An amount of a counter in the unit that people read: USD for nano-dollars; tokens stay as they are."""
+    return usd(amount) if amount is not None and unit == "usd" else amount
+
+
+def _changes(form: Form, fields: _Fields) -> dict[str, Any]:
+    given = {name: getattr(form, name) for name in fields if getattr(form, name) is not UNSET}
+    return {
+        name: fields[name][1] if value is None else checked(name, fields[name][0], value)
+        for name, value in given.items()
+    }

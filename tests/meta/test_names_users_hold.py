@@ -19,7 +19,6 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
-from proxy.app.admin import forms
 from proxy.app.admin.reports import GROUPS
 from proxy.app.settings.schema import ConfigFile
 from proxy.cli import COMMANDS, command_of
@@ -28,6 +27,7 @@ from proxy.hookspecs import DEFAULT_PLUGINS, PROJECT, Hooks
 from proxy.kit.modes import Mode, Reason
 from proxy.protocol.providers import PROFILES
 from proxy.storage import LedgerEntry
+from proxy.teams import validation
 from tests.examples import for_every
 
 PROXY = Path(__file__).resolve().parents[2] / "proxy"
@@ -78,7 +78,7 @@ def commands() -> Iterator[str]:
 
 
 def admin_fields() -> Iterator[str]:
-    for name, form in vars(forms).items():
+    for name, form in vars(validation).items():
         if isinstance(form, type) and issubclass(form, msgspec.Struct) and not name.startswith("_"):
             yield from (f"admin field {name.removesuffix('Form').lower()} {field}" for field in form.__struct_fields__)
     yield from (f"admin ledger {field.name}" for field in dataclasses.fields(LedgerEntry))

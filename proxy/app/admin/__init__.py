@@ -14,9 +14,7 @@ from urllib.parse import urlsplit
 
 from msgspec import UNSET
 
-from proxy.app.admin import forms
-from proxy.app.admin.forms import BudgetForm, KeyForm, Query, SpentForm, TeamForm, View
-from proxy.app.admin.reports import Sessions, entries_report, sessions_answer, spend_report
+from proxy.app.admin.reports import Query, Sessions, View, check_query, entries_report, sessions_answer, spend_report
 from proxy.kit.clock import Clock
 from proxy.kit.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, NotReady, StoreError
 from proxy.protocol.access import matches
@@ -25,6 +23,7 @@ from proxy.teams import validation
 from proxy.teams.authentication import DEFAULT_TEAM, Directory, Snapshot, declared_id, digest_of, new_id, new_key
 from proxy.teams.bookings import NOTHING, Booking, booked, counter_of, rule_of
 from proxy.teams.store_client import Epochs
+from proxy.teams.validation import BudgetForm, KeyForm, SpentForm, TeamForm
 
 F = TypeVar("F")
 
@@ -111,7 +110,7 @@ class Teams(Resource[TeamRecord, TeamForm]):
     async def create(self, form: TeamForm) -> View:
         if not isinstance(form.name, str):
             raise InvalidRequest("A team needs a name.", param="name")
-        name = forms.checked("name", validation.name, form.name)
+        name = validation.checked("name", validation.name, form.name)
         if bounds_all := self._directory.declared.bounds_all:
             raise Conflict(
                 f"{bounds_all} bounds all requests together, and a team's are counted apart: take it out of the file, "
@@ -119,13 +118,13 @@ class Teams(Resource[TeamRecord, TeamForm]):
             )
         if name in self._snapshot.teams:
             raise Conflict(f"There is a team '{name}' already.")
-        return await self._put(TeamRecord(name, created_at=self._clock.now(), **forms.team_changes(form)))
+        return await self._put(TeamRecord(name, created_at=self._clock.now(), **validation.team_changes(form)))
 
     async def change(self, name: str, form: TeamForm) -> View:
         team = self._changeable(name)
         if form.name not in (UNSET, name):
             raise InvalidRequest("The name of a team cannot change, because the ledger refers to it.", param="name")
-        return await self._put(replace(team, **forms.team_changes(form)))
+        return await self._put(replace(team, **validation.team_changes(form)))
 
     async def remove(self, name: str, query: Query) -> View:
         """Delete a team with its budgets. If the query says ``force=true``, its keys are deleted, too."""
@@ -170,12 +169,12 @@ class Keys(Resource[KeyRecord, KeyForm]):
         secret = new_key()
         digest = digest_of(secret)
         if form.sha256 is not UNSET:
-            digest = forms.checked("sha256", _digest, form.sha256)
+            digest = validation.checked("sha256", _digest, form.sha256)
             known = {key.digest for key in self._snapshot.keys.values()}
             if digest in known or digest == self._directory.declared.master_digest:
                 raise Conflict("There is such a key already.")
         now = self._clock.now()
-        changes = forms.key_changes(form, now)
+        changes = validation.key_changes(form, now)
         # The id of an existing key follows from its digest, so its budgets can be made before the key works.
         id_ = new_id() if form.sha256 is UNSET else declared_id(digest)
         if id_ in self._snapshot.keys:
@@ -187,7 +186,7 @@ class Keys(Resource[KeyRecord, KeyForm]):
         key = self._changeable(name)
         if form.sha256 is not UNSET or form.team not in (UNSET, key.team):
             raise InvalidRequest("A key keeps its secret and its team: make another key, and revoke this one.")
-        return await self._put(replace(key, **forms.key_changes(form, self._clock.now())))
+        return await self._put(replace(key, **validation.key_changes(form, self._clock.now())))
 
     async def revoke(self, name: str, body: Any) -> View:
         """Refuse a key from now on. It stays in the list, because the ledger refers to it."""
@@ -246,12 +245,12 @@ class Budgets(Resource[BudgetRecord, BudgetForm]):
     async def create(self, form: BudgetForm) -> View:
         team = self._team(form.team)
         scope = "team" if form.scope is UNSET else form.scope
-        subject = "*" if form.subject is UNSET else forms.checked("subject", _subject, form.subject)
+        subject = "*" if form.subject is UNSET else validation.checked("subject", _subject, form.subject)
         if scope == "team" and subject != "*":
             raise InvalidRequest("A budget of scope 'team' has no subject.", param="subject")
-        window = "total" if form.window is UNSET else forms.checked("window", validation.window, form.window)
-        changes = forms.budget_changes(form)
-        given = None if form.name is UNSET else forms.checked("name", validation.name, form.name)
+        window = "total" if form.window is UNSET else validation.checked("window", validation.window, form.window)
+        changes = validation.budget_changes(form)
+        given = None if form.name is UNSET else validation.checked("name", validation.name, form.name)
         name = f"{team.name}/{validation.budget_name(given, scope, window, changes['unit'])}"
         if name in self._snapshot.budgets:
             raise Conflict(f"There is a budget '{name}' already: give this one another name.")
@@ -263,18 +262,18 @@ class Budgets(Resource[BudgetRecord, BudgetForm]):
             if getattr(form, field) is not UNSET:
                 text = f"The {field} of a budget cannot change: delete the budget, and make another."
                 raise InvalidRequest(text, param=field)
-        limit = forms.in_unit(budget.unit, budget.hard)
+        limit = validation.in_unit(budget.unit, budget.hard)
         if form.expected is not UNSET and form.expected != limit:
             shown = "no limit" if limit is None else f"{limit:g} {budget.unit}"
             raise Conflict(f"The limit of '{name}' was changed meanwhile: it is {shown} now.")
-        return await self._put(replace(budget, **forms.budget_changes(form, budget)))
+        return await self._put(replace(budget, **validation.budget_changes(form, budget)))
 
     async def set_spent(self, name: str, body: Any) -> View:
         """Correct the amount that is counted as spent in the current window, after a store was lost or by the
         provider's bill. A dry run changes nothing and shows what would change. Budgets of the configuration can be
         corrected, too, because their counters are in the store."""
-        budget, form = self._found(name), forms.read(body, SpentForm)
-        amount = forms.spent_amount(budget, form)
+        budget, form = self._found(name), validation.read_form(body, SpentForm)
+        amount = validation.spent_amount(budget, form)
         whom, now = _whom(budget, form), self._clock.now()
         booking = booked(rule_of(budget, whom), NOTHING, now)
         if form.dry_run:
@@ -288,7 +287,7 @@ class Budgets(Resource[BudgetRecord, BudgetForm]):
             "unit": budget.unit,
             "subject": whom or None,
             "window": budget.window,
-            "spent_before": forms.in_unit(budget.unit, before.spent),
+            "spent_before": validation.in_unit(budget.unit, before.spent),
             **_state(booking, amount, before.reserved),
             "dry_run": form.dry_run,
         }
@@ -313,8 +312,8 @@ class Budgets(Resource[BudgetRecord, BudgetForm]):
             "team": record.team,
             "scope": record.scope,
             "subject": record.subject,
-            unit: forms.in_unit(unit, record.hard),
-            f"soft_{unit}": forms.in_unit(unit, record.soft),
+            unit: validation.in_unit(unit, record.hard),
+            f"soft_{unit}": validation.in_unit(unit, record.soft),
             "window": record.window,
             "timezone": record.timezone,
             "assumed_output_tokens": record.assumed_output_tokens,
@@ -345,9 +344,9 @@ def _state(booking: Booking, spent: int, reserved: int) -> Mapping[str, Any]:
     """A counter as the admin API shows it: the spent, reserved and remaining amounts, and the end of the window."""
     rule = booking.rule
     return {
-        "spent": forms.in_unit(rule.unit, spent),
-        "reserved": forms.in_unit(rule.unit, reserved),
-        "left": None if rule.hard is None else forms.in_unit(rule.unit, rule.hard - spent - reserved),
+        "spent": validation.in_unit(rule.unit, spent),
+        "reserved": validation.in_unit(rule.unit, reserved),
+        "left": None if rule.hard is None else validation.in_unit(rule.unit, rule.hard - spent - reserved),
         "resets_at": booking.window.resets_at,
     }
 
@@ -436,10 +435,10 @@ async def _operation(resource: Resource[Any, Any], method: str, rest: str, query
     """Call the method of a resource that does the operation."""
     if not rest:
         if method == "GET":
-            forms.check_query(query, resource.filters)
+            check_query(query, resource.filters)
             return {"object": "list", "data": list(await resource.all(query))}
         if method == "POST":
-            return await resource.create(forms.read(body, resource.form))
+            return await resource.create(validation.read_form(body, resource.form))
         raise MethodNotAllowed("GET lists, POST creates.")
     name, _, verb = rest.rpartition("/")
     if name and verb in resource.verbs:
@@ -450,7 +449,7 @@ async def _operation(resource: Resource[Any, Any], method: str, rest: str, query
         case "GET":
             return await resource.one(rest)
         case "PATCH":
-            return await resource.change(rest, forms.read(body, resource.form))
+            return await resource.change(rest, validation.read_form(body, resource.form))
         case "DELETE":
             return await resource.remove(rest, query)
         case _:

@@ -14,13 +14,12 @@ from itertools import groupby
 from typing import Any
 
 from proxy.app.admin import AdminService, store_away
-from proxy.app.admin.forms import Query, View, checked
-from proxy.app.admin.reports import ledger_entries
+from proxy.app.admin.reports import Query, View, ledger_entries
 from proxy.engine.interfaces import Principal
 from proxy.kit.errors import Conflict, Forbidden, InvalidRequest, MethodNotAllowed, NotFound, ProxyError, StoreError
 from proxy.teams import validation
 from proxy.teams.authentication import DEFAULT_TEAM, Directory, declared_id, digest_of, new_key
-from proxy.teams.validation import window_of
+from proxy.teams.validation import checked, window_of
 
 _KEY = {
     "models": "models", "team_id": "team", "user_id": "user", "key_alias": "note", "duration": "expires_at",

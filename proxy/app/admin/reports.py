@@ -17,7 +17,6 @@ from zoneinfo import ZoneInfo
 
 import orjson
 
-from proxy.app.admin.forms import Query, View, check_query, checked, limit_of
 from proxy.context.blocks import Circumstances, hit_rate, shown
 from proxy.kit.errors import InvalidRequest, MethodNotAllowed, NotFound
 from proxy.kit.modes import Edit
@@ -28,12 +27,30 @@ from proxy.protocol.response.usage import Usage
 from proxy.protocol.wire.json_body import Unreadable, dumps, elements, members_of, printable, read_or_mended
 from proxy.storage import LedgerEntry, SpendGroup, SpendQuery, Store
 from proxy.teams import validation
+from proxy.teams.validation import between, checked
+
+Query = Mapping[str, str]
+View = dict[str, Any]
+"""A record as it is shown: a JSON object with the names of the configuration. It holds no secret and no digest."""
 
 _MOST = 1000
 _MOST_WORDS = 200
 _MOST_DIAGNOSES = 100
 _MOST_MESSAGES, _MOST_TEXT = 50, 20_000
 _TIERS = {tier.label: tier for tier in Tier}
+
+
+def check_query(query: Mapping[str, str], known: Iterable[str]) -> None:
+    """Raises InvalidRequest if a parameter is not known."""
+    unknown = sorted(set(query) - set(known))
+    if unknown:
+        raise InvalidRequest(f"There is no parameter '{unknown[0][:64]}'.", param=unknown[0][:64])
+
+
+def limit_of(query: Mapping[str, str], default: str, most: int) -> int:
+    """The parameter ``limit`` of a query, which is a whole number of at least 1. Raises InvalidRequest."""
+    text = query.get("limit", default)
+    return int(checked("limit", between(1, most), int(text[:9]) if text.isdecimal() else 0))
 
 
 class Sessions(Protocol):

@@ -27,12 +27,13 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from msgspec import to_builtins
 from starlette.types import Receive, Scope, Send
 
-from proxy.app.admin import AdminService, forms
+from proxy.app.admin import AdminService
 from proxy.app.ui.pages import Page, Pages, Templates, assets, mark_of
 from proxy.app.web.connection import Connection
 from proxy.engine import ClientDisconnected, suppress_and_log
 from proxy.kit.errors import InvalidRequest, MethodNotAllowed, NotFound, NotReady, ProxyError, Unauthorized
 from proxy.kit.value import dataclass, field
+from proxy.teams import validation
 from proxy.teams.authentication import Identity, is_address, is_loopback
 
 COOKIE: Final = "stratiform_ui"
@@ -180,10 +181,10 @@ class Live:
 
 
 Fields = Mapping[str, str]
-_FORMS: Final[Mapping[str, type[forms.TeamForm | forms.KeyForm | forms.BudgetForm]]] = {
-    "teams": forms.TeamForm,
-    "keys": forms.KeyForm,
-    "budgets": forms.BudgetForm,
+_FORMS: Final[Mapping[str, type[validation.TeamForm | validation.KeyForm | validation.BudgetForm]]] = {
+    "teams": validation.TeamForm,
+    "keys": validation.KeyForm,
+    "budgets": validation.BudgetForm,
 }
 
 
@@ -199,19 +200,23 @@ def _operation(kind: str, fields: Fields) -> tuple[str, str, Mapping[str, Any]]:
         case "budgets", "raise":
             # An empty field means no limit.
             limit = {one: fields[one].strip() or None for one in ("usd", "tokens", "expected") if one in fields}
-            return "PATCH", f"budgets/{name}", to_builtins(forms.read(limit, forms.BudgetForm, is_strict=False))
+            return (
+                "PATCH",
+                f"budgets/{name}",
+                to_builtins(validation.read_form(limit, validation.BudgetForm, is_strict=False)),
+            )
         case "budgets", "restore":
-            return "POST", f"budgets/{name}/set-spent", _body(fields, forms.SpentForm)
+            return "POST", f"budgets/{name}/set-spent", _body(fields, validation.SpentForm)
         case _:
             raise NotFound("There is no such form.")
 
 
-def _body(fields: Fields, form: type[forms.Form]) -> Mapping[str, Any]:
+def _body(fields: Fields, form: type[validation.Form]) -> Mapping[str, Any]:
     """The filled fields of a form, in the form that the admin API takes. Raises InvalidRequest."""
     filled: dict[str, Any] = {one: fields[one].strip() for one in form.__struct_fields__ if fields.get(one, "").strip()}
     if "models" in filled:
         filled["models"] = [part.strip() for part in filled["models"].split(",") if part.strip()]
-    return dict(to_builtins(forms.read(filled, form, is_strict=False)))
+    return dict(to_builtins(validation.read_form(filled, form, is_strict=False)))
 
 
 _FORM_BYTES = 64 << 10

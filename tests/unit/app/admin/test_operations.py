@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from proxy.app.admin import AdminService
-from proxy.app.admin.forms import BudgetForm, Form, KeyForm, TeamForm, read
 from proxy.app.foundation import declared
 from proxy.app.settings import load
 from proxy.kit.errors import (
@@ -26,6 +25,7 @@ from proxy.storage import BudgetRecord, Charge, KeyRecord, LedgerEntry, Refused,
 from proxy.storage.sqlite import MemoryStore
 from proxy.teams.authentication import Declared, Directory, Identity, digest_of
 from proxy.teams.bookings import account_of, rule_of, window_at
+from proxy.teams.validation import BudgetForm, Form, KeyForm, TeamForm
 from tests.doubles import ManualClock
 
 NOW = 1_795_000_000.0
