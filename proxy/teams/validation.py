@@ -1,7 +1,12 @@
-"""The checks of values for teams, keys and budgets, which the configuration and the admin API share.
+"""The checks of values for teams, keys and budgets, which the configuration and the admin API share, and the admin
+API's forms of them.
 
-Each function takes a value as it was written and returns the value as it is stored. It raises ValueError with a text
-that can follow the value's name: "must be ...". No text repeats the value.
+Each check takes a value as it was written and returns the value as it is stored. It raises ValueError with a text that
+can follow the value's name: "must be ...". No text repeats the value.
+
+A form is the body of a request of the admin API. Its fields have the names of the configuration, except ``expires_at``,
+which is ``expires`` there. A field that is left out keeps its value (or gets its default); null clears it. Each form
+becomes changes of a record, after its values were checked.
 """
 
 import re

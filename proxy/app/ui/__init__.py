@@ -200,11 +200,8 @@ def _operation(kind: str, fields: Fields) -> tuple[str, str, Mapping[str, Any]]:
         case "budgets", "raise":
             # An empty field means no limit.
             limit = {one: fields[one].strip() or None for one in ("usd", "tokens", "expected") if one in fields}
-            return (
-                "PATCH",
-                f"budgets/{name}",
-                to_builtins(validation.read_form(limit, validation.BudgetForm, is_strict=False)),
-            )
+            changes = validation.read_form(limit, validation.BudgetForm, is_strict=False)
+            return "PATCH", f"budgets/{name}", to_builtins(changes)
         case "budgets", "restore":
             return "POST", f"budgets/{name}/set-spent", _body(fields, validation.SpentForm)
         case _:

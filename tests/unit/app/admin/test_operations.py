@@ -351,6 +351,6 @@ async def test_a_store_is_accepted_once_it_was_exchanged(at: Office) -> None:
 @pytest.mark.parametrize("form", [TeamForm, KeyForm, BudgetForm])
 def test_a_field_that_there_is_not_is_refused_with_those_that_there_are(form: type[Form]) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        read({"expires": "90d"}, form)
+        read_form({"expires": "90d"}, form)
     assert str(caught.value).startswith("The body is not right: Object contains unknown field `expires`; known are ")
     assert [name for name in form.__struct_fields__ if name not in str(caught.value)] == []
