@@ -25,7 +25,7 @@ from proxy.storage import BudgetRecord, Charge, KeyRecord, LedgerEntry, Refused,
 from proxy.storage.sqlite import MemoryStore
 from proxy.teams.authentication import Declared, Directory, Identity, digest_of
 from proxy.teams.bookings import account_of, rule_of, window_at
-from proxy.teams.validation import BudgetForm, Form, KeyForm, TeamForm
+from proxy.teams.validation import BudgetForm, Form, KeyForm, TeamForm, read_form
 from tests.doubles import ManualClock
 
 NOW = 1_795_000_000.0
