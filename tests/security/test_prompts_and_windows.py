@@ -460,7 +460,7 @@ def test_one_clients_extras_and_context_are_never_in_anothers_request(guarded: W
     ("step", "least"),
     # The same step also writes the small body that goes to the upstream.
     [("services.prompting:read_parts", 0), ("services.prompting:with_system", 0), ("engine.chat:_section", 0),
-     ("protocol.request.parsed_body:splice", 100_000)],
+     ("protocol.request:splice", 100_000)],
 )  # fmt: skip
 def test_a_large_section_is_read_taken_out_and_written_beside_the_event_loop(
     guarded: World, monkeypatch: pytest.MonkeyPatch, step: str, least: int
