@@ -2,7 +2,7 @@
 
 The inputs are the observations of a session and of its client. The outputs are three probabilities: that the next
 request repeats the prompt up to each position, that the client pauses, and that it returns at all. Nothing is learnt
-here. The estimates that ``sessions`` and ``stability`` have learnt are combined: first those of each movable piece
+here. The estimates that sessions and their rates of change have learnt are combined: first those of each movable piece
 (files, maps, documents), then, for each layout, those of everything up to a position.
 
 At the end, five minutes and one hour are compared: the value of the longer life of an entry follows from the client's

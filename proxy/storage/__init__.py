@@ -91,7 +91,7 @@ class Balance:
 @dataclass(frozen=True, slots=True)
 class Granted:
     """The reservation was made. There is a balance for each charge, in the order of the charges, which includes the new
-    reservation. ``epoch`` is the store's epoch (``proxy.storage``); empty if the store has lost it; None if the
+    reservation. ``epoch`` is the store's epoch (see above); empty if the store has lost it; None if the
     store has no epoch."""
 
     balances: Sequence[Balance]
