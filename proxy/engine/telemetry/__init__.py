@@ -137,11 +137,12 @@ class Meter:
             return Settlement()
         price = price_for(self._prices, deployment)
         # No client asked for a refresh, so without a cache there would be no refresh.
-        spent, uncached_usd = self._spent(exchange, deployment, answer, price, has_use=not is_refresh(plan))
+        is_refresh = plan is not None and plan.reason == Reason.KEEP_ALIVE
+        spent, uncached_usd = self._spent(exchange, deployment, answer, price, has_use=not is_refresh)
         if price is None or spent is None:
             return Settlement(usage)
         model, team = deployment.name, _team(exchange)
-        if is_refresh(plan):
+        if is_refresh:
             self._metrics.refresh_cost(model, team, by=spent.total_usd)
         if plan is not None and plan.arm:
             self._metrics.arm_cost(model, plan.arm, by=spent.input_usd)
@@ -248,7 +249,7 @@ def savings(exchange: Exchange, price: Price) -> dict[str, float]:
     plan, answer, usage = exchange.planned.plan, exchange.answer, exchange.answer.outcome.usage
     if plan is None or plan.own is None or plan.predicted is None or plan.arm == CONTROL or not answer.is_accepted:
         return {}
-    if is_refresh(plan):
+    if plan.reason == Reason.KEEP_ALIVE:
         # A refresh is only a cost; its saving is counted when its client returns.
         spent = {"shadow": -input_cost(plan.predicted, price)}
         if usage is not None:
@@ -264,11 +265,6 @@ def savings(exchange: Exchange, price: Price) -> dict[str, float]:
     if usage is not None:
         saved["reported"] = saved_as_reported(plan.own, usage, price)
     return saved
-
-
-def is_refresh(plan: Plan | None) -> bool:
-    """Whether the request only kept a prefix alive."""
-    return plan is not None and plan.reason == Reason.KEEP_ALIVE
 
 
 def sent_bill(exchange: Exchange, plan: Plan) -> Bill | None:
