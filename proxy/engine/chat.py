@@ -161,7 +161,7 @@ class ChatRequests:
             raise PayloadTooLarge(
                 f"the request has {size} bytes with its context; at most {most} are sent", param=SECTION
             )
-        exchange.arrival.size = size
+        exchange.stands_for(size)
         return await self._ports.aside.run_large(len(body), lambda: unambiguous(head_of(body, parse)))
 
     async def _forward(self, exchange: Exchange, chat: "_Chat", outgoing: Outgoing, attempts: Attempts) -> None:
@@ -198,7 +198,7 @@ class ChatRequests:
         if edits:
             # Budgets are checked against what is sent, and at least against what arrived, because a wider window takes
             # more of it.
-            exchange.arrival.size = max(exchange.arrival.size, len(plan.original))
+            exchange.stands_for(max(exchange.arrival.size, len(plan.original)))
         return Outgoing(
             plan, chat.head, deployment.model, asks_usage=chat.head.stream and deployment not in self._unasked
         )

@@ -60,8 +60,7 @@ class Arrival:
     """Unique across workers."""
     opened: float = field(default_factory=perf_counter)
     size: int = 0
-    """Bytes of the request's body, as far as they are known: those that arrived, or more if more are sent. The possible
-    cost depends on the bytes that are sent."""
+    """Bytes of the request's body, as far as they are known."""
     is_chat: bool = False
     keys: tuple[str, ...] = field(default=(), repr=False)
     """The credentials that the client sent. Everything that is logged or stored about the exchange is searched for
@@ -264,6 +263,11 @@ class Exchange:
         """The settled usage that is this exchange's own. The cost of an object is billed to the exchange that makes it,
         however often the object is read afterwards."""
         return self.settlement.usage if self.settlement is not None and self.objects.operation.bills else None
+
+    def stands_for(self, size: int) -> None:
+        """Record how many bytes are sent, which may differ from how many arrived. The possible cost depends on the
+        bytes that are sent."""
+        self.arrival.size = size
 
     def heard(self) -> None:
         """The model has written something. This is noted for each piece of a stream."""
