@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from hashlib import sha256
 
-from proxy.protocol.caches import Bill, Life, Prompt
+from proxy.protocol.caches import Bill, Life, PromptPositions
 
 
 def prompt(
@@ -14,7 +14,7 @@ def prompt(
     scope: bytes = b"account/model",
     endings: Sequence[int] = (),
     head_end: int = -1,
-) -> Prompt:
+) -> PromptPositions:
     """A prompt of (content, tokens) blocks."""
     hashes, ends, state, total = [], [], b"", 0
     for text, tokens in blocks:
@@ -23,7 +23,7 @@ def prompt(
         hashes.append(state)
         ends.append(total)
     numbers = tuple(runs or range(len(blocks)))
-    return Prompt(scope, tuple(hashes), tuple(ends), numbers, marks or {}, tuple(endings), head_end)
+    return PromptPositions(scope, tuple(hashes), tuple(ends), numbers, marks or {}, tuple(endings), head_end)
 
 
 def line(count: int, tokens: int = 100, label: str = "b") -> list[tuple[str, int]]:

@@ -13,13 +13,13 @@ from proxy.context.assembly import MOST_MARKS, front_of, tiered_assembly, untier
 from proxy.context.blocks import (
     Assembly,
     Circumstances,
-    Item,
+    ContextItem,
     file_block,
     inventory_of,
     shown,
 )
 from proxy.context.panels.board import NO_INLAY, Inlay
-from proxy.context.placement import FILE, SYMBOL, ContextTracker, Placement, TierItems
+from proxy.context.placement import FILE, SYMBOL, ContextTracker, TierItems, TierPlacement
 from proxy.kit.value import digest
 from proxy.planner.tiers import HISTORY, Tier, Tracked
 from proxy.protocol.providers import Dialect
@@ -56,15 +56,15 @@ def talk_of(count: int = 0, prompt: str = "now?") -> Conversation:
     return conversation_of(system("Be kind."), *exchanges(count), user(prompt))
 
 
-def placed(unmarked: Iterable[Tier] = (), counts: Mapping[str, int] | None = None, **tiers: TierItems) -> Placement:
+def placed(unmarked: Iterable[Tier] = (), counts: Mapping[str, int] | None = None, **tiers: TierItems) -> TierPlacement:
     """A placement of the named tiers, which are ``L0`` to ``L3`` and ``ACTIVE``."""
-    return Placement({tier: tiers.get(tier.name, TierItems()) for tier in Tier}, frozenset(unmarked), counts or {})
+    return TierPlacement({tier: tiers.get(tier.name, TierItems()) for tier in Tier}, frozenset(unmarked), counts or {})
 
 
 def tiered(
     context: StructuredContext,
     conversation: Conversation,
-    placement: Placement,
+    placement: TierPlacement,
     dialect: Dialect = Dialect.CACHE_CONTROL,
     *,
     slots: int = MOST_MARKS,
@@ -109,7 +109,7 @@ def flat_assembly(context: StructuredContext, conversation: Conversation, inlay:
     return untiered_assembly(front_of(context, conversation.system, TEXTS), conversation, inlay, context.images)
 
 
-def items_of(assembly: Assembly) -> list[tuple[Tier, Item]]:
+def items_of(assembly: Assembly) -> list[tuple[Tier, ContextItem]]:
     """Every item with its tier, in sending order."""
     return [(block.tier, item) for block in assembly.blocks for part in block.sections for item in part.items]
 

@@ -9,7 +9,7 @@ import orjson
 
 from proxy.app.inside import Callback, Host
 from proxy.app.inside.incoming import StandDownReason
-from proxy.upstream.litellm_library import Route
+from proxy.upstream.litellm_library import LitellmRoute
 
 MODEL_INFO = {"id": "dep-1", "cache_profile": "anthropic"}
 SENDER = {"model_group": "m", "user_api_key_hash": "hash-1", "user_api_key_team_id": "team-1"}
@@ -21,7 +21,7 @@ class MadeHost(Host):
 
     def __init__(self, folder: Path | None = None, cache: Any = None, **section: Any) -> None:
         super().__init__(SimpleNamespace(cache=cache))
-        self.route = lambda deployment: Route("openai", FIELDS, extra_body=True, owned=frozenset())
+        self.route = lambda deployment: LitellmRoute("openai", FIELDS, extra_body=True, owned=frozenset())
         self._path = None
         if folder is not None:
             self._path = folder / "config.yaml"

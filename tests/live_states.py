@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from proxy.context.history.compaction import Compaction
-from proxy.context.panels import PanelMemory, Place
+from proxy.context.panels import PanelMemory, PanelPlace
 from proxy.context.panels.board import Board, PanelCost, PanelCosts
 from proxy.context.session import LiveState
 
@@ -11,7 +11,7 @@ _DIGESTS = st.sampled_from([bytes([n]) * 16 for n in range(4)])
 _TIMES = st.sampled_from([0.0, 1.5, 1_700_000_000.25, 1_800_000_000.0])
 _COUNTS = st.integers(0, 5_000)
 _IDS = st.sampled_from(["todo", "files", "history_1", "A-b_9"])
-_PLACES = st.none() | st.just(Place(0)) | st.builds(Place, st.integers(1, 9_000), _DIGESTS)
+_PLACES = st.none() | st.just(PanelPlace(0)) | st.builds(PanelPlace, st.integers(1, 9_000), _DIGESTS)
 MEMORIES = st.builds(PanelMemory, _IDS, _DIGESTS, _TIMES, _PLACES, _COUNTS, _TIMES, _COUNTS, _COUNTS, _COUNTS)
 _USD = st.sampled_from([0.0, 1e-9, 0.25])
 _COSTS = st.builds(

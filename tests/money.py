@@ -18,7 +18,7 @@ from proxy.models import Deployment, Headers, Transport
 from proxy.models.charges import Rule
 from proxy.protocol.prices import Price, cost
 from proxy.protocol.providers import NONE
-from proxy.protocol.request.demand import Demand, Kind
+from proxy.protocol.request.demand import BillingKind, Demand
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
 from proxy.storage import Charge, KeyRecord, Store, TeamRecord
@@ -95,7 +95,7 @@ class Budgeting:
         limit: int | None = 0,
         choices: int = 1,
         others: Sequence[Deployment] = (),
-        kind: Kind = Kind.TEXT,
+        kind: BillingKind = BillingKind.TEXT,
     ) -> Any:
         """Reserve for an exchange. A limit of 0 is the smallest one that there can be; None is no limit."""
         exchange.requested = replace(exchange.requested, demand=Demand(kind, limit, choices))

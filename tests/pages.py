@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 import httpx
 
-from proxy.app.composition import Assembly, build
+from proxy.app.composition import BuiltApp, build
 from proxy.app.web.app import create_app
 from proxy.kit.clock import Readings
 from proxy.protocol.request.tokens import bytes_over_four
@@ -36,7 +36,7 @@ OPEN = f"{CONFIG}stratiform: {{store: memory}}\n"
 class Browser:
     """One browser, with its cookies. ``peer`` is its network address."""
 
-    assembly: Assembly
+    assembly: BuiltApp
     peer: str = "127.0.0.1"
     cookies: dict[str, str] = field(default_factory=dict)
     asked: int = 0

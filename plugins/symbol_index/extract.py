@@ -58,7 +58,7 @@ class Symbol:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceText:
     """The bytes of a text, and the words of its nodes."""
 
     data: bytes
@@ -78,7 +78,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodePlace:
     """The place of a node. ``container`` is the mark of the symbol around it, empty at the top. ``is_hidden``: it is
     inside of a closed symbol. ``wrapper`` is the information from a node around it, a decorator or an export."""
 
@@ -89,14 +89,14 @@ class Place:
 
 
 # The place inside of a definition that is not shown.
-_INSIDE = Place("-", is_hidden=True)
+_INSIDE = NodePlace("-", is_hidden=True)
 
-Define = Callable[[Node, Source, Place], Iterator[Symbol]]
-Ask = Callable[[Node, Source], Iterator[Import]]
+Define = Callable[[Node, SourceText, NodePlace], Iterator[Symbol]]
+Ask = Callable[[Node, SourceText], Iterator[Import]]
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class GrammarRules:
     """How a grammar's nodes are read: the nodes that define, the nodes that import, and the nodes that are used names.
     ``wrappers`` are nodes with information about the definition inside them. A node's parent is never asked for,
     because that would take time for each sibling. ``switches`` are nodes that say whether the nodes behind them in the
@@ -105,8 +105,8 @@ class Rules:
     definitions: Mapping[str, Define]
     imports: Mapping[str, Ask]
     names: frozenset[str]
-    wrappers: Mapping[str, Callable[[Node, Source], str]] = field(default_factory=dict)
-    switches: Mapping[str, Callable[[Node, Source, Place], bool | None]] = field(default_factory=dict)
+    wrappers: Mapping[str, Callable[[Node, SourceText], str]] = field(default_factory=dict)
+    switches: Mapping[str, Callable[[Node, SourceText, NodePlace], bool | None]] = field(default_factory=dict)
 
 
 _MOST_PARAMETERS = 12
@@ -116,12 +116,12 @@ _LAST_NAME = re.compile(r"(?<![\w$])(\$?+[^\W\d]\w*+)(?=[\s\[\])(]*+(?:=|\Z))")
 
 _NO_BASE = re.compile(r"\A(?:extends |implements |[:<]\s*+)|\b(?:public|private|protected|virtual) ")
 
-Detail = Callable[[Node, Source], str]
+Detail = Callable[[Node, SourceText], str]
 """Makes the text that follows the name of a definition."""
 
 
 def parameters(
-    node: Node | None, source: Source, name_of: Callable[[str], str], left_out: frozenset[str] = frozenset()
+    node: Node | None, source: SourceText, name_of: Callable[[str], str], left_out: frozenset[str] = frozenset()
 ) -> str:
     """The parameters' names in brackets, an optional one with a question mark. Those in ``left_out`` are not shown."""
     if node is None:
@@ -144,7 +144,7 @@ def signature(
 ) -> Detail:
     """The rule that shows the parameters of a function, and its result, which is in the field ``result``."""
 
-    def detail(node: Node, source: Source) -> str:
+    def detail(node: Node, source: SourceText) -> str:
         taken = parameters(node.child_by_field_name("parameters"), source, name_of, left_out)
         return taken + returned(source.field(node, result))
 
@@ -157,21 +157,21 @@ def named(
     field: str = "name",
     *,
     otherwise: str = "",
-    unless: Callable[[Node, Source], bool] | None = None,
+    unless: Callable[[Node, SourceText], bool] | None = None,
     is_closed: bool = True,
     is_public: bool = True,
 ) -> Define:
     """The rule for a definition that is shown by its name, or by ``otherwise`` if it has no name, and by its ``detail``
     if it has one. It is not shown if ``unless``."""
 
-    def define(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
+    def define(node: Node, source: SourceText, _place: NodePlace) -> Iterator[Symbol]:
         name = "" if unless is not None and unless(node, source) else source.field(node, field) or otherwise
         yield Symbol(mark, name, detail(node, source) if detail is not None else "", is_closed, is_public)
 
     return define
 
 
-def imported_path(node: Node, source: Source) -> Iterator[Import]:
+def imported_path(node: Node, source: SourceText) -> Iterator[Import]:
     """The import of a path in quotes."""
     yield Import(source.field(node, "path", 300).strip('"`'))
 
@@ -201,7 +201,7 @@ def returned(text: str) -> str:
 def heirs(*kinds: str) -> Detail:
     """The rule that shows the bases of a type in brackets: the children of these kinds."""
 
-    def detail(node: Node, source: Source) -> str:
+    def detail(node: Node, source: SourceText) -> str:
         found = [source.text(child) for child in node.named_children if child.type in kinds]
         found = [one[1:].removesuffix(")") if one.startswith("(") else _NO_BASE.sub("", one) for one in found]
         text = ", ".join(one.replace(" implements ", ", ") for one in found if one)
@@ -243,13 +243,13 @@ def written_out(text: str, separator: str) -> Iterator[str]:
             word += char
 
 
-def extract(tree: Tree, data: bytes, rules: Rules) -> Extract:
+def extract(tree: Tree, data: bytes, rules: GrammarRules) -> Extract:
     """Walks the tree once, without recursion."""
-    return _Walk(Source(data), rules).run(tree)
+    return _Walk(SourceText(data), rules).run(tree)
 
 
 class _Walk:
-    def __init__(self, source: Source, rules: Rules) -> None:
+    def __init__(self, source: SourceText, rules: GrammarRules) -> None:
         self._source = source
         self._rules = rules
         self._lines: list[tuple[int, str, str]] = []
@@ -262,7 +262,7 @@ class _Walk:
     def run(self, tree: Tree) -> Extract:
         cursor = tree.walk()
         # The places of the open nodes that opened one, each with the depth of its node.
-        places: list[tuple[int, Place]] = [(-1, Place())]
+        places: list[tuple[int, NodePlace]] = [(-1, NodePlace())]
         depth, switches = 0, self._rules.switches
         while True:
             node = cursor.node
@@ -287,7 +287,7 @@ class _Walk:
                     return self._result()
                 depth -= 1
 
-    def _visit(self, node: Node, place: Place) -> Place | None:
+    def _visit(self, node: Node, place: NodePlace) -> NodePlace | None:
         """Takes the node's information. Returns the place of the node's content, if that is a different place."""
         kind, rules = node.type, self._rules
         if kind in rules.names:
@@ -304,7 +304,7 @@ class _Walk:
         wrap = rules.wrappers.get(kind)
         return replace(place, wrapper=wrap(node, self._source)) if wrap is not None else None
 
-    def _define(self, define: Define, node: Node, place: Place) -> Place | None:
+    def _define(self, define: Define, node: Node, place: NodePlace) -> NodePlace | None:
         if not node.is_named:
             return None
         if place.is_hidden:
@@ -315,10 +315,10 @@ class _Walk:
                 self._show(symbol, place)
             if symbol.mark != VALUE or symbol.is_closed:
                 is_closed = symbol.is_closed or not symbol.name
-                inner = Place(symbol.mark, min(place.level + 1, _MOST_LEVEL), is_closed)
+                inner = NodePlace(symbol.mark, min(place.level + 1, _MOST_LEVEL), is_closed)
         return inner
 
-    def _show(self, symbol: Symbol, place: Place) -> None:
+    def _show(self, symbol: Symbol, place: NodePlace) -> None:
         if symbol.is_public and symbol.name and place.container in ("", "n"):
             self._defined[symbol.name] = None
         self._own.add(symbol.name)

@@ -31,7 +31,7 @@ from importlib.resources import files
 
 from tree_sitter import Language, Parser, Point, Tree
 
-from plugins.symbol_index.extract import Extract, Import, Rules, extract
+from plugins.symbol_index.extract import Extract, GrammarRules, Import, extract
 from plugins.symbol_index.languages import GO, JAVA, JAVASCRIPT, PHP, PYTHON, RUBY, RUST, C
 from proxy.context import ContextFile, SymbolMap, shorten
 from proxy.kit.lru import Bounded
@@ -50,7 +50,7 @@ class Lookup:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class LanguageFamily:
     """Languages whose files refer to each other. ``lookups`` are asked for the path of a file and one of its imports.
     ``heads`` are the names of files that represent their directory. If it ``has_suffixes``, imports are written with
     the suffix. If it ``goes_by_name``, names are visible without an import that tells their origin."""
@@ -164,21 +164,21 @@ def _php(path: str, one: Import) -> Iterator[Lookup]:
         yield Lookup((posixpath.normpath(target).lstrip("./"),))
 
 
-_PYTHON = Family(_python, frozenset({"__init__"}), goes_by_name=False)
-_JAVASCRIPT = Family(_javascript, frozenset({"index"}), goes_by_name=False)
-_C = Family(_c, has_suffixes=True)
-FAMILIES: dict[str, Family] = {
+_PYTHON = LanguageFamily(_python, frozenset({"__init__"}), goes_by_name=False)
+_JAVASCRIPT = LanguageFamily(_javascript, frozenset({"index"}), goes_by_name=False)
+_C = LanguageFamily(_c, has_suffixes=True)
+FAMILIES: dict[str, LanguageFamily] = {
     "python": _PYTHON,
     "javascript": _JAVASCRIPT,
     "typescript": _JAVASCRIPT,
     "tsx": _JAVASCRIPT,
-    "go": Family(_go),
-    "rust": Family(_rust, frozenset({"mod", "lib", "main"})),
-    "java": Family(_java),
+    "go": LanguageFamily(_go),
+    "rust": LanguageFamily(_rust, frozenset({"mod", "lib", "main"})),
+    "java": LanguageFamily(_java),
     "c": _C,
     "cpp": _C,
-    "ruby": Family(_ruby),
-    "php": Family(_php),
+    "ruby": LanguageFamily(_ruby),
+    "php": LanguageFamily(_php),
 }
 """The family by the name of the grammar."""
 
@@ -195,11 +195,11 @@ Table = Mapping[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class IndexedFile:
     """One file: its path, its family, and the extract of its text."""
 
     path: str
-    family: Family
+    family: LanguageFamily
     extract: Extract
 
 
@@ -218,12 +218,12 @@ class References(Mapping[str, frozenset[str]]):
     """The paths of the referred files, for each file that refers to others. They are found at the first question: only
     the first request of a session asks."""
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[IndexedFile]) -> None:
         self._entries = list(entries)
 
     @cached_property
     def _found(self) -> Mapping[str, frozenset[str]]:
-        families: dict[Family, list[Entry]] = defaultdict(list)
+        families: dict[LanguageFamily, list[IndexedFile]] = defaultdict(list)
         for entry in self._entries:
             families[entry.family].append(entry)
         tables = {family: _tables(some) for family, some in families.items()}
@@ -240,7 +240,7 @@ class References(Mapping[str, frozenset[str]]):
         return len(self._found)
 
 
-def _references_of(entry: Entry, files: _Files) -> frozenset[str]:
+def _references_of(entry: IndexedFile, files: _Files) -> frozenset[str]:
     """The paths that the file refers to, without its own."""
     found: set[str] = set()
     used = _used(entry.extract, files)
@@ -252,7 +252,7 @@ def _references_of(entry: Entry, files: _Files) -> frozenset[str]:
     return frozenset(found - {entry.path})
 
 
-def _tables(entries: list[Entry]) -> _Files:
+def _tables(entries: list[IndexedFile]) -> _Files:
     whole: dict[str, list[str]] = defaultdict(list)
     definers: dict[str, list[str]] = defaultdict(list)
     for entry in entries:
@@ -274,7 +274,7 @@ def _by_ends(named: Iterable[tuple[str, str]]) -> Table:
     return dict(found)
 
 
-def _stem(path: str, family: Family) -> str:
+def _stem(path: str, family: LanguageFamily) -> str:
     """The path in the form in which imports write it."""
     if family.has_suffixes:
         return path
@@ -295,7 +295,7 @@ def _ends(path: str) -> Iterator[str]:
             return
 
 
-def _imported(entry: Entry, one: Import, files: _Files, used: Table) -> Iterator[str]:
+def _imported(entry: IndexedFile, one: Import, files: _Files, used: Table) -> Iterator[str]:
     """The files that one import means: the files at its path, and the files that define its names, if they are not at
     the path."""
     if len(one.target) > _MOST_TARGET_CHARS:
@@ -361,7 +361,7 @@ _GRAMMARS: dict[str, tuple[str, str]] = {
     "ruby": ("tree_sitter_ruby", "language"),
     "php": ("tree_sitter_php", "language_php"),
 }
-RULES: Mapping[str, Rules] = {
+RULES: Mapping[str, GrammarRules] = {
     "python": PYTHON,
     "javascript": JAVASCRIPT,
     "typescript": JAVASCRIPT,
@@ -433,7 +433,7 @@ _S_PER_TEXT = 0.1e-3
 _S_PER_CHAR = 0.6e-6
 
 
-class Budget:
+class TimeBudget:
     """The processor time that one call may take in its thread for texts that the index does not know."""
 
     def __init__(self) -> None:
@@ -455,7 +455,7 @@ class Parsers(threading.local):
     def __init__(self) -> None:
         self._parser_of = cache(lambda grammar: Parser(language(grammar)))
 
-    def parse(self, grammar: str, source: bytes, budget: Budget) -> Tree | None:
+    def parse(self, grammar: str, source: bytes, budget: TimeBudget) -> Tree | None:
         """The tree of a text; None if it took too much work, or would take too much work to read."""
         parser = self._parser_of(grammar)
         left = _ROUNDS + len(source) // _BYTES_A_ROUND
@@ -540,7 +540,7 @@ class TreeSitterIndexer:
             before = self._repositories.get(paths)
         if before is not None and before.digests == digests and before.aliases == aliases:
             return before.answer
-        budget = Budget()
+        budget = TimeBudget()
         entries = list(self._entries(files, budget))
         blocks = {one.path: f"{shorten(one.path, aliases)}\n{one.extract.body}" for one in entries if one.extract.body}
         answer = SymbolMap(blocks, legend(aliases), References(entries))
@@ -550,7 +550,7 @@ class TreeSitterIndexer:
                 self._repositories.put(paths, repository)
         return answer
 
-    def _entries(self, files: Sequence[ContextFile], budget: Budget) -> Iterator[Entry]:
+    def _entries(self, files: Sequence[ContextFile], budget: TimeBudget) -> Iterator[IndexedFile]:
         """The files that can be read, as long as the ``budget`` lasts."""
         left = MOST_CALL_CHARS
         for file in files:
@@ -559,9 +559,9 @@ class TreeSitterIndexer:
             grammar = grammar_of(file.path, text) if file.text is not None and left >= 0 else None
             found = self._found(grammar, file.digest, text, budget) if grammar is not None else None
             if grammar is not None and found is not None:
-                yield Entry(file.path, FAMILIES[grammar], found)
+                yield IndexedFile(file.path, FAMILIES[grammar], found)
 
-    def _found(self, grammar: str, digest: str, text: str, budget: Budget) -> Found:
+    def _found(self, grammar: str, digest: str, text: str, budget: TimeBudget) -> Found:
         key = (grammar, digest)
         with self._lock:
             if key in self._texts:
@@ -574,7 +574,7 @@ class TreeSitterIndexer:
                 self._texts.put(key, found)
         return found
 
-    def _read(self, grammar: str, text: str, budget: Budget) -> Found:
+    def _read(self, grammar: str, text: str, budget: TimeBudget) -> Found:
         data = text.encode("utf-8", "replace") if len(text) <= MOST_BYTES else None
         if data is None or len(data) > MOST_BYTES:
             return None
@@ -590,7 +590,7 @@ def _text_bytes(one: Found) -> int:
     return 1_000 + len(one.body) + sum(len(name) + 57 for name in names) + imports
 
 
-def _weight(blocks: Mapping[str, str], entries: Sequence[Entry], paths: tuple[str, ...]) -> int:
+def _weight(blocks: Mapping[str, str], entries: Sequence[IndexedFile], paths: tuple[str, ...]) -> int:
     """About how much memory an answer takes with its references: about ten edges a file, and the tables by which they
     are found."""
     texts = sum(sys.getsizeof(block) + 2 * len(path) + 400 for path, block in blocks.items())

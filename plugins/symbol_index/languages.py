@@ -8,10 +8,10 @@ from tree_sitter import Node
 from plugins.symbol_index.extract import (
     VALUE,
     Define,
+    GrammarRules,
     Import,
-    Place,
-    Rules,
-    Source,
+    NodePlace,
+    SourceText,
     Symbol,
     first_named,
     heirs,
@@ -36,7 +36,7 @@ def _c_name(text: str) -> str:
     return found[1] if found else last_name(text)
 
 
-def _c_declared(node: Node | None, source: Source) -> tuple[str, str, Node | None]:
+def _c_declared(node: Node | None, source: SourceText) -> tuple[str, str, Node | None]:
     """The name within a declarator, the stars in front of it, and the declarator of its function, if it is one."""
     stars, function = "", None
     for _ in range(_C_MOST_NESTED):
@@ -55,7 +55,7 @@ def _c_declared(node: Node | None, source: Source) -> tuple[str, str, Node | Non
     return "", "", None
 
 
-def _c_function(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
+def _c_function(node: Node, source: SourceText, place: NodePlace) -> Iterator[Symbol]:
     """A function, if the node declares one. Destructors are left out, because they say nothing."""
     name, stars, function = _c_declared(node.child_by_field_name("declarator"), source)
     if function is None:
@@ -71,7 +71,7 @@ def _c_function(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
         yield Symbol("m" if is_member else "f", shown, taken + given, is_closed=True)
 
 
-def _c_declaration(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
+def _c_declaration(node: Node, source: SourceText, place: NodePlace) -> Iterator[Symbol]:
     found = list(_c_function(node, source, place))
     yield from found
     if found:
@@ -84,19 +84,19 @@ def _c_declaration(node: Node, source: Source, place: Place) -> Iterator[Symbol]
 
 
 def _c_type(mark: str) -> Define:
-    def define(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
+    def define(node: Node, source: SourceText, place: NodePlace) -> Iterator[Symbol]:
         if node.child_by_field_name("body") is not None and (place.container != "t" or mark == "c"):
             yield Symbol(mark, source.field(node, "name"), _c_heirs(node, source))
 
     return define
 
 
-def _c_typedef(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
+def _c_typedef(node: Node, source: SourceText, _place: NodePlace) -> Iterator[Symbol]:
     name, _, _ = _c_declared(node.child_by_field_name("declarator"), source)
     yield Symbol("t", name)
 
 
-def _c_macro(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
+def _c_macro(node: Node, source: SourceText, _place: NodePlace) -> Iterator[Symbol]:
     """A macro. A macro without a value is left out: it only says that a header was read."""
     name = source.field(node, "name")
     if node.type == "preproc_function_def":
@@ -105,7 +105,7 @@ def _c_macro(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
         yield Symbol(VALUE, name)
 
 
-def _c_hides(node: Node, source: Source, place: Place) -> bool | None:
+def _c_hides(node: Node, source: SourceText, place: NodePlace) -> bool | None:
     """Whether the members that follow in a class are private. The first members of a class are private."""
     if place.container not in ("c", "t"):
         return None
@@ -113,7 +113,7 @@ def _c_hides(node: Node, source: Source, place: Place) -> bool | None:
     return place.container == "c" if is_start else source.text(node).startswith("private")
 
 
-C = Rules(
+C = GrammarRules(
     definitions={
         "function_definition": _c_function,
         **dict.fromkeys(("declaration", "field_declaration"), _c_declaration),
@@ -144,32 +144,32 @@ def _go_name(text: str) -> str:
 _go_signature = signature(_go_name, frozenset({"_"}), result="result")
 
 
-def _go_type(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
+def _go_type(node: Node, source: SourceText, _place: NodePlace) -> Iterator[Symbol]:
     kind = node.child_by_field_name("type")
     mark = _GO_MARKS.get(kind.type) if kind is not None else None
     yield Symbol(mark or "t", source.field(node, "name"), is_closed=mark is None)
 
 
-def _go_function(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
+def _go_function(node: Node, source: SourceText, _place: NodePlace) -> Iterator[Symbol]:
     name = source.field(node, "name")
     yield Symbol("f", name, _go_signature(node, source) if name[:1].isupper() else "", is_closed=True)
 
 
-def _go_method(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
+def _go_method(node: Node, source: SourceText, _place: NodePlace) -> Iterator[Symbol]:
     name = source.field(node, "name")
     receiver = source.field(node, "receiver").strip("()").rpartition(" ")[2].lstrip("*")
     shown = f"{receiver}.{name}" if name[:1].isupper() else ""
     yield Symbol("m", shown, _go_signature(node, source), is_closed=True, is_public=False)
 
 
-def _go_values(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
+def _go_values(node: Node, source: SourceText, place: NodePlace) -> Iterator[Symbol]:
     """Constants and variables, and the fields of a struct."""
     is_field = node.type == "field_declaration"
     names = map(source.text, node.children_by_field_name("name")) if place.container == "t" or not is_field else ()
     yield from (Symbol(VALUE, name, is_closed=not is_field) for name in names if name[:1].isupper())
 
 
-GO = Rules(
+GO = GrammarRules(
     definitions={
         **dict.fromkeys(("type_spec", "type_alias"), _go_type),
         "method_elem": named("m", _go_signature),
@@ -186,24 +186,24 @@ _java_signature = signature(last_name, result="type")
 _java_heirs = heirs("superclass", "super_interfaces", "extends_interfaces")
 
 
-def _java_is_private(node: Node, _source: Source) -> bool:
+def _java_is_private(node: Node, _source: SourceText) -> bool:
     first = first_named(node)
     return first is not None and first.type == "modifiers" and any(child.type == "private" for child in first.children)
 
 
-def _java_field(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
+def _java_field(node: Node, source: SourceText, _place: NodePlace) -> Iterator[Symbol]:
     if not _java_is_private(node, source):
         for one in node.children_by_field_name("declarator"):
             yield Symbol(VALUE, source.field(one, "name"), is_closed=True)
 
 
-def _java_import(node: Node, source: Source) -> Iterator[Import]:
+def _java_import(node: Node, source: SourceText) -> Iterator[Import]:
     words = source.text(node, 300).removeprefix("import ").removeprefix("static ").rstrip("; ").replace(" ", "")
     name = words.rpartition(".")[2]
     yield Import(words, (name,) if name[:1].isupper() else ())
 
 
-JAVA = Rules(
+JAVA = GrammarRules(
     definitions={
         "class_declaration": named("c", _java_heirs, unless=_java_is_private, is_closed=False),
         **dict.fromkeys(
@@ -227,14 +227,14 @@ JAVA = Rules(
 _rust_bounds = heirs("trait_bounds")
 
 
-def _rust_implementation(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
+def _rust_implementation(node: Node, source: SourceText, _place: NodePlace) -> Iterator[Symbol]:
     """An implementation. The methods of a trait are shown with the trait, so an implementation of a trait is only one
     line."""
     trait = source.field(node, "trait")
     yield Symbol("c", source.field(node, "type"), f"({trait})" if trait else "", is_closed=bool(trait), is_public=False)
 
 
-def _rust_module(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
+def _rust_module(node: Node, source: SourceText, _place: NodePlace) -> Iterator[Symbol]:
     name = source.field(node, "name")
     if name == "tests":
         yield Symbol("", "", is_closed=True)
@@ -242,7 +242,7 @@ def _rust_module(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
         yield Symbol("n", name)
 
 
-def _rust_is_private(node: Node, source: Source) -> bool:
+def _rust_is_private(node: Node, source: SourceText) -> bool:
     return not source.text(node, 4).startswith("pub")
 
 
@@ -254,7 +254,7 @@ def _rust_name(text: str) -> str:
 _rust_signature = signature(_rust_name)
 
 
-def _rust_function(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
+def _rust_function(node: Node, source: SourceText, place: NodePlace) -> Iterator[Symbol]:
     name, is_public = source.field(node, "name"), not _rust_is_private(node, source)
     shown = _rust_signature(node, source)
     if place.container in ("", "n"):
@@ -263,18 +263,18 @@ def _rust_function(node: Node, source: Source, place: Place) -> Iterator[Symbol]
         yield Symbol("m", name if is_public or place.container == "i" else "", shown, is_closed=True)
 
 
-def _rust_use(node: Node, source: Source) -> Iterator[Import]:
+def _rust_use(node: Node, source: SourceText) -> Iterator[Import]:
     for path in written_out(source.field(node, "argument", 2_000), "::"):
         name = path.rpartition("::")[2]
         yield Import(path, (name,) if name[:1].isupper() else ())
 
 
-def _rust_submodule(node: Node, source: Source) -> Iterator[Import]:
+def _rust_submodule(node: Node, source: SourceText) -> Iterator[Import]:
     if node.child_by_field_name("body") is None:
         yield Import(f"mod::{source.field(node, 'name')}")
 
 
-RUST = Rules(
+RUST = GrammarRules(
     definitions={
         **dict.fromkeys(("struct_item", "union_item"), named("t", _rust_bounds, is_closed=False)),
         "enum_item": named("e", _rust_bounds, is_closed=False),
@@ -297,12 +297,12 @@ _js_heirs = heirs("class_heritage", "extends_type_clause", "extends_clause")
 _js_several = signature(leading_name, frozenset({"this"}))
 
 
-def _js_signature(node: Node, source: Source) -> str:
+def _js_signature(node: Node, source: SourceText) -> str:
     single = node.child_by_field_name("parameter")
     return f"({source.text(single)})" if single is not None else _js_several(node, source)
 
 
-def _js_method(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
+def _js_method(node: Node, source: SourceText, place: NodePlace) -> Iterator[Symbol]:
     name = source.field(node, "name")
     words = source.text(node, 60)
     if place.container == "" or name.startswith(("#", "_")) or words.startswith("private "):
@@ -313,7 +313,7 @@ def _js_method(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
         yield Symbol("m", name, _js_signature(node, source), is_closed=True)
 
 
-def _js_member(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
+def _js_member(node: Node, source: SourceText, place: NodePlace) -> Iterator[Symbol]:
     """A field of a class, or a property of an interface. A field that holds a function is a method."""
     name = source.field(node, "name") or source.field(node, "property")
     value = node.child_by_field_name("value")
@@ -325,7 +325,7 @@ def _js_member(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
         yield Symbol(VALUE, name)
 
 
-def _js_variable(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
+def _js_variable(node: Node, source: SourceText, place: NodePlace) -> Iterator[Symbol]:
     name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
     if name is None or name.type != "identifier":
         return
@@ -336,7 +336,7 @@ def _js_variable(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
         yield Symbol(VALUE, words, is_closed=True)
 
 
-def _js_assigned(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
+def _js_assigned(node: Node, source: SourceText, _place: NodePlace) -> Iterator[Symbol]:
     """``exports.name = function ...`` and ``Type.prototype.name = function ...``."""
     left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
     if left is not None and right is not None and left.type == "member_expression" and right.type in _JS_FUNCTIONS:
@@ -344,13 +344,13 @@ def _js_assigned(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
         yield Symbol("f", name, _js_signature(right, source), is_closed=True)
 
 
-def _js_enum_body(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
+def _js_enum_body(node: Node, source: SourceText, _place: NodePlace) -> Iterator[Symbol]:
     for child in node.named_children:
         if child.type in ("property_identifier", "enum_assignment"):
             yield Symbol(VALUE, source.field(child, "name") or source.text(child))
 
 
-def _js_import(node: Node, source: Source) -> Iterator[Import]:
+def _js_import(node: Node, source: SourceText) -> Iterator[Import]:
     """``import ... from "x"`` and ``export ... from "x"``."""
     target = node.child_by_field_name("source")
     if target is None:
@@ -365,7 +365,7 @@ def _js_import(node: Node, source: Source) -> Iterator[Import]:
     yield Import(source.text(target).strip("'\"`"), tuple(dict.fromkeys(name for name in names if name)))
 
 
-def _js_call(node: Node, source: Source) -> Iterator[Import]:
+def _js_call(node: Node, source: SourceText) -> Iterator[Import]:
     """``require("x")`` and ``import("x")``."""
     called = node.child_by_field_name("function")
     if called is None or called.end_byte - called.start_byte > 7 or source.text(called) not in ("require", "import"):
@@ -375,7 +375,7 @@ def _js_call(node: Node, source: Source) -> Iterator[Import]:
         yield Import(source.text(first).strip("'\"`"))
 
 
-JAVASCRIPT = Rules(
+JAVASCRIPT = GrammarRules(
     definitions={
         **dict.fromkeys(
             ("class_declaration", "abstract_class_declaration", "class"),
@@ -416,20 +416,20 @@ def _php_name(text: str) -> str:
 _php_signature = signature(_php_name)
 
 
-def _php_is_private(node: Node, source: Source) -> bool:
+def _php_is_private(node: Node, source: SourceText) -> bool:
     return any(
         child.type == "visibility_modifier" and source.text(child) == "private" for child in node.named_children[:6]
     )
 
 
-def _php_properties(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
+def _php_properties(node: Node, source: SourceText, _place: NodePlace) -> Iterator[Symbol]:
     if not _php_is_private(node, source):
         for child in node.named_children:
             if child.type in ("property_element", "const_element"):
                 yield Symbol(VALUE, source.text(first_named(child)).removeprefix("$"), is_closed=True)
 
 
-def _php_define(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
+def _php_define(node: Node, source: SourceText, _place: NodePlace) -> Iterator[Symbol]:
     """``define('NAME', value)``"""
     if source.field(node, "function", 8) == "define":
         found = _PHP_QUOTED.search(source.field(node, "arguments"))
@@ -437,19 +437,19 @@ def _php_define(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
             yield Symbol(VALUE, found[1])
 
 
-def _php_use(node: Node, source: Source) -> Iterator[Import]:
+def _php_use(node: Node, source: SourceText) -> Iterator[Import]:
     words = source.text(node, 2_000).removeprefix("use ").rstrip("; ")
     for path in written_out(words.removeprefix("function ").removeprefix("const "), "\\"):
         yield Import(path.strip("\\"), (path.rpartition("\\")[2],))
 
 
-def _php_include(node: Node, source: Source) -> Iterator[Import]:
+def _php_include(node: Node, source: SourceText) -> Iterator[Import]:
     found = _PHP_QUOTED.search(source.text(node, 300))
     if found:
         yield Import(found[1])
 
 
-PHP = Rules(
+PHP = GrammarRules(
     definitions={
         "class_declaration": named("c", _php_bases, is_closed=False),
         **dict.fromkeys(("interface_declaration", "trait_declaration"), named("i", _php_bases, is_closed=False)),
@@ -478,12 +478,12 @@ _PYTHON_SHOWN_DUNDERS = frozenset({"__init__", "__call__", "__enter__", "__aente
 _PYTHON_PROPERTIES = frozenset({"property", "cached_property", "functools.cached_property", "abstractproperty"})
 
 
-def _python_class(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
+def _python_class(node: Node, source: SourceText, _place: NodePlace) -> Iterator[Symbol]:
     name = source.field(node, "name")
     yield Symbol("c", name, _python_heirs(node, source), is_public=not name.startswith("_"))
 
 
-def _python_function(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
+def _python_function(node: Node, source: SourceText, place: NodePlace) -> Iterator[Symbol]:
     name = source.field(node, "name")
     is_method = place.container == "c"
     is_dunder = name.startswith("__") and name.endswith("__")
@@ -497,12 +497,12 @@ def _python_function(node: Node, source: Source, place: Place) -> Iterator[Symbo
         yield Symbol("m" if is_method else "f", name, _python_signature(node, source), is_closed=True)
 
 
-def _python_decorators(node: Node, source: Source) -> str:
+def _python_decorators(node: Node, source: SourceText) -> str:
     texts = [source.text(child).removeprefix("@") for child in node.named_children if child.type == "decorator"]
     return next((text for text in texts if text in _PYTHON_PROPERTIES), "")
 
 
-def _python_assignment(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
+def _python_assignment(node: Node, source: SourceText, place: NodePlace) -> Iterator[Symbol]:
     left = node.child_by_field_name("left")
     if left is None or left.type != "identifier":
         return
@@ -512,21 +512,21 @@ def _python_assignment(node: Node, source: Source, place: Place) -> Iterator[Sym
         yield Symbol(VALUE, name)
 
 
-def _python_import(node: Node, source: Source) -> Iterator[Import]:
+def _python_import(node: Node, source: SourceText) -> Iterator[Import]:
     yield from (Import(_python_plain(name, source)) for name in node.children_by_field_name("name"))
 
 
-def _python_import_from(node: Node, source: Source) -> Iterator[Import]:
+def _python_import_from(node: Node, source: SourceText) -> Iterator[Import]:
     names = tuple(_python_plain(name, source) for name in node.children_by_field_name("name"))
     yield Import(source.field(node, "module_name").replace(" ", ""), names)
 
 
-def _python_plain(node: Node, source: Source) -> str:
+def _python_plain(node: Node, source: SourceText) -> str:
     """The name of ``name as other``."""
     return source.field(node, "name") if node.type == "aliased_import" else source.text(node)
 
 
-PYTHON = Rules(
+PYTHON = GrammarRules(
     definitions={
         "class_definition": _python_class,
         "function_definition": _python_function,
@@ -543,7 +543,7 @@ _RUBY_ATTRIBUTES = frozenset({"attr_reader", "attr_accessor", "attr_writer"})
 _RUBY_REQUIRES = frozenset({"require", "require_relative", "load"})
 
 
-def _ruby_method(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
+def _ruby_method(node: Node, source: SourceText, place: NodePlace) -> Iterator[Symbol]:
     taken = node.child_by_field_name("parameters")
     owner = source.field(node, "object")
     name = "" if place.wrapper == "private" else source.field(node, "name")
@@ -552,13 +552,13 @@ def _ruby_method(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
     yield Symbol("m" if place.container else "f", shown, signature, is_closed=True)
 
 
-def _ruby_assignment(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
+def _ruby_assignment(node: Node, source: SourceText, _place: NodePlace) -> Iterator[Symbol]:
     left = node.child_by_field_name("left")
     if left is not None and left.type == "constant":
         yield Symbol(VALUE, source.text(left))
 
 
-def _ruby_attributes(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
+def _ruby_attributes(node: Node, source: SourceText, _place: NodePlace) -> Iterator[Symbol]:
     arguments = node.child_by_field_name("arguments")
     if arguments is not None and source.field(node, "method") in _RUBY_ATTRIBUTES:
         for one in arguments.named_children:
@@ -566,11 +566,11 @@ def _ruby_attributes(node: Node, source: Source, _place: Place) -> Iterator[Symb
                 yield Symbol(VALUE, source.text(one).removeprefix(":"))
 
 
-def _ruby_called(node: Node, source: Source) -> str:
+def _ruby_called(node: Node, source: SourceText) -> str:
     return source.field(node, "method") or "call"
 
 
-def _ruby_require(node: Node, source: Source) -> Iterator[Import]:
+def _ruby_require(node: Node, source: SourceText) -> Iterator[Import]:
     method, arguments = source.field(node, "method"), node.child_by_field_name("arguments")
     first = first_named(arguments) if method in _RUBY_REQUIRES else None
     if first is not None and first.type == "string":
@@ -578,14 +578,14 @@ def _ruby_require(node: Node, source: Source) -> Iterator[Import]:
         yield Import(f"./{target}" if method == "require_relative" and not target.startswith(".") else target)
 
 
-def _ruby_hides(node: Node, source: Source, place: Place) -> bool | None:
+def _ruby_hides(node: Node, source: SourceText, place: NodePlace) -> bool | None:
     """Whether the methods that follow are private. A ``private`` that is alone applies to all methods behind it."""
     if place.wrapper or place.container not in ("c", "n") or node.end_byte - node.start_byte > 9:
         return None
     return {"private": True, "protected": True, "public": False}.get(source.text(node))
 
 
-RUBY = Rules(
+RUBY = GrammarRules(
     definitions={
         "class": named("c", heirs("superclass"), is_closed=False),
         "module": named("n", is_closed=False),

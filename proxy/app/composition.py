@@ -27,7 +27,7 @@ from proxy.engine.attempts import Inquiries
 from proxy.engine.conclusion import Followers
 from proxy.engine.interfaces import Upstream
 from proxy.engine.ports import Follower
-from proxy.engine.telemetry import Meter
+from proxy.engine.telemetry import MetricsMeter
 from proxy.engine.telemetry.metrics import Metrics, SharedMetrics
 from proxy.kit.clock import Readings
 from proxy.kit.tasks import Tasks, cancel, spawn
@@ -38,7 +38,7 @@ from proxy.protocol.prices import PriceMap
 from proxy.protocol.request.tokens import Encode
 from proxy.services import is_counted_by
 from proxy.services.own_exchanges import Compactor, KeepAlive, OwnExchanges
-from proxy.services.prompting import Composer, Rules
+from proxy.services.prompting import PromptComposer, PromptingRules
 from proxy.services.session_book import SessionBook, TokenUsage, UsageFollower
 from proxy.teams.alerts import BudgetAlerts, WebhookSender
 from proxy.teams.authentication import Directory, Identity
@@ -119,7 +119,7 @@ class LazyRegistry:
         assert self._registry is not None
         return self._registry.snapshot
 
-    async def open(self, settings: Settings, rules: Rules) -> None:
+    async def open(self, settings: Settings, rules: PromptingRules) -> None:
         """Make sure that the prompts which the ``rules`` of these settings compose are read, and that their files are
         watched from then on. Logs a warning for each prompt that the settings name and that does not exist. Raises
         ConfigError."""
@@ -150,7 +150,7 @@ class Reload:
     models: ModelTable
     prices: PriceMap
     directory: Directory
-    composer: Composer
+    composer: PromptComposer
     prompts: LazyRegistry
 
     async def run(self, source: ConfigSource) -> bool:
@@ -178,7 +178,7 @@ class Reload:
 
 
 @dataclass(frozen=True, slots=True)
-class Assembly:
+class BuiltApp:
     """An app's parts. ``litellm`` may be loaded before a call needs it. ``reload`` takes over a changed configuration.
     ``ui`` serves the pages (None: there are no pages). ``watch`` registers a function that is told what each exchange
     used."""
@@ -198,7 +198,7 @@ async def build(
     encode: Encode | None = None,
     shared: SharedMetrics | None = None,
     wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> Assembly:
+) -> BuiltApp:
     """The parts of an app. Given ``upstreams`` replace those that the settings ask for, and ``readings`` replace the
     machine's clocks. ``wait`` sleeps for the given seconds of the clock. Raises ConfigError."""
     ours, base = settings.stratiform, await lay(settings, readings=readings, encode=encode, shared=shared)
@@ -211,8 +211,8 @@ async def build(
     litellm = LitellmUpstream()
     own: dict[Transport, Upstream] = {Transport.HTTP: HttpUpstream(), Transport.LITELLM: litellm}
     used = {**own, Transport.EMBEDDED: EmbeddedUpstream(base.encode, tells=True), **(upstreams or {})}
-    composer, spans = Composer(rules, prompts.snapshot, metrics, aside), factories.spans_of(settings)
-    meter = Meter(metrics, base.prices, spans.record if spans is not None else None)
+    composer, spans = PromptComposer(rules, prompts.snapshot, metrics, aside), factories.spans_of(settings)
+    meter = MetricsMeter(metrics, base.prices, spans.record if spans is not None else None)
     custody, book = _custody(settings, base), _session_book(settings, base)
     asks = Inquiries(base.facts.price, aside, ours.limits.state_bytes // 8) if ours.ask_provider_for_cause else None
     reports = TokenUsage(base.facts, aside, book.so_far if book is not None else None)
@@ -239,7 +239,7 @@ async def build(
         allowed_ips=settings.allowed_ips,
     )
     reload = Reload(models, base.prices, state.directory, composer, prompts)
-    return Assembly(parts, litellm.library, reload, ui, lambda show: follower.lead(UsageFollower(reports, show)))
+    return BuiltApp(parts, litellm.library, reload, ui, lambda show: follower.lead(UsageFollower(reports, show)))
 
 
 def _custody(settings: Settings, base: Foundation) -> Custody:

@@ -24,7 +24,7 @@ from proxy.context.history import DetachTerms
 from proxy.context.history.compaction import CompactionTerms, CompactionTexts
 from proxy.context.panels import PanelTexts
 from proxy.context.session import AssemblyOptions
-from proxy.engine import Limits, RequestRules
+from proxy.engine import BodyLimits, RequestRules
 from proxy.kit.errors import StoreError, UnknownModel
 from proxy.kit.modes import Mode
 from proxy.models import RateLimit, Transport
@@ -255,7 +255,7 @@ def request_rules(settings: Settings, prices: PriceMap) -> RequestRules:
     """The limits of a request, and how often it is tried."""
     ours, routing = settings.stratiform, settings.routing
     return RequestRules(
-        Limits(body_bytes=int(ours.limits.max_body_mib * (1 << 20)), receive_s=ours.limits.receive_s),
+        BodyLimits(body_bytes=int(ours.limits.max_body_mib * (1 << 20)), receive_s=ours.limits.receive_s),
         routing.retries,
         trust_time_header=ours.clock == "header",
         window_of=(lambda deployment: token_limits(prices, deployment)[0]) if routing.checks_windows else None,

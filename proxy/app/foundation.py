@@ -17,7 +17,7 @@ import pluggy
 
 from proxy.app import factories
 from proxy.app.factories import load_context_texts, load_window_texts
-from proxy.app.settings import Budget, PromptLevel, Settings
+from proxy.app.settings import BudgetEntry, PromptLevel, Settings
 from proxy.engine.telemetry.metrics import Metrics, SharedMetrics
 from proxy.hookspecs import build_plugin_manager, recognisers, symbol_indexer
 from proxy.kit.clock import Readings, SteadyClock
@@ -37,7 +37,7 @@ from proxy.services.context_assembler import ContextAssembler
 from proxy.services.context_sessions import Compactions, SessionStore, TextStore
 from proxy.services.layout_state import SharedLayoutStore, TokenFactors
 from proxy.services.planner_port import FingerprintFile, Planning, StructuredChats
-from proxy.services.prompting import Rules
+from proxy.services.prompting import PromptingRules
 from proxy.services.windows import ContextWindows
 from proxy.storage import BudgetRecord, KeyRecord, Store, TeamRecord
 from proxy.storage.sqlite import Spool
@@ -250,7 +250,7 @@ def identity(settings: Settings, known: Directory, store: Store) -> Identity:
     return Identity(known, hashlib.sha256(f"stratiform scope\0{master}".encode()).digest())
 
 
-def budget_record(budget: Budget, team: str) -> BudgetRecord:
+def budget_record(budget: BudgetEntry, team: str) -> BudgetRecord:
     """A budget of the configuration. Its id keeps it apart from budgets of other teams, and from managed budgets."""
     hard, soft = budget.tokens, budget.soft_tokens
     if budget.unit == "usd":
@@ -270,11 +270,11 @@ def budget_record(budget: Budget, team: str) -> BudgetRecord:
     )
 
 
-def rules_of(settings: Settings, names_of: NamesOf = only_itself) -> Rules:
+def rules_of(settings: Settings, names_of: NamesOf = only_itself) -> PromptingRules:
     """The rules that say which requests get which prompts and which capability profile. ``names_of`` gives the names of
     a model (``ModelTable.spellings``)."""
     prompts, window = settings.stratiform.prompts, settings.stratiform.window
-    return Rules(
+    return PromptingRules(
         PromptRules(
             base=layered(PromptTerms(), _layer(prompts)),
             models={name: _layer(level) for name, level in prompts.models.items()},

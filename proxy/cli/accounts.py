@@ -24,7 +24,18 @@ import orjson
 from proxy.app.admin.litellm_forms import restricting
 from proxy.app.settings import ConfigError
 from proxy.cli import Command, number_within, print_result
-from proxy.cli.admin_client import LIMITS, Ask, Option, Request, add_action, add_where, names, run, run_with, show
+from proxy.cli.admin_client import (
+    LIMITS,
+    AdminRequest,
+    Ask,
+    CommandOption,
+    add_action,
+    add_where,
+    names,
+    run,
+    run_with,
+    show,
+)
 from proxy.kit.errors import Conflict, InvalidRequest, NotFound, ProxyError
 from proxy.kit.messages import visible
 from proxy.kit.value import dataclass, field
@@ -34,13 +45,13 @@ from proxy.teams.validation import window_of
 
 _TEAM_OPTIONS = (
     *LIMITS,
-    Option(
+    CommandOption(
         "--client-keys",
         "client_keys",
         str,
         "forward: clients may bring the key of the provider along; refuse: they may not",
     ),
-    Option(
+    CommandOption(
         "--paths",
         "paths",
         names,
@@ -55,48 +66,52 @@ _TEAM_COLUMNS = {
 
 def _configure_teams(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    add_action(actions, "list", "list all teams", Request("GET", "teams", _TEAM_COLUMNS))
+    add_action(actions, "list", "list all teams", AdminRequest("GET", "teams", _TEAM_COLUMNS))
     add_action(
         actions,
         "create",
         "make a team",
-        Request("POST", "teams", _TEAM_COLUMNS, _TEAM_OPTIONS, fields=("name",)),
+        AdminRequest("POST", "teams", _TEAM_COLUMNS, _TEAM_OPTIONS, fields=("name",)),
     ).add_argument("name", help="the name of the team")
     add_action(
         actions,
         "update",
         "change the given fields",
-        Request("PATCH", "teams/{name}", _TEAM_COLUMNS, _TEAM_OPTIONS),
+        AdminRequest("PATCH", "teams/{name}", _TEAM_COLUMNS, _TEAM_OPTIONS),
     ).add_argument("name", help="the name of the team")
     delete = add_action(
         actions,
         "delete",
         "delete a team and its budgets; its spend stays in the ledger",
-        Request("DELETE", "teams/{name}", {"team": "name", "deleted": "deleted", "keys": "keys"}, query=("force",)),
+        AdminRequest(
+            "DELETE", "teams/{name}", {"team": "name", "deleted": "deleted", "keys": "keys"}, query=("force",)
+        ),
     )
     delete.add_argument("name", help="the name of the team")
     delete.add_argument("--force", action="store_const", const="true", help="delete its keys, too")
 
 
 _AMOUNTS = (
-    Option("--usd", "usd", float, "the hard limit in USD: requests that could pass it are refused"),
-    Option("--soft-usd", "soft_usd", float, "the soft limit in USD: a notice is sent when the spend passes it"),
-    Option("--tokens", "tokens", int, "the hard limit in tokens of prompts and answers"),
-    Option("--soft-tokens", "soft_tokens", int, "the soft limit in tokens of prompts and answers"),
-    Option("--timezone", "timezone", str, "the time zone in which days, weeks and months begin (default: UTC)"),
-    Option(
+    CommandOption("--usd", "usd", float, "the hard limit in USD: requests that could pass it are refused"),
+    CommandOption("--soft-usd", "soft_usd", float, "the soft limit in USD: a notice is sent when the spend passes it"),
+    CommandOption("--tokens", "tokens", int, "the hard limit in tokens of prompts and answers"),
+    CommandOption("--soft-tokens", "soft_tokens", int, "the soft limit in tokens of prompts and answers"),
+    CommandOption("--timezone", "timezone", str, "the time zone in which days, weeks and months begin (default: UTC)"),
+    CommandOption(
         "--assumed-output-tokens",
         "assumed_output_tokens",
         int,
         "the length of an answer that is assumed for requests without a limit",
     ),
-    Option("--webhook", "webhook", str, "the URL to which notices are sent"),
+    CommandOption("--webhook", "webhook", str, "the URL to which notices are sent"),
 )
 _KINDS = (
-    Option("--name", "name", str, "its name within the team (default: made from scope, window and unit)"),
-    Option("--scope", "scope", str, "what it counts: team, key, user or model (default: team)"),
-    Option("--subject", "subject", str, "the id of the key, the user or the model; * gives each a counter of its own"),
-    Option("--window", "window", str, "total, hour, day, week, month or rolling:30d (default: total)"),
+    CommandOption("--name", "name", str, "its name within the team (default: made from scope, window and unit)"),
+    CommandOption("--scope", "scope", str, "what it counts: team, key, user or model (default: team)"),
+    CommandOption(
+        "--subject", "subject", str, "the id of the key, the user or the model; * gives each a counter of its own"
+    ),
+    CommandOption("--window", "window", str, "total, hour, day, week, month or rolling:30d (default: total)"),
 )
 _CORRECTED = {
     "budget": "id", "subject": "subject", "window": "window", "spent before": "spent_before", "spent": "spent",
@@ -115,31 +130,31 @@ def _configure_budgets(parser: argparse.ArgumentParser) -> None:
         actions,
         "list",
         "list all budgets, or those of a team",
-        Request("GET", "budgets", _BUDGET_COLUMNS, query=("team",), show=_show_counters),
+        AdminRequest("GET", "budgets", _BUDGET_COLUMNS, query=("team",), show=_show_counters),
     ).add_argument("--team", help="only those of this team")
     add_action(
         actions,
         "create",
         "make a budget",
-        Request("POST", "budgets", _BUDGET_COLUMNS, (*_AMOUNTS, *_KINDS), fields=("team",)),
+        AdminRequest("POST", "budgets", _BUDGET_COLUMNS, (*_AMOUNTS, *_KINDS), fields=("team",)),
     ).add_argument("--team", required=True, help="the team whose spend it limits")
     add_action(
         actions,
         "update",
         "change how much it allows",
-        Request("PATCH", "budgets/{id}", _BUDGET_COLUMNS, _AMOUNTS),
+        AdminRequest("PATCH", "budgets/{id}", _BUDGET_COLUMNS, _AMOUNTS),
     ).add_argument("id", help="TEAM/NAME")
     add_action(
         actions,
         "delete",
         "delete a budget",
-        Request("DELETE", "budgets/{id}", {"budget": "id", "deleted": "deleted"}),
+        AdminRequest("DELETE", "budgets/{id}", {"budget": "id", "deleted": "deleted"}),
     ).add_argument("id", help="TEAM/NAME")
     spent = add_action(
         actions,
         "set-spent",
         "correct what counts as spent in the present window",
-        Request("POST", "budgets/{id}/set-spent", _CORRECTED, fields=("spent", "dry_run", "subject")),
+        AdminRequest("POST", "budgets/{id}/set-spent", _CORRECTED, fields=("spent", "dry_run", "subject")),
     )
     spent.add_argument("id", help="TEAM/NAME")
     spent.add_argument(
@@ -156,7 +171,7 @@ def _configure_budgets(parser: argparse.ArgumentParser) -> None:
         actions,
         "accept-store",
         "accept a store that was emptied or exchanged as it is now",
-        Request("POST", "store/accept", {"epoch": "epoch", "in the place of": "accepted"}),
+        AdminRequest("POST", "store/accept", {"epoch": "epoch", "in the place of": "accepted"}),
     )
 
 
@@ -169,12 +184,12 @@ def _show_counters(arguments: argparse.Namespace, content: Any, columns: Mapping
 
 
 _KEY_OPTIONS = (
-    Option("--user", "user", str, "the user whose key it is"),
+    CommandOption("--user", "user", str, "the user whose key it is"),
     *LIMITS,
-    Option("--expires", "expires_at", str, "when it expires: 90d, 2027-01-31 or 2027-01-31T18:00:00Z"),
-    Option("--note", "note", str, "a line by which you know the key again"),
+    CommandOption("--expires", "expires_at", str, "when it expires: 90d, 2027-01-31 or 2027-01-31T18:00:00Z"),
+    CommandOption("--note", "note", str, "a line by which you know the key again"),
 )
-_SHA256 = Option(
+_SHA256 = CommandOption(
     "--sha256", "sha256", str, "the SHA-256 of an existing key, in hex: take it over instead of making one"
 )
 _KEY_COLUMNS = {
@@ -222,31 +237,31 @@ def _configure_keys(parser: argparse.ArgumentParser) -> None:
         actions,
         "list",
         "list all keys, or those of a team",
-        Request("GET", "keys", _KEY_COLUMNS, query=("team",)),
+        AdminRequest("GET", "keys", _KEY_COLUMNS, query=("team",)),
     ).add_argument("--team", help="only those of this team")
     add_action(
         actions,
         "create",
         "make a key, and show it once",
-        Request("POST", "keys", _KEY_COLUMNS, (*_KEY_OPTIONS, _SHA256), fields=("team",), show=_show_new),
+        AdminRequest("POST", "keys", _KEY_COLUMNS, (*_KEY_OPTIONS, _SHA256), fields=("team",), show=_show_new),
     ).add_argument("--team", help="the team that it belongs to (default: the team `default`)")
     add_action(
         actions,
         "update",
         "change the given fields",
-        Request("PATCH", "keys/{id}", _KEY_COLUMNS, _KEY_OPTIONS),
+        AdminRequest("PATCH", "keys/{id}", _KEY_COLUMNS, _KEY_OPTIONS),
     ).add_argument("id", help="the id of the key, as the list shows it")
     add_action(
         actions,
         "revoke",
         "refuse a key from now on; it stays in the list",
-        Request("POST", "keys/{id}/revoke", _KEY_COLUMNS),
+        AdminRequest("POST", "keys/{id}/revoke", _KEY_COLUMNS),
     ).add_argument("id", help="the id of the key, as the list shows it")
     add_action(
         actions,
         "delete",
         "delete a key from the list; its spend stays in the ledger",
-        Request("DELETE", "keys/{id}", {"key": "id", "deleted": "deleted"}),
+        AdminRequest("DELETE", "keys/{id}", {"key": "id", "deleted": "deleted"}),
     ).add_argument("id", help="the id of the key, as the list shows it")
     importing = actions.add_parser("import", help="take over LiteLLM's keys and teams; its users' keys go on working")
     importing.add_argument(

@@ -43,7 +43,7 @@ class Unanswered(ProxyError):
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class CommandOption:
     """An option of a command that becomes a field of the body. Empty, or ``none``, clears the field."""
 
     flag: str
@@ -69,17 +69,17 @@ def show(arguments: argparse.Namespace, content: Any, columns: Mapping[str, str]
 
 
 LIMITS = (
-    Option("--mode", "mode", str, "the highest mode that a request gets: passthrough, observe, mark or tier"),
-    Option(
+    CommandOption("--mode", "mode", str, "the highest mode that a request gets: passthrough, observe, mark or tier"),
+    CommandOption(
         "--models", "models", names, "the models that requests may name, separated by commas; * stands for any text"
     ),
-    Option("--rpm", "requests_per_minute", int, "requests per minute"),
-    Option("--tpm", "tokens_per_minute", int, "tokens per minute"),
+    CommandOption("--rpm", "requests_per_minute", int, "requests per minute"),
+    CommandOption("--tpm", "tokens_per_minute", int, "tokens per minute"),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AdminRequest:
     """A request that an action makes to the admin API. ``path`` may name an argument in braces. ``options`` and the
     arguments named in ``fields`` become fields of the body. The arguments named in ``query`` become parameters.
     Arguments that were not given are left out. ``columns`` are the headings under which ``show`` prints the fields of
@@ -88,14 +88,14 @@ class Request:
     method: str
     path: str
     columns: Mapping[str, str]
-    options: Sequence[Option] = ()
+    options: Sequence[CommandOption] = ()
     fields: Sequence[str] = ()
     query: Sequence[str] = ()
     show: Callable[[argparse.Namespace, Any, Mapping[str, str]], None] = show
 
 
 def add_action(
-    choices: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, summary: str, request: Request
+    choices: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, summary: str, request: AdminRequest
 ) -> argparse.ArgumentParser:
     """Add an action to those of a command. It also takes the options of ``add_where``."""
     parser = choices.add_parser(name, help=summary)
@@ -107,7 +107,7 @@ def add_action(
 
 
 def run(arguments: argparse.Namespace) -> int:
-    request: Request = arguments.request
+    request: AdminRequest = arguments.request
 
     async def work(ask: Ask) -> None:
         query = {name: value for name in request.query if (value := getattr(arguments, name))}
@@ -137,7 +137,7 @@ def add_where(parser: argparse.ArgumentParser) -> None:
     add_json(group)
 
 
-def _body(arguments: argparse.Namespace, request: Request) -> dict[str, Any]:
+def _body(arguments: argparse.Namespace, request: AdminRequest) -> dict[str, Any]:
     body = {name: value for name in request.fields if (value := getattr(arguments, name)) is not None}
     for option in request.options:
         text = getattr(arguments, option.field)

@@ -18,7 +18,7 @@ from proxy.app import factories, foundation
 from proxy.app.foundation import levels_of, missing_prompts, named_prompts, rules_of
 from proxy.app.settings import (
     IGNORE_FLAG,
-    Budget,
+    BudgetEntry,
     ConfigError,
     Effect,
     Mistakes,
@@ -142,7 +142,7 @@ def tight_budgets(settings: Settings, table: ModelTable, price_of: PriceOf) -> I
                 )
 
 
-def placed_budgets(team: Team) -> Iterator[tuple[str, Budget]]:
+def placed_budgets(team: Team) -> Iterator[tuple[str, BudgetEntry]]:
     """The budgets of a team, each with its path behind the team's."""
     if team.budget is not None:
         yield "budget", team.budget
@@ -161,7 +161,7 @@ def dear_prices(settings: Settings) -> Iterator[str]:
                 yield f"{path}.{name}: is the price of one token; did you mean {usd / 1e6:g}, for {usd:g} a million?"
 
 
-def _reserved(budget: Budget, team: Team, deployment: Deployment, price_of: PriceOf) -> int:
+def _reserved(budget: BudgetEntry, team: Team, deployment: Deployment, price_of: PriceOf) -> int:
     """The reservation for the answer alone, as ``proxy.teams.estimates`` computes it."""
     price = price_of(deployment)
     assumed = [one.assumed_output_tokens for one in team.all_budgets if _holds(one, deployment)]
@@ -171,7 +171,7 @@ def _reserved(budget: Budget, team: Team, deployment: Deployment, price_of: Pric
     return longest if budget.unit == "tokens" else in_usd
 
 
-def _holds(budget: Budget, deployment: Deployment) -> bool:
+def _holds(budget: BudgetEntry, deployment: Deployment) -> bool:
     return budget.scope != "model" or matches(budget.subject, deployment.name)
 
 
@@ -407,7 +407,7 @@ def _keys(settings: Settings) -> str:
     return "configured, and the provider's" if forwards else "any" if is_open else "configured"
 
 
-def _budget_text(budget: Budget) -> str:
+def _budget_text(budget: BudgetEntry) -> str:
     """A budget in a few words: "user-month: 500 USD (soft 400) for each user"."""
     counts_tokens = budget.unit == "tokens"
     hard, soft = (budget.tokens, budget.soft_tokens) if counts_tokens else (budget.usd, budget.soft_usd)

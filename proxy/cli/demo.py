@@ -33,7 +33,7 @@ from proxy.cli.serve import address, listen, run_on_loop, server
 from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.clock import Readings, boot_time
 from proxy.kit.value import dataclass
-from proxy.lab.demo import MODEL, POLICIES, Costs, RequestRecorder, Tally, added_up, panels, structured, usages
+from proxy.lab.demo import MODEL, POLICIES, DemoCosts, RequestRecorder, Tally, added_up, panels, structured, usages
 from proxy.lab.demo.chats import samples
 from proxy.lab.demo.structured import GOALS, GitError, History
 from proxy.lab.replay.runner import AS_SENT, OURS, SYSTEM_LAST, Setting, counted_once
@@ -64,7 +64,7 @@ _NEXT = (
 _STOP_S = 10
 _REFRESH_HZ = 4
 
-C = TypeVar("C", bound=panels.Comparison | structured.Comparison)
+C = TypeVar("C", bound=panels.PanelComparison | structured.FormComparison)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ def _table(tallies: Sequence[Tally]) -> Table:
     return table
 
 
-def _print_summary(total: Costs, metrics: Sequence[str], seconds: float, *, has_pages: bool) -> None:
+def _print_summary(total: DemoCosts, metrics: Sequence[str], seconds: float, *, has_pages: bool) -> None:
     output = Output()
     checked = f"{len(total.losses)} altered" if total.losses else "each checked against what its client sent"
     summary = (
@@ -225,11 +225,11 @@ def _print_summary(total: Costs, metrics: Sequence[str], seconds: float, *, has_
     output.print(Group(*map(Text, _NEXT[: -1 if has_pages else None])))
 
 
-def _saved(total: Costs, policy: str) -> str:
+def _saved(total: DemoCosts, policy: str) -> str:
     return f"{total.saved_share(policy):.0%} ({total.saved_usd(policy):.4f} USD)"
 
 
-def _report(tallies: Sequence[Tally], total: Costs, metrics: Sequence[str], seconds: float) -> dict[str, object]:
+def _report(tallies: Sequence[Tally], total: DemoCosts, metrics: Sequence[str], seconds: float) -> dict[str, object]:
     return {
         "model": MODEL,
         "sessions": [
@@ -281,7 +281,7 @@ def histories(repository: Path | None, commits: int) -> list[History]:
     return [structured.quiet(source, files), structured.busy(source, files)]
 
 
-def _structured_table(one: structured.Comparison) -> Table:
+def _structured_table(one: structured.FormComparison) -> Table:
     history, files = one.history, len(structured.session_files(one.history))
     title = f"{history.name}: {len(history.commits)} commits, {files} files ({history.source})"
     table = shown_table(title, ("sent", "kB", "tokens", "cached", "USD", "share", "goal"))
@@ -304,10 +304,10 @@ def _structured_table(one: structured.Comparison) -> Table:
     return table
 
 
-def _structured_summary(compared: Sequence[structured.Comparison]) -> Iterator[tuple[str, bool]]:
+def _structured_summary(compared: Sequence[structured.FormComparison]) -> Iterator[tuple[str, bool]]:
     """What there is to say beside the tables. The goals stand in the tables, so no line is of a missed one."""
     for one in compared:
-        tally = one.tallies[structured.Form.EDITOR_ALL]
+        tally = one.tallies[structured.TurnForm.EDITOR_ALL]
         yield (
             (
                 f"{one.history.name}, editor, all files, for comparison: without a cache {tally.uncached_usd:.4f} USD, "
@@ -315,13 +315,13 @@ def _structured_summary(compared: Sequence[structured.Comparison]) -> Iterator[t
             ),
             True,
         )
-        symbols, selected = one.tallies[structured.Form.SYMBOLS], one.tallies[structured.Form.FULL_SELECTED]
+        symbols, selected = one.tallies[structured.TurnForm.SYMBOLS], one.tallies[structured.TurnForm.FULL_SELECTED]
         more = f"{symbols.usd[OURS] - selected.usd[OURS]:.4f} USD more than nothing of these files"
         yield f"{one.history.name}: the symbols of the other files cost {more}", True
     yield "Who selects which file in which turn follows from the commits alone: this one, the last and the next.", True
 
 
-def _structured_report(one: structured.Comparison) -> dict[str, object]:
+def _structured_report(one: structured.FormComparison) -> dict[str, object]:
     return {
         "name": one.history.name,
         "source": one.history.source,
@@ -332,7 +332,7 @@ def _structured_report(one: structured.Comparison) -> dict[str, object]:
     }
 
 
-def _form_report(one: structured.Comparison, form: structured.Form, tally: Tally) -> dict[str, object]:
+def _form_report(one: structured.FormComparison, form: structured.TurnForm, tally: Tally) -> dict[str, object]:
     usd = tally.usd[OURS]
     found: dict[str, object] = {
         "form": form.value,
@@ -350,7 +350,7 @@ def _form_report(one: structured.Comparison, form: structured.Form, tally: Tally
     return found
 
 
-def _panels_table(one: panels.Comparison) -> Table:
+def _panels_table(one: panels.PanelComparison) -> Table:
     title = f"{one.scenario.name}: {one.scenario.words}"
     table = shown_table(title, ("sent", "tokens", "cached", "USD", "of no caching"))
     for tally in one.tallies.values():
@@ -365,7 +365,7 @@ def _panels_table(one: panels.Comparison) -> Table:
     return table
 
 
-def _goals(compared: Sequence[panels.Comparison]) -> Iterator[tuple[str, bool]]:
+def _goals(compared: Sequence[panels.PanelComparison]) -> Iterator[tuple[str, bool]]:
     """The goals of all sessions in words, and whether they were reached."""
     for one in compared:
         for goal in one.goals():
@@ -374,7 +374,7 @@ def _goals(compared: Sequence[panels.Comparison]) -> Iterator[tuple[str, bool]]:
             yield f"{one.scenario.name}: {told}: {'reached' if goal.is_reached else 'MISSED'}", goal.is_reached
 
 
-def _panels_report(one: panels.Comparison) -> dict[str, object]:
+def _panels_report(one: panels.PanelComparison) -> dict[str, object]:
     return {
         "name": one.scenario.name,
         "turns": one.scenario.pace.turns,

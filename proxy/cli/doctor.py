@@ -11,7 +11,7 @@ from proxy.cli import Output, add_json, fail, number_within, plain_failures, pla
 from proxy.cli.replay import assembler_maker, progress
 from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.errors import NotFound
-from proxy.lab.doctor import Client, Rules, count_entry, name_pieces
+from proxy.lab.doctor import CacheRules, DiagnosedClient, count_entry, name_pieces
 from proxy.lab.doctor.report import (
     ClientReport,
     Report,
@@ -92,7 +92,7 @@ def _examined(arguments: argparse.Namespace) -> Report:
     # Shares and first differences need no tokenizer, which takes a second to load. Reported usage gives the scale.
     manager, encode = build_plugin_manager(), counted_once(quick(bytes_over_four))
     given = None if arguments.profile is None else PROFILES[arguments.profile]
-    rules = Rules(load_price_map(), given)
+    rules = CacheRules(load_price_map(), given)
     setting = Setting(
         profile=given or PROFILES["anthropic"],
         encode=encode,
@@ -118,7 +118,7 @@ def _of_proxy(arguments: argparse.Namespace) -> Report:
     from proxy.app.admin.reports import ledger_entries
     from proxy.cli.admin_client import Ask, run_with
 
-    clients: dict[str, Client] = {}
+    clients: dict[str, DiagnosedClient] = {}
 
     async def work(ask: Ask) -> None:
         async for entry in ledger_entries(ask, {"since": arguments.since or "30d"}):

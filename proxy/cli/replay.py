@@ -54,8 +54,8 @@ from proxy.lab.replay.comparison import (
     ECONOMIC,
     FIXED,
     FREE,
-    Comparison,
     Mean,
+    TraceComparison,
     by_kind,
     compare,
     gains,
@@ -239,10 +239,10 @@ def _against(ratio: float) -> Text:
     return Text(f"x {ratio:.3f}", "red" if ratio > _DEARER else "green" if ratio < _CHEAPER else "")
 
 
-def _compared(paths: Sequence[Path], arguments: argparse.Namespace) -> list[Comparison]:
+def _compared(paths: Sequence[Path], arguments: argparse.Namespace) -> list[TraceComparison]:
     """Every policy, the bounds and the best feasible layout, for each trace in the order of the paths. The longest
     traces are started first."""
-    found: dict[Path, Comparison] = {}
+    found: dict[Path, TraceComparison] = {}
     ordered = sorted(paths, key=lambda path: -path.stat().st_size if path.exists() else 0)
     with progress(MofNCompleteColumn(), TimeElapsedColumn()) as bar:
         task = bar.add_task("comparing", total=len(paths))
@@ -252,7 +252,7 @@ def _compared(paths: Sequence[Path], arguments: argparse.Namespace) -> list[Comp
     return [found[path] for path in paths]
 
 
-def _results(paths: Sequence[Path], arguments: argparse.Namespace) -> Iterator[tuple[Path, Comparison]]:
+def _results(paths: Sequence[Path], arguments: argparse.Namespace) -> Iterator[tuple[Path, TraceComparison]]:
     """Each comparison as soon as it is ready. Two processes compare several traces. Raises TraceError."""
     if len(paths) == 1:
         yield paths[0], _one(paths[0], arguments)
@@ -268,11 +268,11 @@ def _results(paths: Sequence[Path], arguments: argparse.Namespace) -> Iterator[t
             raise
 
 
-def _one(path: Path, arguments: argparse.Namespace) -> Comparison:
+def _one(path: Path, arguments: argparse.Namespace) -> TraceComparison:
     return compare(replayable(path), setting(argparse.Namespace(**{**vars(arguments), "policy": ECONOMIC})))
 
 
-def _comparison_report(arguments: argparse.Namespace, found: Sequence[Comparison]) -> dict[str, object]:
+def _comparison_report(arguments: argparse.Namespace, found: Sequence[TraceComparison]) -> dict[str, object]:
     return {
         "profile": arguments.profile,
         "mode": arguments.mode,
@@ -298,7 +298,7 @@ def _comparison_report(arguments: argparse.Namespace, found: Sequence[Comparison
     }
 
 
-def _print_comparison(found: Sequence[Comparison]) -> None:
+def _print_comparison(found: Sequence[TraceComparison]) -> None:
     styles = {ECONOMIC: "bold", FIXED: "dim", FREE: "dim"}
     costs = _plain(
         Column("input cost", overflow="fold", min_width=24, max_width=_NAME_COLUMNS),

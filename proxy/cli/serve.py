@@ -315,7 +315,7 @@ def run_on_loop(work: Coroutine[object, object, None]) -> None:
         runner.run(work)
 
 
-def server(assembly: composition.Assembly, limits: Limits) -> uvicorn.Server:
+def server(assembly: composition.BuiltApp, limits: Limits) -> uvicorn.Server:
     """A server for an app. It is not running yet. Its open pages end when it ends."""
     wire = WireLimits(int(limits.max_header_kib * 1024), limits.max_headers, limits.receive_s, limits.send_s)
     config = uvicorn.Config(
@@ -494,7 +494,7 @@ async def serve(
     await built.serve(sockets=[listener])
 
 
-async def _warm(assembly: composition.Assembly) -> None:
+async def _warm(assembly: composition.BuiltApp) -> None:
     """Import litellm if a model needs it, which takes seconds. Meanwhile the proxy serves, but does not call itself
     ready."""
     if Transport.LITELLM in assembly.reload.models.transports() and await assembly.litellm.warm():

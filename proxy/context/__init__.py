@@ -80,7 +80,7 @@ MOST_URL_CHARS = 8_192
 MOST_TITLE_CHARS = 4_096
 
 
-class Page(Struct, frozen=True, forbid_unknown_fields=True):
+class FetchedPage(Struct, frozen=True, forbid_unknown_fields=True):
     """A page that the client has fetched from a URL, as it sends the page. ``symbols`` is an optional map of the page's
     own symbols."""
 
@@ -131,7 +131,7 @@ class StructuredContext:
     symbols: Mapping[str, str] = field(default_factory=dict)
     legend: str = ""
     tree: tuple[str, ...] | None = None
-    pages: tuple[Page, ...] = ()
+    pages: tuple[FetchedPage, ...] = ()
     review: Review | None = None
     images: tuple[str, ...] = ()
     session: str = ""

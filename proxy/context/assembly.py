@@ -27,17 +27,17 @@ from itertools import pairwise
 from proxy.context import (
     ContextFile,
     Conversation,
-    Page,
+    FetchedPage,
     StructuredContext,
     Turn,
     marked,
     pair,
 )
-from proxy.context.blocks import Assembly, Block, Item, Kind, Section, Skip, Skipped, file_block
+from proxy.context.blocks import Assembly, Block, ContextItem, ContextSection, ItemKind, Skip, Skipped, file_block
 from proxy.context.history.compaction import CompactionTexts
 from proxy.context.panels import PanelTexts
 from proxy.context.panels.board import NO_INLAY, Inlay
-from proxy.context.placement import FILE, SYMBOL, Placement
+from proxy.context.placement import FILE, SYMBOL, TierPlacement
 from proxy.kit.value import dataclass, replace
 from proxy.planner.tiers import Tier
 from proxy.protocol.providers import Dialect
@@ -89,54 +89,60 @@ PART_JOINT = "\n\n"
 """The separator between the system prompt, the map and the files, if they share a message."""
 
 
-def symbol_items(paths: Iterable[str], symbols: Mapping[str, str]) -> tuple[Item, ...]:
+def symbol_items(paths: Iterable[str], symbols: Mapping[str, str]) -> tuple[ContextItem, ...]:
     """The symbol blocks of these paths."""
-    return tuple([Item(Kind.SYMBOLS, SYMBOL + path, symbols[path]) for path in paths])
+    return tuple([ContextItem(ItemKind.SYMBOLS, SYMBOL + path, symbols[path]) for path in paths])
 
 
-def file_items(files: Iterable[ContextFile]) -> tuple[Item, ...]:
+def file_items(files: Iterable[ContextFile]) -> tuple[ContextItem, ...]:
     """The files as they are sent. Their texts must be known."""
-    return tuple([Item(Kind.FILES, FILE + file.path, file_block(file.path, file.text or "")) for file in files])
+    return tuple(
+        [ContextItem(ItemKind.FILES, FILE + file.path, file_block(file.path, file.text or "")) for file in files]
+    )
 
 
-def section(kind: Kind, header: str, items: Sequence[Item], joint: str = "", ok: str = "") -> Section | None:
+def section(
+    kind: ItemKind, header: str, items: Sequence[ContextItem], joint: str = "", ok: str = ""
+) -> ContextSection | None:
     """A header and the items below it. None without items, because a header never stands alone."""
-    return Section(kind, tuple(items), header, joint, ok) if items else None
+    return ContextSection(kind, tuple(items), header, joint, ok) if items else None
 
 
-def turns_section(kind: Kind, turns: Sequence[Turn], indices: Iterable[int]) -> Section | None:
+def turns_section(kind: ItemKind, turns: Sequence[Turn], indices: Iterable[int]) -> ContextSection | None:
     """The client's messages as they came, named by their kind and their indices."""
-    return section(kind, "", [Item(kind, f"{kind}:{index}", raw=turns[index].raw) for index in indices])
+    return section(kind, "", [ContextItem(kind, f"{kind}:{index}", raw=turns[index].raw) for index in indices])
 
 
-def one_text(sections: Iterable[Section | None]) -> tuple[Section, ...]:
+def one_text(sections: Iterable[ContextSection | None]) -> tuple[ContextSection, ...]:
     """The sections that are not None, with separators so that their texts can be joined to one text."""
     shown = [one for one in sections if one is not None]
     return tuple(replace(one, lead=PART_JOINT) if index else one for index, one in enumerate(shown))
 
 
-def tree_section(tree: Iterable[str] | None, texts: AssemblyTexts) -> Section | None:
+def tree_section(tree: Iterable[str] | None, texts: AssemblyTexts) -> ContextSection | None:
     """The list of all files: flat, sorted, one path per line, below the number of files."""
     paths = sorted(set(tree or ()))
     if not paths:
         return None
     count = texts.file_count.replace("{count}", str(len(paths)))
-    return section(Kind.TREE, texts.file_tree, [Item(Kind.TREE, "tree", count + "\n".join(paths))], ok=texts.ok)
+    return section(
+        ItemKind.TREE, texts.file_tree, [ContextItem(ItemKind.TREE, "tree", count + "\n".join(paths))], ok=texts.ok
+    )
 
 
-def pages_section(pages: Iterable[Page], texts: AssemblyTexts) -> Section | None:
+def pages_section(pages: Iterable[FetchedPage], texts: AssemblyTexts) -> ContextSection | None:
     """The fetched pages that have any content, with a line of dashes between two of them."""
-    items = [Item(Kind.URLS, f"url:{page.url}", page_text(page)) for page in pages if not page.is_empty]
-    return section(Kind.URLS, texts.urls, items, PAGE_JOINT, texts.urls_ok)
+    items = [ContextItem(ItemKind.URLS, f"url:{page.url}", page_text(page)) for page in pages if not page.is_empty]
+    return section(ItemKind.URLS, texts.urls, items, PAGE_JOINT, texts.urls_ok)
 
 
-def page_text(page: Page) -> str:
+def page_text(page: FetchedPage) -> str:
     """A page: its title and its URL on a line each, its content, and its symbols if it has any."""
     lead = f"{page.title}\n{page.url}" if page.title else page.url
     return "\n\n".join(part for part in (lead, page.content, page.symbols) if part)
 
 
-def review_section(context: StructuredContext, texts: AssemblyTexts) -> Section | None:
+def review_section(context: StructuredContext, texts: AssemblyTexts) -> ContextSection | None:
     """The review: summary, log, symbols, and the diffs of the selected files only, under their headers. Parts that the
     review does not have are left out."""
     review = context.review
@@ -153,17 +159,22 @@ def review_section(context: StructuredContext, texts: AssemblyTexts) -> Section 
         (texts.review_diffs, FILE_JOINT.join(diffs)),
     )
     text = PART_JOINT.join(header + part for header, part in parts if part)
-    return section(Kind.REVIEW, texts.review, [Item(Kind.REVIEW, "review", text)] if text else [], ok=texts.review_ok)
+    return section(
+        ItemKind.REVIEW,
+        texts.review,
+        [ContextItem(ItemKind.REVIEW, "review", text)] if text else [],
+        ok=texts.review_ok,
+    )
 
 
 def map_sections(
-    legend: str, symbols: Sequence[Item], files: Sequence[Item], texts: AssemblyTexts
-) -> tuple[Section, ...]:
+    legend: str, symbols: Sequence[ContextItem], files: Sequence[ContextItem], texts: AssemblyTexts
+) -> tuple[ContextSection, ...]:
     """The sections behind the client's words in the system message: the legend, the symbols, and the stable files."""
     header = texts.repository_map
-    legends = section(Kind.LEGEND, header, [Item(Kind.LEGEND, "legend", legend)] if legend else [])
-    symbol_map = section(Kind.SYMBOLS, "" if legends else header, symbols, SYMBOL_JOINT)
-    return one_text((legends, symbol_map, section(Kind.FILES, texts.reference_l0, files, FILE_JOINT)))
+    legends = section(ItemKind.LEGEND, header, [ContextItem(ItemKind.LEGEND, "legend", legend)] if legend else [])
+    symbol_map = section(ItemKind.SYMBOLS, "" if legends else header, symbols, SYMBOL_JOINT)
+    return one_text((legends, symbol_map, section(ItemKind.FILES, texts.reference_l0, files, FILE_JOINT)))
 
 
 def not_shown(context: StructuredContext) -> Skipped:
@@ -176,16 +187,18 @@ def not_shown(context: StructuredContext) -> Skipped:
     return +Skipped({Skip.UNREADABLE: unreadable, Skip.NO_SYMBOLS: bare, Skip.EMPTY_PAGE: empty})
 
 
-def head(turns: Sequence[Turn], added: Sequence[Section]) -> tuple[tuple[bytes, ...], tuple[Section, ...]]:
+def head(
+    turns: Sequence[Turn], added: Sequence[ContextSection]
+) -> tuple[tuple[bytes, ...], tuple[ContextSection, ...]]:
     """The system messages with the added sections, and all sections of these messages as they are written."""
     messages, written = system_messages(turns, added)
-    own = turns_section(Kind.SYSTEM, turns, range(len(turns)))
+    own = turns_section(ItemKind.SYSTEM, turns, range(len(turns)))
     return messages, written if own is None else (own, *written)
 
 
 def system_messages(
-    turns: Sequence[Turn], sections: Sequence[Section]
-) -> tuple[tuple[bytes, ...], tuple[Section, ...]]:
+    turns: Sequence[Turn], sections: Sequence[ContextSection]
+) -> tuple[tuple[bytes, ...], tuple[ContextSection, ...]]:
     """The system messages with the added sections, and the sections as they are written. The addition stands at the end
     of the last message, after a blank line. It becomes a message of its own if there is no system message, or if the
     last one's content is neither a text nor a list."""
@@ -218,21 +231,21 @@ def _content(raw: bytes) -> bytes:
         return b""
 
 
-def active_blocks(context: StructuredContext, files: Sequence[Item], texts: AssemblyTexts) -> Iterator[Block]:
+def active_blocks(context: StructuredContext, files: Sequence[ContextItem], texts: AssemblyTexts) -> Iterator[Block]:
     """The list of files, the pages, the review and the working files. Each is one message with its acknowledgement."""
     yield from pair_block("tree", tree_section(context.tree, texts))
     yield from pair_block("urls", pages_section(context.pages, texts))
     yield from pair_block("review", review_section(context, texts))
-    yield from pair_block("files", section(Kind.FILES, texts.working_files, files, FILE_JOINT, texts.ok))
+    yield from pair_block("files", section(ItemKind.FILES, texts.working_files, files, FILE_JOINT, texts.ok))
 
 
-def pair_block(name: str, one: Section | None) -> Iterator[Block]:
+def pair_block(name: str, one: ContextSection | None) -> Iterator[Block]:
     """A section of the active part as a message of its own, with its acknowledgement; nothing without a section."""
     if one is not None:
         yield Block(Tier.ACTIVE, name, (one,), pair(one.text, one.ok))
 
 
-def raw_block(name: str, one: Section | None) -> Iterator[Block]:
+def raw_block(name: str, one: ContextSection | None) -> Iterator[Block]:
     """A block of consecutive active messages of the client; nothing if there are none."""
     if one is not None:
         yield Block(Tier.ACTIVE, name, (one,), tuple(item.raw for item in one.items))
@@ -248,26 +261,26 @@ def conversation_blocks(
     for start, end in pairwise([*starts, len(history) + len(prompt)]):
         yield from inlay.within.get(start, ())
         if start < len(history):
-            yield from raw_block("history", turns_section(Kind.HISTORY, history, range(start, end)))
+            yield from raw_block("history", turns_section(ItemKind.HISTORY, history, range(start, end)))
         elif start == len(history):
             yield from prompt_block(prompt[: end - start], images, skipped)
         else:
             yield from raw_block(
-                "prompt", turns_section(Kind.PROMPT, prompt, range(start - len(history), end - len(history)))
+                "prompt", turns_section(ItemKind.PROMPT, prompt, range(start - len(history), end - len(history)))
             )
 
 
 def prompt_block(turns: Sequence[Turn], images: Sequence[str], skipped: Skipped) -> Iterator[Block]:
     """The last user message with the images behind its own content, and everything that follows it."""
-    prompt = turns_section(Kind.PROMPT, turns, range(len(turns)))
+    prompt = turns_section(ItemKind.PROMPT, turns, range(len(turns)))
     shown = _with_images(turns[0].raw, images) if images and turns and turns[0].role == "user" else None
     if prompt is None or shown is None:
         skipped.update({Skip.NO_PROMPT: len(images)} if images else {})
         yield from raw_block("prompt", prompt)
         return
-    items = tuple(Item(Kind.IMAGES, f"image:{i}", url) for i, url in enumerate(images))
+    items = tuple(ContextItem(ItemKind.IMAGES, f"image:{i}", url) for i, url in enumerate(images))
     behind = tuple(turn.raw for turn in turns[1:])
-    yield Block(Tier.ACTIVE, "prompt", (prompt, Section(Kind.IMAGES, items)), (shown, *behind))
+    yield Block(Tier.ACTIVE, "prompt", (prompt, ContextSection(ItemKind.IMAGES, items)), (shown, *behind))
 
 
 def _with_images(raw: bytes, images: Sequence[str]) -> bytes | None:
@@ -303,7 +316,7 @@ MOST_MARKS = len(_CACHED)
 def tiered_assembly(
     context: StructuredContext,
     conversation: Conversation,
-    placement: Placement,
+    placement: TierPlacement,
     texts: AssemblyTexts,
     dialect: Dialect = Dialect.CACHE_CONTROL,
     *,
@@ -323,7 +336,7 @@ def tiered_assembly(
         tier: (
             symbol_items(items.symbols, context.symbols),
             [files[path] for path in items.files],
-            turns_section(Kind.HISTORY, own.history, items.history),
+            turns_section(ItemKind.HISTORY, own.history, items.history),
         )
         for tier, items in placement.tiers.items()
     }
@@ -331,7 +344,9 @@ def tiered_assembly(
     symbols, working, history = shown[Tier.ACTIVE]
     # Symbols that have just changed stand in front of the part without markers, because they belong to no tier.
     active = (
-        *pair_block("symbols", section(Kind.SYMBOLS, texts.repository_map_continued, symbols, SYMBOL_JOINT, texts.ok)),
+        *pair_block(
+            "symbols", section(ItemKind.SYMBOLS, texts.repository_map_continued, symbols, SYMBOL_JOINT, texts.ok)
+        ),
         *active_blocks(context, working, texts),
         *inlay.front,
         *raw_block("history", history),
@@ -350,9 +365,9 @@ def tiered_assembly(
 
 def _cached_tier(
     tier: Tier,
-    symbols: Sequence[Item],
-    files: Sequence[Item],
-    history: Section | None,
+    symbols: Sequence[ContextItem],
+    files: Sequence[ContextItem],
+    history: ContextSection | None,
     legend: str,
     system: Sequence[Turn],
     texts: AssemblyTexts,
@@ -363,8 +378,8 @@ def _cached_tier(
         messages, sections = head(system, map_sections(legend, symbols, files, texts))
     else:
         header = (texts.reference_l1, texts.reference_l2, texts.reference_l3)[tier - Tier.L1]
-        more = section(Kind.SYMBOLS, texts.repository_map_continued, symbols, SYMBOL_JOINT)
-        sections = one_text((more, section(Kind.FILES, header, files, FILE_JOINT)))
+        more = section(ItemKind.SYMBOLS, texts.repository_map_continued, symbols, SYMBOL_JOINT)
+        sections = one_text((more, section(ItemKind.FILES, header, files, FILE_JOINT)))
         messages = pair("".join([one.text for one in sections]), texts.ok) if sections else ()
         sections = (*sections[:-1], *(replace(one, ok=texts.ok) for one in sections[-1:]))
     if history is not None:
@@ -383,7 +398,7 @@ def _with_marks(blocks: Sequence[Block], ends: frozenset[Tier], dialect: Dialect
         if block.tier not in ends:
             continue
         for at, index in reversed(behind):
-            turns = sum(len(one.items) for one in blocks[at].sections if one.kind is Kind.HISTORY)
+            turns = sum(len(one.items) for one in blocks[at].sections if one.kind is ItemKind.HISTORY)
             is_head = blocks[at].tier is Tier.L0 and index < len(messages[at]) - turns
             written = marked(messages[at][index], dialect, is_head=is_head)
             if written is not None:
@@ -412,7 +427,7 @@ def front_of(
     for number, paths in enumerate(chunks or ()):
         header = texts.repository_map_continued if number or context.legend else texts.repository_map
         symbols = symbol_items(paths, context.symbols)
-        blocks += pair_block("symbols", section(Kind.SYMBOLS, header, symbols, SYMBOL_JOINT, texts.ok))
+        blocks += pair_block("symbols", section(ItemKind.SYMBOLS, header, symbols, SYMBOL_JOINT, texts.ok))
     blocks += active_blocks(context, file_items(context.selected()), texts)
     return Assembly(tuple(blocks), skipped=not_shown(context))
 
@@ -424,7 +439,7 @@ def untiered_assembly(front: Assembly, conversation: Conversation, inlay: Inlay,
     return Assembly(without_last_answer(blocks), skipped=dict(skipped))
 
 
-def in_tiers(assembly: Assembly, placement: Placement) -> Assembly:
+def in_tiers(assembly: Assembly, placement: TierPlacement) -> Assembly:
     """The same blocks, each in the tier of its least stable item by the ``placement``. This is only for people to see:
     here the tiers do not order the blocks."""
     tiers = placement.tier_of()

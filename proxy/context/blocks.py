@@ -33,7 +33,7 @@ class AssemblyKind(StrEnum):
     FLAT = "flat"
 
 
-class Kind(StrEnum):
+class ItemKind(StrEnum):
     """The kind of an item or a section."""
 
     SYSTEM = "system"
@@ -64,7 +64,7 @@ Skipped = Counter[Skip]
 """A count that grows while an assembly is made."""
 
 
-class Item(NamedTuple):
+class ContextItem(NamedTuple):
     """One piece of the context. For files, symbols and history, ``key`` is the tracker's key (``file:src/a.py``,
     ``history:3``). Other keys have a prefix such as ``url:``, ``system:``, ``prompt:`` or ``image:``, or are only a
     name, such as ``tree``.
@@ -72,7 +72,7 @@ class Item(NamedTuple):
     ``text`` is the text that is sent for the item, or the URL of an image. A client's message has its JSON in ``raw``
     instead, as it is before anything is added to it."""
 
-    kind: Kind
+    kind: ItemKind
     key: str
     text: str = ""
     raw: bytes = b""
@@ -84,13 +84,13 @@ class Item(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ContextSection:
     """Consecutive items of one kind. ``lead`` separates the section from a text in front of it in the same message.
     ``header`` stands in front of the items, and ``joint`` between two of them. ``ok`` is the assistant's answer, if the
     section is the last one of its message."""
 
-    kind: Kind
-    items: tuple[Item, ...]
+    kind: ItemKind
+    items: tuple[ContextItem, ...]
     header: str = ""
     joint: str = ""
     ok: str = ""
@@ -114,7 +114,7 @@ class Block:
 
     tier: Tier
     name: str
-    sections: tuple[Section, ...]
+    sections: tuple[ContextSection, ...]
     messages: tuple[bytes, ...]
     marks: tuple[int, ...] = ()
 
@@ -137,7 +137,7 @@ class Assembly:
         """The JSON array of the messages."""
         return b"[" + b",".join(self.messages) + b"]"
 
-    def shown(self, name: str) -> Iterator[tuple[int, Item]]:
+    def shown(self, name: str) -> Iterator[tuple[int, ContextItem]]:
         """The items of the blocks of this name with the indices of their messages. An item that is a pair of messages
         comes twice, with the index of each of its two messages. An item that is a single message comes once."""
         at = 0
@@ -165,8 +165,8 @@ def file_block(path: str, text: str) -> str:
     return f"{path}\n{fence}\n{text}\n{fence}"
 
 
-_TRACKED = frozenset({Kind.FILES, Kind.SYMBOLS, Kind.HISTORY})
-_FLAGGED = (Kind.SYSTEM, Kind.LEGEND, Kind.TREE, Kind.URLS, Kind.HISTORY)
+_TRACKED = frozenset({ItemKind.FILES, ItemKind.SYMBOLS, ItemKind.HISTORY})
+_FLAGGED = (ItemKind.SYSTEM, ItemKind.LEGEND, ItemKind.TREE, ItemKind.URLS, ItemKind.HISTORY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +190,9 @@ def inventory_of(assembly: Assembly, counter: TokenCounter, counts: Mapping[str,
     """The items of an assembly with their tokens: a client's message is counted as its JSON, and every image counts the
     same, whatever its URL is. ``counts`` gives the number of unchanged responses (N) by key."""
 
-    def tokens(item: Item) -> int:
+    def tokens(item: ContextItem) -> int:
         text = item.raw.decode("utf-8", "replace") or item.text
-        return IMAGE_TOKENS if item.kind is Kind.IMAGES else counter.count(item.digest, text)
+        return IMAGE_TOKENS if item.kind is ItemKind.IMAGES else counter.count(item.digest, text)
 
     blocks = sorted(assembly.blocks, key=attrgetter("tier"))
     sections = tuple(
@@ -237,7 +237,7 @@ def shown(inventory: Inventory, about: Circumstances) -> dict[str, object]:
         "cache_hit_rate": hit_rate(about.last, about.total),
         "blocks": [_block(tier, own, is_marked=tier in inventory.marked) for tier, own in tiers.items()],
         "tier_info": _tier_info(inventory),
-        "context_map_tokens": kinds[Kind.SYMBOLS]["tokens"],
+        "context_map_tokens": kinds[ItemKind.SYMBOLS]["tokens"],
         "promotions": [[printable(c.key), c.target.label] for c in about.changes if c.target is not None and _is_up(c)],
         "demotions": [
             [printable(c.key), c.source.label] for c in about.changes if c.source is not Tier.ACTIVE and not _is_up(c)
@@ -312,7 +312,7 @@ def _tier_info(inventory: Inventory) -> dict[str, object]:
     for tier, tokens in inventory.tier_tokens().items():
         found[tier.label] = {
             "tokens": tokens,
-            **{kind.value: counts[tier, kind] for kind in (Kind.SYMBOLS, Kind.FILES, Kind.HISTORY)},
+            **{kind.value: counts[tier, kind] for kind in (ItemKind.SYMBOLS, ItemKind.FILES, ItemKind.HISTORY)},
             **{f"has_{kind}": counts[tier, kind] > 0 for kind in _FLAGGED},
         }
     return found | {"empty_tiers": inventory.empty_tiers}
@@ -328,4 +328,4 @@ def _by_kind(inventory: Inventory) -> dict[str, dict[str, int]]:
     for section in inventory.sections:
         tokens[section.kind] += section.tokens
         items[section.kind] += len(section.items)
-    return {str(kind): {"tokens": tokens[kind], "count": items[kind]} for kind in Kind}
+    return {str(kind): {"tokens": tokens[kind], "count": items[kind]} for kind in ItemKind}

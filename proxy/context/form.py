@@ -34,7 +34,7 @@ from proxy.context import (
     MOST_URL_CHARS,
     SECTION,
     ContextFile,
-    Page,
+    FetchedPage,
     Review,
     StructuredContext,
 )
@@ -99,7 +99,7 @@ class FormJson(Struct, forbid_unknown_fields=True):
     legend: str | None | UnsetType = UNSET
     tree: _Paths | bool | None | UnsetType = UNSET
     use_repo_map: bool | None | UnsetType = UNSET
-    urls: Annotated[list[Page], Meta(max_length=3)] | None | UnsetType = UNSET
+    urls: Annotated[list[FetchedPage], Meta(max_length=3)] | None | UnsetType = UNSET
     review: Review | None | UnsetType = UNSET
     images: Annotated[list[str], Meta(max_length=MOST_IMAGES)] | None | UnsetType = UNSET
     session: Annotated[str, Meta(max_length=512)] | None | UnsetType = UNSET

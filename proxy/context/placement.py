@@ -120,7 +120,7 @@ class TierItems:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class TierPlacement:
     """The tiers of one request. ``tiers`` has an entry for each tier, and each item of the request stands in one of
     them. No turn stands in a more stable tier than an older one, and results stand with their calls. The tiers in
     ``unmarked`` are too small for a breakpoint of their own. ``counts`` is the number of unchanged responses (N) by
@@ -176,7 +176,7 @@ class ContextTracker(Classic):
         """An estimate of the memory that the tracker takes."""
         return sum(_ITEM_BYTES + 2 * len(key) for keys in (self.items, self._ahead) for key in keys)
 
-    def placement(self, context: StructuredContext, history: Sequence[Tracked], head_tokens: int = 0) -> Placement:
+    def placement(self, context: StructuredContext, history: Sequence[Tracked], head_tokens: int = 0) -> TierPlacement:
         """The place of each item of a request. Files and turns that are not tracked are active. Symbols that are not
         tracked stand in L3, or in active if their file was selected until now.
 
@@ -196,7 +196,7 @@ class ContextTracker(Classic):
             tier: TierItems(_in_order(symbol_rows[tier]), _in_order(file_rows[tier]), tuple(turns[tier]))
             for tier in Tier
         }
-        return Placement(tiers, self.unmarked(sizes), counts, sizes)
+        return TierPlacement(tiers, self.unmarked(sizes), counts, sizes)
 
     def settle(self, context: StructuredContext, history: Sequence[Tracked]) -> list[Change]:
         """Take into account a request that was answered and counts. Call this once for each such request.

@@ -145,7 +145,7 @@ _COSTS = msgpack.Decoder(tuple[Literal[1], Time, _Entries, _Costs, _Totals])
 _COMPACTIONS = msgpack.Decoder(tuple[Literal[1], Time, Count, Count, Digest, str])
 
 
-class Part(StrEnum):
+class StatePart(StrEnum):
     """A part of the state, with a blob of its own."""
 
     BOARD = "board"
@@ -153,17 +153,17 @@ class Part(StrEnum):
     COMPACTION = "compaction"
 
 
-def packed(state: LiveState, part: Part) -> bytes:
+def packed(state: LiveState, part: StatePart) -> bytes:
     """The blob of a part; empty if there is nothing to write, or if the blob would be too large."""
     board, costs, made = state.board, state.board.costs, state.compaction
     found: tuple[object, ...]
     match part:
-        case Part.BOARD if board.is_begun:
+        case StatePart.BOARD if board.is_begun:
             prompts = [(at, *prompt) for at, prompt in board.prompts.items()]
             found = (VERSION, board.last_s, list(board.panels.values()), prompts)
-        case Part.COSTS if costs.entries:
+        case StatePart.COSTS if costs.entries:
             found = (VERSION, state.charged_s, costs.entries, costs.last, list(costs.totals.items()))
-        case Part.COMPACTION if made is not None:
+        case StatePart.COMPACTION if made is not None:
             found = (VERSION, state.compacted_s, made.covered, made.known, made.digest, made.summary)
         case _:
             return b""
@@ -171,7 +171,7 @@ def packed(state: LiveState, part: Part) -> bytes:
     return blob if len(blob) <= MOST_BYTES else b""
 
 
-def unpacked(blobs: Mapping[Part, bytes]) -> LiveState:
+def unpacked(blobs: Mapping[StatePart, bytes]) -> LiveState:
     """The state in these blobs. A blob that cannot be read is ignored."""
     state = LiveState()
     for part, blob in blobs.items():
@@ -180,17 +180,17 @@ def unpacked(blobs: Mapping[Part, bytes]) -> LiveState:
     return state
 
 
-def _read(part: Part, blob: bytes) -> LiveState:
+def _read(part: StatePart, blob: bytes) -> LiveState:
     match part:
-        case Part.BOARD:
+        case StatePart.BOARD:
             _, last_s, memories, prompts = _BOARDS.decode(blob)
             panels = {memory.id: memory for memory in memories}
             times = {at: (digest, time_s) for at, digest, time_s in prompts}
             return LiveState(Board(panels, times, is_begun=True, last_s=last_s))
-        case Part.COSTS:
+        case StatePart.COSTS:
             _, charged_s, entries, last, totals = _COSTS.decode(blob)
             return LiveState(Board(costs=PanelCosts(tuple(entries), tuple(last), dict(totals))), charged_s=charged_s)
-        case Part.COMPACTION:
+        case StatePart.COMPACTION:
             _, compacted_s, covered, known, digest, summary = _COMPACTIONS.decode(blob)
             return LiveState(compaction=Compaction(covered, known, digest, summary), compacted_s=compacted_s)
 

@@ -23,7 +23,7 @@ from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned
 from proxy.engine.headers import get, keys_of, named_by
 from proxy.engine.intake import Intake, RequestRules
 from proxy.engine.interfaces import Principal
-from proxy.engine.ports import Client, ClientDisconnected, Follower, Limits, Ports
+from proxy.engine.ports import BodyLimits, Client, ClientDisconnected, Follower, Ports
 from proxy.engine.raw_requests import RawRequests
 from proxy.kit.errors import InternalError, ProxyError, UpstreamError, UpstreamRejected
 from proxy.kit.modes import Reason
@@ -31,8 +31,8 @@ from proxy.kit.tasks import suppress_and_log
 from proxy.protocol.account import Path, read_path
 
 __all__ = [
-    "Bounds", "Breakers", "CHAT", "Client", "ClientDisconnected", "Conclusion", "Custody", "Engine", "Limits", "Ports",
-    "RequestRules", "suppress_and_log",
+    "BodyLimits", "Bounds", "Breakers", "CHAT", "Client", "ClientDisconnected", "Conclusion", "Custody", "Engine",
+    "Ports", "RequestRules", "suppress_and_log",
 ]  # fmt: skip
 
 CHAT = "/chat/completions"

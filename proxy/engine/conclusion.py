@@ -306,7 +306,7 @@ async def _contained(step: str, work: Awaitable[None]) -> None:
         await work
 
 
-class Bill(msgspec.Struct, frozen=True, omit_defaults=True):
+class SettlementRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The data needed to settle an exchange on another worker. It holds no text and no key."""
 
     id: str
@@ -328,7 +328,7 @@ class Bill(msgspec.Struct, frozen=True, omit_defaults=True):
     """The ids of the deployments of all other models that the request names."""
 
 
-_BILL = msgspec.json.Decoder(Bill)
+_BILL = msgspec.json.Decoder(SettlementRecord)
 
 
 def is_deferred(exchange: Exchange) -> bool:
@@ -350,7 +350,7 @@ def bill_of(exchange: Exchange) -> str:
     arrival, requested, planned = exchange.arrival, exchange.requested, exchange.planned
     assert deployment is not None
     counted = exchange.reservation.prompt_tokens if exchange.reservation is not None else 0
-    bill = Bill(
+    bill = SettlementRecord(
         arrival.id, arrival.now, arrival.path, deployment.id, requested.model, principal.team, principal.key_id,
         principal.user, int(planned.mode), planned.reason, exchange.answer.status, arrival.is_chat, requested.demand,
         counted or arrival.size // 4, tuple(one.id for one in requested.further),

@@ -24,7 +24,7 @@ from proxy.kit.value import dataclass, digest
 from proxy.models import Deployment
 from proxy.models.deployments import ModelTable
 from proxy.protocol.account import BATCHES, COMPLETIONS, RESPONSES, Act, is_allowed
-from proxy.protocol.references import MOST_ID_CHARS, Lines, Reference, family_of, may_refer, references
+from proxy.protocol.references import MOST_ID_CHARS, LineFile, Reference, family_of, may_refer, references
 from proxy.storage import ObjectRecord, Store
 
 REFERRING_FILES = "files (refer to objects)"
@@ -254,7 +254,7 @@ class FileWatch:
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        self._lines = Lines()
+        self._lines = LineFile()
 
     def __call__(self, chunk: bytes) -> None:
         """Look for references in a chunk of the file."""

@@ -21,7 +21,7 @@ from proxy.engine.custody import Custody, pinned, refers
 from proxy.engine.exchange import Exchange, ObjectUse, Requested
 from proxy.engine.headers import get, refuse_key_in_model, refuse_key_in_path, without_credentials, without_keys_of
 from proxy.engine.interfaces import Planner, Principal
-from proxy.engine.ports import Client, Limits, Ports
+from proxy.engine.ports import BodyLimits, Client, Ports
 from proxy.kit.clock import request_time
 from proxy.kit.errors import ContextTooLong, Forbidden, UnknownModel
 from proxy.kit.resilience import RETRY_COUNT, USER_AGENT, RetryPolicy
@@ -212,7 +212,7 @@ class RequestRules:
     replays do. ``window_of``: if given, chat requests that are too long for a model are not sent to it. ``tells_id``:
     the id of each request is sent to the upstream."""
 
-    limits: Limits = Limits()
+    limits: BodyLimits = BodyLimits()
     retries: RetryPolicy = ONE_TRY
     trust_time_header: bool = False
     window_of: WindowOf | None = None

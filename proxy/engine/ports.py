@@ -223,7 +223,7 @@ class Ports:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BodyLimits:
     """Limits of a request body in bytes. ``body_bytes`` is the most for a body that asks a model. ``peek_bytes`` is the
     most that is read on other paths to find the model's name (a larger body goes to the fallback deployment, unread).
     ``upload_bytes`` is the most that is streamed through.

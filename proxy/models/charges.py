@@ -44,7 +44,7 @@ from proxy.kit.lru import LastUsed
 from proxy.kit.value import dataclass, field
 from proxy.protocol.caches import Bill
 from proxy.protocol.prices import CODE_USD, FILE_SEARCH_USD, SERVICE_FACTORS, Cost, Extras, Price, cost, input_cost
-from proxy.protocol.request.demand import Demand, Kind, Tool, Wants
+from proxy.protocol.request.demand import BillingKind, Demand, Tool, Wants
 from proxy.protocol.response.usage import Reported, Usage
 
 Unit = Literal["usd", "tokens", "requests"]
@@ -165,11 +165,11 @@ def most_cost(
 ) -> int | None:
     """The most nano-dollars that a request can cost. None if that is unknown."""
     match demand.kind:
-        case Kind.FREE:
+        case BillingKind.FREE:
             return 0
-        case Kind.UNKNOWN:
+        case BillingKind.UNKNOWN:
             return None
-        case Kind.TEXT | Kind.PROMPT:
+        case BillingKind.TEXT | BillingKind.PROMPT:
             return _most_text(price, demand, prompt_tokens, output_tokens, long_life=long_life, model=model)
         case _:
             usd = unit_cost(price, demand, prompt_tokens)
@@ -206,20 +206,20 @@ def unit_cost(price: Price, demand: Demand, prompt_tokens: int) -> float | None:
     extras = price.extras
     prompt_usd = most_prompt(price, demand, prompt_tokens) * max(price.input, extras.image_in)
     match demand.kind:
-        case Kind.IMAGE:
+        case BillingKind.IMAGE:
             each = _image_usd(price)
             return None if each is None else prompt_usd + demand.images * each
-        case Kind.SPEECH if extras.character is not None:
+        case BillingKind.SPEECH if extras.character is not None:
             return demand.characters * extras.character
-        case Kind.SPEECH if extras.second is not None or extras.audio_out:
+        case BillingKind.SPEECH if extras.second is not None or extras.audio_out:
             return prompt_usd + demand.seconds * max(extras.second or 0.0, extras.audio_out * _SPOKEN_TOKENS_PER_S)
-        case Kind.TRANSCRIPTION if extras.second is not None or extras.audio_in:
+        case BillingKind.TRANSCRIPTION if extras.second is not None or extras.audio_in:
             heard = (max(extras.audio_in, price.input) + price.output) * _HEARD_TOKENS_PER_S
             return demand.seconds * max(extras.second or 0.0, heard)
-        case Kind.RERANK if extras.query is not None:
+        case BillingKind.RERANK if extras.query is not None:
             by_size = math.ceil(prompt_tokens / (_DOCUMENTS_PER_QUERY * _TOKENS_PER_DOCUMENT))
             return prompt_usd + max(1, math.ceil(demand.documents / _DOCUMENTS_PER_QUERY), by_size) * extras.query
-        case Kind.RERANK if extras.by_tokens:
+        case BillingKind.RERANK if extras.by_tokens:
             return prompt_usd
         case _:
             return None
@@ -228,7 +228,7 @@ def unit_cost(price: Price, demand: Demand, prompt_tokens: int) -> float | None:
 def bill(price: Price, demand: Demand, usage: Usage | None, reported: Reported, model: str = "") -> Cost | None:
     """The cost of an exchange, according to its report. None if nothing was reported and nothing is billed without a
     report."""
-    if demand.kind in (Kind.TEXT, Kind.PROMPT, Kind.FREE, Kind.UNKNOWN):
+    if demand.kind in (BillingKind.TEXT, BillingKind.PROMPT, BillingKind.FREE, BillingKind.UNKNOWN):
         return None if usage is None else _text_bill(price, demand, usage, reported, model)
     if (usd := _reported_units(price, demand, usage, reported)) is None:
         usd = unit_cost(price, demand, usage.prompt if usage is not None else 0)
@@ -325,14 +325,14 @@ def _more(tokens: int, own: float, usual: float) -> float:
 
 def _reported_units(price: Price, demand: Demand, usage: Usage | None, reported: Reported) -> float | None:
     extras = price.extras
-    if demand.kind is Kind.IMAGE and extras.image_out and usage is not None:
+    if demand.kind is BillingKind.IMAGE and extras.image_out and usage is not None:
         text = usage.prompt - min(reported.image_in, usage.prompt)
         return text * price.input + reported.image_in * extras.image_in + usage.output * extras.image_out
-    if demand.kind is Kind.IMAGE and reported.images and (each := _image_usd(price)) is not None:
+    if demand.kind is BillingKind.IMAGE and reported.images and (each := _image_usd(price)) is not None:
         return reported.images * each
-    if demand.kind is Kind.TRANSCRIPTION and extras.second is not None and reported.seconds:
+    if demand.kind is BillingKind.TRANSCRIPTION and extras.second is not None and reported.seconds:
         return reported.seconds * extras.second
-    if demand.kind is Kind.TRANSCRIPTION and usage is not None and extras.by_tokens:
+    if demand.kind is BillingKind.TRANSCRIPTION and usage is not None and extras.by_tokens:
         return usage.prompt * max(extras.audio_in, price.input) + usage.output * price.output
     return None
 
@@ -424,7 +424,7 @@ def unanswered(
     # No answer is longer than all that a model can hold.
     most = min(most, max(longest, window_of(price))) * demand.answers
     output = heard.tokens + int(heard.silent_s * tokens_per_s * demand.answers)
-    if demand.kind is Kind.PROMPT:
+    if demand.kind is BillingKind.PROMPT:
         output = 0
     elif heard.runs_on or output > most:
         output = most

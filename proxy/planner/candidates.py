@@ -21,7 +21,7 @@ from proxy.planner.render import are_ordered, off_notices
 from proxy.planner.session import Session, SessionKeys
 from proxy.planner.shadow import ShadowCaches, cost_of
 from proxy.prompts.steadiness import AppliedTexts
-from proxy.protocol.caches import Bill, Cache, Life, Prompt
+from proxy.protocol.caches import Bill, Cache, Life, PromptPositions
 from proxy.protocol.providers import CacheProfile, Dialect, Family
 from proxy.protocol.request import BodyChanges, Inset, ParsedBody
 from proxy.protocol.request.element import Element, form_digest
@@ -83,7 +83,7 @@ class OwnRequest:
     marks: dict[int, Life]
     mark_count: int
     has_foreign_marks: bool
-    prompt: Prompt
+    prompt: PromptPositions
     bill: Bill
 
 

@@ -20,7 +20,7 @@ from proxy.kit.value import dataclass, replace
 from proxy.planner.candidates import PlanAnalysis
 from proxy.planner.layout import read_gain
 from proxy.planner.shadow import cost_of
-from proxy.protocol.caches import Bill, Cache, Prompt
+from proxy.protocol.caches import Bill, Cache, PromptPositions
 from proxy.protocol.providers import CacheProfile, Dialect, Family
 from proxy.protocol.request.message import SYSTEM_ROLES
 from proxy.protocol.wire.json_body import Unreadable, elements, members_of, parse_members, splice, value
@@ -58,7 +58,7 @@ class RefreshPlan:
     scope: bytes
     profile: CacheProfile
     body: bytes
-    prompt: Prompt
+    prompt: PromptPositions
     period_s: float
     times: int
     bill: Bill

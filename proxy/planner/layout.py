@@ -21,7 +21,7 @@ from typing import NamedTuple
 import orjson
 
 from proxy.kit.value import DIGEST_BYTES, chain, dataclass, digest
-from proxy.protocol.caches import Life, Prompt
+from proxy.protocol.caches import Life, PromptPositions
 from proxy.protocol.providers import DEFAULTS, CacheProfile, Family
 from proxy.protocol.request.element import Element, ElementKind
 from proxy.protocol.request.message import SYSTEM_ROLES, Part, PartKind
@@ -70,7 +70,7 @@ class Layout:
         self.parts: list[Part] = []
         self.ends: list[int] = []
         self._front: tuple[int, Sequence[bytes], Sequence[int]] = (0, (), ())
-        self._unmarked: Prompt | None = None
+        self._unmarked: PromptPositions | None = None
         shared = 0
         if base is not None and base.seed == seed:
             # The positions of the elements in common are taken over.
@@ -134,16 +134,18 @@ class Layout:
         following = element + 1
         return (self.starts[following] if following < len(self.starts) else len(self.parts)) - 1
 
-    def prompt(self, marks: dict[int, Life]) -> Prompt:
+    def prompt(self, marks: dict[int, Life]) -> PromptPositions:
         """The layout as a shadow cache reads it, with these markers."""
         plain = self._unmarked
         if plain is None:
             endings, head_end = self._endings() if self.seed.is_implicit else ((), -1)
             hashes, runs = self._chained()
-            plain = self._unmarked = Prompt(self.seed.scope, hashes, tuple(self.ends), runs, {}, endings, head_end)
+            plain = self._unmarked = PromptPositions(
+                self.seed.scope, hashes, tuple(self.ends), runs, {}, endings, head_end
+            )
         if not marks:
             return plain
-        return Prompt(plain.scope, plain.hashes, plain.ends, plain.runs, marks, plain.endings, plain.head_end)
+        return PromptPositions(plain.scope, plain.hashes, plain.ends, plain.runs, marks, plain.endings, plain.head_end)
 
     def _endings(self) -> tuple[tuple[int, ...], int]:
         """The ends of the messages that get a boundary from the provider itself (user messages, and the last tool

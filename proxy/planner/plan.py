@@ -31,7 +31,7 @@ from proxy.planner.shadow import Deviation, ShadowCaches, cost_of, unpredicted_c
 from proxy.planner.sharing import SentForm
 from proxy.planner.tiers import CACHED, Change, Tier, Tracked
 from proxy.prompts.steadiness import Again, StoredPrompt
-from proxy.protocol.caches import Bill, Cache, Prompt
+from proxy.protocol.caches import Bill, Cache, PromptPositions
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import NO_BOUNDARIES, Family
 from proxy.protocol.recognition import PieceKind
@@ -63,7 +63,7 @@ class Accepted:
     ``elsewhere`` are the bills of this prompt and of the client's own prompt for the case that system messages within
     the conversation stand elsewhere than the proxy believes."""
 
-    prompt: Prompt
+    prompt: PromptPositions
     bill: Bill
     last_use: tuple[float, float] | None
     elsewhere: tuple[Bill, Bill] | None
@@ -85,7 +85,7 @@ class InFlight:
     comparison: Comparison | None = None
     shows_own: bool = False
     accepted: Accepted | None = None
-    waiting: list[tuple[Cache, Prompt]] = field(default_factory=list)
+    waiting: list[tuple[Cache, PromptPositions]] = field(default_factory=list)
 
     def expected_break(self, bill: Bill | None) -> Break | None:
         """How the request breaks the cache, as far as that is known before the answer; None if nothing is lost.

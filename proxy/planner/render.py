@@ -29,7 +29,7 @@ from msgspec.structs import replace as with_members
 from proxy.planner.change_rates import DecayedRate
 from proxy.planner.layout import NOTICE, Layout, PrefixSettings, is_message
 from proxy.planner.orders import RequestElements, moved_elements, request_elements, split_layout
-from proxy.protocol.caches import Life, Prompt
+from proxy.protocol.caches import Life, PromptPositions
 from proxy.protocol.providers import Dialect
 from proxy.protocol.recognition import PART_ACKNOWLEDGEMENT
 from proxy.protocol.request.element import Element, ElementKind, bare_tool
@@ -73,7 +73,7 @@ def wire_order(elements: Sequence[Element]) -> Sequence[int]:
     return found + slots.get(len(others), [])
 
 
-def elsewhere(layout: Layout, marks: Mapping[int, Life]) -> Prompt | None:
+def elsewhere(layout: Layout, marks: Mapping[int, Life]) -> PromptPositions | None:
     """The same request as it is read if its notices are put elsewhere than in the layout: at the front, or where the
     client has them. None if the prompt stays the same."""
     elements = layout.elements

@@ -25,7 +25,7 @@ from typing import Any
 from msgspec import DecodeError, msgpack
 
 from proxy.kit.value import dataclass, field, replace
-from proxy.protocol.caches import Bill, Cache, Prompt, make_cache
+from proxy.protocol.caches import Bill, Cache, PromptPositions, make_cache
 from proxy.protocol.providers import CacheProfile, Family
 from proxy.protocol.response.usage import BillSum, Parts, Usage
 from proxy.protocol.wire.json_body import Unreadable
@@ -306,7 +306,7 @@ class ProviderObservations:
         return changed
 
 
-def missing(prompt: Prompt, predicted: Bill, reported: Usage) -> list[int]:
+def missing(prompt: PromptPositions, predicted: Bill, reported: Usage) -> list[int]:
     """The positions whose entries the provider evidently does not hold, after an expected read that did not come: the
     positions behind the part that was read, up to the one that should have been read, except those that this request
     has written. If it has written nothing, all positions behind the part that was read."""
@@ -450,7 +450,7 @@ class ShadowCaches:
 
     def compared(
         self,
-        prompt: Prompt,
+        prompt: PromptPositions,
         bill: Bill,
         usage: Usage,
         last_use: tuple[float, float] | None,

@@ -41,7 +41,7 @@ from proxy.planner.session import (
 from proxy.planner.shadow import ShadowCaches
 from proxy.planner.tiers import Classic, Item
 from proxy.planner.volatile_lines import Regions, joined_regions
-from proxy.protocol.caches import Cache, Prompt
+from proxy.protocol.caches import Cache, PromptPositions
 from proxy.protocol.caches.table import Entry
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.transcript import Transcript
@@ -109,7 +109,7 @@ HEAD: Final = msgpack.Decoder(PackedHead)
 _encode: Final = msgpack.Encoder().encode
 
 
-def held_along(cache: Cache, prompt: Prompt, *, opening_only: bool = False) -> list[SavedEntries]:
+def held_along(cache: Cache, prompt: PromptPositions, *, opening_only: bool = False) -> list[SavedEntries]:
     """The entries that a cache holds along a prompt."""
     hashes = prompt.hashes[:_OPENING_POSITIONS] if opening_only else prompt.hashes
     found: list[SavedEntries] = []
@@ -398,7 +398,7 @@ class StateLookup:
         _hold(self._caches, packed.held)
 
 
-def snapshot(session: Session, caches: ShadowCaches, sent: Prompt, own: Prompt) -> dict[str, bytes]:
+def snapshot(session: Session, caches: ShadowCaches, sent: PromptPositions, own: PromptPositions) -> dict[str, bytes]:
     """The blobs to leave for other processes once an exchange is settled."""
     pairs = [(SENT, caches.sent, sent), (OWN, caches.own, own)]
     path = {kind: held_along(cache, prompt) for kind, cache, prompt in pairs}

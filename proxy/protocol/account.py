@@ -202,7 +202,7 @@ class Act(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ObjectFamily:
     """One kind of object. ``below`` are the paths below an object, with their methods. ``makes`` are those of these
     paths that make another object. ``fixed`` are words in the place of an id that ask nothing and make nothing.
     ``is_passing``: the provider keeps these objects for about a month."""
@@ -235,21 +235,21 @@ class Operation:
 RESPONSES, COMPLETIONS, BATCHES = "responses", "chat/completions", "batches"
 
 FAMILIES = (
-    Family(
+    ObjectFamily(
         ("responses",), {"cancel": _POST, "input_items": _GET}, lists=False,
         fixed=frozenset({"compact", "input_tokens"}), is_passing=True,
     ),
-    Family(("chat", "completions"), {"messages": _GET}, is_passing=True),
-    Family(("files",), {"content": _GET}),
-    Family(
+    ObjectFamily(("chat", "completions"), {"messages": _GET}, is_passing=True),
+    ObjectFamily(("files",), {"content": _GET}),
+    ObjectFamily(
         ("uploads",), {"parts": _POST, "complete": _POST, "cancel": _POST}, lists=False, makes=frozenset({"complete"})
     ),
-    Family(("batches",), {"cancel": _POST}),
-    Family(("vector_stores",), {"files": _ANY, "file_batches": _ANY, "search": _POST}),
-    Family(("conversations",), {"items": _ANY}, lists=False),
-    Family(("containers",), {"files": _ANY}),
-    Family(("messages", "batches"), {"cancel": _POST, "results": _GET}, is_passing=True),
-    Family(("videos",), {"content": _GET, "remix": _POST}, makes=frozenset({"remix"})),
+    ObjectFamily(("batches",), {"cancel": _POST}),
+    ObjectFamily(("vector_stores",), {"files": _ANY, "file_batches": _ANY, "search": _POST}),
+    ObjectFamily(("conversations",), {"items": _ANY}, lists=False),
+    ObjectFamily(("containers",), {"files": _ANY}),
+    ObjectFamily(("messages", "batches"), {"cancel": _POST, "results": _GET}, is_passing=True),
+    ObjectFamily(("videos",), {"content": _GET, "remix": _POST}, makes=frozenset({"remix"})),
 )  # fmt: skip
 
 # The path of Anthropic's batches is below the path of its messages.

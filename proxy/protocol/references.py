@@ -117,7 +117,7 @@ def may_refer(body: bytes, *, has_items: bool = False) -> bool:
     return _refers(body.lower(), has_items=has_items)
 
 
-class Lines:
+class LineFile:
     """A file that arrives in pieces and may hold requests, one on each line. ``may_refer``: one of the requests may
     refer to objects, or the file is written in a form in which references cannot be found here. After that, no more of
     the file is read."""

@@ -38,8 +38,8 @@ from proxy.context.assembly import (
 from proxy.context.blocks import Assembly, AssemblyKind, inventory_of
 from proxy.context.form import StructuredForm, read_form
 from proxy.context.panels import names_tool, panel_answer
-from proxy.context.panels.board import Inlay, Wants, fitted, moving
-from proxy.context.placement import Blocks, Placement
+from proxy.context.panels.board import Inlay, UpstreamNeeds, fitted, moving
+from proxy.context.placement import Blocks, TierPlacement
 from proxy.context.session import (
     AssembledChat,
     AssemblyOptions,
@@ -101,7 +101,7 @@ class Arrangement:
             return plan
         return replace(plan, mode=mode, reason=_SETTLED[self.kind], predicted=plan.own)
 
-    def inventory(self, placement: Placement | None, counter: TokenCounter, freezing_cost: float) -> Inventory:
+    def inventory(self, placement: TierPlacement | None, counter: TokenCounter, freezing_cost: float) -> Inventory:
         """The contents of the request. Items that are not ordered by tiers are shown in the tiers of the ``placement``.
         ``freezing_cost`` is what freezing has cost the session so far."""
         assembly, counts = self.assembly, placement.counts if placement is not None else {}
@@ -299,10 +299,10 @@ class ContextAssembler:
         if keeps_state and board is not None:
             self.sessions.go_on(resolved.scope, resolved.name, resolved.session, board)
 
-    def place(self, chat: AssembledChat, profile: CacheProfile) -> Placement | None:
+    def place(self, chat: AssembledChat, profile: CacheProfile) -> TierPlacement | None:
         """The place of each item, as the conversation's tracker decides it. None if the proxy itself has an error."""
 
-        def work() -> Placement:
+        def work() -> TierPlacement:
             tracker = self.sessions.session(chat.scope, chat.session).tracker
             if not self._options.has_target:
                 tracker.policy = with_target(tracker.policy, profile.min_tokens)
@@ -313,7 +313,7 @@ class ContextAssembler:
     def arrange(
         self,
         chat: AssembledChat,
-        placement: Placement | None,
+        placement: TierPlacement | None,
         profile: CacheProfile,
         mode: Mode,
         price: Price | None,
@@ -322,7 +322,7 @@ class ContextAssembler:
         """The messages for an upstream with these cache rules. ``price`` is the model's price, and ``most_input`` the
         most tokens that it reads; None: unknown. Any thread may call this. If the proxy itself has an error, the error
         is logged and the flat assembly is used."""
-        wants = Wants(
+        wants = UpstreamNeeds(
             begins_with_user=profile.begins_with_user,
             answers_results=profile.answers_results or (profile.thinks_in_calls and has_thinking(chat.sent.members)),
             plain_ids=profile.plain_call_ids,
@@ -349,7 +349,12 @@ class ContextAssembler:
         )
 
     def _sent(
-        self, chat: AssembledChat, placement: Placement | None, profile: CacheProfile, wants: Wants, mode: Mode
+        self,
+        chat: AssembledChat,
+        placement: TierPlacement | None,
+        profile: CacheProfile,
+        wants: UpstreamNeeds,
+        mode: Mode,
     ) -> tuple[AssemblyKind, AssembledChat, Mode]:
         """The chat as it is sent in this mode, and the mode in which the planner takes it. The planner only observes a
         layout that is settled here."""
@@ -367,7 +372,7 @@ class ContextAssembler:
         return AssemblyKind.FLAT, chat, Mode.OBSERVE
 
     def _ordered(
-        self, chat: AssembledChat, profile: CacheProfile, wants: Wants, *, is_chronological: bool
+        self, chat: AssembledChat, profile: CacheProfile, wants: UpstreamNeeds, *, is_chronological: bool
     ) -> AssembledChat:
         """The request with its panels in this order, and with what else this upstream needs. In chronological order
         each panel stands where the conversation was when the panel last changed; otherwise all panels stand in front.
@@ -380,7 +385,9 @@ class ContextAssembler:
 
         return tried(work) or chat
 
-    def _tiered(self, chat: AssembledChat, placement: Placement, profile: CacheProfile, wants: Wants) -> AssembledChat:
+    def _tiered(
+        self, chat: AssembledChat, placement: TierPlacement, profile: CacheProfile, wants: UpstreamNeeds
+    ) -> AssembledChat:
         slots = max(0, min(profile.max_marks, MOST_MARKS) - marks_beside_messages(chat.sent.members))
         inlay = self._inlay(chat, profile, wants, is_chronological=False)
         assembly = tiered_assembly(
@@ -394,7 +401,9 @@ class ContextAssembler:
         )
         return _with(chat, assembly, inlay, profile)
 
-    def _inlay(self, chat: AssembledChat, profile: CacheProfile, wants: Wants, *, is_chronological: bool) -> Inlay:
+    def _inlay(
+        self, chat: AssembledChat, profile: CacheProfile, wants: UpstreamNeeds, *, is_chronological: bool
+    ) -> Inlay:
         texts, repeat = self._texts.panels, ""
         if profile.name in self._options.repeats_for:
             repeat = system_text(chat.dialogue.conversation)

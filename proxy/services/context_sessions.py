@@ -55,7 +55,7 @@ from proxy.context.session import (
     AssemblyOptions,
     ContextSession,
     LiveState,
-    Part,
+    StatePart,
     blob_name,
     is_kept,
     packed,
@@ -364,7 +364,7 @@ class SessionStore:
         before, state = session.kept, session.dated(now)
         session.state = session.kept = state
         has_text = state.compaction is not None and state.compaction.summary != ""
-        unkept = Part.COMPACTION if has_text and not self._keeps_texts else None
+        unkept = StatePart.COMPACTION if has_text and not self._keeps_texts else None
         parts = [part for part in _changed(before, state) if part is not unkept]
         blobs = {_blob_name(part, name): blob for part in parts if (blob := packed(state, part))}
         if blobs:
@@ -376,7 +376,7 @@ class SessionStore:
             self.keep(scope, name, self._sessions.session(scope, name), self._now())
 
     async def _learn(self, scope: str, name: str) -> None:
-        parts = {_blob_name(part, name): part for part in Part}
+        parts = {_blob_name(part, name): part for part in StatePart}
         blobs = await self._blobs.load(scope + _PANELS, list(parts), self._now())
         if not blobs:
             return
@@ -385,19 +385,19 @@ class SessionStore:
         self._sessions.grown(scope, name)
 
 
-def _changed(before: LiveState, state: LiveState) -> Iterator[Part]:
+def _changed(before: LiveState, state: LiveState) -> Iterator[StatePart]:
     """The parts that differ from before. An equal part that is not the same object also counts, because another request
     made it."""
     old, new = before.board, state.board
     if new.panels is not old.panels or new.prompts is not old.prompts:
-        yield Part.BOARD
+        yield StatePart.BOARD
     if new.costs is not old.costs:
-        yield Part.COSTS
+        yield StatePart.COSTS
     if state.compaction is not before.compaction or new.last_s // RENEWED_S != old.last_s // RENEWED_S:
-        yield Part.COMPACTION
+        yield StatePart.COMPACTION
 
 
-def _blob_name(part: Part, name: str) -> str:
+def _blob_name(part: StatePart, name: str) -> str:
     """The name of a part's blob. It has a digest of the session's name, because that name comes from the client and
     may be long."""
     return f"{part.value}:{digest(utf8(name)).hex()}"

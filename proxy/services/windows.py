@@ -20,10 +20,10 @@ from proxy.kit.value import dataclass, digest, replace
 from proxy.models import Deployment
 from proxy.prompts.window import (
     MOST_FACTOR,
-    Budget,
     CapabilityProfile,
     Count,
     ExactTokens,
+    TokenBudget,
     TokenFactor,
     WindowParts,
     WindowTexts,
@@ -160,7 +160,7 @@ class ContextWindows:
         transcript: Transcript,
         tools: Sequence[Element],
         job: "_Job",
-        budget: Budget | None,
+        budget: TokenBudget | None,
         factor: float,
     ) -> FittedMessages:
         """The messages, fitted if the model counts by this factor. Raises Unreadable."""
@@ -207,7 +207,7 @@ class ContextWindows:
 
     async def _budget(
         self, parsed: ParsedBody, deployment: Deployment, job: "_Job", scope: str
-    ) -> tuple[Budget | None, TokenFactor]:
+    ) -> tuple[TokenBudget | None, TokenFactor]:
         """The request's budget, and the factor by which the model counts. If the request may not fit, the store is
         asked for the factor."""
         reads, writes = self._facts.limits(deployment)
@@ -307,7 +307,7 @@ def _inset_tokens(inset: Inset, count: Count) -> int:
     return before + (count(_JOINT + inset.after) if inset.after else 0)
 
 
-def _sizes(messages: FittedMessages, budget: Budget | None, factor: float) -> dict[str, int]:
+def _sizes(messages: FittedMessages, budget: TokenBudget | None, factor: float) -> dict[str, int]:
     sizes = {name: math.ceil(round(tokens * factor, 6)) for name, tokens in messages.sizes.items()}
     if budget is not None:
         sizes |= {"output": budget.output_tokens, "margin": budget.margin_tokens, "window": budget.window_tokens}

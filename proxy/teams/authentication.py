@@ -1,7 +1,7 @@
 """Decides who may send requests: it finds the key of a sender, the team of the key, and the session hint.
 
 Teams, keys and budgets are those of the configuration, and those that are managed while the proxy runs. Both are
-records of the same types (``proxy.storage``). A ``Snapshot`` holds all of them and never changes. The
+records of the same types (``proxy.storage``). A ``DirectorySnapshot`` holds all of them and never changes. The
 ``Directory`` replaces it when the store's version has changed, so that a request reads only memory. A change in this
 process takes effect at once, and a change elsewhere within ``POLL_S``. While the store is away, the last snapshot stays
 in force. A version that falls shows that the store was emptied: its keys and teams are gone, but the budgets that were
@@ -66,7 +66,7 @@ class Declared:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class DirectorySnapshot:
     """All records at one time, by name or id. ``declared`` are the names and ids that the configuration declares."""
 
     teams: Mapping[str, TeamRecord]
@@ -87,7 +87,7 @@ def snapshot_of(
     teams: Sequence[TeamRecord] = (),
     keys: Sequence[KeyRecord] = (),
     budgets: Sequence[BudgetRecord] = (),
-) -> Snapshot:
+) -> DirectorySnapshot:
     """Declared and managed records together. If both have the same name, the configuration wins."""
     built_in = [TeamRecord(DEFAULT_TEAM)]
     if declared.forwards_unknown:
@@ -96,7 +96,7 @@ def snapshot_of(
     by_team: dict[str, list[BudgetRecord]] = {}
     for record in all_budgets.values():
         by_team.setdefault(record.team, []).append(record)
-    return Snapshot(
+    return DirectorySnapshot(
         teams={record.name: record for record in (*built_in, *teams, *declared.teams)},
         keys={record.id: record for record in (*keys, *declared.keys)},
         budgets=all_budgets,
@@ -230,7 +230,7 @@ class Identity:
         self._directory = directory
         self._salt = salt[:64]
         self._is_open = directory.declared.is_empty
-        self._seen: Snapshot | None = None
+        self._seen: DirectorySnapshot | None = None
         self._records: Mapping[str, KeyRecord] = {}
         self._met: dict[str, Principal] = {}
 

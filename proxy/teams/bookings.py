@@ -130,7 +130,7 @@ _ROLLING = "rolling:"
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class BudgetWindow:
     """``name`` tells the counter of this window from the counters of other windows. ``within`` are the names of further
     counters that count towards the same limit. ``resets_at`` is when money is free again, or may be free; None for
     never. ``keep_s`` is how long the counter is needed after a change; None for ever."""
@@ -141,21 +141,21 @@ class Window:
     within: tuple[str, ...] = ()
 
 
-def window_at(text: str, timezone: str, now: float) -> Window:
+def window_at(text: str, timezone: str, now: float) -> BudgetWindow:
     """The window of that kind at a time. Windows and time zones have passed the checks of ``proxy.teams.validation``.
     Raises ValueError for a window of another name."""
     if text == "total":
-        return Window("total", None, None)
+        return BudgetWindow("total", None, None)
     if text.startswith(_ROLLING):
         return _rolling(int(text.removeprefix(_ROLLING)), now)
     if text in _FIXED_S:
         length = _FIXED_S[text]
         index = math.floor(now / length)
-        return Window(f"{text}:{index}", (index + 1.0) * length, length + _KEPT_S[text])
+        return BudgetWindow(f"{text}:{index}", (index + 1.0) * length, length + _KEPT_S[text])
     zone = UTC if timezone == "UTC" else ZoneInfo(timezone)  # UTC needs no time zone database
     start, end = _calendar(text, datetime.fromtimestamp(now, zone))
     resets_at = end.timestamp()
-    return Window(start.strftime("%Y-%m-%d"), resets_at, resets_at - now + _KEPT_S[text])
+    return BudgetWindow(start.strftime("%Y-%m-%d"), resets_at, resets_at - now + _KEPT_S[text])
 
 
 def _calendar(text: str, now: datetime) -> tuple[datetime, datetime]:
@@ -174,13 +174,13 @@ def _calendar(text: str, now: datetime) -> tuple[datetime, datetime]:
             raise ValueError(f"there is no window of the name {text!r}")
 
 
-def _rolling(length_s: int, now: float) -> Window:
+def _rolling(length_s: int, now: float) -> BudgetWindow:
     part_s = max(1.0, length_s / _PARTS)
     index = math.floor(now / part_s)
     back = math.ceil(length_s / part_s)
     # The next part also counts, because another host's clock may be ahead.
     within = tuple(f"r{length_s}:{i}" for i in (index + 1, *range(index - 1, index - back - 1, -1)))
-    return Window(f"r{length_s}:{index}", (index + 1) * part_s, length_s + 2 * part_s, within)
+    return BudgetWindow(f"r{length_s}:{index}", (index + 1) * part_s, length_s + 2 * part_s, within)
 
 
 NOTHING: Mapping[str, Estimate] = {unit: Estimate(0, 0) for unit in ("usd", "tokens", "requests")}
@@ -194,7 +194,7 @@ class Booking:
     """A rule, the window that it counts in, and the charge on the counter of both."""
 
     rule: Rule
-    window: Window
+    window: BudgetWindow
     charge: Charge
 
 

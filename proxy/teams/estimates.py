@@ -47,7 +47,7 @@ from proxy.models.charges import (
 )
 from proxy.protocol.prices import Price
 from proxy.protocol.request import ParsedBody, parse_body
-from proxy.protocol.request.demand import Demand, Kind
+from proxy.protocol.request.demand import BillingKind, Demand
 from proxy.protocol.request.tokens import Encode
 from proxy.protocol.wire.json_body import Unreadable, elements
 
@@ -137,7 +137,7 @@ Amounts = dict[str, Estimate]
 
 _LONG_LIVES = (b'"1h"', b'"24h"')
 _ESCAPED_LIFE = re.compile(rb'"(?:(?:1|\\u0031)|(?:2|\\u0032)(?:4|\\u0034))(?:h|\\u0068)"')
-_TEXT = frozenset({Kind.TEXT, Kind.PROMPT, Kind.UNKNOWN})
+_TEXT = frozenset({BillingKind.TEXT, BillingKind.PROMPT, BillingKind.UNKNOWN})
 _MOST_DEPLOYMENTS = 1000
 _OUTPUT_TOKENS = 500.0
 _OUTPUT_WEIGHT = 0.05
@@ -204,7 +204,7 @@ class Estimates:
         Raises InvalidRequest and Forbidden if the amounts cannot be known and a hard limit holds."""
         demand, deployment = exchange.requested.demand, deployments[0]
         _check_clear(demand, rules)
-        if demand.kind is Kind.FREE:
+        if demand.kind is BillingKind.FREE:
             return {"usd": Estimate(1, 0), "tokens": Estimate(1, 0), "requests": Estimate(1, 1)}
         probable_prompt = _probable_tokens(exchange)
         bill = exchange.planned.plan.predicted if exchange.planned.plan is not None else None
@@ -214,7 +214,7 @@ class Estimates:
             price = self._price_of(one)
             wanted = self._as_served(one, demand)
             prompt = probable_prompt
-            if bound is not None and demand.kind is not Kind.TRANSCRIPTION:
+            if bound is not None and demand.kind is not BillingKind.TRANSCRIPTION:
                 prompt = bound.tokens(self._factor(one, estimates=estimates), _known_name(one)) + further_tokens
                 wanted = _with_beyond(wanted, bound)
             longest = demand.answers * (self._longest(one, rules, demand, price) + demand.predicted_tokens)
@@ -260,7 +260,7 @@ class Estimates:
         if not demand.wants.tier:
             habits.tier = exchange.answer.outcome.reported.tier
         # No limit holds for a summary, and for all rounds of a tool together.
-        has_limit = demand.kind is Kind.TEXT and not (demand.wants.is_summarised or demand.wants.calls)
+        has_limit = demand.kind is BillingKind.TEXT and not (demand.wants.is_summarised or demand.wants.calls)
         if has_limit and demand.max_output_tokens is not None:
             most = demand.answers * (demand.max_output_tokens + demand.predicted_tokens + SPARE_TOKENS)
             habits.passes_limits |= usage.output > most
@@ -291,14 +291,14 @@ class Estimates:
         return max(longest_output(assumed, price), demand.least_output_tokens)
 
     def _check_priced(self, deployment: Deployment, rules: Sequence[Rule], demand: Demand) -> None:
-        units = ("usd", "tokens") if demand.kind is Kind.UNKNOWN else ("usd",)
+        units = ("usd", "tokens") if demand.kind is BillingKind.UNKNOWN else ("usd",)
         if self._allows_unknown or not any(
             rule.unit in units and rule.hard is not None and not rule.is_rate for rule in rules
         ):
             return
         code, what, how = (
             ("price_unknown", "What a call of this path costs cannot be told", "Use a key without a budget")
-            if demand.kind is Kind.UNKNOWN
+            if demand.kind is BillingKind.UNKNOWN
             else (
                 "model_price_unknown",
                 f"The price of model '{deployment.name}' is not known for this kind of call",
@@ -327,7 +327,7 @@ def _probable_tokens(exchange: Exchange) -> int:
     """The tokens that the prompt probably has. A transcription has no prompt of text."""
     if (plan := exchange.planned.plan) is not None and plan.own is not None:
         return plan.own.total
-    return 0 if exchange.requested.demand.kind is Kind.TRANSCRIPTION else exchange.arrival.size // 4
+    return 0 if exchange.requested.demand.kind is BillingKind.TRANSCRIPTION else exchange.arrival.size // 4
 
 
 def _known_name(deployment: Deployment) -> str:

@@ -21,7 +21,7 @@ from proxy.kit.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateL
 from proxy.models import Deployment, Headers, Transport
 from proxy.models.bound import InputBound
 from proxy.models.charges import Rule, nanos_at_most, refusal
-from proxy.protocol.request.demand import Kind
+from proxy.protocol.request.demand import BillingKind
 from proxy.protocol.response.usage import Usage
 from proxy.storage import Balance, Charge, Granted, LedgerEntry, Refused, Reserve, Settle
 from proxy.teams.alerts import BudgetAlerts, header_text, time_text
@@ -252,7 +252,7 @@ class BudgetReservations:
     async def weigh(self, exchange: Exchange) -> None:
         """Count the prompt of an exchange if the provider reported no usage, so that it is not booked by its bytes."""
         held, deployment = exchange.reservation, exchange.deployment
-        is_text = exchange.requested.demand.kind in (Kind.TEXT, Kind.PROMPT)
+        is_text = exchange.requested.demand.kind in (BillingKind.TEXT, BillingKind.PROMPT)
         if not isinstance(held, BudgetReservation) or not held.is_hard or deployment is None or not is_text:
             return
         if not held.prompt_tokens:

@@ -28,7 +28,7 @@ from proxy.models.charges import NANOS_PER_USD, Unit
 from proxy.protocol.wire.json_body import CONTROL, MAX_LINE_CHARS
 from proxy.storage import BudgetRecord
 
-FormT = TypeVar("FormT", bound="Form")
+FormT = TypeVar("FormT", bound="AdminForm")
 T = TypeVar("T")
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
@@ -228,11 +228,11 @@ def window_of(duration: str | None) -> str:
     return f"rolling:{number * _IN_DAYS[unit]}d" if unit in _IN_DAYS else f"rolling:{number}{unit}"
 
 
-class Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AdminForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Every field may be left out. Unknown fields are an error."""
 
 
-class _PermissionsForm(Form, frozen=True):
+class _PermissionsForm(AdminForm, frozen=True):
     """The permissions of a team or a key."""
 
     mode: str | None | UnsetType = UNSET
@@ -259,7 +259,7 @@ class KeyForm(_PermissionsForm, frozen=True):
     note: str | None | UnsetType = UNSET
 
 
-class BudgetForm(Form, frozen=True):
+class BudgetForm(AdminForm, frozen=True):
     """A budget. ``expected`` is the limit that the caller of a change believes to be in force (null: no limit). If the
     limit is different by now, nothing changes."""
 
@@ -278,7 +278,7 @@ class BudgetForm(Form, frozen=True):
     expected: float | None | UnsetType = UNSET
 
 
-class SpentForm(Form, frozen=True):
+class SpentForm(AdminForm, frozen=True):
     """A correction of the spent amount of a budget. ``subject`` names the key, user or model if each of them has its
     own counter."""
 
@@ -390,7 +390,7 @@ def in_unit(unit: Unit, amount: int | None) -> float | int | None:
     return usd(amount) if amount is not None and unit == "usd" else amount
 
 
-def _changes(form: Form, fields: _Fields) -> dict[str, Any]:
+def _changes(form: AdminForm, fields: _Fields) -> dict[str, Any]:
     given = {name: getattr(form, name) for name in fields if getattr(form, name) is not UNSET}
     return {
         name: fields[name][1] if value is None else checked(name, fields[name][0], value)

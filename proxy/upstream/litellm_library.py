@@ -46,7 +46,7 @@ _WARM_MODELS = ("anthropic/claude-sonnet-4-5", "openai/gpt-4o")
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class LitellmRoute:
     """How litellm serves a model. ``fields`` are the OpenAI parameters that it translates for the provider.
 
     ``extra_body``: further fields are passed under that name and merged into the provider's body. Otherwise they are
@@ -72,7 +72,7 @@ class Library:
         self._importing = asyncio.Lock()
         self._has_warmed = self._is_warming = False
         # Clients choose the names that match a wildcard, so only a bounded number of them is remembered.
-        self._routes: LastUsed[tuple[str, str, str], Route] = LastUsed(_MOST_ROUTES)
+        self._routes: LastUsed[tuple[str, str, str], LitellmRoute] = LastUsed(_MOST_ROUTES)
 
     async def module(self) -> Any:
         """The imported and configured litellm. The event loop goes on while it is imported. While ``warm`` runs,
@@ -102,7 +102,7 @@ class Library:
         self.obstacle = ""
         return True
 
-    def route(self, deployment: Deployment) -> Route:
+    def route(self, deployment: Deployment) -> LitellmRoute:
         """The route of a deployment. litellm must have been imported. Raises litellm's error for unknown models."""
         key = (deployment.model, deployment.base_url, str(deployment.params.get("custom_llm_provider") or ""))
         if (found := self._routes.find(key)) is None:
@@ -150,7 +150,7 @@ def _mock_answers(litellm: Any) -> None:
         litellm.completion(model=model, messages=messages, mock_response="warm", api_key="none", num_retries=0)
 
 
-def _route(litellm: Any, model: str, base_url: str, provider: str) -> Route:
+def _route(litellm: Any, model: str, base_url: str, provider: str) -> LitellmRoute:
     from litellm.llms.openai_like.json_loader import JSONProviderRegistry
     from litellm.types.utils import all_litellm_params
 
@@ -159,7 +159,7 @@ def _route(litellm: Any, model: str, base_url: str, provider: str) -> Route:
     )
     fields = litellm.get_supported_openai_params(model=name, custom_llm_provider=provider) or ()
     through_sdk = provider in litellm.openai_compatible_providers or JSONProviderRegistry.exists(provider)
-    return Route(
+    return LitellmRoute(
         provider=provider,
         fields=frozenset(fields),
         extra_body=through_sdk or provider in _EXTRA_BODY_PROVIDERS,
@@ -222,7 +222,7 @@ _SETTING = re.compile(
 def call_arguments(
     deployment: Deployment,
     body: Mapping[str, Any],
-    route: Route,
+    route: LitellmRoute,
     *,
     fields: frozenset[str] = CHAT_FIELDS,
     headers: Headers = (),
@@ -288,7 +288,7 @@ def _check_shape(name: str, value: object) -> None:
         raise InvalidRequest(f"'{name}' must be {wanted}", param=name, code="invalid_type")
 
 
-def _translated(name: str, route: Route, arguments: Mapping[str, Any]) -> bool:
+def _translated(name: str, route: LitellmRoute, arguments: Mapping[str, Any]) -> bool:
     """Whether the parameter is passed to litellm. It is not if litellm would refuse it and ``extra_body`` can carry
     it."""
     if name in route.fields or name in _ALWAYS_ARGUMENTS or not route.extra_body:
@@ -298,7 +298,7 @@ def _translated(name: str, route: Route, arguments: Mapping[str, Any]) -> bool:
     return bool(arguments.get("drop_params")) or any(name in tuple(listed or ()) for listed in lists)
 
 
-def _native(name: str, route: Route) -> str:
+def _native(name: str, route: LitellmRoute) -> str:
     if name in route.owned or name.startswith("_") or _SETTING.search(name.lower().replace("-", "_")):
         raise InvalidRequest(
             f"the parameter {name[:64]!r} cannot be passed to {route.provider}",

@@ -15,7 +15,7 @@ from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.tasks import Aside
 from proxy.prompts import Condition, Json, Position, Prompt, PromptContext, PromptTerms, Variable, merged
 from proxy.prompts.assembler import assemble
-from proxy.services.prompting import Composer, Rules
+from proxy.services.prompting import PromptComposer, PromptingRules
 from proxy.services.prompting.sources import Snapshot
 
 _REPEATS, _PROMPTS, _COUNT = 200, 200, 50
@@ -75,12 +75,12 @@ def main() -> int:
     print(f"{len(found.parts)} prompts, {_COUNT} conditions, {len(found.system)} characters of system text")
     for name, render in (("assemble", _unrendered), ("compose", snapshot.templates.render)):
         _show(name, _times_ms(lambda render=render: assemble(prompts, terms, _CONTEXT, render)))  # type: ignore[misc]
-    composer = Composer(Rules(), lambda: snapshot, Metrics(), Aside())
+    composer = PromptComposer(PromptingRules(), lambda: snapshot, Metrics(), Aside())
     _show("known", asyncio.run(_known_ms(composer, terms, snapshot)))
     return 0
 
 
-async def _known_ms(composer: Composer, terms: PromptTerms, snapshot: Snapshot) -> list[float]:
+async def _known_ms(composer: PromptComposer, terms: PromptTerms, snapshot: Snapshot) -> list[float]:
     await composer.composition(terms, snapshot)
     times = []
     for _ in range(_REPEATS):

@@ -13,7 +13,7 @@ from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.clock import SETTLED_S, Readings, SteadyClock
 from proxy.kit.errors import BudgetExceeded
 from proxy.models.charges import NANOS_PER_USD, Rule
-from proxy.protocol.request.demand import Demand, Kind
+from proxy.protocol.request.demand import BillingKind, Demand
 from proxy.protocol.response.usage import Usage
 from proxy.storage import Charge, LedgerEntry, Reserve, Settle, Store
 from proxy.teams.alerts import BudgetAlerts, WebhookSender
@@ -55,7 +55,7 @@ class Host:
 
     async def spend(self, tokens: int = 1) -> bool:
         """Whether so many dollars could be spent."""
-        made = exchange(at=self.clock.now(), demand=Demand(Kind.TEXT, tokens, 1))
+        made = exchange(at=self.clock.now(), demand=Demand(BillingKind.TEXT, tokens, 1))
         try:
             await self.reservations.reserve(made)
         except BudgetExceeded:

@@ -14,7 +14,7 @@ from proxy.app.factories import load_context_texts
 from proxy.app.web.app import Parts, create_app
 from proxy.context import SymbolIndexer
 from proxy.context.session import AssemblyOptions
-from proxy.engine import Engine, Limits, Ports, RequestRules
+from proxy.engine import BodyLimits, Engine, Ports, RequestRules
 from proxy.engine.interfaces import Planner
 from proxy.engine.ports import Admission
 from proxy.engine.telemetry.metrics import Metrics
@@ -71,7 +71,7 @@ def start() -> Iterator[Start]:
             *,
             planner: Planner | None = None,
             admission: Admission | None = None,
-            limits: Limits | None = None,
+            limits: BodyLimits | None = None,
             **fields: Any,
         ) -> Proxy:
             upstream = stack.enter_context(serving(provider))
@@ -86,7 +86,7 @@ def start() -> Iterator[Start]:
                     meter=ledger,
                     clock=SystemClock(),
                 ),
-                RequestRules(limits=limits or Limits()),
+                RequestRules(limits=limits or BodyLimits()),
             )
             url = stack.enter_context(serving(create_app(Parts(engine, models, NoMetrics()))))
             client = openai.OpenAI(base_url=f"{url}/v1", api_key="sk-client", max_retries=0)

@@ -9,7 +9,7 @@ import pytest
 
 from proxy.cli import main
 from proxy.cli.demo import configure, histories
-from proxy.lab.demo.structured import GOALS, Commit, Form, GitError, History
+from proxy.lab.demo.structured import GOALS, Commit, GitError, History, TurnForm
 from tests.documents import Page
 from tests.git_repositories import needs_git, write_repository
 
@@ -74,14 +74,14 @@ def test_every_form_costs_no_more_than_it_may_and_loses_nothing(capsys: pytest.C
     for session in report["sessions"]:
         assert session["losses"] == []
         forms = {form["form"]: form for form in session["forms"]}
-        assert [form["requests"] for form in forms.values()] == [session["turns"]] * len(Form)
+        assert [form["requests"] for form in forms.values()] == [session["turns"]] * len(TurnForm)
         for form, (other, most) in GOALS.items():
             assert forms[form.value]["compared_with"] == other.value
             assert forms[form.value]["ratio"] <= most, f"{session['name']}: {form.value}"
         row = Page(Path("proxy/lab/demo/README.md")).row(ROWS[session["name"]])
-        assert row == [f"{forms[form.value]['ratio']:.2f}" for form in (Form.FULL_ALL, Form.SYMBOLS)]
-        assert forms[Form.SYMBOLS.value]["prompt_tokens"] < forms[Form.FULL_ALL.value]["prompt_tokens"] / 2
-        assert forms[Form.FULL_ALL.value]["uploaded_bytes"] < forms[Form.EDITOR_ALL.value]["uploaded_bytes"] / 2
+        assert row == [f"{forms[form.value]['ratio']:.2f}" for form in (TurnForm.FULL_ALL, TurnForm.SYMBOLS)]
+        assert forms[TurnForm.SYMBOLS.value]["prompt_tokens"] < forms[TurnForm.FULL_ALL.value]["prompt_tokens"] / 2
+        assert forms[TurnForm.FULL_ALL.value]["uploaded_bytes"] < forms[TurnForm.EDITOR_ALL.value]["uploaded_bytes"] / 2
 
 
 @pytest.mark.slow

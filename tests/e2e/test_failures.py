@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from proxy.engine import Limits
+from proxy.engine import BodyLimits
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.engine.interfaces import Plan, PlanRequest
 from proxy.kit.errors import BudgetExceeded
@@ -155,7 +155,7 @@ def test_bodies_that_are_no_chat_request(start: Start, body: bytes, code: str) -
 
 
 def test_bodies_beyond_the_limit_by_length_and_in_chunks(start: Start) -> None:
-    proxy = start(Scripted(replies({})), limits=Limits(body_bytes=1000, peek_bytes=1000, upload_bytes=1000))
+    proxy = start(Scripted(replies({})), limits=BodyLimits(body_bytes=1000, peek_bytes=1000, upload_bytes=1000))
     for path in ("/v1/chat/completions", "/v1/files"):
         for body in (b"x" * 2000, iter([b"x" * 600, b"x" * 600])):
             status, error, _ = call(proxy, "POST", path, body)

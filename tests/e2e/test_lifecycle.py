@@ -12,7 +12,7 @@ import pytest
 from proxy.app.web.app import Parts, create_app
 from proxy.engine import Engine, Ports
 from proxy.engine.exchange import ExchangeOutcome
-from proxy.engine.telemetry import Meter
+from proxy.engine.telemetry import MetricsMeter
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.clock import SystemClock
 from proxy.models import Transport
@@ -48,7 +48,7 @@ def get(url: str, path: str) -> tuple[int, bytes, str]:
         connection.close()
 
 
-def bare_engine(models: ModelList, meter: Ledger | Meter) -> Engine:
+def bare_engine(models: ModelList, meter: Ledger | MetricsMeter) -> Engine:
     """An engine that passes everything through."""
     return Engine(
         Ports(
@@ -70,7 +70,7 @@ def all_at(upstream: str) -> ModelList:
 def test_probes_and_metrics() -> None:
     models, metrics = ModelList({"*": make_deployment()}), Metrics()
     obstacles = ["litellm is not loaded yet", ""]
-    engine = bare_engine(models, Meter(metrics, load_price_map()))
+    engine = bare_engine(models, MetricsMeter(metrics, load_price_map()))
     with serving(create_app(Parts(engine, models, metrics, obstacle=lambda: obstacles.pop(0)))) as url:
         assert get(url, "/healthz")[:2] == (200, b'{"status":"ok"}')
         status, body, _ = get(url, "/readyz")
@@ -130,7 +130,7 @@ def test_stopping_lets_streams_end() -> None:
         async def close() -> None:
             closed.append("parts")
 
-        engine = bare_engine(models, Meter(Metrics(), load_price_map()))
+        engine = bare_engine(models, MetricsMeter(Metrics(), load_price_map()))
         body = json.dumps({"model": "m", "messages": HELLO, "stream": True}).encode()
         with serving(create_app(Parts(engine, models, Metrics(), on_close=[close])), drain_s=60) as url:
             host, port = url.removeprefix("http://").split(":")

@@ -12,7 +12,7 @@ import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy.protocol.providers import ANTHROPIC
-from proxy.upstream.embedded import Ledger, account_name
+from proxy.upstream.embedded import AccountTotals, account_name
 from tests.doubles import serving
 from tests.e2e.provider import DONE, Seen, chunk, completion, embedded_app, new_embedded, replies, streams, usage_chunk
 from tests.fidelity.checker import check
@@ -63,7 +63,7 @@ class Provider:
 
     url: str
     recorded: Recorded
-    ledgers: dict[str, Ledger]
+    ledgers: dict[str, AccountTotals]
 
     def cost(self, key: str) -> float:
         """What the prompts of a key have cost, in plain input tokens."""

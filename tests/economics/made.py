@@ -9,9 +9,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
 
-from proxy.lab.demo import BEGIN, Message, Request, Sample, assistant, chat, system, user
+from proxy.lab.demo import BEGIN, DemoRequest, Message, Sample, assistant, chat, system, user
 from proxy.lab.demo.chats import document, prompt, shown
-from proxy.lab.demo.panels import Form, Pace, sendings, turns
+from proxy.lab.demo.panels import Pace, PanelForm, sendings, turns
 from proxy.lab.demo.tool_agent import (
     NOUNS,
     SOURCE,
@@ -70,7 +70,7 @@ def triage() -> Sample:
         )
         noun, field = chance.choice(NOUNS)
         letter = f"{chance.choice(_QUESTIONS).format(noun=noun, field=field)} It is number {chance.randrange(10_000)}."
-        requests.append(Request(at, chat([system(text), user(letter)], stream=False, temperature=0)))
+        requests.append(DemoRequest(at, chat([system(text), user(letter)], stream=False, temperature=0)))
         at += chance.uniform(10, 200)
     return Sample("triage", "one-shot calls", tuple(requests))
 
@@ -87,7 +87,7 @@ def labelled() -> Sample:
     for _ in range(40):
         noun, field = chance.choice(NOUNS)
         letter = f"{chance.choice(_QUESTIONS).format(noun=noun, field=field)} It is number {chance.randrange(10_000)}."
-        requests.append(Request(at, chat([*taught, user(letter)], stream=False, temperature=0)))
+        requests.append(DemoRequest(at, chat([*taught, user(letter)], stream=False, temperature=0)))
         at += chance.uniform(10, 200)
     return Sample("labelled", "one-shot calls", tuple(requests))
 
@@ -98,7 +98,7 @@ def summaries() -> Sample:
     for number in range(40):
         file = source_file(f"shop/part_{number}.py", f"Part {number}.", chance.sample(range(len(NOUNS)), 4))
         asked = f"Say in three sentences what {file.path} does.\n{file.text}"
-        requests.append(Request(at, chat([user(asked)], stream=False)))
+        requests.append(DemoRequest(at, chat([user(asked)], stream=False)))
         at += chance.uniform(5, 60)
     return Sample("summaries", "one-shot calls", tuple(requests))
 
@@ -115,7 +115,7 @@ def environment_agent() -> Sample:
         for number in range(chance.randrange(3, 9)):
             now = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
             text = f"{_HABITS}\n# Environment\nFolder: /srv/shop\nTime now: {now}\n"
-            requests.append(Request(at, chat([system(text), *messages], stream=True, tools=tools())))
+            requests.append(DemoRequest(at, chat([system(text), *messages], stream=True, tools=tools())))
             file = chance.choice(files)
             step = chance.choice((read(file), searched(noun, files), edited(file), tested(file.path, number % 2)))
             messages += exchange(100 * turn + number, step)
@@ -140,7 +140,7 @@ def notebook() -> Sample:
             user(f"Here are the current files:{texts}"),
             assistant("Thanks."),
         ]
-        requests.append(Request(at, chat([*opening, *talk, question], stream=False)))
+        requests.append(DemoRequest(at, chat([*opening, *talk, question], stream=False)))
         named, example = chance.randrange(len(files)), function(1, chance.randrange(15)).text
         talk += [question, assistant(f"Look at `{files[named].path}`: {example}")]
         if chance.random() < 0.7:
@@ -160,13 +160,13 @@ def chat_page() -> Sample:
         for turn in range(chance.randrange(2, 6)):
             noun, field = chance.choice(NOUNS)
             talk.append(user(chance.choice(_QUESTIONS).format(noun=noun, field=field)))
-            requests.append(Request(at, chat([system(_page(notes)), *talk], stream=True)))
+            requests.append(DemoRequest(at, chat([system(_page(notes)), *talk], stream=True)))
             talk.append(assistant(f"Here is how it is done today:\n{function(4, chance.randrange(15)).text}"))
             if turn == 0:
                 for task in ("Write a title of at most five words", "Give three tags, as a JSON list,"):
                     at += 1
                     side = system(f"{task} for the conversation that begins like this. Nothing else.")
-                    requests.append(Request(at, chat([side, talk[0]], stream=False, max_tokens=30)))
+                    requests.append(DemoRequest(at, chat([side, talk[0]], stream=False, max_tokens=30)))
             if chance.random() < 0.6:
                 notes[chance.randrange(len(notes))] = f"Wants to know about the {field} of a {noun}."
             at += chance.uniform(20, 140)
@@ -198,7 +198,9 @@ def handbook() -> Sample:
         for _ in range(chance.randrange(1, 5)):
             documents = "\n\n".join(document(number) for number in found)
             talk.append(user(f"What about point {chance.randrange(60)}?"))
-            requests.append(Request(at, chat([system(f"{rules}\n# Documents\n\n{documents}\n"), *talk], stream=True)))
+            requests.append(
+                DemoRequest(at, chat([system(f"{rules}\n# Documents\n\n{documents}\n"), *talk], stream=True))
+            )
             talk.append(assistant("As the document says: " + document(found[0])[:300]))
             if chance.random() < 0.5:
                 found[chance.randrange(4)] = chance.choice([n for n in range(20) if n not in found])
@@ -218,7 +220,7 @@ def stamped_files() -> Sample:
         question = user(chance.choice(_QUESTIONS).format(noun=noun, field=field))
         context = [user(shown({file.path: file.text for file in stamped})), assistant(_TRUSTED)]
         messages = [system("You change files as you are asked to."), *talk, *context, question]
-        requests.append(Request(at, chat(messages, stream=True)))
+        requests.append(DemoRequest(at, chat(messages, stream=True)))
         talk += [question, assistant(f"Like this:\n{function(1, chance.randrange(15)).text}")]
         at += chance.choice((25, 45, 60, 90))
     return Sample("stamped", "files that all change", tuple(requests))
@@ -247,7 +249,7 @@ def pair(name: str = "pair", questions: float = 0.2) -> Sample:
             "Answer questions. Change nothing." if is_question else f"Write changed files between {fence} and {fence}."
         )
         messages = [system(_HABITS + ending), *talk, user(shown({}) + guide + texts), assistant(_TRUSTED), words]
-        requests.append(Request(at, chat(messages, stream=True)))
+        requests.append(DemoRequest(at, chat(messages, stream=True)))
         talk += [words, assistant(f"It is done with this:\n{function(1, chance.randrange(15)).text}")]
         if not is_question:
             files[place] = _edited(files[place], chance)
@@ -269,7 +271,7 @@ def forgetful_agent() -> Sample:
         noun, field = chance.choice(NOUNS)
         messages.append(user(chance.choice(_QUESTIONS).format(noun=noun, field=field)))
         for number in range(chance.randrange(3, 8)):
-            requests.append(Request(at, chat([system(_HABITS), *_cleared(messages)], stream=True, tools=tools())))
+            requests.append(DemoRequest(at, chat([system(_HABITS), *_cleared(messages)], stream=True, tools=tools())))
             file = chance.choice(files)
             step = chance.choice((read(file), searched(noun, files), edited(file), tested(file.path, number % 2)))
             messages += exchange(100 * turn + number, step)
@@ -288,25 +290,25 @@ def _cleared(messages: Sequence[Message]) -> list[Message]:
 def panels() -> Sample:
     """An assistant with live panels: two of eight change in every turn, the others now and then; its user goes away
     twice for longer than an entry lives."""
-    return _panelled("panels", Form.PANELS, Pace(40, pause_every=15, seed=11))
+    return _panelled("panels", PanelForm.PANELS, Pace(40, pause_every=15, seed=11))
 
 
 def panels_agent() -> Sample:
     """The same as an agent: panels change between its calls, too."""
-    return _panelled("panels-agent", Form.PANELS, Pace(6, has_calls=True, seed=12))
+    return _panelled("panels-agent", PanelForm.PANELS, Pace(6, has_calls=True, seed=12))
 
 
 def panels_frozen() -> Sample:
     """The same, and old parts of the conversation are frozen."""
-    return _panelled("panels-frozen", Form.FREEZING, Pace(60, most_pasted=3, seed=13))
+    return _panelled("panels-frozen", PanelForm.FREEZING, Pace(60, most_pasted=3, seed=13))
 
 
-def _panelled(name: str, form: Form, pace: Pace) -> Sample:
+def _panelled(name: str, form: PanelForm, pace: Pace) -> Sample:
     requests = []
     for sending in sendings(form, list(turns(pace)), name):
         body = dict(sending.body)
         body |= body.pop("extra_body")
-        requests.append(Request(sending.at, body))
+        requests.append(DemoRequest(sending.at, body))
     return Sample(name, "assistant with live panels", tuple(requests))
 
 

@@ -48,7 +48,7 @@ class World:
 
     app: Starlette
     strange: StrangeUpstream
-    assembly: composition.Assembly
+    assembly: composition.BuiltApp
     complaints: list[str]
 
     def in_flight(self) -> float:

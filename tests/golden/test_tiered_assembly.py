@@ -4,9 +4,9 @@ product. ``TIERED.md`` says which rule of the two documents each test holds."""
 import orjson
 import pytest
 
-from proxy.context import Page, Review, StructuredContext
+from proxy.context import FetchedPage, Review, StructuredContext
 from proxy.context.blocks import Circumstances
-from proxy.context.placement import Placement, TierItems
+from proxy.context.placement import TierItems, TierPlacement
 from proxy.planner.tiers import Tier
 from proxy.protocol.request import Inset, with_inset
 from proxy.protocol.request.tokens import TokenCounter
@@ -34,7 +34,7 @@ def marked(text: str, role: str = "user") -> Body:
 
 
 def assembled(
-    context: StructuredContext, placement: Placement | None = None, messages: list[Body] | None = None
+    context: StructuredContext, placement: TierPlacement | None = None, messages: list[Body] | None = None
 ) -> list[Body]:
     """The messages of the tiered assembly; without further ones a system prompt and a prompt."""
     talk = conversation_of(*(messages or [TALK[0], TALK[-1]]))
@@ -58,7 +58,7 @@ def test_the_whole_array() -> None:
         symbols={f"{name}.map": f"{name}.map:" for name in ("l0", "l1", "l2", "l3")},
         legend="c=class",
         tree=("b", "a"),
-        pages=(Page("http://x", "Page.", "Title"),),
+        pages=(FetchedPage("http://x", "Page.", "Title"),),
         review=Review(branch="main"),
         images=("data:image/png;base64,AA",),
     )
@@ -115,7 +115,7 @@ def test_flat_mode_has_the_same_parts_and_no_breakpoint() -> None:
         symbols={"a.py": "a.py:", "b.py": "b.py:", "c.py": "c.py:"},
         legend="c=class",
         tree=("a.py",),
-        pages=(Page("u", "p", "t"),),
+        pages=(FetchedPage("u", "p", "t"),),
         review=Review(branch="main"),
     )
     found = sent(flat_assembly(context, conversation_of(*TALK)))
@@ -264,7 +264,7 @@ def test_without_a_repository_map_there_is_neither_tree_nor_map() -> None:
 
 
 def test_pages_have_their_own_acknowledgement_and_lines_between_them() -> None:
-    pages = (Page("http://a", "one", "A"), Page("http://b", "two", "B", "f()"))
+    pages = (FetchedPage("http://a", "one", "A"), FetchedPage("http://b", "two", "B", "f()"))
     found = assembled(StructuredContext(pages=pages))
 
     header = "# URL Context\n\nThe following content was fetched from URLs mentioned in the conversation:\n\n"
@@ -280,7 +280,7 @@ def test_a_review_stands_between_pages_and_files_with_diffs_of_selected_files() 
     )
     context = StructuredContext(
         files=(a_file("a.py", "text of a.py"), a_file("b.py", is_selected=False)),
-        pages=(Page("u", "p", "t"),),
+        pages=(FetchedPage("u", "p", "t"),),
         review=review,
     )
     found = assembled(context)
@@ -310,7 +310,11 @@ def test_active_history_is_native_and_only_what_no_tier_has() -> None:
 
 def test_nothing_active_carries_a_breakpoint() -> None:
     context = StructuredContext(
-        files=(a_file("a.py"),), symbols={"s": "s:"}, tree=("a",), pages=(Page("u", "p", "t"),), review=Review("b")
+        files=(a_file("a.py"),),
+        symbols={"s": "s:"},
+        tree=("a",),
+        pages=(FetchedPage("u", "p", "t"),),
+        review=Review("b"),
     )
     placement = placed(ACTIVE=TierItems(symbols=("s",), files=("a.py",), history=(0, 1)))
 

@@ -12,11 +12,11 @@ from proxy.kit.modes import Edit
 from proxy.models import Deployment, Transport
 from proxy.prompts.window import (
     BUILT_IN,
-    Budget,
     Capability,
     CapabilityProfile,
     PartCaps,
     PartName,
+    TokenBudget,
     VirtualFile,
     WindowParts,
     behind_conversation,
@@ -52,7 +52,7 @@ def reduced(
 
 
 def test_the_budget_is_the_window_without_the_answer_and_the_margin_and_never_below_zero() -> None:
-    assert budget_of(CHAT, 16_384, None) == Budget(16_384, 4_096, 256, 12_032)
+    assert budget_of(CHAT, 16_384, None) == TokenBudget(16_384, 4_096, 256, 12_032)
     assert prompt_tokens(COMPLETION) == 3_584 == 1_024 + 2_048 + 512
     assert prompt_tokens(EDIT) == 3_328 == 1_024 + 128 + 896 + 1_024 + 256
     assert prompt_tokens(CHAT, 4_000) == 0

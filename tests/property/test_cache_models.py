@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.protocol.caches import Life, Prompt, make_cache
+from proxy.protocol.caches import Life, PromptPositions, make_cache
 from proxy.protocol.providers import PROFILES, CacheProfile, Dialect, Family, optimistic, pessimistic
 from proxy.protocol.response.usage import usage_of
 from proxy.upstream.embedded.provider import usage_fields
@@ -35,7 +35,7 @@ texts = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([40, 90, 400]
 
 
 @st.composite
-def prompts(draw: st.DrawFn) -> Prompt:
+def prompts(draw: st.DrawFn) -> PromptPositions:
     # Equal text has equal tokens, as with a real tokenizer.
     blocks = [(text + str(tokens), tokens) for text, tokens in draw(texts)]
     last = len(blocks) - 1
@@ -62,7 +62,7 @@ def played(history, cache) -> float:
     return now
 
 
-def shared_tokens(a: Prompt, b: Prompt) -> int:
+def shared_tokens(a: PromptPositions, b: PromptPositions) -> int:
     return max((end for digest, end in zip(a.hashes, a.ends, strict=True) if digest in set(b.hashes)), default=0)
 
 
@@ -86,7 +86,9 @@ def test_bills_add_up_and_never_read_more_than_a_common_prefix(profile: CachePro
 
 @settings(max_examples=examples(100), deadline=None)
 @given(profiles, steps, prompts())
-def test_everything_is_forgotten_at_the_end_of_its_life(profile: CacheProfile, history, request: Prompt) -> None:
+def test_everything_is_forgotten_at_the_end_of_its_life(
+    profile: CacheProfile, history, request: PromptPositions
+) -> None:
     cache = make_cache(profile)
     now = played(history, cache) + max(profile.life_s, profile.long_life_s) + profile.slack_s
     assert cache.bill(request, now).read == 0
@@ -95,7 +97,7 @@ def test_everything_is_forgotten_at_the_end_of_its_life(profile: CacheProfile, h
 
 @settings(max_examples=examples(100), deadline=None)
 @given(st.sampled_from(SURE), steps, prompts())
-def test_what_was_stored_is_read(profile: CacheProfile, history, request: Prompt) -> None:
+def test_what_was_stored_is_read(profile: CacheProfile, history, request: PromptPositions) -> None:
     cache = make_cache(profile)
     now = played(history, cache) + 100
     cache.store(request, now, now + 1)
@@ -105,7 +107,7 @@ def test_what_was_stored_is_read(profile: CacheProfile, history, request: Prompt
         assert again.write == 0
 
 
-def readable(profile: CacheProfile, request: Prompt) -> int:
+def readable(profile: CacheProfile, request: PromptPositions) -> int:
     """What a request reads that was sent just before: by the rules, written down once more."""
     total = request.total
     if profile.family is Family.GRID:
@@ -127,14 +129,16 @@ def readable(profile: CacheProfile, request: Prompt) -> int:
 
 @settings(max_examples=examples(100), deadline=None)
 @given(st.sampled_from([p for p in SURE if p.family in (Family.GRID, Family.UNIT)]), prompts(), prompts())
-def test_a_longer_common_prefix_reads_no_less(profile: CacheProfile, request: Prompt, tail: Prompt) -> None:
+def test_a_longer_common_prefix_reads_no_less(
+    profile: CacheProfile, request: PromptPositions, tail: PromptPositions
+) -> None:
     cache = make_cache(profile)
     cache.store(request, 0, 0)
     reads = []
     for length in range(1, len(request.ends) + 1):
         hashes = request.hashes[:length] + tuple(b"other" + digest for digest in tail.hashes)
         ends = request.ends[:length] + tuple(request.ends[length - 1] + end for end in tail.ends)
-        bill = cache.bill(Prompt(request.scope, hashes, ends, tuple(range(len(ends)))), 30)
+        bill = cache.bill(PromptPositions(request.scope, hashes, ends, tuple(range(len(ends)))), 30)
         reads.append(bill.read)
     assert reads == sorted(reads)
 
@@ -168,7 +172,7 @@ def test_the_providers_own_usage_fields_say_what_was_billed(profile: CacheProfil
 
 
 @st.composite
-def conversations(draw: st.DrawFn) -> list[tuple[Prompt, float]]:
+def conversations(draw: st.DrawFn) -> list[tuple[PromptPositions, float]]:
     """Requests that go on from where an earlier one was, or from somewhere within it, each with the pause before it."""
     said: list[list[tuple[str, int]]] = [[("head", 400)]]
     found = []

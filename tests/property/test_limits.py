@@ -14,20 +14,20 @@ from hypothesis import strategies as st
 from proxy.kit.value import chain, digest
 from proxy.lab.replay.comparison import Bagger, fixed_limit, free_limit
 from proxy.lab.replay.runner import Account
-from proxy.protocol.caches import Bill, Life, Prompt, make_cache, validate
+from proxy.protocol.caches import Bill, Life, PromptPositions, make_cache, validate
 from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, OPENAI, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.upstream.embedded.provider import TAIL_TOKENS, PromptReader
 from tests.examples import examples
 
 PROFILE = replace(ANTHROPIC, min_tokens=1000)
-Timed = list[tuple[float, Prompt]]
+Timed = list[tuple[float, PromptPositions]]
 
 BLOCKS = st.tuples(st.sampled_from(["a", "b"]), st.sampled_from([300, 600, 1100]))
 GAPS = st.sampled_from([10.0, 200.0, 299.0, 300.0, 700.0, 3599.0])
 
 
-def prompt_of(blocks: Sequence[tuple[str, int]]) -> Prompt:
+def prompt_of(blocks: Sequence[tuple[str, int]]) -> PromptPositions:
     state, total = b"", 0
     hashes, ends = [], []
     for name, tokens in blocks:
@@ -35,7 +35,7 @@ def prompt_of(blocks: Sequence[tuple[str, int]]) -> Prompt:
         total += tokens
         hashes.append(state)
         ends.append(total)
-    return Prompt(b"scope", tuple(hashes), tuple(ends), tuple(range(len(hashes))))
+    return PromptPositions(b"scope", tuple(hashes), tuple(ends), tuple(range(len(hashes))))
 
 
 @st.composite

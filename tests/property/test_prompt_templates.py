@@ -9,7 +9,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 from proxy.prompts import ROOTS, Json, Position, Prompt, RenderError
-from proxy.services.prompting.sources import Templates
+from proxy.services.prompting.sources import CompiledTemplates
 from tests.examples import examples
 
 CONTEXT: dict[str, dict[str, Json]] = {
@@ -111,7 +111,7 @@ TEMPLATES = st.recursive(_LEAVES, _within, max_leaves=8)
 
 def ours(text: str) -> str | None:
     try:
-        return Templates([]).render(Prompt("p", Position.SYSTEM, text), CONTEXT, {})
+        return CompiledTemplates([]).render(Prompt("p", Position.SYSTEM, text), CONTEXT, {})
     except RenderError:
         return None
 

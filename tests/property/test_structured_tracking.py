@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.context import ContextFile, StructuredContext
-from proxy.context.placement import FILE, SYMBOL, ContextTracker, Placement
+from proxy.context.placement import FILE, SYMBOL, ContextTracker, TierPlacement
 from proxy.planner.tiers import CACHED, Change, ClassicPolicy, Tier, Tracked
 from proxy.protocol.request.tokens import TokenCounter
 from tests.examples import examples
@@ -106,7 +106,7 @@ def test_each_item_stands_in_one_place(policy: ClassicPolicy, session: list[Show
         assert set(symbols) <= kinds[SYMBOL]
 
 
-def _check_turns(placement: Placement, history: Sequence[Tracked]) -> None:
+def _check_turns(placement: TierPlacement, history: Sequence[Tracked]) -> None:
     """In the order of the tiers stand all turns in their own order, and no group is parted."""
     assert [index for tier in Tier for index in placement.tiers[tier].history] == list(range(len(history)))
     tier_of = {index: tier for tier in Tier for index in placement.tiers[tier].history}
@@ -137,7 +137,7 @@ def test_what_stays_in_a_tier_keeps_its_place_and_what_comes_stands_behind_it(
         before = now
 
 
-def _paths(placement: Placement) -> set[str]:
+def _paths(placement: TierPlacement) -> set[str]:
     return {path for items in placement.tiers.values() for path in (*items.files, *items.symbols)}
 
 

@@ -213,7 +213,7 @@ DEFENCES = (
             ["test_unfolding.py"]),
     Defence("short messages and files in thousands", "proxy.services.planner_port:work_in", lambda old: len,
             ["test_unfolding.py"]),
-    Defence("texts that are dear to parse", "plugins.symbol_index.indexer:Budget.is_spent",
+    Defence("texts that are dear to parse", "plugins.symbol_index.indexer:TimeBudget.is_spent",
             lambda old: property(lambda self: False), ["test_unfolding.py"]),
     Defence("events in small pieces", "proxy.upstream.http:EVENT_PIECE_BYTES", lambda old: 1 << 30,
             ["test_unfolding.py"]),

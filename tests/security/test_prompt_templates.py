@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from proxy.prompts import ROOTS, Json, Position, Prompt, RenderError
 from proxy.services.prompting.language import MOST_CHARS, PromptEnvironment
-from proxy.services.prompting.sources import Templates
+from proxy.services.prompting.sources import CompiledTemplates
 from tests.examples import for_every, sampled
 
-EMPTY = Templates([])
+EMPTY = CompiledTemplates([])
 CONTEXT: dict[str, dict[str, Json]] = {
     **{root: {} for root in ROOTS},
     "custom": {
@@ -205,7 +205,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", sampled(BOMBS, 4))
 def test_a_template_that_would_never_end_is_stopped(name: str) -> None:
-    templates = Templates([], {"f": "words " * 2_000})
+    templates = CompiledTemplates([], {"f": "words " * 2_000})
     with pytest.raises(RenderError):
         templates.render(Prompt("p", Position.SYSTEM, BOMBS[name]), CONTEXT, {})
 
@@ -256,7 +256,7 @@ def test_nothing_of_a_context_is_held_once_a_text_is_rendered() -> None:
     values = Weighable(["a"])
     watched = weakref.ref(values)
     prompt = Prompt("p", Position.SYSTEM, "{% macro m(x) %}{{ x | join }}{% endmacro %}{{ m(custom.values) }}")
-    templates = Templates([prompt])
+    templates = CompiledTemplates([prompt])
     assert templates.render(prompt, {**CONTEXT, "custom": {"values": values}}, {}) == "a"
     del values
     gc.collect()

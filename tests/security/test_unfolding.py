@@ -175,7 +175,7 @@ def test_what_had_no_time_is_read_for_the_next_request(monkeypatch: pytest.Monke
     files = [source(f"f{n}.py", f"def f{n}(): pass") for n in range(20)]
     indexer = TreeSitterIndexer()
     with monkeypatch.context() as patched:
-        patched.setattr(parsing.Budget, "is_spent", True)
+        patched.setattr(parsing.TimeBudget, "is_spent", True)
         assert indexer.index(files, {}).blocks == {}
     assert indexer.index(files, {}).blocks == TreeSitterIndexer().index(files, {}).blocks != {}
 

@@ -136,7 +136,7 @@ class World:
     urls: Mapping[str, str]
     providers: Mapping[str, RecordingProvider]
     store_path: Path
-    _assembly: composition.Assembly
+    _assembly: composition.BuiltApp
     _loop: asyncio.AbstractEventLoop
     _lines: list[str]
     _keys: dict[str, str] = field(default_factory=lambda: dict(KEYS))
@@ -350,11 +350,11 @@ class _Running:
         self._thread = threading.Thread(target=self._run, name="attacked", daemon=True)
         self._failure: BaseException | None = None
         self._server: uvicorn.Server | None = None
-        self._assembly: composition.Assembly | None = None
+        self._assembly: composition.BuiltApp | None = None
         self.url = address(self._listener)
         self.loop: asyncio.AbstractEventLoop
 
-    def start(self) -> composition.Assembly:
+    def start(self) -> composition.BuiltApp:
         """Raises what keeps it from starting."""
         self._thread.start()
         self._is_built.wait(WAIT_S)

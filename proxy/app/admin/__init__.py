@@ -20,7 +20,15 @@ from proxy.kit.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFoun
 from proxy.protocol.access import matches
 from proxy.storage import BudgetRecord, KeyRecord, R, RecordKind, Store, TeamRecord, record_name
 from proxy.teams import validation
-from proxy.teams.authentication import DEFAULT_TEAM, Directory, Snapshot, declared_id, digest_of, new_id, new_key
+from proxy.teams.authentication import (
+    DEFAULT_TEAM,
+    Directory,
+    DirectorySnapshot,
+    declared_id,
+    digest_of,
+    new_id,
+    new_key,
+)
 from proxy.teams.bookings import NOTHING, Booking, booked, counter_of, rule_of
 from proxy.teams.store_client import Epochs
 from proxy.teams.validation import BudgetForm, KeyForm, SpentForm, TeamForm
@@ -65,7 +73,7 @@ class Resource(ABC, Generic[R, F]):
         return {"object": self.kind, "id": name, "deleted": True}
 
     @property
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self) -> DirectorySnapshot:
         return self._directory.snapshot
 
     @abstractmethod

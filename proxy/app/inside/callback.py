@@ -47,7 +47,7 @@ from proxy.engine.conclusion import own_headers
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested, Settlement
 from proxy.engine.headers import ID_HEADER, named_by
 from proxy.engine.interfaces import Plan, PlanRequest, Principal, Reservation
-from proxy.engine.telemetry import Meter
+from proxy.engine.telemetry import MetricsMeter
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import InvalidRequest, Unauthorized
 from proxy.kit.lru import Bounded, LastUsed
@@ -496,7 +496,7 @@ class Callback:
         self.metrics, self.share = base.metrics, ShareOfTime(settings.stratiform.callback.share_of_time)
         store_client = base.store_client(settings)
         await store_client.start()
-        meter, clock = Meter(base.metrics, base.prices), base.state.clock
+        meter, clock = MetricsMeter(base.metrics, base.prices), base.state.clock
         ports = Ports(base.models, {}, base.planner, Recording(store_client), meter, clock, aside=base.aside)
         return Work(
             ports,

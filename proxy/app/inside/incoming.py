@@ -39,7 +39,7 @@ from proxy.protocol.prices import PriceMap
 from proxy.protocol.providers import CacheProfile
 from proxy.protocol.request import BodyChanges
 from proxy.teams.authentication import DEFAULT_TEAM, session_hint
-from proxy.upstream.litellm_library import CHAT_FIELDS, Library, Route, mapping
+from proxy.upstream.litellm_library import CHAT_FIELDS, Library, LitellmRoute, mapping
 
 _MOST_DEPLOYMENTS = 1024
 _PARAMS = ("model", "api_base", "base_url", "custom_llm_provider")
@@ -227,7 +227,7 @@ class Rewriting:
 
 
 def rewriting(
-    arguments: Mapping[str, Any], changes: BodyChanges, headers: Headers, route: Callable[[], Route]
+    arguments: Mapping[str, Any], changes: BodyChanges, headers: Headers, route: Callable[[], LitellmRoute]
 ) -> Rewriting | None:
     """The change with which LiteLLM sends the plan in place of the request; None if the plan changes nothing.
     ``headers`` are sent with the change. A field that LiteLLM would refuse for the provider goes into ``extra_body``;

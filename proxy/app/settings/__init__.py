@@ -28,17 +28,17 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 import proxy
 from proxy.app.settings.litellm_schema import (
+    FailureRules,
     LiteLLMSettings,
     Loose,
     ModelEntry,
     ModelInfo,
-    Routing,
     http_url,
     routing_of,
     weights_of,
 )
 from proxy.app.settings.prompts import AllowedPrompts, PromptLevel, profiles_of
-from proxy.app.settings.schema import MOST_WORKERS, Budget, ConfigFile, Key, Limits, Stratiform, Team
+from proxy.app.settings.schema import MOST_WORKERS, BudgetEntry, ConfigFile, Key, Limits, Stratiform, Team
 from proxy.app.settings.unsupported import IGNORE_FLAG, Effect, Unused, unused, unused_on_http
 from proxy.kit.messages import (
     ConfigError,
@@ -63,7 +63,7 @@ __all__ = [
     "MOST_WORKERS",
     "NO_SHARED_STORE",
     "AllowedPrompts",
-    "Budget",
+    "BudgetEntry",
     "ConfigError",
     "Effect",
     "Environment",
@@ -73,7 +73,7 @@ __all__ = [
     "ModelEntry",
     "ModelInfo",
     "PromptLevel",
-    "Routing",
+    "FailureRules",
     "Settings",
     "Stratiform",
     "Team",
@@ -112,9 +112,9 @@ class Settings:
     """The cache profile of ``upstream``, if the command line names one."""
     timeout_s: float = 600.0
     drop_params: bool | None = None
-    budget: Budget | None = None
+    budget: BudgetEntry | None = None
     """LiteLLM's ``max_budget``: the most that all requests without a team may cost together."""
-    routing: Routing = field(default_factory=Routing)
+    routing: FailureRules = field(default_factory=FailureRules)
     profiles: Mapping[str, CapabilityProfile] = field(default_factory=lambda: BUILT_IN)
     """The capability profiles, with the values that the environment sets."""
     folder: Path = Path()
@@ -371,12 +371,12 @@ def _with_credentials(file: ConfigFile, problems: list[str]) -> Iterator[ModelEn
         yield entry
 
 
-def _budget(given: LiteLLMSettings, problems: list[str]) -> Budget | None:
+def _budget(given: LiteLLMSettings, problems: list[str]) -> BudgetEntry | None:
     # As in LiteLLM, 0 means no limit.
     if not given.max_budget:
         return None
     try:
-        return Budget(name="max_budget", usd=given.max_budget, window=window_of(given.budget_duration))
+        return BudgetEntry(name="max_budget", usd=given.max_budget, window=window_of(given.budget_duration))
     except ValueError as error:
         problems.append(f"litellm_settings.budget_duration: {error}")
         return None

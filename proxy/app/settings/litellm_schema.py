@@ -4,7 +4,7 @@ of all sections of a configuration.
 Keys that LiteLLM knows and Stratiform does not use are accepted (``extra="allow"``). ``proxy.app.settings.unsupported``
 describes the consequences.
 
-At the end, ``Routing`` gathers retries, breakers and fallbacks. LiteLLM reads most of their keys from
+At the end, ``FailureRules`` gathers retries, breakers and fallbacks. LiteLLM reads most of their keys from
 ``router_settings`` and from ``litellm_settings``; ``router_settings`` wins.
 """
 
@@ -34,7 +34,7 @@ from proxy.protocol.providers import PROFILES
 from proxy.teams.validation import MOST_USD, NAME_PATTERN, parts_of_url
 
 
-class Section(BaseModel):
+class ConfigSection(BaseModel):
     """A part of a configuration. Its numbers are finite, and are not written as ``true`` or ``false``."""
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
@@ -56,7 +56,7 @@ def _is_counted(given: object, value: object) -> bool:
     return isinstance(given, bool) and isinstance(value, int | float) and not isinstance(value, bool)
 
 
-class Strict(Section):
+class Strict(ConfigSection):
     """A section in which every unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid")
@@ -115,7 +115,7 @@ def _known_profile(name: str) -> str:
 CacheProfileName = Annotated[str, AfterValidator(_known_profile)]
 
 
-class Loose(Section):
+class Loose(ConfigSection):
     """A section in which unknown keys are accepted."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=(), coerce_numbers_to_str=True)
@@ -288,7 +288,7 @@ ENFORCED_RATES = "enforce_model_rate_limits"
 
 
 @dataclass(frozen=True, slots=True)
-class Routing:
+class FailureRules:
     """The rules for deployments that fail. ``breaker`` is None if failing deployments get no cooldown. ``fallbacks``
     are the names that replace a name (``*``: any name). ``context_window_fallbacks`` replace a name if the request is
     too long for it; ``checks_windows``: the length is also checked before a call."""
@@ -304,13 +304,13 @@ class Routing:
     """A deployment's ``rpm`` and ``tpm`` are limits."""
 
 
-def routing_of(router: RouterSettings, litellm: LiteLLMSettings) -> Routing:
+def routing_of(router: RouterSettings, litellm: LiteLLMSettings) -> FailureRules:
     """The routing of a configuration."""
     every, too_long, default = (
         list(fallbacks_in(*_first_given(router, litellm, key)))
         for key in ("fallbacks", "context_window_fallbacks", "default_fallbacks")
     )
-    return Routing(
+    return FailureRules(
         retries=RetryPolicy(
             retries=_first(router.num_retries, litellm.num_retries, _RETRIES.retries),
             least_wait_s=router.retry_after or 0.0,

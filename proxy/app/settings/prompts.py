@@ -125,7 +125,7 @@ Tokens = Annotated[int, Field(ge=0, le=_MOST_TOKENS)]
 CapabilityName = Literal["completion", "edit", "chat", "chat_ops"]
 
 
-class Caps(Strict):
+class ProfileCaps(Strict):
     """The most tokens of single parts; null: the part has no cap of its own."""
 
     system: Tokens | None = None
@@ -148,7 +148,7 @@ class Profile(Strict):
         default=None, description="kept free for the answer of a request that names no maximum"
     )
     margin_tokens: Tokens | None = Field(default=None, description="kept free because counts of tokens are estimates")
-    caps: Caps = Caps()
+    caps: ProfileCaps = ProfileCaps()
     tail_messages: Annotated[int, Field(ge=1, le=_MOST_TOKENS)] | None = Field(
         default=None, description="the most messages of the conversation that are sent; null: as many as fit"
     )
@@ -163,7 +163,7 @@ class Profile(Strict):
     )
 
 
-class Window(Strict):
+class WindowSettings(Strict):
     """The section ``stratiform.window``."""
 
     profile: OptionalName = Field(default="", description="the profile of all requests; empty: none, and no budget")
@@ -179,13 +179,13 @@ _NO_LETTER = re.compile(r"[^A-Z0-9]")
 # The end of a variable's name, and the field that the variable sets.
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     **{name.upper(): (name,) for name in Profile.model_fields if name != "caps"},
-    **{f"CAPS_{name.upper()}": ("caps", name) for name in Caps.model_fields},
+    **{f"CAPS_{name.upper()}": ("caps", name) for name in ProfileCaps.model_fields},
 }
 # Fields that may have the value null.
 _NULLABLE = frozenset({"window_tokens", "tail_messages"})
 
 
-def profiles_of(window: Window, environment: Environment, problems: list[str]) -> dict[str, CapabilityProfile]:
+def profiles_of(window: WindowSettings, environment: Environment, problems: list[str]) -> dict[str, CapabilityProfile]:
     """All profiles by name. Mistakes are added to ``problems``."""
     found: dict[str, CapabilityProfile] = {}
     stems = dict[str, str]()
@@ -239,7 +239,7 @@ def _misspelt(stems: Mapping[str, str], environment: Environment) -> Iterator[st
             yield f"{variable}: is no variable of a profile; did you mean `{stem}_{close}`?"
 
 
-def _unknown(window: Window, profiles: Mapping[str, CapabilityProfile]) -> Iterator[str]:
+def _unknown(window: WindowSettings, profiles: Mapping[str, CapabilityProfile]) -> Iterator[str]:
     """Places that name a profile which does not exist. A profile with another mistake does not count as missing."""
     known = profiles.keys() | window.profiles.keys()
     levels = {"models": window.models, "teams": window.teams, "keys": window.keys}

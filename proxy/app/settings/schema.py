@@ -24,7 +24,7 @@ from proxy.app.settings.litellm_schema import (
     Usd,
     filled,
 )
-from proxy.app.settings.prompts import Prompts, Window
+from proxy.app.settings.prompts import Prompts, WindowSettings
 from proxy.protocol.prices import price_of
 from proxy.teams import validation
 from proxy.teams.authentication import digest_of
@@ -89,7 +89,7 @@ class Key(Strict):
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
-class Budget(Strict):
+class BudgetEntry(Strict):
     """A limit on the spend of a team, or of each of its keys, users or models, in a window."""
 
     name: Name | None = Field(default=None, description="default: by scope, window and unit")
@@ -120,7 +120,7 @@ class Budget(Strict):
         return usd
 
     @model_validator(mode="after")
-    def _makes_sense(self) -> "Budget":
+    def _makes_sense(self) -> "BudgetEntry":
         validation.check_amounts(self.usd, self.soft_usd, self.tokens, self.soft_tokens)
         if self.scope == "team" and self.subject != "*":
             raise ValueError("has a subject, which holds for scope key, user or model: set the scope, too")
@@ -150,8 +150,8 @@ class Team(Strict):
     client_keys: ClientKeys = Field(
         default="refuse", description="forward: clients may send the provider's key as well"
     )
-    budget: Budget | None = None
-    budgets: list[Budget] = []
+    budget: BudgetEntry | None = None
+    budgets: list[BudgetEntry] = []
 
     @field_validator("name")
     @classmethod
@@ -161,7 +161,7 @@ class Team(Strict):
         return name
 
     @property
-    def all_budgets(self) -> list[Budget]:
+    def all_budgets(self) -> list[BudgetEntry]:
         return [*([self.budget] if self.budget else []), *self.budgets]
 
 
@@ -172,7 +172,7 @@ class Webhook(Strict):
     secret: Annotated[SecretStr, AfterValidator(filled("send notices unsigned"))] | None = None
 
 
-class Budgets(Strict):
+class BudgetBehaviour(Strict):
     """The behaviour of budgets."""
 
     on_store_error: Literal["allow", "deny"] = Field(
@@ -218,7 +218,7 @@ class Limits(Strict):
         return int(self.state_mib * (1 << 20))
 
 
-class Ledger(Strict):
+class LedgerSettings(Strict):
     """The record that is kept of each exchange."""
 
     retention_days: float | None = Field(
@@ -280,7 +280,7 @@ class Objects(Strict):
     )
 
 
-class Price(Strict):
+class PriceEntry(Strict):
     """USD per token, image, second, character or search, in the field names of LiteLLM's price map."""
 
     input_cost_per_token: Usd | None = None
@@ -298,7 +298,7 @@ class Price(Strict):
     input_cost_per_query: Usd | None = None
 
     @model_validator(mode="after")
-    def _is_price(self) -> "Price":
+    def _is_price(self) -> "PriceEntry":
         if (self.input_cost_per_token is None) != (self.output_cost_per_token is None):
             raise ValueError("input_cost_per_token and output_cost_per_token belong together")
         if price_of(self.model_dump(exclude_none=True)) is None:
@@ -306,7 +306,7 @@ class Price(Strict):
         return self
 
 
-class KeepAlive(Strict):
+class KeepAliveSettings(Strict):
     """Refreshes of prefixes whose clients pause."""
 
     enabled: bool = False
@@ -374,7 +374,7 @@ class LivePanels(Strict):
     )
 
 
-class Compaction(Strict):
+class CompactionSettings(Strict):
     """When the oldest part of a conversation makes room for a summary (``proxy.services.context_sessions``)."""
 
     allowed: bool = Field(default=False, description="compact the conversations of clients that ask for it")
@@ -397,7 +397,7 @@ class Structured(Strict):
     classic: TieredAssembly = TieredAssembly()
     panels: LivePanels = LivePanels()
     detach: Freezing = Freezing()
-    compaction: Compaction = Compaction()
+    compaction: CompactionSettings = CompactionSettings()
 
 
 class CallbackSettings(Strict):
@@ -467,7 +467,7 @@ class Stratiform(Strict):
         description="forward: a key that is not known here is taken for the provider's, and goes upstream",
     )
     teams: list[Team] = []
-    budgets: Budgets = Budgets()
+    budgets: BudgetBehaviour = BudgetBehaviour()
     workers: int = Field(
         default=1,
         ge=1,
@@ -494,16 +494,16 @@ class Stratiform(Strict):
         min_length=1,
         description="the folder for settlements that neither store nor spool take when the proxy ends",
     )
-    ledger: Ledger = Ledger()
+    ledger: LedgerSettings = LedgerSettings()
     metrics: MetricsPage = MetricsPage()
     ui: Ui = Ui()
     objects: Objects = Objects()
-    keep_alive: KeepAlive = KeepAlive()
+    keep_alive: KeepAliveSettings = KeepAliveSettings()
     structured: Structured = Structured()
     prompts: Prompts = Prompts()
-    window: Window = Window()
+    window: WindowSettings = WindowSettings()
     callback: CallbackSettings = CallbackSettings()
-    prices: dict[str, Price] = Field(default={}, description="prices by model, which override LiteLLM's price map")
+    prices: dict[str, PriceEntry] = Field(default={}, description="prices by model, which override LiteLLM's price map")
 
     @model_validator(mode="after")
     def _can_wait(self) -> "Stratiform":

@@ -41,7 +41,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _FORWARDED = frozenset({"forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"})
 
 
-class Refused(ProxyError, status=403, type="invalid_request_error", code="forbidden"):
+class PageRefused(ProxyError, status=403, type="invalid_request_error", code="forbidden"):
     """A request that the pages do not serve for any sender."""
 
 
@@ -77,12 +77,12 @@ class Gate:
         # A name can be made to point anywhere; an address cannot. The network decides which addresses lead here.
         leads_here = name in _LOOPBACK or (self.host in ("0.0.0.0", "::") and is_address(name))
         if not (is_named or leads_here):
-            raise Refused(
+            raise PageRefused(
                 "This page is not served under that name. If the name is right, list it in stratiform.ui.hosts."
             )
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc.lower() != host:
-            raise Refused("This request comes from a page of another site.")
+            raise PageRefused("This request comes from a page of another site.")
 
     def visit(self, headers: Mapping[str, str], peer: str) -> Visit | None:
         """The visit of a known visitor, else None. Raises Refused if there is no master key and the request does not
@@ -90,7 +90,7 @@ class Gate:
         if self.identity.has_master:
             return self._of_cookie(headers.get("cookie", ""))
         if not is_loopback(self.host) or not is_loopback(peer) or _FORWARDED & headers.keys():
-            raise Refused("Without a master key these pages are shown on the proxy's own machine alone.")
+            raise PageRefused("Without a master key these pages are shown on the proxy's own machine alone.")
         return Visit()
 
     def enter(self) -> str:
@@ -208,7 +208,7 @@ def _operation(kind: str, fields: Fields) -> tuple[str, str, Mapping[str, Any]]:
             raise NotFound("There is no such form.")
 
 
-def _body(fields: Fields, form: type[validation.Form]) -> Mapping[str, Any]:
+def _body(fields: Fields, form: type[validation.AdminForm]) -> Mapping[str, Any]:
     """The filled fields of a form, in the form that the admin API takes. Raises InvalidRequest."""
     filled: dict[str, Any] = {one: fields[one].strip() for one in form.__struct_fields__ if fields.get(one, "").strip()}
     if "models" in filled:

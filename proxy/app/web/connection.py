@@ -60,7 +60,7 @@ except ImportError:  # Windows
     HttpToolsProtocol = None  # type: ignore[assignment,misc]
 
 EXTENSION = "stratiform.answer"
-"""The name of the ``Answer`` in the extensions of an ASGI scope."""
+"""The name of the ``AnswerState`` in the extensions of an ASGI scope."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 COMMENT = b"3\r\n:\n\n\r\n"
 """An empty comment of a stream of events, as a chunk of the body."""
@@ -73,7 +73,7 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 3))
 
 
 @dataclass(slots=True)
-class Answer:
+class AnswerState:
     """The app's information for the server about its answer. ``takes_comment`` returns whether a comment may be sent
     now."""
 
@@ -243,7 +243,7 @@ if HttpToolsProtocol is not None:
         def on_message_begin(self) -> None:
             self._count = self._size = 0
             super().on_message_begin()
-            self.scope["extensions"] = {EXTENSION: Answer()}  # type: ignore[dict-item]
+            self.scope["extensions"] = {EXTENSION: AnswerState()}  # type: ignore[dict-item]
 
         def on_url(self, url: bytes) -> None:
             self._grow(len(url))
@@ -341,7 +341,7 @@ class Connection:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, path: str, *, receive_s: float = 60.0) -> None:
         self._receive_s = receive_s
-        self._answer: Answer | None = scope.get("extensions", {}).get(EXTENSION)
+        self._answer: AnswerState | None = scope.get("extensions", {}).get(EXTENSION)
         self._is_between = True
         self._receive = receive
         self._send = send

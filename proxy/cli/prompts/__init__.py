@@ -21,8 +21,8 @@ from proxy.cli.prompts.variants import (
     ANY,
     WHY,
     GivenContext,
+    PromptReach,
     PromptSetup,
-    Reach,
     Sizes,
     Variant,
     add_contexts,
@@ -55,7 +55,7 @@ from proxy.prompts.steadiness import Volatile, volatile_in, volatile_name, volat
 from proxy.protocol.access import matches
 from proxy.services import local_encode
 from proxy.services.prompting.language import Uses, compiled
-from proxy.services.prompting.sources import SHIPPED, Snapshot, Templates, in_file, unknown_names
+from proxy.services.prompting.sources import SHIPPED, CompiledTemplates, Snapshot, in_file, unknown_names
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -289,7 +289,9 @@ def _volatile(one: _Read) -> Iterator[Finding]:
         yield one.finding("warning", "cache-breaker", f"line {sign.line + one.prompt.first_line - 1} {_holds(sign)}")
 
 
-def _volatile_contexts(read: Sequence[_Read], known: Reach, contexts: Sequence[GivenContext]) -> Iterator[Finding]:
+def _volatile_contexts(
+    read: Sequence[_Read], known: PromptReach, contexts: Sequence[GivenContext]
+) -> Iterator[Finding]:
     """Values that look like times, in a context that a system prompt reads."""
     for context in (*(terms.context for _, terms in known.all_terms), *contexts):
         for path, sign in volatile_values(context):
@@ -311,12 +313,12 @@ def _a(kind: str) -> str:
 
 
 def _outcomes(
-    read: Sequence[_Read], known: Reach, fragments: Mapping[str, str], contexts: Sequence[GivenContext]
+    read: Sequence[_Read], known: PromptReach, fragments: Mapping[str, str], contexts: Sequence[GivenContext]
 ) -> Iterator[Finding]:
     """Prompts that fail when they are rendered, and prompts that the configuration never lets be composed."""
     by_id = {one.prompt.id: one for one in read}
     prompts = [one.prompt for one in read]
-    templates = Templates(prompts, fragments)
+    templates = CompiledTemplates(prompts, fragments)
     tried: set[tuple[str, str]] = set()
     chosen_by: dict[str, list[PromptTerms]] = {}
     for _, terms in known.all_terms:
@@ -344,7 +346,7 @@ def _is_out_of_reach(condition: Condition, terms: PromptTerms) -> bool:
         return False
 
 
-def _outcome(one: _Read, templates: Templates, terms: PromptTerms, context: PromptContext) -> Iterator[Finding]:
+def _outcome(one: _Read, templates: CompiledTemplates, terms: PromptTerms, context: PromptContext) -> Iterator[Finding]:
     prompt = one.prompt
     try:
         if all(holds(condition, context) for condition in prompt.conditions) and not prompt.is_literal:

@@ -34,9 +34,9 @@ from proxy.cli.admin_client import Ask, run_with
 from proxy.cli.costs import price_of_model
 from proxy.cli.prompts.variants import (
     HELP,
-    Difference,
     GivenContext,
     PromptSetup,
+    TextDifference,
     Variant,
     add_contexts,
     difference,
@@ -83,7 +83,7 @@ class Traffic:
 
 
 def estimated(
-    traffic: Traffic, change: Callable[[Whose], Difference], price_of: Callable[[str], Price | None]
+    traffic: Traffic, change: Callable[[Whose], TextDifference], price_of: Callable[[str], Price | None]
 ) -> dict[str, Any]:
     """The bill of the change for this traffic, as JSON values: a line for each model, team and key, the most expensive
     first, and the sums of all. ``change`` gives the difference for the requests of a model, team and key. ``price_of``
@@ -203,14 +203,14 @@ def _bill(arguments: argparse.Namespace, old: PromptSetup, new: PromptSetup, con
         async for entry in ledger_entries(ask, {"since": f"{DAYS}d", "limit": _PAGE}):
             traffic.add(entry)
 
-    def change(whose: Whose) -> Difference:
+    def change(whose: Whose) -> TextDifference:
         return difference(old, new, Variant((whose.model,), whose.team, whose.key_id), context, encode)
 
     run_with(Namespace(url=arguments.url, store=arguments.store, config=config), read)
     return {"is_estimate": True, "basis": _ESTIMATE, "days": DAYS, **estimated(traffic, change, price)}
 
 
-def _print(changed: Sequence[Difference], same: int, bill: dict[str, Any] | None) -> None:
+def _print(changed: Sequence[TextDifference], same: int, bill: dict[str, Any] | None) -> None:
     output = Output()
     for one in changed:
         for variant, name in one.cases[:_SHOWN_CASES]:

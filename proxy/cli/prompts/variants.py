@@ -44,7 +44,7 @@ from proxy.prompts import (
 from proxy.prompts.assembler import PERSONA_PREFIX, assemble, chosen
 from proxy.protocol.access import fitting, matches, matches_any
 from proxy.protocol.request.tokens import Encode
-from proxy.services.prompting import Rules, Whose
+from proxy.services.prompting import PromptingRules, Whose
 from proxy.services.prompting.sources import (
     FileState,
     PromptFileError,
@@ -63,7 +63,7 @@ GivenContext = Mapping[str, Mapping[str, Json]]
 
 ANY = "*"
 """The name that stands for any model without a rule."""
-_ALL = Rules(
+_ALL = PromptingRules(
     PromptRules(
         base=PromptTerms(
             use=(ANY,),
@@ -84,7 +84,7 @@ class PromptSetup:
 
     folders: tuple[Path, ...] = ()
     has_shipped: bool = False
-    rules: Rules = _ALL
+    rules: PromptingRules = _ALL
     models: tuple[str, ...] = ()
     keys: Mapping[str, str] = field(default_factory=dict)
     """The team of each key, by the key's id."""
@@ -337,7 +337,7 @@ def _choices(prompts: Iterable[Prompt], setup: PromptSetup, plain: Variant) -> I
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class PromptReach:
     """The prompts that requests can get. ``all_terms`` are all possible terms of requests. ``unused`` says why no
     request can get a prompt, by the prompt's id."""
 
@@ -345,7 +345,7 @@ class Reach:
     unused: dict[str, str]
 
 
-def reach(prompts: Sequence[Prompt], setup: PromptSetup) -> Reach:
+def reach(prompts: Sequence[Prompt], setup: PromptSetup) -> PromptReach:
     """The prompts that requests can get by the rules of a setup, whatever their context is. Raises ConfigError."""
     all_terms = tuple((variant, terms_of(setup, variant)) for variant in variants(prompts, setup))
     # A flag that is set only lets more prompts be composed.
@@ -354,7 +354,7 @@ def reach(prompts: Sequence[Prompt], setup: PromptSetup) -> Reach:
         for _, terms in all_terms
     ]
     used = {prompt.id for terms in widest for prompt in chosen(prompts, terms)}
-    return Reach(all_terms, {prompt.id: _why(prompt, widest) for prompt in prompts if prompt.id not in used})
+    return PromptReach(all_terms, {prompt.id: _why(prompt, widest) for prompt in prompts if prompt.id not in used})
 
 
 def _why(prompt: Prompt, all_terms: Sequence[PromptTerms]) -> str:
@@ -419,7 +419,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class TextDifference:
     """The change for some kinds of requests, whose texts are the same on both sides. ``cases`` are these kinds, each
     with the name of the context that was given. ``kept_tokens`` is how much of the composed system text a session that
     is open at the change still finds in the cache; None: the change leaves the cached prefix as it is."""
@@ -441,11 +441,11 @@ class Difference:
 
 def differences(
     old: PromptSetup, new: PromptSetup, contexts: Mapping[str, GivenContext], encode: Encode
-) -> Sequence[Difference]:
+) -> Sequence[TextDifference]:
     """The change for every kind of request that either side tells apart, in each of the contexts; kinds with the same
     texts are together. Raises ConfigError."""
     prompts = {prompt.id: prompt for prompt in (*old.snapshot.prompts, *new.snapshot.prompts)}
-    found: dict[tuple[object, ...], Difference] = {}
+    found: dict[tuple[object, ...], TextDifference] = {}
     for variant in variants(prompts.values(), old, new):
         for name, context in contexts.items():
             one = difference(old, new, variant, context, encode)
@@ -457,11 +457,11 @@ def differences(
 
 def difference(
     old: PromptSetup, new: PromptSetup, variant: Variant, context: GivenContext, encode: Encode
-) -> Difference:
+) -> TextDifference:
     before, after = _side(old, variant, context, encode), _side(new, variant, context, encode)
     texts = [before.composition.system, after.composition.system]
     kept_tokens = None if texts[0] == texts[1] else encode(commonprefix(texts))
-    return Difference(((variant, ""),), before, after, kept_tokens)
+    return TextDifference(((variant, ""),), before, after, kept_tokens)
 
 
 def _side(setup: PromptSetup, variant: Variant, context: GivenContext, encode: Encode) -> Side:

@@ -55,7 +55,7 @@ MADE = -1
 """The origin of a message that the client did not send."""
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class HistoryEntry(msgspec.Struct, frozen=True, gc=False):
     """A message that the rules work on, with the facts that they need. (A struct, not a dataclass: there is one for
     every message of a request.)
 
@@ -72,7 +72,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     is_empty: bool = False
 
 
-Group = list[Entry]
+Group = list[HistoryEntry]
 
 _NOTHING = (b"null", b'""', b"[]", b"{}")
 # Members that do not count as content of their own beside the content and the calls.
@@ -84,12 +84,14 @@ _PLAIN = ("role", "content")
 _SPEAKERS = frozenset({"user", "assistant"})
 
 
-def entry_of(origin: int, turn: Turn) -> Entry:
+def entry_of(origin: int, turn: Turn) -> HistoryEntry:
     """Read a message. Finding its members and the types of its parts takes most of the time."""
     try:
-        return Entry(origin, turn, Sort.SYSTEM) if turn.is_system else _read(origin, turn, turn.role, turn.members)
+        return (
+            HistoryEntry(origin, turn, Sort.SYSTEM) if turn.is_system else _read(origin, turn, turn.role, turn.members)
+        )
     except Unreadable:
-        return Entry(origin, turn, Sort.UNREAD)
+        return HistoryEntry(origin, turn, Sort.UNREAD)
 
 
 def is_given(members: Members, name: str) -> bool:
@@ -111,20 +113,20 @@ def text_member(members: Members, name: str) -> str:
     return found
 
 
-def _read(origin: int, turn: Turn, role: str, members: Members) -> Entry:
+def _read(origin: int, turn: Turn, role: str, members: Members) -> HistoryEntry:
     has_content = _has_content(members.get("content"))
     if role in _SPEAKERS and len(members) == len(_PLAIN) and "content" in members:
-        return Entry(origin, turn, Sort.PLAIN, (), has_content, not has_content)
+        return HistoryEntry(origin, turn, Sort.PLAIN, (), has_content, not has_content)
     has_content = has_content or any(is_given(members, name) for name in _SAID)
     ids = tuple([text_member(call, "id") for call in call_members(members)])
     if len(set(ids)) < len(ids) or is_given(members, "function_call"):
         raise Unreadable("two calls of one id, or a call of the old form")
     if role == "tool" and not ids:
-        return Entry(origin, turn, Sort.RESULT, (text_member(members, "tool_call_id"),), has_content)
+        return HistoryEntry(origin, turn, Sort.RESULT, (text_member(members, "tool_call_id"),), has_content)
     if role not in _SPEAKERS or is_given(members, "tool_call_id") or (ids and role != "assistant"):
         raise Unreadable("no known role, or calls or a result of another role")
     others = has_content or ids or any(name not in _FRAME and is_given(members, name) for name in members)
-    return Entry(origin, turn, Sort.CALLS if ids else Sort.PLAIN, ids, has_content, not others)
+    return HistoryEntry(origin, turn, Sort.CALLS if ids else Sort.PLAIN, ids, has_content, not others)
 
 
 def _has_content(raw: Raw | None) -> bool:
@@ -149,7 +151,7 @@ def _has_content(raw: Raw | None) -> bool:
     return found
 
 
-def grouped(entries: Iterable[Entry]) -> Iterator[Group]:
+def grouped(entries: Iterable[HistoryEntry]) -> Iterator[Group]:
     """The messages in groups, so that calls are together with their results; any other message is a group of its own. A
     message that cannot be read belongs to the group in which it stands, and system messages do not end a group."""
     group: Group = []
@@ -216,7 +218,7 @@ def repaired(group: Group) -> tuple[Group, int]:
     asked = {call_id for each in group if each.sort is Sort.CALLS for call_id in each.ids}
     answered = asked.intersection(each.ids[0] for each in group if each.sort is Sort.RESULT)
     kept: Group = []
-    missing: list[Entry] = []
+    missing: list[HistoryEntry] = []
     repairs = behind_result = 0
     for each in group:
         sort = each.sort
@@ -236,7 +238,7 @@ def repaired(group: Group) -> tuple[Group, int]:
     return [*kept[:behind_result], *missing, *kept[behind_result:]], repairs
 
 
-def _placeholders(asking: Entry, answered: set[str]) -> Group:
+def _placeholders(asking: HistoryEntry, answered: set[str]) -> Group:
     """A result for each call of the message that has none."""
     calls = zip(asking.ids, call_members(asking.turn.members), strict=True)
     missing = [call["id"] for call_id, call in calls if call_id not in answered]
@@ -264,7 +266,7 @@ def merged(group: Group) -> tuple[Group, int]:
     return [_joined(chain) for chain in chains], len(group) - len(chains)
 
 
-def _is_joined(each: Entry, first: Entry) -> bool:
+def _is_joined(each: HistoryEntry, first: HistoryEntry) -> bool:
     """Whether a message is joined to those in front of it, of which this is the ``first``."""
     if not each.sort is first.sort is Sort.CALLS:
         return False
@@ -273,7 +275,7 @@ def _is_joined(each: Entry, first: Entry) -> bool:
     return all(name in others and bytes(others[name]) == bytes(members[name]) for name in own)
 
 
-def _joined(chain: Group) -> Entry:
+def _joined(chain: Group) -> HistoryEntry:
     if len(chain) == 1:
         return chain[0]
     parts = [each.turn.members for each in chain]
@@ -398,9 +400,9 @@ def _check(metas: Mapping[int, MessageMeta], conversation: Conversation, last_us
         raise InvalidRequest(f"'{_PARAM}' names the message {index}, but {why}", param=_PARAM, code="invalid_index")
 
 
-def _as_said(turns: Sequence[Turn], metas: Mapping[int, MessageMeta], edits: Counter[Edit]) -> list[Entry]:
+def _as_said(turns: Sequence[Turn], metas: Mapping[int, MessageMeta], edits: Counter[Edit]) -> list[HistoryEntry]:
     """The messages after the client's wishes: summarized ones in their short form, without those that are not sent."""
-    found: list[Entry] = []
+    found: list[HistoryEntry] = []
     for index, turn in enumerate(turns):
         meta = metas.get(index)
         if meta is not None and not meta.is_sent:
@@ -421,7 +423,7 @@ def _summarized(turn: Turn, tl_dr: str) -> Turn:
     return Turn.of(join_members(turn.parsed, {"content": content}))
 
 
-def _in_groups(entries: Sequence[Entry], edits: Counter[Edit]) -> Group:
+def _in_groups(entries: Sequence[HistoryEntry], edits: Counter[Edit]) -> Group:
     """The messages with calls and results matched, and neighbouring calls joined. A group that is not known stays as it
     came."""
     found: Group = []
@@ -453,7 +455,7 @@ def _records(group: Group) -> Iterator[str]:
     yield from chain.from_iterable(map(_message, group))
 
 
-def _message(entry: Entry) -> Iterator[str]:
+def _message(entry: HistoryEntry) -> Iterator[str]:
     sort, members = entry.sort, entry.turn.members
     if sort is Sort.UNREAD or is_given(members, "audio"):
         raise Unreadable("a message that is no text")

@@ -315,7 +315,7 @@ LEAST_CONFIDENCE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class CutPlace:
     """A place where a conversation may be cut: its index in the conversation, how many of the client's messages stand
     in front of it, and how many tokens stand behind it."""
 
@@ -336,7 +336,7 @@ class CompactionProposal:
     question: CompactionQuestion
     known: int
     digest: bytes
-    cuts: tuple[Cut, ...]
+    cuts: tuple[CutPlace, ...]
     window: int
     dropped_bytes: int
     summary_tokens: int
@@ -407,7 +407,7 @@ def proposal_of(
         question=question,
         known=known,
         digest=digest_of_known(ruled, known),
-        cuts=tuple(Cut(place, sent.origins[place], sum(sizes[place:])) for place in places),
+        cuts=tuple(CutPlace(place, sent.origins[place], sum(sizes[place:])) for place in places),
         window=window,
         dropped_bytes=sum(len(turns[index].raw) for index in gone),
         summary_tokens=terms.summary_tokens,

@@ -382,7 +382,7 @@ FRONT = -1
 """The index of the place in front of the conversation."""
 
 
-class Place(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class PanelPlace(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A place in the client's conversation, counted without system messages. ``index`` is the number of messages in
     front of it. ``before`` is the digest of the last of them, by which the place is checked; it is empty for index
     0."""
@@ -401,7 +401,7 @@ class PanelMemory(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     id: PanelId
     digest: Digest
     stamp_s: Time
-    place: Place | None = None
+    place: PanelPlace | None = None
     rank: Count = 0
     placed_s: Time = 0.0
     seen: Count = 1
@@ -456,7 +456,7 @@ def first_broken(
 def put(
     memories: Mapping[str, PanelMemory],
     moved: Iterable[Panel],
-    place: Place | None,
+    place: PanelPlace | None,
     now_s: float,
     tail: Set[str] = frozenset(),
 ) -> dict[str, PanelMemory]:

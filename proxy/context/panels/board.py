@@ -30,7 +30,7 @@ from sys import getsizeof
 from msgspec import Struct, structs
 
 from proxy.context import Turn, pair
-from proxy.context.blocks import Assembly, Block, Item, Kind, Section
+from proxy.context.blocks import Assembly, Block, ContextItem, ContextSection, ItemKind
 from proxy.context.panels import (
     EVERYTHING,
     FOOTER,
@@ -43,8 +43,8 @@ from proxy.context.panels import (
     Panel,
     PanelId,
     PanelMemory,
+    PanelPlace,
     PanelTexts,
-    Place,
     Progress,
     Usd,
     change_rate,
@@ -247,8 +247,8 @@ def _remember_prompt(
             del prompts[index]
 
 
-def _place(progress: Progress, index: int) -> Place:
-    return Place(index, progress.digests[index - 1] if index else b"")
+def _place(progress: Progress, index: int) -> PanelPlace:
+    return PanelPlace(index, progress.digests[index - 1] if index else b"")
 
 
 class _Whereabouts:
@@ -488,14 +488,14 @@ def _panels_block(run: Iterable[Panel], board: Board, texts: PanelTexts, *, is_f
         id_, words, text = shown[0]
         shown[0] = id_, f"{texts.header}\n\n{words}", text
         shown.append((FOOTER, texts.footer, texts.footer_ack))
-    items = tuple(Item(Kind.PANELS, PANEL + id_, text) for id_, _, text in shown)
-    section = Section(Kind.PANELS, items, header="".join([words for _, words, _ in shown]))
+    items = tuple(ContextItem(ItemKind.PANELS, PANEL + id_, text) for id_, _, text in shown)
+    section = ContextSection(ItemKind.PANELS, items, header="".join([words for _, words, _ in shown]))
     return Block(Tier.ACTIVE, NAME, (section,), tuple(chain.from_iterable(starmap(panel_pair, shown))))
 
 
 def _words_block(key: str, text: str, answer: str | None = None) -> Block:
     """A text as a user's message, and the assistant's answer, if there is one."""
-    section = Section(Kind.PANELS, (Item(Kind.PANELS, key, text),), ok=answer or "")
+    section = ContextSection(ItemKind.PANELS, (ContextItem(ItemKind.PANELS, key, text),), ok=answer or "")
     return Block(Tier.ACTIVE, NAME, (section,), (message_json("user", text),) if answer is None else pair(text, answer))
 
 
@@ -504,7 +504,7 @@ FILLER = "filler"
 
 
 @dataclass(frozen=True, slots=True)
-class Wants:
+class UpstreamNeeds:
     """Requirements of an upstream: a conversation that ``begins_with_user``; an assistant message between a tool result
     and a user message (``answers_results``); call ids that consist of nine letters and digits (``plain_ids``)."""
 
@@ -516,7 +516,7 @@ class Wants:
         return self.begins_with_user or self.answers_results or self.plain_ids
 
 
-def fitted(inlay: Inlay, turns: Sequence[Turn], wants: Wants, ok: str) -> Inlay:
+def fitted(inlay: Inlay, turns: Sequence[Turn], wants: UpstreamNeeds, ok: str) -> Inlay:
     """The inlay of a conversation of these messages, changed to what the upstream requires. ``ok`` is the text of added
     messages. If nothing is required, the inlay is returned as it is."""
     if not wants:
@@ -530,7 +530,7 @@ def fitted(inlay: Inlay, turns: Sequence[Turn], wants: Wants, ok: str) -> Inlay:
     return replace(inlay, front=front, within=within)
 
 
-def _fitted(blocks: Sequence[Block], role_behind: str, wants: Wants, ok: str) -> Iterator[Block]:
+def _fitted(blocks: Sequence[Block], role_behind: str, wants: UpstreamNeeds, ok: str) -> Iterator[Block]:
     """``role_behind`` is the role of the message that follows the blocks."""
     behind = [*(_role(block) for block in blocks[1:]), role_behind]
     for block, role in zip(blocks, behind, strict=False):
@@ -548,7 +548,10 @@ def _role(block: Block) -> str:
 
 def _filler(role: str, ok: str) -> Block:
     return Block(
-        Tier.ACTIVE, FILLER, (Section(Kind.PANELS, (Item(Kind.PANELS, FILLER, ok),)),), (message_json(role, ok),)
+        Tier.ACTIVE,
+        FILLER,
+        (ContextSection(ItemKind.PANELS, (ContextItem(ItemKind.PANELS, FILLER, ok),)),),
+        (message_json(role, ok),),
     )
 
 

@@ -25,7 +25,7 @@ from proxy.protocol.prices import (
     saved_on_shadow,
     uncached_cost,
 )
-from proxy.protocol.request.demand import UNIT_KINDS, Kind
+from proxy.protocol.request.demand import UNIT_KINDS, BillingKind
 from proxy.protocol.response.outcome import CHANGES, Outcome
 from proxy.protocol.response.usage import Usage, merged, summed
 
@@ -43,7 +43,7 @@ _STATUS = {
 }
 
 
-class Meter:
+class MetricsMeter:
     """Prices and counts exchanges. ``proxy.engine.ports.Meter`` describes what its methods promise."""
 
     def __init__(
@@ -194,7 +194,7 @@ class Meter:
                 output, took_s = outcome.usage.output / asks.demand.answers, exchange.elapsed_s() - answer.asked_s
                 self._speeds.learn(exchange.deployment.name, output, took_s)
             return outcome
-        has_tokens = (exchange.arrival.is_chat or exchange.asks_model) and asks.demand.kind is not Kind.FREE
+        has_tokens = (exchange.arrival.is_chat or exchange.asks_model) and asks.demand.kind is not BillingKind.FREE
         if exchange.deployment is None or not is_billed or not has_tokens:
             return outcome
         # An answer that does not stream arrives when the provider has written all of it.
@@ -294,7 +294,7 @@ def both(one: Usage | None, other: Usage | None) -> Usage | None:
 
 def _is_reported(exchange: Exchange, outcome: Outcome) -> bool:
     """Whether the provider reports the whole usage of an answer."""
-    usage, is_text = outcome.usage, exchange.requested.demand.kind is Kind.TEXT
+    usage, is_text = outcome.usage, exchange.requested.demand.kind is BillingKind.TEXT
     return usage is not None and not outcome.is_open and (usage.is_whole if is_text else usage.prompt > 0)
 
 

@@ -36,7 +36,7 @@ Message = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class DemoRequest:
     """One request. ``body`` is in the form in which a client gives it to its SDK. ``at`` is in unix seconds of the
     session's own time."""
 
@@ -56,7 +56,7 @@ class Sample:
 
     name: str
     client: str
-    requests: Sequence[Request]
+    requests: Sequence[DemoRequest]
 
     def trace(self) -> Trace:
         """The session in the form of a recorded one."""
@@ -109,7 +109,7 @@ _TIMEOUT_S = 30.0
 
 
 async def usages(
-    base_url: str, key: str, requests: Iterable[Request], headers: Mapping[str, str]
+    base_url: str, key: str, requests: Iterable[DemoRequest], headers: Mapping[str, str]
 ) -> AsyncIterator[Usage]:
     """Send one session, and yield the usage that each answer reports. Each session has its own key, so that the proxy
     and the provider keep the sessions apart. ``headers`` go with every request. Raises openai.OpenAIError."""
@@ -210,14 +210,14 @@ def _text(message: Message) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Sending(Request):
+class Sending(DemoRequest):
     """One request, and the content of it that must reach the provider."""
 
     wanted: Wanted
 
 
 @dataclass(slots=True, kw_only=True)
-class Costs:
+class DemoCosts:
     """The cost of answered requests. ``ours`` are the bills that the provider reported. ``usd`` is the cost of the
     prompts by policy, and ``uncached_usd`` is their cost without any cache. ``losses`` are the faults of the requests
     that reached the provider."""
@@ -242,7 +242,7 @@ class Costs:
 
 
 @dataclass(slots=True)
-class Tally(Costs):
+class Tally(DemoCosts):
     """One session so far, in one form, whose description is ``words``. Each form of each session has a key of its own,
     and so a separate account at the provider.
 
@@ -254,7 +254,7 @@ class Tally(Costs):
 
     name: str
     words: str
-    sendings: Sequence[Request]
+    sendings: Sequence[DemoRequest]
     setting: Setting
     price: Price
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -293,7 +293,7 @@ class Tally(Costs):
         self.most_prompt = max(self.most_prompt, usage.prompt)
         self.losses += [f"{self.key}: request {self.requests}: {text}" for text in self._judged(sending, usage, sent)]
 
-    def _judged(self, sending: Request, usage: Usage, sent: bytes) -> list[str]:
+    def _judged(self, sending: DemoRequest, usage: Usage, sent: bytes) -> list[str]:
         """The faults of a request that reached the provider."""
         if not isinstance(sending, Sending):
             return violations(sending.raw, sent, self.setting.recognisers, self.setting.profile.max_marks)
@@ -305,9 +305,9 @@ class Tally(Costs):
         return wanted.losses(sent)
 
 
-def added_up(tallies: Iterable[Tally]) -> Costs:
+def added_up(tallies: Iterable[Tally]) -> DemoCosts:
     """The sum over several sessions."""
-    total = Costs()
+    total = DemoCosts()
     for tally in tallies:
         total.requests += tally.requests
         total.ours.add(tally.ours)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 
 from proxy.kit.value import dataclass
-from proxy.lab.demo import BEGIN, Message, Request, Sample, assistant, chat, system, user
+from proxy.lab.demo import BEGIN, DemoRequest, Message, Sample, assistant, chat, system, user
 from proxy.lab.demo.tool_agent import (
     TEST_LOOKUP,
     TEST_NAME,
@@ -131,7 +131,7 @@ Only ever return code in a *SEARCH/REPLACE block*!
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class Task:
     """One turn: the request, and the change that answers it. If ``old`` is empty, the new function ``added`` is
     appended."""
 
@@ -153,34 +153,34 @@ _LOGGED = '        log.info("order %s: total is now %s", order_id, value)\n' + _
 _EMPTY = '        problems.append("name is empty")\n'
 
 EDITS = (
-    Edit("shop/pricing.py", "total_discount rounds the wrong way for half a cent. Round half up there.",
+    Task("shop/pricing.py", "total_discount rounds the wrong way for half a cent. Round half up there.",
          "fix: round voucher totals half up", 1, _ROUND, "quantize(CENT, rounding=ROUND_HALF_UP)"),
-    Edit("shop/pricing.py", "The same for total_amount, please.",
+    Task("shop/pricing.py", "The same for total_amount, please.",
          "fix: round invoice totals half up", 8, _ROUND, "quantize(CENT, rounding=ROUND_HALF_UP)"),
-    Edit("shop/orders.py", "Looking up an order with an empty id should fail early instead of asking the store.",
+    Task("shop/orders.py", "Looking up an order with an empty id should fail early instead of asking the store.",
          "feat: refuse empty order ids", 0, _GUARD,
          '    if not order_id.strip():\n        raise ValueError("order_id must not be empty")\n' + _GUARD,
          pause_s=160),
-    Edit("shop/orders.py", "Now the same check for baskets.", "feat: refuse empty basket ids", 7,
+    Task("shop/orders.py", "Now the same check for baskets.", "feat: refuse empty basket ids", 7,
          _GUARD,
          '    if not basket_id.strip():\n        raise ValueError("basket_id must not be empty")\n' + _GUARD),
-    Edit("tests/test_orders.py", "Add a test for the basket lookup.", "test: cover the basket lookup",
+    Task("tests/test_orders.py", "Add a test for the basket lookup.", "test: cover the basket lookup",
          added=(TEST_LOOKUP, 1)),
-    Edit("shop/orders.py", "List 50 orders instead of 20 where nobody says how many.",
+    Task("shop/orders.py", "List 50 orders instead of 20 where nobody says how many.",
          "feat: list 50 orders by default", 3, _LIMIT, "limit: int = 50", pause_s=70),
-    Edit("shop/orders.py", "And customers, too. 50 as well.", "feat: list 50 customers by default", 17, _LIMIT,
+    Task("shop/orders.py", "And customers, too. 50 as well.", "feat: list 50 customers by default", 17, _LIMIT,
          "limit: int = 50", pause_s=55),
-    Edit("shop/api.py", "A parcel with a name of more than 200 characters breaks the label printer. Check for it.",
+    Task("shop/api.py", "A parcel with a name of more than 200 characters breaks the label printer. Check for it.",
          "fix: refuse parcel names that do not fit the label", 2, _EMPTY,
          _EMPTY + '    if len(parcel.name) > 200:\n        problems.append("name does not fit the label")\n',
          pause_s=520),
-    Edit("shop/api.py", "Stalls are printed by the same printer.", "fix: refuse stall names that do not fit the label",
+    Task("shop/api.py", "Stalls are printed by the same printer.", "fix: refuse stall names that do not fit the label",
          9, _EMPTY, _EMPTY + '    if len(stall.name) > 200:\n        problems.append("name does not fit the label")\n'),
-    Edit("tests/test_orders.py", "Tests for that in test_orders.py, please.", "test: cover names that do not fit",
+    Task("tests/test_orders.py", "Tests for that in test_orders.py, please.", "test: cover names that do not fit",
          added=(TEST_NAME, 13), pause_s=85),
-    Edit("shop/pricing.py", "Prices will depend on the season. Add the lookup, like the others.",
+    Task("shop/pricing.py", "Prices will depend on the season. Add the lookup, like the others.",
          "feat: look up seasons", added=(0, 14), pause_s=140),
-    Edit("shop/orders.py", "Write the order's total to the log when it is changed.", "feat: log changed totals", 4,
+    Task("shop/orders.py", "Write the order's total to the log when it is changed.", "feat: log changed totals", 4,
          _PUT, _LOGGED, pause_s=120),
 )  # fmt: skip
 
@@ -201,7 +201,7 @@ def chat_files() -> list[SourceFile]:
     ]
 
 
-def _requests() -> Iterator[Request]:
+def _requests() -> Iterator[DemoRequest]:
     files, done, at = chat_files(), list[Message](), BEGIN
     for number, edit in enumerate(EDITS):
         at += edit.pause_s
@@ -209,14 +209,14 @@ def _requests() -> Iterator[Request]:
             system(RULES), user(repository_map(number)), assistant(_MAP_ACK), *done,
             user(shown({file.path: file.text for file in files})), assistant(FILES_ACK), user(edit.prompt),
         ]  # fmt: skip
-        yield Request(at, chat(messages, stream=True, temperature=0))
+        yield DemoRequest(at, chat(messages, stream=True, temperature=0))
         before = next(file for file in files if file.path == edit.path)
         after = changed(before, edit)
         files = [after if file is before else file for file in files]
         answer = _answer(before, after, edit)
         at += 21
         commit = user(f"\nUSER: {edit.prompt}\n\nASSISTANT: {answer}\n\n\n# Diffs:\n{_diff(before, after)}")
-        yield Request(at, chat([system(_COMMIT_SYSTEM), commit], stream=False, temperature=0))
+        yield DemoRequest(at, chat([system(_COMMIT_SYSTEM), commit], stream=False, temperature=0))
         done += committed(edit.prompt, answer, edit.commit, after.text)
 
 
@@ -226,7 +226,7 @@ def committed(prompt: str, answer: str, commit: str, text: str) -> list[Message]
     return [user(prompt), assistant(answer), user(told), assistant("Ok.")]
 
 
-def changed(file: SourceFile, edit: Edit) -> SourceFile:
+def changed(file: SourceFile, edit: Task) -> SourceFile:
     """The file after a turn."""
     if not edit.old:
         return file.with_function(function(*edit.added))
@@ -259,7 +259,7 @@ def repository_map(turn: int) -> str:
     return "".join(entries)
 
 
-def _answer(before: SourceFile, after: SourceFile, edit: Edit) -> str:
+def _answer(before: SourceFile, after: SourceFile, edit: Task) -> str:
     if edit.old:
         searched, replaced = before.functions[edit.function].text, after.functions[edit.function].text
     else:
@@ -393,7 +393,7 @@ def support_chat() -> Sample:
     turns: list[Message] = []
     for number, (question, found) in enumerate(_QUESTIONS):
         turns.append(user(question))
-        requests.append(Request(at, chat([system(prompt(found)), *turns], stream=number % 2 == 0, max_tokens=300)))
+        requests.append(DemoRequest(at, chat([system(prompt(found)), *turns], stream=number % 2 == 0, max_tokens=300)))
         turns.append(assistant(_support_answer(found[0])))
         at += 35 + number % 5 * 28
     return Sample("support", "retrieval chat", tuple(requests))

@@ -3,8 +3,9 @@
 A panel is a view of the user's project that the client keeps up to date: the tree of files, a file, the state of the
 repository, a console. The client sends all of its panels with every request, because the model shall see their current
 state. A ``Workspace`` is the project that the panels show. ``turns`` makes the turns of a session; a fixed seed
-determines the changes of each turn, which are not chosen to suit a form. ``sendings`` sends the turns in a ``Form``:
-system prompt, conversation and prompt are the same in all forms. A ``Scenario`` says what the forms may cost.
+determines the changes of each turn, which are not chosen to suit a form. ``sendings`` sends the turns in a
+``PanelForm``: system prompt, conversation and prompt are the same in all forms. A ``Scenario`` says what the forms may
+cost.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -159,7 +160,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class PanelTurn:
     """One request's content, independent of the form in which it is sent. The conversation ends in the prompt, or in
     the result of the newest call."""
 
@@ -168,7 +169,7 @@ class Turn:
     panels: tuple[Panel, ...]
 
 
-def turns(pace: Pace) -> Iterator[Turn]:
+def turns(pace: Pace) -> Iterator[PanelTurn]:
     """The requests of a session."""
     chance, at, done = Random(pace.seed), BEGIN, list[Message]()
     workspace = Workspace(Random(pace.seed))
@@ -179,13 +180,13 @@ def turns(pace: Pace) -> Iterator[Turn]:
                 change(workspace)
         done.append(user(_ask(chance, pace.most_pasted)))
         for call in range(chance.randint(*_CALLS) if pace.has_calls else 0):
-            yield Turn(at, [*done], workspace.panels())
+            yield PanelTurn(at, [*done], workspace.panels())
             step = read(workspace.files[0]) if call % 4 == 3 else tested("tests", call % 2)
             done += exchange(10 * number + call, step)
             at += chance.uniform(*_CALL_S)
             if chance.random() < _SHOWS:
                 workspace.work()
-        yield Turn(at, [*done], workspace.panels())
+        yield PanelTurn(at, [*done], workspace.panels())
         done.append(assistant(_answer(chance, pace.most_pasted)))
         is_long = pace.pause_every and number % pace.pause_every == 0
         at += chance.uniform(*(_LONG_S if is_long else _QUICK_S))
@@ -213,7 +214,7 @@ def _code(chance: Random, count: int) -> str:
 SEEN = "Thank you. I know the state of the project now."
 
 
-class Form(StrEnum):
+class PanelForm(StrEnum):
     """The way in which a session is sent, and in which the proxy then handles it."""
 
     UNTOUCHED = "context messages, as they come"
@@ -228,12 +229,12 @@ class Form(StrEnum):
     @property
     def has_panels(self) -> bool:
         """Whether the panels are sent as structured context."""
-        return self in (Form.PANELS, Form.FREEZING)
+        return self in (PanelForm.PANELS, PanelForm.FREEZING)
 
 
-def sendings(form: Form, turns: Sequence[Turn], session: str) -> Iterator[Sending]:
+def sendings(form: PanelForm, turns: Sequence[PanelTurn], session: str) -> Iterator[Sending]:
     """The requests of one form."""
-    is_frozen = form is Form.FREEZING
+    is_frozen = form is PanelForm.FREEZING
     for turn in turns:
         shown = [] if form.has_panels else _shown(turn)
         body = chat([system(RULES), *shown, *turn.conversation], stream=False, temperature=0)
@@ -244,7 +245,7 @@ def sendings(form: Form, turns: Sequence[Turn], session: str) -> Iterator[Sendin
         yield Sending(turn.at, body, Wanted(turn.conversation, panels, is_frozen=is_frozen))
 
 
-def _shown(turn: Turn) -> list[Message]:
+def _shown(turn: PanelTurn) -> list[Message]:
     """The messages of a client that shows all of its panels in a fixed order, each time anew. Like such clients, it
     tells the time. The time is next to the state of the repository, which changes with each turn anyway."""
     times = {"git": f" (as of {datetime.fromtimestamp(turn.at, UTC):%Y-%m-%d %H:%M:%S})"}
@@ -262,7 +263,7 @@ class Scenario:
     name: str
     words: str
     pace: Pace
-    forms: tuple[Form, ...]
+    forms: tuple[PanelForm, ...]
     most_share: float = 0.0
     most_ratio: float = 0.0
     least_read: float = 0.0
@@ -273,7 +274,7 @@ class Scenario:
 WINDOW_TOKENS = 200_000
 """The most tokens that the demo's model reads (https://platform.claude.com/docs/en/about-claude/models/overview)."""
 
-_ALL, _TWO = (Form.UNTOUCHED, Form.CONTEXT, Form.PANELS), (Form.UNTOUCHED, Form.PANELS)
+_ALL, _TWO = (PanelForm.UNTOUCHED, PanelForm.CONTEXT, PanelForm.PANELS), (PanelForm.UNTOUCHED, PanelForm.PANELS)
 SCENARIOS = (
     Scenario("chat", "60 turns, eight panels", Pace(60), _ALL, most_share=0.25, most_ratio=0.5),
     Scenario("pauses", "the same, two pauses beyond the life", Pace(60, pause_every=20), _TWO, most_ratio=0.5),
@@ -282,7 +283,7 @@ SCENARIOS = (
         "long",
         "300 turns, frozen",
         Pace(300, most_pasted=2),
-        (Form.FREEZING,),
+        (PanelForm.FREEZING,),
         least_read=0.85,
         most_live=80,
         most_prompt=WINDOW_TOKENS,
@@ -307,11 +308,11 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PanelComparison:
     """All forms of one session."""
 
     scenario: Scenario
-    tallies: Mapping[Form, Tally]
+    tallies: Mapping[PanelForm, Tally]
 
     def goals(self) -> list[Goal]:
         """The goals of live panels, after everything was sent."""
@@ -331,10 +332,10 @@ class Comparison:
         return [goal for goal in goals if goal.wanted]
 
 
-def comparison(scenario: Scenario, setting: Setting, price: Price) -> Comparison:
+def comparison(scenario: Scenario, setting: Setting, price: Price) -> PanelComparison:
     """A session in every form, before anything is sent."""
     steps, session = list(turns(scenario.pace)), f"{scenario.name}-session"
-    return Comparison(
+    return PanelComparison(
         scenario,
         {
             form: Tally(
@@ -343,7 +344,7 @@ def comparison(scenario: Scenario, setting: Setting, price: Price) -> Comparison
                 tuple(sendings(form, steps, session)),
                 setting,
                 price,
-                headers={"x-stratiform-mode": "passthrough"} if form is Form.UNTOUCHED else {},
+                headers={"x-stratiform-mode": "passthrough"} if form is PanelForm.UNTOUCHED else {},
             )
             for form in scenario.forms
         },

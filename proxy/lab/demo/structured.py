@@ -14,7 +14,7 @@ of any git repository instead.
 A session has one turn for each commit (``turns``). The user asks for the change that the commit's message describes.
 The answer is the commit's change, as SEARCH/REPLACE blocks. Then the editor commits it. The selected files of a turn
 are those that this commit, the commit before it and the commit after it change. ``sendings`` sends the turns in a
-``Form``: system prompt, history and prompt are the same in all forms.
+``TurnForm``: system prompt, history and prompt are the same in all forms.
 """
 
 import ast
@@ -282,7 +282,7 @@ _PAUSES_S = (60, 95, 140, 75, 210, 110, 50, 480)
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class FileTurn:
     """One request's content, independent of the form in which it is sent. ``files`` are the session's current files by
     path. ``selected`` are the paths of this turn's files, in the order in which they were selected."""
 
@@ -313,7 +313,7 @@ def session_files(history: History, most_chars: int = _MOST_CHARS) -> list[str]:
     return sorted(found)
 
 
-def turns(history: History) -> Iterator[Turn]:
+def turns(history: History) -> Iterator[FileTurn]:
     """The turns in their order."""
     paths, states, commits = set(session_files(history)), history.states(), history.commits
     done, selected, at = list[Message](), list[str](), BEGIN
@@ -325,7 +325,7 @@ def turns(history: History) -> Iterator[Turn]:
         selected = list(dict.fromkeys([*(path for path in selected if path in wanted), *wanted]))
         files = {path: text for path, text in state.items() if path in paths}
         prompt = f"{commit.message}, please." if commit.message else "Go on, please."
-        yield Turn(at, tuple(done), prompt, files, tuple(selected))
+        yield FileTurn(at, tuple(done), prompt, files, tuple(selected))
         answered = answer(state, commit)
         done += committed(prompt, answered, commit.message, answered)
 
@@ -433,7 +433,7 @@ def _git(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
     return done.stdout
 
 
-class Form(StrEnum):
+class TurnForm(StrEnum):
     """The way in which a turn is sent, and the files in it."""
 
     EDITOR_ALL = "editor, all files"
@@ -450,28 +450,33 @@ class Form(StrEnum):
     @property
     def is_structured(self) -> bool:
         """Whether the request has a section of structured context."""
-        return self in (Form.FULL_ALL, Form.SYMBOLS, Form.FULL_SELECTED)
+        return self in (TurnForm.FULL_ALL, TurnForm.SYMBOLS, TurnForm.FULL_SELECTED)
 
 
-GOALS: Mapping[Form, tuple[Form, float]] = {
-    Form.FULL_ALL: (Form.EDITOR_ALL, 1.0),
-    Form.SYMBOLS: (Form.EDITOR_ALL, 0.7),
-    Form.FULL_SELECTED: (Form.EDITOR_SELECTED, 1.0),
+GOALS: Mapping[TurnForm, tuple[TurnForm, float]] = {
+    TurnForm.FULL_ALL: (TurnForm.EDITOR_ALL, 1.0),
+    TurnForm.SYMBOLS: (TurnForm.EDITOR_ALL, 0.7),
+    TurnForm.FULL_SELECTED: (TurnForm.EDITOR_SELECTED, 1.0),
 }
 """For each structured form: the form that it is compared with, and the largest share of that form's cost that it may
 cost."""
 
 
-def sendings(form: Form, turns: Sequence[Turn], session: str) -> Iterator[Sending]:
+def sendings(form: TurnForm, turns: Sequence[FileTurn], session: str) -> Iterator[Sending]:
     """The requests of one form. A structured form sends each content once, and from then on its digest."""
-    context, has_all = Context(session, use_repo_map=form is Form.SYMBOLS), form in (Form.EDITOR_ALL, Form.FULL_ALL)
+    context, has_all = (
+        Context(session, use_repo_map=form is TurnForm.SYMBOLS),
+        form in (TurnForm.EDITOR_ALL, TurnForm.FULL_ALL),
+    )
     for turn in turns:
         full = {path: turn.files[path] for path in (turn.files if has_all else turn.selected)}
         # Only an editor chat shows its files in messages.
         files = [user(shown(full)), assistant(FILES_ACK)] if full and not form.is_structured else []
         body = chat([system(RULES), *turn.done, *files, user(turn.prompt)], stream=False, temperature=0)
         if form.is_structured:
-            body["extra_body"] = {"stratiform": _section(context, turn.files if form is Form.SYMBOLS else full, full)}
+            body["extra_body"] = {
+                "stratiform": _section(context, turn.files if form is TurnForm.SYMBOLS else full, full)
+            }
         hidden = {path: text for path, text in turn.files.items() if path not in full}
         yield Sending(turn.at, body, Wanted([*turn.done, user(turn.prompt)], full, hidden))
 
@@ -492,27 +497,27 @@ def _section(context: Context, shown: Mapping[str, str], full: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class FormComparison:
     """All forms of one session."""
 
     history: History
-    tallies: dict[Form, Tally]
+    tallies: dict[TurnForm, Tally]
 
-    def ratio(self, form: Form) -> float | None:
+    def ratio(self, form: TurnForm) -> float | None:
         """The form's cost as a share of the form that it is compared with; None before anything was sent."""
         other = self.tallies[GOALS[form][0]].usd[OURS] if form in GOALS else 0.0
         return self.tallies[form].usd[OURS] / other if other else None
 
-    def is_reached(self, form: Form) -> bool:
+    def is_reached(self, form: TurnForm) -> bool:
         """Whether a form costs no more than it may. A form that is not compared with another may cost anything."""
         ratio = self.ratio(form)
         return form not in GOALS or (ratio is not None and ratio <= GOALS[form][1])
 
 
-def comparison(history: History, setting: Setting, price: Price) -> Comparison:
+def comparison(history: History, setting: Setting, price: Price) -> FormComparison:
     """A session in every form, before anything is sent."""
     steps, session = list(turns(history)), f"{history.name}-session"
-    return Comparison(
+    return FormComparison(
         history,
         {
             form: Tally(
@@ -523,6 +528,6 @@ def comparison(history: History, setting: Setting, price: Price) -> Comparison:
                 price,
                 accounts={} if form.is_structured else {SYSTEM_LAST: setting.account()},
             )
-            for form in Form
+            for form in TurnForm
         },
     )

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from proxy.kit.value import dataclass, replace
-from proxy.lab.demo import BEGIN, Message, Request, Sample, assistant, chat, system, user
+from proxy.lab.demo import BEGIN, DemoRequest, Message, Sample, assistant, chat, system, user
 
 NOUNS = (
     ("order", "total"), ("basket", "weight"), ("customer", "balance"), ("supplier", "rating"), ("parcel", "distance"),
@@ -293,17 +293,17 @@ def _requests(
     body: Callable[[float, Sequence[Message]], dict[str, Any]],
     pause_s: Callable[[int], float],
     rest_s: float,
-) -> Iterator[Request]:
+) -> Iterator[DemoRequest]:
     """The requests of a session: one after each prompt, and one after each round. ``pause_s`` is the time that a round
     takes, by its number, and ``rest_s`` is the time between an answer and the next prompt."""
     messages: list[Message] = []
     for first, prompt, rounds, answer in tasks:
         messages.append(user(prompt))
         for number, step in enumerate(rounds, first):
-            yield Request(at, body(at, messages))
+            yield DemoRequest(at, body(at, messages))
             messages += exchange(number, step)
             at += pause_s(number)
-        yield Request(at, body(at, messages))
+        yield DemoRequest(at, body(at, messages))
         messages.append(assistant(answer))
         at += rest_s
 

@@ -3,10 +3,10 @@
 Logs come in; the worst culprits of each client, prices and sentences with advice go out. Nothing here uses the
 network, and no text of a prompt is kept, shown or stored.
 
-``Intake`` takes the calls as they are read. It turns their prompts into digests and sizes, and keeps the bodies of some
-of them for a replay. ``Entries`` keeps the calls in the order of time. ``Rules`` are the rules and prices for the
-models of the log. By them ``mode_runs`` bills the kept requests in each mode, and ``diagnose_all`` turns the calls in
-the order of time into the findings about their clients.
+``CallIntake`` takes the calls as they are read. It turns their prompts into digests and sizes, and keeps the bodies of
+some of them for a replay. ``Entries`` keeps the calls in the order of time. ``CacheRules`` are the rules and prices for
+the models of the log. By them ``mode_runs`` bills the kept requests in each mode, and ``diagnose_all`` turns the calls
+in the order of time into the findings about their clients.
 
 ``count_entry`` and ``name_pieces`` take the data of a running proxy instead: every entry of its ledger has the usage
 and the cost of an exchange, and the kind and the loss of its break if the proxy diagnoses breaks. The sessions of the
@@ -29,7 +29,7 @@ from msgspec import structs
 from proxy.kit.lru import Bounded, LastUsed
 from proxy.kit.modes import Mode
 from proxy.kit.value import dataclass, digest, field, replace
-from proxy.lab.doctor.records import Call, CutSizes, Gap, LineSigns
+from proxy.lab.doctor.records import CutSizes, LineSigns, LoggedCall, MissingPart
 from proxy.lab.replay import Step, TraceError, chat_body
 from proxy.lab.replay.runner import Ours, Setting, Total
 from proxy.models import Transport
@@ -67,7 +67,7 @@ class ModelRules:
     price: Price | None
 
 
-class Rules:
+class CacheRules:
     """``given`` is the profile that the user has named. None: each model has its own profile."""
 
     def __init__(self, prices: PriceMap, given: CacheProfile | None = None) -> None:
@@ -93,7 +93,7 @@ Runs = Mapping[Mode, Sequence[tuple[Total, ModelRules]]]
 """The bills by mode. Each model has its own cache and its own planner."""
 
 
-def mode_runs(calls: Sequence[Call], rules: Rules, setting: Setting) -> Runs:
+def mode_runs(calls: Sequence[LoggedCall], rules: CacheRules, setting: Setting) -> Runs:
     """Run the calls in each mode. All of them have bodies."""
     found: dict[Mode, list[tuple[Total, ModelRules]]] = {mode: [] for mode in MODES}
     ordered = sorted(calls, key=lambda call: (call.model, call.provider, call.at or 0.0))
@@ -136,7 +136,7 @@ class Loss:
 
 
 @dataclass(slots=True)
-class Client:
+class DiagnosedClient:
     """One client.
 
     ``bodies`` are the calls whose requests are kept for a replay, and ``size`` is the number of their bytes. ``chats``
@@ -149,10 +149,10 @@ class Client:
     replayed, if the reason is not that nothing was kept.
     """
 
-    bodies: list[Call] = field(default_factory=list)
+    bodies: list[LoggedCall] = field(default_factory=list)
     size: int = 0
     chats: int = 0
-    gaps: Counter[Gap] = field(default_factory=Counter)
+    gaps: Counter[MissingPart] = field(default_factory=Counter)
     calls: int = 0
     told: int = 0
     sessions: int = 0
@@ -225,7 +225,7 @@ class _Session:
     cuts: LastUsed[bytes, Sequence[PromptPiece]] = field(default_factory=lambda: LastUsed(_CUT_TEXTS))
 
 
-def diagnose_all(calls: Iterable[Call], clients: Mapping[str, Client], rules: Rules) -> None:
+def diagnose_all(calls: Iterable[LoggedCall], clients: Mapping[str, DiagnosedClient], rules: CacheRules) -> None:
     """Add the findings about the calls to their clients. The calls come in the order of time."""
     sessions: Bounded[tuple[str, str], _Session] = Bounded(
         _PIECES,
@@ -250,7 +250,7 @@ def diagnose_all(calls: Iterable[Call], clients: Mapping[str, Client], rules: Ru
         sessions.put(key, session)
 
 
-def _break(session: _Session, call: Call, held: ModelRules) -> Break | None:
+def _break(session: _Session, call: LoggedCall, held: ModelRules) -> Break | None:
     """The break of a call. The session then remembers the call."""
     profile, usage = held.profile, call.usage
     record = call.record
@@ -276,7 +276,7 @@ def _break(session: _Session, call: Call, held: ModelRules) -> Break | None:
     return broken
 
 
-def _untold(session: _Session, call: Call, usage: Usage) -> PromptRecord:
+def _untold(session: _Session, call: LoggedCall, usage: Usage) -> PromptRecord:
     """A prompt that the log does not hold, described as the prompt before it plus the tokens by which it is longer. If
     none of the earlier prompt was read, something differs. An entry that was written for an hour keeps that TTL while
     it is read."""
@@ -293,7 +293,7 @@ def _untold(session: _Session, call: Call, usage: Usage) -> PromptRecord:
     return head.holding([piece] if grown > 0 else [], before, before.count)
 
 
-def _sign(broken: Break, call: Call) -> str:
+def _sign(broken: Break, call: LoggedCall) -> str:
     """The sign of the line that differs; empty if the line has no sign."""
     record = call.record
     if record is None or broken.culprit_kind != SYSTEM:
@@ -312,18 +312,18 @@ class Entries:
         self._order: list[tuple[float, int, int]] = []
         self._end = 0
 
-    def add(self, call: Call) -> None:
+    def add(self, call: LoggedCall) -> None:
         """Keep one more call. Calls without a time keep the order in which they came, in front of calls with a time."""
         written = msgspec.msgpack.encode(call)
         self._file.write(written)
         self._order.append((-math.inf if call.at is None else call.at, self._end, len(written)))
         self._end += len(written)
 
-    def __iter__(self) -> Iterator[Call]:
+    def __iter__(self) -> Iterator[LoggedCall]:
         """The calls in the order of time. Calls with equal times keep the order in which they came."""
         for _, start, length in sorted(self._order):
             self._file.seek(start)
-            yield msgspec.msgpack.decode(self._file.read(length), type=Call)
+            yield msgspec.msgpack.decode(self._file.read(length), type=LoggedCall)
 
     def close(self) -> None:
         """Remove the file."""
@@ -339,11 +339,11 @@ _CLOCK = "time"
 _MOST_NAME_CHARS = 120
 
 
-class Intake:
+class CallIntake:
     """Takes calls in the order in which they are read. ``count`` counts tokens; ``recognisers`` know clients' texts."""
 
     def __init__(self, entries: Entries, count: Encode, recognisers: Sequence[Recogniser] = ()) -> None:
-        self.clients: dict[str, Client] = {}
+        self.clients: dict[str, DiagnosedClient] = {}
         self._entries, self._count, self._recognisers = entries, count, recognisers
         self._left = _KEPT_BYTES
         # The signs and the parts of the texts that were seen before.
@@ -351,19 +351,19 @@ class Intake:
             _KNOWN_BYTES, lambda known: _PART_BYTES * (1 + sum(map(len, known)))
         )
 
-    def take(self, call: Call) -> None:
+    def take(self, call: LoggedCall) -> None:
         """Keep a call. Raises OSError if the disk is full."""
         name = call.client[:_MOST_NAME_CHARS]
         if name not in self.clients and len(self.clients) >= _MOST_CLIENTS:
             name = OTHERS
-        client = self.clients.setdefault(name, Client())
+        client = self.clients.setdefault(name, DiagnosedClient())
         client.chats += call.is_chat
         client.gaps.update(call.gaps)
         session, model, provider = (text[:_MOST_NAME_CHARS] for text in (call.session, call.model, call.provider))
         taken = structs.replace(call, client=name, session=session, model=model, provider=provider, body=None)
         self._entries.add(taken if call.body is None else self._digested(client, call.body, taken))
 
-    def _digested(self, client: Client, raw: bytes, call: Call) -> Call:
+    def _digested(self, client: DiagnosedClient, raw: bytes, call: LoggedCall) -> LoggedCall:
         """The call with its prompt as digests; without the prompt if the body is nested more deeply than any prompt."""
         signs: dict[bytes, LineSigns] = {}
         cuts: dict[bytes, CutSizes] = {}
@@ -388,7 +388,7 @@ class Intake:
             return call
         # The bodies of chat requests are kept while there is room. No client takes more than half of the room that is
         # left, so that the others have some room, too.
-        if call.is_chat and Gap.CUT not in call.gaps and client.size + len(raw) <= self._left // 2:
+        if call.is_chat and MissingPart.CUT not in call.gaps and client.size + len(raw) <= self._left // 2:
             with suppress(TraceError):
                 chat_body(raw, "")
                 client.bodies.append(structs.replace(call, body=raw))
@@ -425,12 +425,12 @@ _RIGHTFUL = (BreakKind.COMPACTED, BreakKind.MODEL_SWITCHED, BreakKind.BELOW_MINI
 _LARGEST = 1e12
 
 
-def count_entry(clients: dict[str, Client], entry: Fields) -> None:
+def count_entry(clients: dict[str, DiagnosedClient], entry: Fields) -> None:
     """Count one exchange of the ledger. Exchanges come in the order of time. A client is a key, or the team if the
     request had no key."""
     client = clients.setdefault(
         _text(entry, "key_id") or _text(entry, "team") or "(no key)",
-        Client(modes_untold=NO_MODES, notes=[NO_BREAKS]),
+        DiagnosedClient(modes_untold=NO_MODES, notes=[NO_BREAKS]),
     )
     read, short, long, plain, output = (
         int(max(0.0, _number(entry, f"{name}_tokens"))) for name in ("read", "write_5m", "write_1h", "plain", "output")
@@ -443,9 +443,9 @@ def count_entry(clients: dict[str, Client], entry: Fields) -> None:
         client.lose(_told_break(kind, _number(entry, "break_usd")))
 
 
-def name_pieces(clients: Mapping[str, Client], session: Fields) -> None:
+def name_pieces(clients: Mapping[str, DiagnosedClient], session: Fields) -> None:
     """Name the pieces of the breaks of a session, by its breakdown. The ledger knows these breaks already."""
-    client = clients.get(_text(session, "key") or _text(session, "team") or "(no key)", Client())
+    client = clients.get(_text(session, "key") or _text(session, "team") or "(no key)", DiagnosedClient())
     told = session.get("diagnosis")
     for entry in filter(lambda each: isinstance(each, dict), told if isinstance(told, list) else ()):
         kind, (piece_kind, _, piece) = _text(entry, "kind"), _text(entry, "culprit").partition(":")

@@ -23,8 +23,8 @@ from proxy.kit.value import dataclass
 from proxy.lab.doctor.records import (
     MODEL_PATHS,
     NOT_UTF8,
-    Call,
-    Gap,
+    LoggedCall,
+    MissingPart,
     Problem,
     answer_in,
     at_path,
@@ -172,7 +172,7 @@ _AGENT = re.compile(r"[^/ ]{0,64}")
 _REMEMBERED = 64
 
 
-def read_calls(path: Path, on_progress: Callable[[int, int], None]) -> Iterator[Call | Problem]:
+def read_calls(path: Path, on_progress: Callable[[int, int], None]) -> Iterator[LoggedCall | Problem]:
     """The calls of a file in its own order. ``on_progress`` gets the number of bytes read, and of all bytes."""
     line = 0
     try:
@@ -198,7 +198,7 @@ class _Reader:
         self._seen: LastUsed[str, bool] = LastUsed(_REMEMBERED)
         self._compacted: set[str] = set()
 
-    def read(self, line: int, members: Members) -> Call | Problem | None:
+    def read(self, line: int, members: Members) -> LoggedCall | Problem | None:
         """The call of a record; None if the record belongs to its log but is not a call."""
         shape = next(shape for shape in SHAPES if any(needs <= members.keys() for needs in shape.needs))
         if shape.name == FINGERPRINTS:
@@ -216,7 +216,7 @@ class _Reader:
         is_step = shape.name == LANGFUSE
         return None if is_step else Problem(line=line, text=NO_CALL if shape is SHAPES[-1] else NO_CONTENT)
 
-    def _claude_code(self, members: Members, call: Call) -> Call | None:
+    def _claude_code(self, members: Members, call: LoggedCall) -> LoggedCall | None:
         """A line of Claude Code's own files. An answer has one line for each of its blocks, all with the same message
         id and usage. The system text and the tools are in no line. Other lines (the user's, snapshots, summaries) are
         not calls. A session's sub-agents have their own conversations."""
@@ -237,20 +237,20 @@ class _Reader:
         return structs.replace(call, client="claude-code", session=session, is_chat=False, is_compacted=is_compacted)
 
 
-def _fingerprint(line: int, members: Members) -> Call | Problem:
+def _fingerprint(line: int, members: Members) -> LoggedCall | Problem:
     """A request that the proxy itself has logged as digests and sizes."""
     try:
         told = read_line(msgspec.json.encode(members))
     except Unreadable as error:
         return Problem(line=line, text=f"holds {error}")
-    return Call(
+    return LoggedCall(
         line=line,
         at=told.record.at,
         client=told.client or FINGERPRINTS,
         session=told.session,
         model=told.model,
         usage=told.usage,
-        gaps=frozenset({Gap.NO_USAGE} if told.usage is None else ()),
+        gaps=frozenset({MissingPart.NO_USAGE} if told.usage is None else ()),
         profile=told.profile,
         record=told.record,
     )
@@ -265,7 +265,7 @@ def _is_other_call(members: Members, shape: Shape) -> bool:
     return bool(path) and not path.endswith(MODEL_PATHS) and (shape.name == HAR or bool(_OTHER_CALLS.search(path)))
 
 
-def _call(line: int, members: Members, shape: Shape) -> Call:
+def _call(line: int, members: Members, shape: Shape) -> LoggedCall:
     """The call of a record, as far as the record describes it."""
     raws = [raw for path in shape.request if (raw := at_path(members, path)) is not None]
     if shape is SHAPES[-1] and {"messages", "input"} & members.keys() and "model" in members:
@@ -281,16 +281,16 @@ def _call(line: int, members: Members, shape: Shape) -> Call:
         # The body is a list of messages; the record names the model.
         body = b'{"model":' + msgspec.json.encode(model) + b"," + body[1:]
     at = unix_seconds(first_value(members, shape.at))
-    gaps = gaps_of(body, request) if body is not None else {Gap.NO_REQUEST}
-    gaps |= {gap for gap, value in ((Gap.NO_USAGE, usage), (Gap.NO_TIME, at)) if value is None}
-    return Call(
+    gaps = gaps_of(body, request) if body is not None else {MissingPart.NO_REQUEST}
+    gaps |= {gap for gap, value in ((MissingPart.NO_USAGE, usage), (MissingPart.NO_TIME, at)) if value is None}
+    return LoggedCall(
         line=line,
         at=at,
         client=first_text(members, shape.client) or _agent(members) or shape.name,
         session=first_text(members, shape.session),
         model=model,
         is_chat=body is None or is_chat(request, _path(members, shape)),
-        body=None if Gap.REDACTED in gaps else body,
+        body=None if MissingPart.REDACTED in gaps else body,
         usage=usage,
         provider=first_text(members, ("custom_llm_provider",)),
         cause=cause,

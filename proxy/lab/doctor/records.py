@@ -5,8 +5,8 @@ record is the raw members of one object, with its line. Anything else becomes a 
 goes on with the next record. At most one record is held in memory, and no record that is longer than ``LONGEST_BYTES``.
 
 Values are looked up in raw members, also if a value is a string that holds JSON. ``request_in`` finds the request
-within a logged value, and ``answer_in`` the usage within a logged answer, however deeply they are nested. A ``Call`` is
-one recorded call of a model from a log of any product.
+within a logged value, and ``answer_in`` the usage within a logged answer, however deeply they are nested. A
+``LoggedCall`` is one recorded call of a model from a log of any product.
 """
 
 import codecs
@@ -37,7 +37,7 @@ CutSizes = Sequence[tuple[str, str, bytes, int]]
 """The parts of a text that a recogniser knows: key, kind, digest and length in characters."""
 
 
-class Gap(StrEnum):
+class MissingPart(StrEnum):
     """A part of a call that a log does not hold. ``NO_PROMPT_START``: the provider keeps the beginning of the
     conversation, and the request holds only the new part."""
 
@@ -49,7 +49,7 @@ class Gap(StrEnum):
     NO_PROMPT_START = "prompt-start"
 
 
-class Call(Struct, frozen=True, array_like=True, kw_only=True):
+class LoggedCall(Struct, frozen=True, array_like=True, kw_only=True):
     """``line`` is the call's line in its file. ``at`` is the time in unix seconds; None if the log does not tell it.
     ``client`` is the client that sent the prompt, as well as the log can tell, and ``session`` is a name of its
     conversation. ``provider`` is LiteLLM's name of the provider, and ``profile`` is the name of the cache rules.
@@ -72,7 +72,7 @@ class Call(Struct, frozen=True, array_like=True, kw_only=True):
     record: PromptRecord | None = None
     usage: Usage | None = None
     cause: str = UNTOLD
-    gaps: frozenset[Gap] = frozenset()
+    gaps: frozenset[MissingPart] = frozenset()
     is_compacted: bool = False
     signs: Mapping[bytes, LineSigns] = {}
     cuts: Mapping[bytes, CutSizes] = {}
@@ -360,7 +360,7 @@ def is_chat(members: Members, path: str) -> bool:
     return "messages" in members and not is_messages
 
 
-def gaps_of(body: bytes, members: Members) -> set[Gap]:
+def gaps_of(body: bytes, members: Members) -> set[MissingPart]:
     """The parts that are missing in a body: a logging product has taken them out, or the provider keeps them."""
     parents = (
         members.get("previous_response_id"),
@@ -368,9 +368,9 @@ def gaps_of(body: bytes, members: Members) -> set[Gap]:
         members_in(members.get("thread")).get("previous_message_id"),
     )
     found = {
-        Gap.REDACTED: _REDACTED.search(body),
-        Gap.CUT: _CUT.search(body),
-        Gap.NO_PROMPT_START: any(raw and bytes(raw) not in (b"null", b'""', b"{}") for raw in parents),
+        MissingPart.REDACTED: _REDACTED.search(body),
+        MissingPart.CUT: _CUT.search(body),
+        MissingPart.NO_PROMPT_START: any(raw and bytes(raw) not in (b"null", b'""', b"{}") for raw in parents),
     }
     return {gap for gap, is_there in found.items() if is_there}
 

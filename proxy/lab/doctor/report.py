@@ -15,18 +15,18 @@ from proxy.kit.modes import Mode
 from proxy.kit.value import dataclass, replace
 from proxy.lab.doctor import (
     UNTOLD_CULPRIT,
-    Client,
+    CacheRules,
+    CallIntake,
     Culprit,
+    DiagnosedClient,
     Entries,
-    Intake,
     Loss,
-    Rules,
     Runs,
     diagnose_all,
     mode_runs,
 )
 from proxy.lab.doctor.reader import read_calls
-from proxy.lab.doctor.records import Call, Gap, Problem
+from proxy.lab.doctor.records import LoggedCall, MissingPart, Problem
 from proxy.lab.replay.runner import Setting
 from proxy.planner.diagnose import CONTENT
 from proxy.planner.record import SYSTEM, TOOL, TURN, BreakKind
@@ -161,13 +161,13 @@ _CHAT_ONLY = "the proxy plans chat completions; it forwards the requests of othe
 _NO_BODIES = "the log holds no whole requests that could be replayed"
 _NO_PRICE = "are of a model whose price is not known: they count in tokens, not in USD"
 
-_GAPS: Mapping[Gap, str] = {
-    Gap.NO_REQUEST: "have no request: what broke the cache is told by usage and time alone",
-    Gap.REDACTED: "are redacted: what broke the cache is told by usage and time alone",
-    Gap.CUT: "are cut: their sizes are estimates, and they are not replayed",
-    Gap.NO_USAGE: "have no usage: costs and losses follow the rules of the provider's cache, not its reports",
-    Gap.NO_TIME: "have no time: what a month costs, and what has expired, is not known",
-    Gap.NO_PROMPT_START: "go on from a conversation that the provider keeps: its answers are not compared",
+_GAPS: Mapping[MissingPart, str] = {
+    MissingPart.NO_REQUEST: "have no request: what broke the cache is told by usage and time alone",
+    MissingPart.REDACTED: "are redacted: what broke the cache is told by usage and time alone",
+    MissingPart.CUT: "are cut: their sizes are estimates, and they are not replayed",
+    MissingPart.NO_USAGE: "have no usage: costs and losses follow the rules of the provider's cache, not its reports",
+    MissingPart.NO_TIME: "have no time: what a month costs, and what has expired, is not known",
+    MissingPart.NO_PROMPT_START: "go on from a conversation that the provider keeps: its answers are not compared",
 }
 
 
@@ -243,7 +243,7 @@ class Report:
 
 
 def report_of(
-    clients: Mapping[str, Client], runs: Mapping[str, Runs], problems: Sequence[Problem], files: int
+    clients: Mapping[str, DiagnosedClient], runs: Mapping[str, Runs], problems: Sequence[Problem], files: int
 ) -> Report:
     """The report."""
     shown = [_client(name, client, runs.get(name, {})) for name, client in clients.items()]
@@ -264,7 +264,7 @@ def _sum(amounts: Sequence[float | None]) -> float | None:
     return sum(told) if told else None
 
 
-def _client(name: str, client: Client, runs: Runs) -> ClientReport:
+def _client(name: str, client: DiagnosedClient, runs: Runs) -> ClientReport:
     hours = None if client.last is None else client.span_s / 3600
     # An amount of the log is multiplied by this factor to get the amount of a month at the same rate.
     is_known = hours is not None and client.unpriced < client.calls
@@ -301,7 +301,7 @@ def _client(name: str, client: Client, runs: Runs) -> ClientReport:
     )
 
 
-def _modes(client: Client, runs: Runs, monthly: float | None) -> list[ModeReport]:
+def _modes(client: DiagnosedClient, runs: Runs, monthly: float | None) -> list[ModeReport]:
     plain = {mode: sum(total.cost(held.profile) for total, held in some) for mode, some in runs.items()}
     own = plain.get(Mode.PASSTHROUGH)
     if not own:
@@ -325,7 +325,7 @@ def _modes(client: Client, runs: Runs, monthly: float | None) -> list[ModeReport
 
 
 def _culprit(
-    client: Client, culprit: Culprit, loss: Loss, monthly: float | None, tier_share: float | None
+    client: DiagnosedClient, culprit: Culprit, loss: Loss, monthly: float | None, tier_share: float | None
 ) -> CulpritReport:
     month = loss.usd * monthly if monthly else None
     may_save = culprit.is_waste or (culprit.piece_kind in CONTENT and culprit.kind in tuple(BreakKind))
@@ -376,16 +376,16 @@ Progress = Callable[[Path, int, int], None]
 """Called with a file, how many of its bytes were read, and how many bytes it has."""
 
 
-def examine(paths: Sequence[Path], rules: Rules, setting: Setting, on_progress: Progress) -> Report:
+def examine(paths: Sequence[Path], rules: CacheRules, setting: Setting, on_progress: Progress) -> Report:
     """Read the files and report. ``rules`` are the rules and prices of each model; ``setting`` says how requests are
     replayed. Raises OSError if the disk is full."""
     problems: dict[tuple[str, str], Problem] = {}
     files = set[Path]()
     with closing(Entries()) as entries:
-        intake = Intake(entries, setting.encode, setting.recognisers)
+        intake = CallIntake(entries, setting.encode, setting.recognisers)
         for path, found in _read(paths, on_progress):
             files.add(path)
-            if isinstance(found, Call):
+            if isinstance(found, LoggedCall):
                 intake.take(found)
                 continue
             # If many records of a file are left out for the same reason, they count as one problem.
@@ -399,7 +399,7 @@ def examine(paths: Sequence[Path], rules: Rules, setting: Setting, on_progress: 
     return report_of(intake.clients, runs, list(problems.values()), sum(not path.is_dir() for path in files))
 
 
-def _read(paths: Sequence[Path], on_progress: Progress) -> Iterator[tuple[Path, Call | Problem]]:
+def _read(paths: Sequence[Path], on_progress: Progress) -> Iterator[tuple[Path, LoggedCall | Problem]]:
     """Everything in the named files, and in the logs of the named folders, by name."""
     for named in dict.fromkeys(paths):
         files = [named]

@@ -64,7 +64,7 @@ from proxy.lab.replay.search import find_layouts
 from proxy.planner.plan import Plan
 from proxy.planner.record import spread
 from proxy.planner.shadow import cost_of, most_regret
-from proxy.protocol.caches import Prompt, make_cache
+from proxy.protocol.caches import PromptPositions, make_cache
 from proxy.protocol.providers import CacheProfile, Family
 from proxy.upstream.embedded.provider import TAIL_TOKENS, PromptReader
 
@@ -164,7 +164,7 @@ def _json(value: object) -> str:
     return orjson.dumps(value).decode()
 
 
-Timed = tuple[float, Prompt]
+Timed = tuple[float, PromptPositions]
 # The shortest TTL on sale: content that comes back later is no longer in the cache, in any order.
 _LIFE_S = 300.0
 
@@ -307,16 +307,16 @@ POLICIES = (AS_SENT, CLIENT, SYSTEM_LAST, TOOLS_SYSTEM_LAST_TWO, CLASSIC, ECONOM
 _APPENDS = 0.8
 
 
-class Kind(StrEnum):
+class SessionKind(StrEnum):
     """The kind of a session, by its own content."""
 
     APPEND_ONLY = "append-only"
     MUTABLE = "mutable"
 
 
-def kind_of(shared: float) -> Kind:
+def kind_of(shared: float) -> SessionKind:
     """The kind of a session whose own order lets a cache keep this share of the repeated tokens (``prefix_share``)."""
-    return Kind.APPEND_ONLY if shared >= _APPENDS else Kind.MUTABLE
+    return SessionKind.APPEND_ONLY if shared >= _APPENDS else SessionKind.MUTABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +335,7 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class TraceComparison:
     """The comparison of one trace. ``plain`` is the cost without any cache. ``fixed`` is a lower bound for the client's
     own order, and ``free`` is a lower bound for any order.
 
@@ -347,7 +347,7 @@ class Comparison:
 
     trace: str
     requests: int
-    kind: Kind
+    kind: SessionKind
     prefix_share: float
     plain: float
     scores: dict[str, Score]
@@ -362,7 +362,7 @@ class Comparison:
         return cost / self.plain if self.plain else 1.0
 
 
-def compare(trace: Trace, setting: Setting) -> Comparison:
+def compare(trace: Trace, setting: Setting) -> TraceComparison:
     """Price one trace under every policy, the bounds and the search."""
     steps: list[Step] = []
 
@@ -380,7 +380,7 @@ def compare(trace: Trace, setting: Setting) -> Comparison:
     prompts, bags = own_order(steps, PromptReader(setting.rules, setting.encode))
     tails = TAIL_TOKENS * len(prompts)
     shared = prefix_share(prompts, bags)
-    return Comparison(
+    return TraceComparison(
         trace=trace.name,
         requests=len(trace.steps),
         kind=kind_of(shared),
@@ -453,7 +453,7 @@ class Mean:
     gains: Mapping[str, float | None]
 
 
-def shares(one: Comparison) -> dict[str, float]:
+def shares(one: TraceComparison) -> dict[str, float]:
     """Input cost as a share of no caching, by column."""
     costs = {name: score.cost for name, score in one.scores.items()} | {FIXED: one.fixed, FREE: one.free}
     return {name: one.share_of(cost) for name, cost in costs.items()}
@@ -466,19 +466,19 @@ def gains(costs: Mapping[str, float]) -> dict[str, float | None]:
     }
 
 
-def by_kind(found: Sequence[Comparison]) -> list[tuple[Kind, list[Comparison]]]:
+def by_kind(found: Sequence[TraceComparison]) -> list[tuple[SessionKind, list[TraceComparison]]]:
     """The traces of each kind. Kinds without a trace are left out."""
-    return [(kind, some) for kind in Kind if (some := [one for one in found if one.kind is kind])]
+    return [(kind, some) for kind in SessionKind if (some := [one for one in found if one.kind is kind])]
 
 
-def means(found: Sequence[Comparison]) -> list[Mean]:
+def means(found: Sequence[TraceComparison]) -> list[Mean]:
     """One line for each kind. If there are several kinds, one more line covers all of them."""
     kinds = by_kind(found)
     lines = [_mean(str(kind), some) for kind, some in kinds]
     return [*lines, _mean("all", found)] if len(kinds) > 1 else lines
 
 
-def _mean(name: str, found: Sequence[Comparison]) -> Mean:
+def _mean(name: str, found: Sequence[TraceComparison]) -> Mean:
     together = {column: geometric_mean(shares(one)[column] for one in found) for column in COLUMNS}
     scores = (*POLICIES, BEST)
     return Mean(
@@ -510,7 +510,7 @@ _LEGEND: Mapping[str, str] = MappingProxyType(
 )
 
 
-def plot(found: Sequence[Comparison], profile: str) -> str:
+def plot(found: Sequence[TraceComparison], profile: str) -> str:
     """The SVG document."""
     by_name = {mean.name: mean.shares for mean in means(found)}
     kinds = [

@@ -35,7 +35,7 @@ from proxy.protocol.recognition import (
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class SaidMessage:
     """One message without its markers. ``text`` joins its parts if all of them are plain text; else it is None."""
 
     role: str
@@ -55,19 +55,19 @@ class Said:
         """Whether it is a user's message without results."""
         return self.role == "user" and not self.has_results
 
-    def same(self, other: "Said") -> bool:
+    def same(self, other: "SaidMessage") -> bool:
         """Whether the messages are equal, wherever their text is cut into parts."""
         is_text = self.text is not None and (self.role, self.text, self.rest) == (other.role, other.text, other.rest)
         return is_text or self == other
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class FileContext:
     """A context message of the client with its acknowledgement. It may be taken apart into ``pieces``, under
     ``header``."""
 
-    message: Said
-    ack: Said
+    message: SaidMessage
+    ack: SaidMessage
     opening: str
     header: str
     pieces: tuple[str, ...]
@@ -77,7 +77,7 @@ class Context:
         """Everything that is sent with the last part. It may be the same for several messages."""
         return self.opening, self.header, self.message.rest, self.ack.text, self.ack.rest
 
-    def ends(self, said: Said) -> bool:
+    def ends(self, said: SaidMessage) -> bool:
         """Whether ``said`` is the opening of this context message with one of its pieces."""
         text, rest = said.text or "", said.rest
         return text.startswith(self.opening) and text[len(self.opening) :] in self.pieces and self.message.rest == rest
@@ -88,13 +88,13 @@ class Contexts:
     """All context messages of a request, and the parts of them that were found: the pieces by their header, and the
     positions of openings and parts."""
 
-    known: Sequence[Context]
+    known: Sequence[FileContext]
     _openings: Counter[tuple[str | None, ...]] = field(default_factory=Counter)
     _pieces: Counter[tuple[str, str]] = field(default_factory=Counter)
     _last_opening: dict[tuple[str, str], int] = field(default_factory=dict)
     _last_part: dict[tuple[str, str], int] = field(default_factory=dict)
 
-    def take(self, at: int, said: Said, following: Said | None) -> bool:
+    def take(self, at: int, said: SaidMessage, following: SaidMessage | None) -> bool:
         """Whether this message and the next one are a context message, or a part of one."""
         if said.role != "user" or said.text is None or following is None:
             return False
@@ -248,7 +248,7 @@ def _count_marks(value: object) -> int:
     return own + sum(_count_marks(value.get(key)) for key in ("content", "tool_calls", "function"))
 
 
-def _said(raw: bytes) -> Said:
+def _said(raw: bytes) -> SaidMessage:
     message: Any = _unmarked(orjson.loads(raw))
     content = message.pop("content", None)
     role = str(message.pop("role", ""))
@@ -256,9 +256,9 @@ def _said(raw: bytes) -> Said:
     rest = orjson.dumps(message, option=orjson.OPT_SORT_KEYS).decode()
     if isinstance(parts, list) and parts and all(_is_text(part) for part in parts):
         texts = tuple(part["text"] for part in parts)
-        return Said(role, "".join(texts), texts, rest)
+        return SaidMessage(role, "".join(texts), texts, rest)
     shown = tuple(orjson.dumps(part).decode() for part in parts) if isinstance(parts, list) else (str(parts),)
-    return Said(role, None, shown, rest)
+    return SaidMessage(role, None, shown, rest)
 
 
 def _is_text(part: object) -> bool:
@@ -268,9 +268,11 @@ def _is_text(part: object) -> bool:
 class _Comparison:
     """Walks through the sent messages. Messages that are not context must come in the client's order."""
 
-    def __init__(self, before: Sequence[Said], after: Sequence[Said], recognisers: Sequence[Recogniser]) -> None:
+    def __init__(
+        self, before: Sequence[SaidMessage], after: Sequence[SaidMessage], recognisers: Sequence[Recogniser]
+    ) -> None:
         self._before, self._after = before, after
-        self._fixed: list[Said] = []
+        self._fixed: list[SaidMessage] = []
         self._homes: set[int] = set()
         self._pivot = len(before)
         self._next = 0
@@ -293,7 +295,7 @@ class _Comparison:
             self._found.append("the tag holds lines that no system message lost")
         return self._found
 
-    def _sorted(self, recognisers: Sequence[Recogniser]) -> Iterator[Context]:
+    def _sorted(self, recognisers: Sequence[Recogniser]) -> Iterator[FileContext]:
         """The context messages. All other messages must come in the client's order."""
         messages = self._before
         last_user = max((i for i, said in enumerate(messages) if said.is_asked), default=len(messages))
@@ -312,7 +314,7 @@ class _Comparison:
                 self._homes.add(len(self._fixed))
                 is_acknowledgement = True
 
-    def _step(self, at: int, said: Said, following: Said | None) -> int:
+    def _step(self, at: int, said: SaidMessage, following: SaidMessage | None) -> int:
         """Look at the next message. Returns how many messages were understood."""
         while self._next < len(self._fixed):
             wanted = self._fixed[self._next]
@@ -338,7 +340,7 @@ class _Comparison:
             self._next += 1
         return 1
 
-    def _is_next(self, wanted: Said, said: Said) -> bool:
+    def _is_next(self, wanted: SaidMessage, said: SaidMessage) -> bool:
         if wanted.same(said):
             return True
         if (wanted.role, wanted.rest) != (said.role, said.rest) or wanted.text is None or said.text is None:
@@ -389,7 +391,7 @@ class _Comparison:
                 self._found.append(f"context between a {before} message and the {behind} message that belongs to it")
 
 
-def _context(said: Said, following: Said | None, recognisers: Sequence[Recogniser]) -> Context | None:
+def _context(said: SaidMessage, following: SaidMessage | None, recognisers: Sequence[Recogniser]) -> FileContext | None:
     """A context message and its acknowledgement; None if the message is not context."""
     is_acknowledged = following is not None and following.role == "assistant" and "tool_calls" not in following.rest
     if said.role != "user" or said.text is None or following is None or not is_acknowledged:
@@ -399,7 +401,7 @@ def _context(said: Said, following: Said | None, recognisers: Sequence[Recognise
         return None
     cuts = [(cut.kind is PieceKind.OPENING, said.text[cut.start : cut.end]) for cut in known.cuts]
     opening, pieces = "".join(text for first, text in cuts if first), tuple(text for first, text in cuts if not first)
-    return Context(said, following, opening, CLAIM_HEADERS[known.claim], pieces)
+    return FileContext(said, following, opening, CLAIM_HEADERS[known.claim], pieces)
 
 
 def _taken_out(text: str, fixed: str, lines: Sequence[str]) -> int | None:

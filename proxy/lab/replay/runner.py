@@ -31,7 +31,7 @@ from proxy.planner.planner import TierPlanner
 from proxy.planner.render import render_tools
 from proxy.planner.shadow import cost_of
 from proxy.planner.tiers import Tier
-from proxy.protocol.caches import Bill, Prompt, make_cache
+from proxy.protocol.caches import Bill, PromptPositions, make_cache
 from proxy.protocol.providers import EMBEDDED, CacheProfile, Dialect
 from proxy.protocol.recognition import Recogniser
 from proxy.protocol.request import Inset, head_of, parse_body
@@ -148,7 +148,7 @@ class Waste:
         """The share of the written tokens that was never read. None if nothing was written."""
         return (self._dropped + sum(self._unread.values())) / self.written if self.written else None
 
-    def add(self, prompt: Prompt, bill: Bill) -> None:
+    def add(self, prompt: PromptPositions, bill: Bill) -> None:
         """Count one billed request. Everything up to its hit was useful; the tokens it wrote are not useful yet."""
         if not bill.read and not bill.write:
             return

@@ -135,7 +135,7 @@ BUILT_IN: Mapping[str, CapabilityProfile] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class TokenBudget:
     """A budget in tokens, as the model counts them. ``prompt_tokens`` is what is left for the prompt: the window
     without the answer and the margin, and never less than 0."""
 
@@ -144,12 +144,12 @@ class Budget:
     margin_tokens: int
     prompt_tokens: int
 
-    def scaled(self, scale: float) -> "Budget":
+    def scaled(self, scale: float) -> "TokenBudget":
         """A smaller budget for the prompt, for a request that an upstream has refused as too large."""
         return replace(self, prompt_tokens=int(self.prompt_tokens * min(1.0, max(0.0, scale))))
 
 
-def budget_of(profile: CapabilityProfile, model_window: int | None, wanted_output: int | None) -> Budget | None:
+def budget_of(profile: CapabilityProfile, model_window: int | None, wanted_output: int | None) -> TokenBudget | None:
     """The budget under a profile. If both the profile and the model's data name a window, the smaller one counts. If
     neither does, the result is None and nothing is trimmed. ``wanted_output`` is the answer's maximum that the request
     names."""
@@ -157,7 +157,7 @@ def budget_of(profile: CapabilityProfile, model_window: int | None, wanted_outpu
     if window is None:
         return None
     output = profile.output_tokens if wanted_output is None else wanted_output
-    return Budget(window, output, profile.margin_tokens, max(0, window - output - profile.margin_tokens))
+    return TokenBudget(window, output, profile.margin_tokens, max(0, window - output - profile.margin_tokens))
 
 
 _SHOWN_CHARS = 64

@@ -9,9 +9,10 @@ There are four families with one interface (``Cache``):
 - ``UNIT`` (DeepSeek): the ends of input and output, fixed intervals and detected common prefixes are stored for free.
 - ``NONE``: nothing is stored (``Cache``).
 
-A cache belongs to one provider; ``Prompt.scope`` keeps accounts, models and settings apart. The caller gives the time,
-which may be virtual. All facts are in the profile (``proxy.protocol.providers``), also those that no source states.
-``pessimistic`` and ``optimistic`` set these to a bad and to a good value, so that a result can be reported for both.
+A cache belongs to one provider; ``PromptPositions.scope`` keeps accounts, models and settings apart. The caller gives
+the time, which may be virtual. All facts are in the profile (``proxy.protocol.providers``), also those that no source
+states. ``pessimistic`` and ``optimistic`` set these to a bad and to a good value, so that a result can be reported for
+both.
 
 ``GridCache``: every prefix is stored and read in steps of tokens.
 
@@ -61,7 +62,7 @@ Life = Literal["5m", "1h"]
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class PromptPositions:
     """The positions of a prompt, in the provider's own order: tools, then system, then messages.
 
     ``hashes[i]`` is the chained digest of everything up to and including position i (16 bytes or more); two prompts
@@ -141,25 +142,25 @@ class Cache:
         self.table = EntryTable(capacity, profile.capacity_tokens)
         self.tables: tuple[EntryTable, ...] = (self.table,)
 
-    def bill(self, prompt: Prompt, now: float) -> Bill:
+    def bill(self, prompt: PromptPositions, now: float) -> Bill:
         """The bill of the provider for this prompt now. This changes nothing."""
         return Bill(read=0, write_5m=0, write_1h=0, plain=prompt.total)
 
-    def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
+    def store(self, prompt: PromptPositions, now: float, available: float, output: bytes | None = None) -> None:
         """Record an accepted request that started at ``now`` and began to be answered at ``available``: refresh the
         entries that it read, and add those that it wrote. ``output`` is the digest of the prompt with its answer behind
         it, for providers that cache output, too."""
 
-    def held(self, prompt: Prompt, now: float, before: Sequence[int] | None = None) -> list[int]:
+    def held(self, prompt: PromptPositions, now: float, before: Sequence[int] | None = None) -> list[int]:
         """The positions, ascending, that a marker at the same position would read. If ``before`` is given, only the
         nearest one up to each of its positions. A cache without markers has none."""
         return []
 
-    def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
+    def last_use(self, prompt: PromptPositions, position: int, now: float) -> tuple[float, float] | None:
         """The seconds since the entry at a position was last used, and its life. None if there is no live entry."""
         return self.table.last_use((prompt.scope, prompt.hashes[position]), now)
 
-    def forget(self, prompt: Prompt, positions: Iterable[int]) -> None:
+    def forget(self, prompt: PromptPositions, positions: Iterable[int]) -> None:
         """Drop entries that the provider evidently does not hold. A cache that stores every prefix drops nothing,
         because the prompt that was just sent is stored again."""
         return
@@ -186,7 +187,7 @@ class GridCache(Cache):
     """Bills tokens as read or plain. If writes are metered, whole steps behind the part that was read are billed as
     written."""
 
-    def bill(self, prompt: Prompt, now: float) -> Bill:
+    def bill(self, prompt: PromptPositions, now: float) -> Bill:
         """The bill: the prompt is read up to the deepest live position, rounded down to a step."""
         hit, read = self._found(prompt, now)
         written = max(0, self._steps(prompt.total - 1) - read) if self._profile.meters_writes else 0
@@ -199,7 +200,7 @@ class GridCache(Cache):
             hit=hit,
         )
 
-    def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
+    def store(self, prompt: PromptPositions, now: float, available: float, output: bytes | None = None) -> None:
         """Store every position from the minimum on. The deepest is stored first, so that it is also evicted first.
 
         ``output`` is the digest of the prompt with its answer behind it, for providers that keep answers, too.
@@ -221,7 +222,7 @@ class GridCache(Cache):
             table.put((prompt.scope, prompt.hashes[position]), now, available, life_s, tokens).spread = spread
         table.trim(now)
 
-    def _found(self, prompt: Prompt, now: float) -> tuple[int, int]:
+    def _found(self, prompt: PromptPositions, now: float) -> tuple[int, int]:
         """The deepest position that can be read (-1: none) and the tokens that are read there."""
         profile = self._profile
         if not prompt.ends or not prompt.scope:
@@ -256,7 +257,7 @@ class GridCache(Cache):
         found -= hidden
         return found // profile.report_step * profile.report_step if profile.report_step else found
 
-    def _is_long(self, prompt: Prompt) -> bool:
+    def _is_long(self, prompt: PromptPositions) -> bool:
         return self._profile.long_life_s > 0 and prompt.marks.get(len(prompt.ends) - 1) == "1h"
 
 
@@ -268,7 +269,7 @@ class UnitCache(Cache):
         self._seen = EntryTable(capacity)
         self.tables = (self.table, self._seen)
 
-    def bill(self, prompt: Prompt, now: float) -> Bill:
+    def bill(self, prompt: PromptPositions, now: float) -> Bill:
         """The bill: the longest unit that this prompt begins with is read, rounded down to a step."""
         get, scope, total, step = self.table.get, prompt.scope, prompt.total, self._profile.step
         for position in range(len(prompt.ends) - 1, -1, -1):
@@ -280,7 +281,7 @@ class UnitCache(Cache):
                 return Bill(read=read, write_5m=0, write_1h=0, plain=total - read, hit=position)
         return super().bill(prompt, now)
 
-    def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
+    def store(self, prompt: PromptPositions, now: float, available: float, output: bytes | None = None) -> None:
         """Store units at the end of the input, at the intervals, and at the end of the prefix that is shared with an
         earlier request. If ``output`` gives the digest of the prompt with its answer behind it, a unit at the end of
         the output is stored, too."""
@@ -311,7 +312,7 @@ class MarkerCache(Cache):
     """A cache of entries at markers. It bills in three spans: the prompt is read up to the hit, written from there up
     to the last position that gets an entry, and plain from there on. Each entry has one of two lives."""
 
-    def bill(self, prompt: Prompt, now: float) -> Bill:
+    def bill(self, prompt: PromptPositions, now: float) -> Bill:
         """The bill: read up to A, the hit; 1-hour write up to B, the last written 1-hour marker behind A; 5-minute
         write up to C, the last position behind A that is written; the rest is plain. Markers that the provider would
         refuse are billed, too: only ``validate`` checks them."""
@@ -333,7 +334,7 @@ class MarkerCache(Cache):
             hit=hit,
         )
 
-    def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
+    def store(self, prompt: PromptPositions, now: float, available: float, output: bytes | None = None) -> None:
         """Renew the entries that were read, and put an entry at each position behind them that is written."""
         if not prompt.marks and not prompt.endings:
             return
@@ -354,7 +355,7 @@ class MarkerCache(Cache):
                 self.table.put(key, now, available, life_s + profile.slack_s).spread = spread
         self.table.trim(now)
 
-    def held(self, prompt: Prompt, now: float, before: Sequence[int] | None = None) -> list[int]:
+    def held(self, prompt: PromptPositions, now: float, before: Sequence[int] | None = None) -> list[int]:
         """The positions, ascending, whose own entries can be read now, in reach of a marker or not. If ``before`` is
         given, only the nearest one up to each of its positions."""
         first, hashes, get = bisect_left(prompt.ends, self._profile.min_tokens), prompt.hashes, self.table.get
@@ -370,17 +371,17 @@ class MarkerCache(Cache):
                 begin = max(begin, last + 1)
         return sorted(found)
 
-    def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
+    def last_use(self, prompt: PromptPositions, position: int, now: float) -> tuple[float, float] | None:
         found = (self.table.last_use(key, now) for key in self._keys(prompt, position))
         return min((one for one in found if one is not None), default=None)
 
-    def forget(self, prompt: Prompt, positions: Iterable[int]) -> None:
+    def forget(self, prompt: PromptPositions, positions: Iterable[int]) -> None:
         """Drop the entries at these positions, of either life."""
         for position in positions:
             for key in self._keys(prompt, position):
                 self.table.forget(key)
 
-    def _hit(self, prompt: Prompt, now: float) -> int:
+    def _hit(self, prompt: PromptPositions, now: float) -> int:
         """The deepest position that can be read, or -1."""
         get, minimum, scopes = self.table.get, self._profile.min_tokens, self._scopes(prompt)
         best = -1
@@ -393,13 +394,15 @@ class MarkerCache(Cache):
                 break  # every position between the marker and the hit was looked at
         return best
 
-    def _written(self, prompt: Prompt) -> Sequence[int]:
+    def _written(self, prompt: PromptPositions) -> Sequence[int]:
         """The positions in order that get an entry if they stand behind the part that was read."""
         ends, minimum = prompt.ends, self._profile.min_tokens
         usable = sorted(position for position in prompt.marks if ends[position] >= minimum)
         return usable[-self._profile.max_marks :]
 
-    def _walk(self, get: Callable[[Key], Entry | None], scope: bytes, prompt: Prompt, mark: int, now: float) -> int:
+    def _walk(
+        self, get: Callable[[Key], Entry | None], scope: bytes, prompt: PromptPositions, mark: int, now: float
+    ) -> int:
         """The deepest readable position in reach of one marker, or -1. On the way back, only the last position of a run
         is looked at. The position of the marker itself is always looked at."""
         profile = self._profile
@@ -418,10 +421,10 @@ class MarkerCache(Cache):
                 position -= 1
         return -1
 
-    def _keys(self, prompt: Prompt, position: int) -> list[Key]:
+    def _keys(self, prompt: PromptPositions, position: int) -> list[Key]:
         return [(scope, prompt.hashes[position]) for scope in set(self._scopes(prompt))]
 
-    def _scopes(self, prompt: Prompt) -> tuple[bytes, bytes]:
+    def _scopes(self, prompt: PromptPositions) -> tuple[bytes, bytes]:
         """The scope part of an entry's key, for the shorter and for the longer life. Entries of both lives share a key
         only if a marker of one life reads an entry of the other, or if there is no longer life."""
         if self._profile.cross_life_read:
@@ -429,7 +432,7 @@ class MarkerCache(Cache):
         short = prompt.scope + b"/5m"
         return short, (prompt.scope + b"/1h" if self._profile.long_life_s > 0 else short)
 
-    def _renew(self, prompt: Prompt, hit: int, last: int, now: float) -> float:
+    def _renew(self, prompt: PromptPositions, hit: int, last: int, now: float) -> float:
         """Renew the entry that is read and, if the provider does so, the entries in front of it. Returns the time at
         which all entries in front of the ``last`` marker were renewed. It is minus infinity if entries between the hit
         and this marker were passed over, because those are not renewed."""
@@ -448,7 +451,7 @@ class BoundaryCache(MarkerCache):
     """Reads the longest live candidate, and writes at boundaries. In explicit mode without a breakpoint, nothing is
     cached."""
 
-    def _hit(self, prompt: Prompt, now: float) -> int:
+    def _hit(self, prompt: PromptPositions, now: float) -> int:
         profile, explicit, endings = self._profile, sorted(prompt.marks), self._endings(prompt)
         found = {*explicit[: profile.first_marks], *endings[-1:]}
         found.update(sorted({*explicit, *endings[-1:]})[-profile.latest_marks :])
@@ -461,11 +464,11 @@ class BoundaryCache(MarkerCache):
                 return position if prompt.ends[position] >= profile.min_tokens else -1
         return -1
 
-    def _endings(self, prompt: Prompt) -> Sequence[int]:
+    def _endings(self, prompt: PromptPositions) -> Sequence[int]:
         """The positions where the provider may set a boundary itself. There are none in explicit mode."""
         return prompt.endings if self._profile.implicit_marks else ()
 
-    def _written(self, prompt: Prompt) -> Sequence[int]:
+    def _written(self, prompt: PromptPositions) -> Sequence[int]:
         implicit = self._endings(prompt)[-1:]
         explicit = sorted(set(prompt.marks) - set(implicit))
         slots = self._profile.max_marks - len(implicit)
@@ -473,7 +476,7 @@ class BoundaryCache(MarkerCache):
         return sorted(position for position in boundaries if prompt.ends[position] >= self._profile.min_tokens)
 
 
-def validate(prompt: Prompt, profile: CacheProfile) -> str | None:
+def validate(prompt: PromptPositions, profile: CacheProfile) -> str | None:
     """The reason why the provider would refuse these markers with a 400, or None."""
     if profile.dialect not in (Dialect.CACHE_CONTROL, Dialect.PART_CACHE_CONTROL):
         return None

@@ -329,7 +329,7 @@ Asked = Mapping[str, Raw | bytes]
 """Members of a body, unparsed."""
 
 
-class Kind(StrEnum):
+class BillingKind(StrEnum):
     """The quantity by which a call is billed."""
 
     TEXT = "text"
@@ -345,7 +345,7 @@ class Kind(StrEnum):
     """A call whose cost the proxy cannot tell: training, batches, videos, runs of assistants."""
 
 
-UNIT_KINDS = frozenset({Kind.IMAGE, Kind.SPEECH, Kind.TRANSCRIPTION, Kind.RERANK})
+UNIT_KINDS = frozenset({BillingKind.IMAGE, BillingKind.SPEECH, BillingKind.TRANSCRIPTION, BillingKind.RERANK})
 """Calls that cost something although their answers report no tokens."""
 
 
@@ -354,7 +354,7 @@ class Demand:
     """One request's demand. ``max_output_tokens`` is the greatest length of each of the ``answers``; None if the
     request does not limit it."""
 
-    kind: Kind = Kind.TEXT
+    kind: BillingKind = BillingKind.TEXT
     max_output_tokens: int | None = None
     answers: int = 1
     least_output_tokens: int = 0
@@ -380,7 +380,7 @@ class _Path:
     member that limits the calls of tools (``wants_of``)."""
 
     ending: str
-    kind: Kind
+    kind: BillingKind
     limits: Sequence[str] = ()
     calls: str = ""
 
@@ -390,22 +390,22 @@ _CHAT = ("max_tokens", "max_completion_tokens")
 # limit by itself: https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md.
 _OVERRIDING = "n_predict"
 _PATHS = (
-    _Path("/threads/[^/]+/messages", Kind.FREE),
-    _Path("/chat/completions", Kind.TEXT, _CHAT),
-    _Path("/completions", Kind.TEXT, ("max_tokens",)),
-    _Path("/responses", Kind.TEXT, ("max_output_tokens",), "max_tool_calls"),
-    _Path("/responses/compact", Kind.TEXT),
-    _Path("/messages", Kind.TEXT, ("max_tokens",), "max_uses"),
-    _Path(":(?:stream)?generatecontent", Kind.TEXT, ("maxOutputTokens", "max_output_tokens")),
-    _Path("/embeddings|/moderations|:(?:batch)?embedcontents?", Kind.PROMPT),
-    _Path("/rerank", Kind.RERANK),
-    _Path("/images/(?:generations|edits|variations)", Kind.IMAGE),
-    _Path("/audio/speech", Kind.SPEECH),
-    _Path("/audio/(?:transcriptions|translations)", Kind.TRANSCRIPTION),
-    _Path("/files|/uploads(?:/[^/]+(?:/(?:parts|complete|cancel))?)?|/responses/[^/]+/cancel", Kind.FREE),
-    _Path("/messages/count_tokens|/responses/input_tokens|:counttokens|/(?:de)?tokenize", Kind.FREE),
-    _Path("/conversations(?:/[^/]+(?:/items)?)?|/chat/completions/(?!batch$)[^/]+", Kind.FREE),
-    _Path("/threads(?:/(?!runs$)[^/]+)?|/assistants(?:/[^/]+)?", Kind.FREE),
+    _Path("/threads/[^/]+/messages", BillingKind.FREE),
+    _Path("/chat/completions", BillingKind.TEXT, _CHAT),
+    _Path("/completions", BillingKind.TEXT, ("max_tokens",)),
+    _Path("/responses", BillingKind.TEXT, ("max_output_tokens",), "max_tool_calls"),
+    _Path("/responses/compact", BillingKind.TEXT),
+    _Path("/messages", BillingKind.TEXT, ("max_tokens",), "max_uses"),
+    _Path(":(?:stream)?generatecontent", BillingKind.TEXT, ("maxOutputTokens", "max_output_tokens")),
+    _Path("/embeddings|/moderations|:(?:batch)?embedcontents?", BillingKind.PROMPT),
+    _Path("/rerank", BillingKind.RERANK),
+    _Path("/images/(?:generations|edits|variations)", BillingKind.IMAGE),
+    _Path("/audio/speech", BillingKind.SPEECH),
+    _Path("/audio/(?:transcriptions|translations)", BillingKind.TRANSCRIPTION),
+    _Path("/files|/uploads(?:/[^/]+(?:/(?:parts|complete|cancel))?)?|/responses/[^/]+/cancel", BillingKind.FREE),
+    _Path("/messages/count_tokens|/responses/input_tokens|:counttokens|/(?:de)?tokenize", BillingKind.FREE),
+    _Path("/conversations(?:/[^/]+(?:/items)?)?|/chat/completions/(?!batch$)[^/]+", BillingKind.FREE),
+    _Path("/threads(?:/(?!runs$)[^/]+)?|/assistants(?:/[^/]+)?", BillingKind.FREE),
 )
 _BY_ENDING = tuple((re.compile(f"(?:{path.ending})$"), path) for path in _PATHS)
 _PLAIN_PATH = re.compile(r"[\w./:@+-]*", re.ASCII)
@@ -435,27 +435,27 @@ def demand_of(method: str, path: str, asked: Asked | None, sound_s: float | None
     are those members of its body that ``MEMBERS`` names, None for a body that was not read. ``sound_s`` is the length
     of the sound in the request, if it is known."""
     known = () if method in _HARMLESS or not _PLAIN_PATH.fullmatch(path) else _BY_ENDING
-    missing = _Path("", Kind.FREE if method in _HARMLESS else Kind.UNKNOWN)
+    missing = _Path("", BillingKind.FREE if method in _HARMLESS else BillingKind.UNKNOWN)
     found = next((one for ending, one in known if ending.search(path)), missing)
     match found.kind:
-        case Kind.TEXT if asked is not None:
+        case BillingKind.TEXT if asked is not None:
             return _text_demand(found, asked)
-        case Kind.TEXT | Kind.SPEECH | Kind.PROMPT if asked is None:
+        case BillingKind.TEXT | BillingKind.SPEECH | BillingKind.PROMPT if asked is None:
             return Demand(found.kind, unclear="body")
-        case Kind.UNKNOWN:
+        case BillingKind.UNKNOWN:
             return Demand(found.kind)
-        case Kind.IMAGE:
+        case BillingKind.IMAGE:
             # The fields of a form are not read: a form may ask for the largest number of images.
             count = _MOST_IMAGES if asked is None else _few(asked["n"]) if "n" in asked else 1
             return Demand(found.kind, 0, unclear="" if count else "n", images=count or 1)
-        case Kind.RERANK:
+        case BillingKind.RERANK:
             # At least the number of documents: commas inside a document count, too.
             listed = (asked or {}).get("documents")
             return Demand(found.kind, 0, documents=0 if listed is None else bytes(listed).count(b",") + 1)
-        case Kind.SPEECH if asked is not None:
+        case BillingKind.SPEECH if asked is not None:
             characters, slowness = len(asked.get("input", b"")), 1.0 if "speed" not in asked else _SLOWEST
             return Demand(found.kind, 0, characters=characters, seconds=characters * _CHARACTER_S * slowness)
-        case Kind.TRANSCRIPTION:
+        case BillingKind.TRANSCRIPTION:
             return Demand(found.kind, 0, seconds=_LONGEST_SOUND_S if sound_s is None else sound_s)
         case _:
             return Demand(found.kind, 0)
@@ -525,7 +525,7 @@ def _is_null(raw: Raw | bytes) -> bool:
     return bytes(memoryview(raw)[:4]) == b"null"
 
 
-_WRITING = frozenset({Kind.TEXT, Kind.UNKNOWN})
+_WRITING = frozenset({BillingKind.TEXT, BillingKind.UNKNOWN})
 # Training, stores, videos, and calls that end another call: https://platform.openai.com/docs/api-reference.
 _OTHERS = re.compile(
     r"/(?:fine_tuning|vector_stores|videos|containers|skills|organization)(?:/|$)"

@@ -21,7 +21,7 @@ from proxy.kit.lru import Bounded, LastUsed
 from proxy.kit.value import dataclass, digest
 from proxy.protocol.caches import Life
 from proxy.protocol.recognition import ContextPiece
-from proxy.protocol.request.message import MARK_KEYS, Message, Part, PartKind, Seen, marker_of, named, unmarked
+from proxy.protocol.request.message import MARK_KEYS, ByContent, Message, Part, PartKind, marker_of, named, unmarked
 from proxy.protocol.request.tokens import TokenCounter
 from proxy.protocol.wire.json_body import elements, join_members, members_of, raw_text, value
 
@@ -228,7 +228,7 @@ class ToolReader:
         self, counter: TokenCounter, *, capacity_bytes: int = 32 * 2**20, base: "ToolReader | None" = None
     ) -> None:
         self._counter = counter
-        self._known: Seen[bytes, Element] = Seen(
+        self._known: ByContent[bytes, Element] = ByContent(
             capacity_bytes,
             lambda kept: 1_000 + len(kept[0]) + 300 * len(kept[1].parts),
             base._known if base is not None else None,

@@ -133,17 +133,17 @@ _V = TypeVar("_V")
 _END = 96
 
 
-class Seen(Generic[_C, _V]):
+class ByContent(Generic[_C, _V]):
     """Values by the contents from which they were made. Comparing contents is far cheaper than hashing all of them. So
     a content is looked up by its length and its two ends, and then compared. If two contents share a key, the newer one
     is remembered. ``weigh`` tells how many bytes a content and its value take. Values that ``base`` has are taken from
     ``base``, which is read but never written."""
 
     def __init__(
-        self, capacity_bytes: int, weigh: Callable[[tuple[_C, _V]], int], base: "Seen[_C, _V] | None" = None
+        self, capacity_bytes: int, weigh: Callable[[tuple[_C, _V]], int], base: "ByContent[_C, _V] | None" = None
     ) -> None:
         self._known: Bounded[tuple[int, _C, _C], tuple[_C, _V]] = Bounded(capacity_bytes, weigh)
-        self._base: Seen[_C, _V] | None = base
+        self._base: ByContent[_C, _V] | None = base
 
     def find(self, content: _C) -> _V | None:
         """The value for this content; None if it is not known."""
@@ -166,7 +166,7 @@ class Seen(Generic[_C, _V]):
         """Remember a value; the least recently used ones make room for it."""
         self._known.put((len(content), content[:_END], content[-_END:]), (content, value))
 
-    def merge(self, other: "Seen[_C, _V]") -> None:
+    def merge(self, other: "ByContent[_C, _V]") -> None:
         """Remember what another one remembers."""
         for key, kept in other._known.items():
             self._known.put(key, kept)
@@ -214,8 +214,10 @@ class MessageReader:
         self._counter = counter
         self._recognisers = tuple(sorted(recognisers, key=lambda r: (r.priority, r.name)))
         self._capacity = capacity_bytes
-        self._known: Seen[bytes, Message] = Seen(capacity_bytes, _message_bytes, base._known if base else None)
-        self._pieces: Seen[str, bytes] = Seen(
+        self._known: ByContent[bytes, Message] = ByContent(
+            capacity_bytes, _message_bytes, base._known if base else None
+        )
+        self._pieces: ByContent[str, bytes] = ByContent(
             capacity_bytes // 4, lambda kept: _PART_BYTES + len(kept[0]), base._pieces if base else None
         )
 

@@ -33,7 +33,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from proxy.protocol.references import known_items
-from proxy.protocol.response.event_format import BOM, MAX_EVENT_BYTES, EventCutter, Part, event_data, payload_of
+from proxy.protocol.response.event_format import BOM, MAX_EVENT_BYTES, EventCutter, EventPart, event_data, payload_of
 from proxy.protocol.response.outcome import AnswerFacts, Outcome, Received
 from proxy.protocol.response.usage import items_of, mapping
 from proxy.protocol.wire.json_body import INSIDE, PIECE_BYTES, RUN, SHALLOW, read_or_mended
@@ -370,18 +370,18 @@ class StreamFold:
             is_open=self._is_open and not self._is_done,
         )
 
-    def _pass(self, part: bytes, kind: Part) -> bytes:
+    def _pass(self, part: bytes, kind: EventPart) -> bytes:
         """Look into a part. Returns what may be forwarded of it now: everything before the last event, and no usage
         that the client did not ask for."""
-        if kind is Part.EVENT:
+        if kind is EventPart.EVENT:
             part = self._event(part)
-        elif kind is not Part.BLANK:
+        elif kind is not EventPart.BLANK:
             data = part
             if self._long is None:
                 self._long, self.saw_content, data = Outline(), True, part.partition(b"data:")[2]
                 self.events += 1
             self._long.feed(data)
-            if kind is Part.LAST_PIECE:
+            if kind is EventPart.LAST_PIECE:
                 self._learn(payload_of(self._long.text()))
                 self._long = None
         if self._end:

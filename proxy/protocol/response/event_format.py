@@ -44,7 +44,7 @@ def event_of(data: bytes) -> bytes:
     return b"data: " + data + b"\n\n"
 
 
-class Part(Enum):
+class EventPart(Enum):
     """The kind of a part of a stream."""
 
     EVENT = auto()
@@ -69,7 +69,7 @@ class EventCutter:
         self.is_between = True
         """Whether no part of the next event has come yet. It is read for every chunk, and is known for most of them."""
 
-    def feed(self, chunk: bytes) -> list[tuple[bytes, Part]]:
+    def feed(self, chunk: bytes) -> list[tuple[bytes, EventPart]]:
         """The parts that are complete with this chunk."""
         if self._is_long:
             return self._cut(self._edge + chunk, len(self._edge), 0)
@@ -81,21 +81,21 @@ class EventCutter:
             return []
         return self._cut(b"".join((*self._waiting, chunk)), 0, self._size - len(self._edge))
 
-    def close(self) -> list[tuple[bytes, Part]]:
+    def close(self) -> list[tuple[bytes, EventPart]]:
         """The rest. An event without its empty line still counts as an event, because most clients read it so."""
         rest = b"".join(self._waiting)
         self._waiting.clear()
         first = behind_space(rest, 0, _TERMINATORS)
-        return [part for part in ((rest[:first], Part.BLANK), (rest[first:], Part.EVENT)) if part[0]]
+        return [part for part in ((rest[:first], EventPart.BLANK), (rest[first:], EventPart.EVENT)) if part[0]]
 
-    def _cut(self, data: bytes, position: int, search_from: int) -> list[tuple[bytes, Part]]:
+    def _cut(self, data: bytes, position: int, search_from: int) -> list[tuple[bytes, EventPart]]:
         """The parts of the data after ``position``. No event ends before ``search_from``."""
-        found: list[tuple[bytes, Part]] = []
+        found: list[tuple[bytes, EventPart]] = []
         while True:
             if not self._is_long:
                 first = behind_space(data, position, _TERMINATORS)
                 if first > position:
-                    found.append((data[position:first], Part.BLANK))
+                    found.append((data[position:first], EventPart.BLANK))
                 position, search_from = first, max(first, search_from)
             ended = END.search(data, search_from)
             # A CR at the very end may be half of a CR LF. This decides where the next event starts.
@@ -103,7 +103,7 @@ class EventCutter:
                 break
             end = ended.end()
             is_long = self._is_long or end - position > MAX_EVENT_BYTES
-            found.append((data[position:end], Part.LAST_PIECE if is_long else Part.EVENT))
+            found.append((data[position:end], EventPart.LAST_PIECE if is_long else EventPart.EVENT))
             self._is_long = False
             position = search_from = end
         rest = data[position:]
@@ -111,7 +111,7 @@ class EventCutter:
         self._edge = (data if self._is_long else rest)[-EDGE_BYTES:]
         self.is_between = not (rest or self._is_long)
         if self._is_long:
-            found.append((rest, Part.PIECE))
+            found.append((rest, EventPart.PIECE))
             rest = b""
         self._waiting, self._size = [rest], len(rest)
         return found
@@ -161,8 +161,8 @@ class ErrorEvents:
         shown = [self._shown(part, kind) for part, kind in self._cutter.close()]
         return b"".join([*shown, self._redacted(self._waiting)])
 
-    def _shown(self, part: bytes, kind: Part) -> bytes:
-        was_long, self._is_long = self._is_long, kind is Part.PIECE
+    def _shown(self, part: bytes, kind: EventPart) -> bytes:
+        was_long, self._is_long = self._is_long, kind is EventPart.PIECE
         if self._is_dropping:
             self._is_dropping = self._is_long
             return b""

@@ -33,7 +33,7 @@ from proxy.kit.errors import InvalidRequest
 from proxy.kit.value import dataclass
 from proxy.protocol.references import Said
 from proxy.protocol.request.tokens import estimate
-from proxy.protocol.response.event_format import EventCutter, Part
+from proxy.protocol.response.event_format import EventCutter, EventPart
 from proxy.protocol.response.usage import (
     NOTHING_REPORTED,
     Counts,
@@ -166,11 +166,11 @@ class AnswerWithout:
         self._body.clear()
         return text
 
-    def _shown(self, parts: Sequence[tuple[bytes, Part]]) -> bytes:
+    def _shown(self, parts: Sequence[tuple[bytes, EventPart]]) -> bytes:
         def without(line: re.Match[bytes]) -> bytes:
             return line[1] + _without(line[2], self._member)
 
-        return b"".join([_DATA.sub(without, part) if kind is Part.EVENT else part for part, kind in parts])
+        return b"".join([_DATA.sub(without, part) if kind is EventPart.EVENT else part for part, kind in parts])
 
 
 def _without(raw: bytes, member: str, holders: Sequence[str] = HOLDERS) -> bytes:

@@ -21,7 +21,7 @@ import orjson
 
 from proxy.kit.errors import UpstreamUnavailable
 from proxy.kit.value import dataclass, field, replace
-from proxy.protocol.response.event_format import MAX_EVENT_BYTES, EventCutter, Part, event_data, event_of
+from proxy.protocol.response.event_format import MAX_EVENT_BYTES, EventCutter, EventPart, event_data, event_of
 from proxy.protocol.response.usage import mapping
 from proxy.protocol.wire.json_body import dumps, loads, parse_members, splice
 
@@ -301,8 +301,8 @@ class PanelStream:
             events.append({**names, "choices": [], "usage": usage})
         return b"".join([*(event_of(dumps(one)) for one in events), *self._end])
 
-    def _events(self, parts: Iterable[tuple[bytes, Part]]) -> bytes:
-        return b"".join([self._event(part) if kind is Part.EVENT else part for part, kind in parts])
+    def _events(self, parts: Iterable[tuple[bytes, EventPart]]) -> bytes:
+        return b"".join([self._event(part) if kind is EventPart.EVENT else part for part, kind in parts])
 
     def _event(self, event: bytes) -> bytes:
         self.is_over = self.is_over or event_data(event).startswith(b"[DONE]")

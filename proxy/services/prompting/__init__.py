@@ -67,7 +67,7 @@ class Whose(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class PromptingRules:
     """The rules of a configuration for prompts and context windows. A reload makes new rules."""
 
     prompts: PromptRules = PromptRules()
@@ -147,10 +147,12 @@ _MISTAKES: Mapping[str, str] = {
 }
 
 
-class Composer:
+class PromptComposer:
     """Implements ``engine.ports.Composer``."""
 
-    def __init__(self, rules: Rules, snapshot: "Callable[[], Snapshot]", metrics: Metrics, aside: Aside) -> None:
+    def __init__(
+        self, rules: PromptingRules, snapshot: "Callable[[], Snapshot]", metrics: Metrics, aside: Aside
+    ) -> None:
         """``rules`` hold for all requests that begin before a reload replaces them. ``snapshot`` gives the prompts that
         are in force. It is called only if the rules may compose any."""
         self.follow(rules)
@@ -161,7 +163,7 @@ class Composer:
         self._steadiness = Steadiness()
         self._told: LastUsed[str, bool] = LastUsed(_MOST_TOLD)
 
-    def follow(self, rules: Rules) -> None:
+    def follow(self, rules: PromptingRules) -> None:
         """From now on, these rules hold."""
         self.rules, self.has_rules = rules, not rules.is_empty
 

@@ -45,7 +45,7 @@ def bounded(chars: int) -> int:
 
 
 @dataclass(slots=True)
-class Work:
+class RenderingWork:
     """The work that one rendering has left, and the fragments that it may include."""
 
     fragments: Mapping[str, str]
@@ -86,7 +86,7 @@ def _steps(value: object) -> int:
 
 
 WORK = " work"
-"""The name under which a context holds its ``Work``. No template can write it."""
+"""The name under which a context holds its ``RenderingWork``. No template can write it."""
 GLOBALS = frozenset({"fragment", "range"})
 
 _EACH, _WEIGHED = " each", " weighed"
@@ -106,9 +106,9 @@ _ALLOWED = frozenset({
 })  # fmt: skip
 
 
-def work_of(context: Context) -> Work:
+def work_of(context: Context) -> RenderingWork:
     """The work that is left to a rendering."""
-    work: Work = context.parent[WORK]
+    work: RenderingWork = context.parent[WORK]
     return work
 
 

@@ -49,7 +49,7 @@ from proxy.prompts import (
 )
 from proxy.prompts.assembler import checked
 from proxy.protocol.wire import refused
-from proxy.services.prompting.language import WORK, Uses, Work, bounded, compiled
+from proxy.services.prompting.language import WORK, RenderingWork, Uses, bounded, compiled
 
 SHIPPED = Path(proxy.__file__).parent.parent / "prompts"
 """The folder of the shipped prompts, beside the package."""
@@ -274,7 +274,7 @@ _FILE = "<template>"
 _LINE = re.compile(r"\Aline \d+")
 
 
-class Templates:
+class CompiledTemplates:
     """The compiled templates of a set of prompts, by their texts. So a changed text is never confused with the earlier
     text of the same id. Nothing here changes, so that any thread may render."""
 
@@ -282,7 +282,7 @@ class Templates:
         self,
         prompts: Iterable[Prompt],
         fragments: Mapping[str, str] | None = None,
-        earlier: "Templates | None" = None,
+        earlier: "CompiledTemplates | None" = None,
     ) -> None:
         """``fragments`` are the texts that templates may include, by name. Templates that ``earlier`` has compiled are
         not compiled again. Raises RenderError, which begins with the prompt's origin or its id."""
@@ -305,7 +305,7 @@ class Templates:
         texts and never templates. Raises RenderError."""
         template, _ = self._compiled.get(prompt.text) or compiled(prompt.text)
         try:
-            rendering = template.new_context({**variables, **context, WORK: Work(self.fragments)})
+            rendering = template.new_context({**variables, **context, WORK: RenderingWork(self.fragments)})
             text = "".join(template.root_render_func(rendering))
             bounded(len(text))
         except (RenderError, *_FAILURES) as error:
@@ -350,7 +350,7 @@ class Snapshot:
     fragments have the same version, wherever they come from."""
 
     prompts: tuple[Prompt, ...]
-    templates: Templates
+    templates: CompiledTemplates
     version: str
 
     @classmethod
@@ -372,7 +372,7 @@ class Snapshot:
                     "switch the prompts that come along off with 'shipped: false'"
                 )
         try:
-            templates = Templates(registered, fragments, earlier.templates if earlier is not None else None)
+            templates = CompiledTemplates(registered, fragments, earlier.templates if earlier is not None else None)
         except RenderError as error:
             raise PromptFileError(str(error)) from error
         return cls(registered, templates, _version(registered, templates.fragments))

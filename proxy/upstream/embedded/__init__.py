@@ -63,7 +63,7 @@ class FaultKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class InjectedFault:
     """One failure. ``text`` is the text in which it was written; it identifies the fault."""
 
     kind: FaultKind
@@ -74,11 +74,11 @@ class Fault:
     status: int = 500
 
 
-def parse_fault(text: str) -> Fault:
+def parse_fault(text: str) -> InjectedFault:
     """A fault from its text. Raises ValueError."""
     kind, *pairs = (part.strip() for part in text.split(";"))
     options = dict(pair.partition("=")[::2] for pair in pairs if pair)
-    return Fault(
+    return InjectedFault(
         kind=FaultKind(kind),
         text=text,
         n=int(options["n"]) if "n" in options else None,
@@ -89,7 +89,7 @@ def parse_fault(text: str) -> Fault:
 
 
 @dataclass(slots=True)
-class Ledger(BillSum):
+class AccountTotals(BillSum):
     """The totals of one account. Tokens are billed from the first byte on, because the cache also stores from then on.
 
     ``cancelled`` counts calls that were given up before their end.
@@ -184,7 +184,7 @@ class EmbeddedUpstream:
         """``remembered``: how many messages each provider keeps, with ten cache entries for each message. ``tells``:
         answers say what the cache did."""
         self._provider_of = cache(partial(Provider, encode=encode, remembered=remembered, tells=tells))
-        self.ledgers: dict[str, Ledger] = defaultdict(Ledger)
+        self.ledgers: dict[str, AccountTotals] = defaultdict(AccountTotals)
         """The totals of each account (``account_name`` of its key)."""
         self._struck: Counter[tuple[str, str]] = Counter()
         self._closed = False
@@ -204,7 +204,7 @@ class EmbeddedUpstream:
         """Refuse further calls."""
         self._closed = True
 
-    async def _route(self, call: Call, body: bytes, ledger: Ledger) -> EmbeddedAnswer:
+    async def _route(self, call: Call, body: bytes, ledger: AccountTotals) -> EmbeddedAnswer:
         if call.method != "POST" or call.path != _PATH:
             raise UpstreamRejected(
                 f"Invalid URL ({call.method} /v1{call.path})", status=404, error_type="invalid_request_error"
@@ -223,7 +223,12 @@ class EmbeddedUpstream:
         return self._answer(call, reply, shapes, headers_s, ledger)
 
     def _answer(
-        self, call: Call, reply: ProviderReply, shapes: Mapping[FaultKind, Fault], headers_s: float, ledger: Ledger
+        self,
+        call: Call,
+        reply: ProviderReply,
+        shapes: Mapping[FaultKind, InjectedFault],
+        headers_s: float,
+        ledger: AccountTotals,
     ) -> EmbeddedAnswer:
         name = sha256(f"{_account(call)}/{ledger.requests}/{call.now}".encode()).hexdigest()[:24]
         own: Headers = (("x-request-id", f"req_{name}"), ("x-ratelimit-limit-requests", "10000"))
@@ -252,10 +257,10 @@ class EmbeddedUpstream:
 
         return EmbeddedAnswer(200, headers, chunks, first_byte_s, pace_s, cut is not None, began, ended)
 
-    def _struck_by(self, call: Call, body: bytes) -> Mapping[FaultKind, Fault]:
+    def _struck_by(self, call: Call, body: bytes) -> Mapping[FaultKind, InjectedFault]:
         """The faults that change this answer. Raises UpstreamRejected for a fault that refuses the request."""
         account = _account(call)
-        shapes: dict[FaultKind, Fault] = {}
+        shapes: dict[FaultKind, InjectedFault] = {}
         has_marks = b'"cache_control"' in body or b'"prompt_cache_breakpoint"' in body
         for fault in _faults(call):
             if fault.kind is FaultKind.REFUSE_REWRITE and not has_marks:
@@ -278,7 +283,7 @@ def _account(call: Call) -> str:
     return account_name(next((value for name, value in call.headers if name.lower() == "authorization"), ""))
 
 
-def _faults(call: Call) -> list[Fault]:
+def _faults(call: Call) -> list[InjectedFault]:
     """The faults of the headers, then those of the configuration file: one text, or a list of texts."""
     texts = [value for name, value in call.headers if name.lower() == FAULT_HEADER]
     given = call.deployment.params.get("faults")
@@ -289,7 +294,7 @@ def _faults(call: Call) -> list[Fault]:
         raise refuse(f"{FAULT_HEADER}: {error}", FAULT_HEADER) from error
 
 
-def _rejection(fault: Fault) -> UpstreamRejected | None:
+def _rejection(fault: InjectedFault) -> UpstreamRejected | None:
     """The error answer of a fault, if the fault is an error answer."""
     return {
         FaultKind.RATE_LIMIT: UpstreamRejected(

@@ -19,19 +19,19 @@ from typing import Any
 import orjson
 
 from proxy.kit.value import chain, dataclass, digest, replace
-from proxy.protocol.caches import Bill, Life, Prompt, make_cache, validate
+from proxy.protocol.caches import Bill, Life, PromptPositions, make_cache, validate
 from proxy.protocol.providers import DEFAULTS, CacheProfile, Family, UsageForm
 from proxy.protocol.request.tokens import Encode
 from proxy.protocol.response.event_format import DONE, event_of
 from proxy.upstream.embedded.turns import (
     KNOWN_TURNS,
     SYSTEM_ROLES,
-    Block,
     BlockKind,
     BlockMaker,
     ChatRequest,
     Json,
-    Turn,
+    PromptBlock,
+    PromptMessage,
     TurnReader,
     cache_control,
     dumps,
@@ -224,7 +224,7 @@ _START = digest(b"prompt")
 _RUN_KINDS = frozenset({BlockKind.CALL, BlockKind.RESULT})
 
 
-def lay_out(request: ChatRequest, profile: CacheProfile, account: str) -> Prompt:
+def lay_out(request: ChatRequest, profile: CacheProfile, account: str) -> PromptPositions:
     """The prompt as the provider's cache sees it. Raises UpstreamRejected for marker options that the provider
     refuses."""
     if profile.hoists_system:
@@ -260,7 +260,7 @@ def lay_out(request: ChatRequest, profile: CacheProfile, account: str) -> Prompt
     return replace(prompt, endings=tuple(endings), head_end=head_end)
 
 
-def extend(prompt: Prompt, turn: Turn) -> bytes:
+def extend(prompt: PromptPositions, turn: PromptMessage) -> bytes:
     """The digest of the prompt followed by one more turn, which will be a prefix of the next request."""
     state = prompt.hashes[-1] if prompt.hashes else _START
     for block in turn.blocks:
@@ -287,7 +287,7 @@ def _seed(settings: Mapping[str, Any], names: Sequence[str]) -> bytes:
     return digest(dumps(changed, orjson.OPT_SORT_KEYS))
 
 
-def _positions(sections: Sequence[tuple[bytes, Sequence[Block]]], scope: bytes) -> Prompt:
+def _positions(sections: Sequence[tuple[bytes, Sequence[PromptBlock]]], scope: bytes) -> PromptPositions:
     hashes: list[bytes] = []
     ends: list[int] = []
     runs: list[int] = []
@@ -308,12 +308,12 @@ def _positions(sections: Sequence[tuple[bytes, Sequence[Block]]], scope: bytes) 
             total += block.tokens
             if block.mark is not None:
                 marks[len(hashes) - 1] = block.mark
-    return Prompt(scope, tuple(hashes), tuple(ends), tuple(runs), marks)
+    return PromptPositions(scope, tuple(hashes), tuple(ends), tuple(runs), marks)
 
 
 def _with_automatic(
-    prompt: Prompt, sections: Sequence[tuple[bytes, Sequence[Block]]], settings: Mapping[str, Any]
-) -> Prompt:
+    prompt: PromptPositions, sections: Sequence[tuple[bytes, Sequence[PromptBlock]]], settings: Mapping[str, Any]
+) -> PromptPositions:
     """The prompt with Anthropic's automatic caching: a top-level marker counts for the last block that may have a
     marker."""
     life = cache_control(settings, "")
@@ -372,14 +372,14 @@ class PromptReader:
         self.maker = BlockMaker(encode, cuts=profile.stores_prefixes, remembered=ENTRIES_A_TURN * remembered)
         self.turns = TurnReader(self.maker, profile, remembered=remembered)
 
-    def laid_out(self, request: ChatRequest, account: str) -> Prompt:
+    def laid_out(self, request: ChatRequest, account: str) -> PromptPositions:
         """The request's positions and markers. Raises UpstreamRejected if the provider would refuse them."""
         prompt = lay_out(request, self.profile, account)
         if (complaint := validate(prompt, self.profile)) is not None:
             raise refuse(complaint, "messages")
         return prompt
 
-    def prompt(self, body: bytes) -> Prompt:
+    def prompt(self, body: bytes) -> PromptPositions:
         """The body's positions and markers, if only one account is billed. Raises UpstreamRejected."""
         return self.laid_out(read_chat(body, self.turns), "")
 

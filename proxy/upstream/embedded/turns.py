@@ -48,7 +48,7 @@ class BlockKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class PromptBlock:
     """One position of a prompt. ``digest`` covers role and content, never a marker.
 
     ``cuts`` are digests of the block's slices, for caches that find a prefix inside a block; empty if the provider does
@@ -82,11 +82,11 @@ class BlockMaker:
 
     def make(
         self, kind: BlockKind, label: Sequence[bytes], text: str, *, extra_tokens: int = 0, mark: Life | None = None
-    ) -> Block:
+    ) -> PromptBlock:
         """A block of ``text``. ``label`` are further values that are part of the prefix (role, name, id)."""
         head = digest(kind.encode(), *label)
         starts = range(0, max(1, len(text)), SLICE_CHARS) if self._cuts else ()
-        return Block(
+        return PromptBlock(
             kind=kind,
             digest=digest(head, utf8(text)),
             tokens=self.count(text) + extra_tokens,
@@ -178,12 +178,12 @@ KNOWN_TURNS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class PromptMessage:
     """One message. ``call_ids`` are the ids of the calls that it makes, and ``answers`` is the id of the call that it
     answers."""
 
     role: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[PromptBlock, ...]
     call_ids: tuple[str, ...] = ()
     answers: str | None = None
     has_image: bool = False
@@ -196,10 +196,10 @@ class TurnReader:
         self._maker = maker
         self.profile = profile
         self._reads_control = profile.dialect.key == CACHE_CONTROL
-        self._turns: LastUsed[bytes, Turn] = LastUsed(remembered)
-        self._tools: LastUsed[bytes, tuple[tuple[Block, ...], tuple[str, ...]]] = LastUsed(remembered // 100)
+        self._turns: LastUsed[bytes, PromptMessage] = LastUsed(remembered)
+        self._tools: LastUsed[bytes, tuple[tuple[PromptBlock, ...], tuple[str, ...]]] = LastUsed(remembered // 100)
 
-    def turn(self, raw: bytes, at: str) -> Turn:
+    def turn(self, raw: bytes, at: str) -> PromptMessage:
         """The message whose JSON is ``raw``. ``at`` is its path for error messages."""
         key = sha256(raw).digest()
         turn = self._turns.find(key)
@@ -208,7 +208,7 @@ class TurnReader:
             self._turns.put(key, turn)
         return turn
 
-    def tools(self, raw: bytes) -> tuple[tuple[Block, ...], tuple[str, ...]]:
+    def tools(self, raw: bytes) -> tuple[tuple[PromptBlock, ...], tuple[str, ...]]:
         """The tool definitions whose JSON array is ``raw``, and the names of functions among them."""
         key = sha256(raw).digest()
         if (found := self._tools.find(key)) is None:
@@ -221,7 +221,7 @@ class TurnReader:
             self._tools.put(key, found)
         return found
 
-    def read(self, message: object, at: str) -> Turn:
+    def read(self, message: object, at: str) -> PromptMessage:
         """The turn of a parsed message."""
         message = object_at(message, at, self.profile)
         role = message.get("role")
@@ -233,14 +233,14 @@ class TurnReader:
             return self._assistant(message, at)
         return self._spoken(message, "system" if role in SYSTEM_ROLES else role, at)
 
-    def _spoken(self, message: Json, role: str, at: str) -> Turn:
+    def _spoken(self, message: Json, role: str, at: str) -> PromptMessage:
         content = message.get("content")
         if not isinstance(content, str | list):
             raise refuse(f"Invalid type for '{at}.content': expected a string or an array.", f"{at}.content")
         blocks = self._content(message, role, at)
-        return Turn(role, blocks, has_image=any(block.kind is BlockKind.MEDIA for block in blocks))
+        return PromptMessage(role, blocks, has_image=any(block.kind is BlockKind.MEDIA for block in blocks))
 
-    def _assistant(self, message: Json, at: str) -> Turn:
+    def _assistant(self, message: Json, at: str) -> PromptMessage:
         content, calls = message.get("content"), message.get("tool_calls") or []
         thinking = message.get("thinking_blocks") or []
         if not (isinstance(content, str | list | None) and isinstance(calls, list) and isinstance(thinking, list)):
@@ -251,9 +251,9 @@ class TurnReader:
         blocks += [self._call(call, f"{at}.tool_calls[{i}]") for i, call in enumerate(calls)]
         if isinstance(message.get("function_call"), Mapping):
             blocks.append(self._maker.make(BlockKind.CALL, (b"function",), dumps(message["function_call"]).decode()))
-        return Turn("assistant", tuple(blocks), call_ids=tuple(str(call.get("id")) for call in calls))
+        return PromptMessage("assistant", tuple(blocks), call_ids=tuple(str(call.get("id")) for call in calls))
 
-    def _content(self, message: Json, role: str, at: str) -> tuple[Block, ...]:
+    def _content(self, message: Json, role: str, at: str) -> tuple[PromptBlock, ...]:
         content = message["content"]
         label = (role.encode(), utf8(str(message.get("name") or "")))
         if isinstance(content, str):
@@ -263,7 +263,7 @@ class TurnReader:
             return (self._maker.make(BlockKind.TEXT, label, content, extra_tokens=MESSAGE_OVERHEAD_TOKENS, mark=mark),)
         return tuple(self._part(part, label, f"{at}.content[{i}]", i == 0) for i, part in enumerate(content))
 
-    def _part(self, part: object, label: tuple[bytes, bytes], at: str, is_first: bool) -> Block:
+    def _part(self, part: object, label: tuple[bytes, bytes], at: str, is_first: bool) -> PromptBlock:
         part = object_at(part, at, self.profile, breakpoint_allowed=label[0] != b"assistant")
         kind = part.get("type")
         if not isinstance(kind, str):
@@ -278,7 +278,9 @@ class TurnReader:
             mark = self._part_mark(part, at, text)
             return self._maker.make(BlockKind.TEXT, label, text, extra_tokens=extra, mark=mark)
         key = digest(*label, dumps(_unmarked(part)))
-        return Block(BlockKind.MEDIA, key, IMAGE_TOKENS + extra, cuts=(key,), mark=self._part_mark(part, at, None))
+        return PromptBlock(
+            BlockKind.MEDIA, key, IMAGE_TOKENS + extra, cuts=(key,), mark=self._part_mark(part, at, None)
+        )
 
     def _part_mark(self, part: Json, at: str, text: str | None) -> Life | None:
         """The TTL of a marker on a part; ``text`` is None if the part is not text."""
@@ -292,20 +294,20 @@ class TurnReader:
             raise refuse(f"Invalid value: '{at}.mode' must be 'explicit'.", f"{at}.mode")
         return named_life(control, at, self.profile)
 
-    def _thinking(self, block: object, at: str) -> Block:
+    def _thinking(self, block: object, at: str) -> PromptBlock:
         block = object_at(block, at, self.profile)
         if self._reads_control and CACHE_CONTROL in block:
             raise refuse(f"{at}.thinking.cache_control: Extra inputs are not permitted", f"{at}.cache_control")
         return self._maker.make(BlockKind.THINKING, (b"assistant",), dumps(_unmarked(block)).decode())
 
-    def _call(self, call: object, at: str) -> Block:
+    def _call(self, call: object, at: str) -> PromptBlock:
         call = object_at(call, at, self.profile)
         if not isinstance(call.get("function"), Mapping):
             raise refuse(f"Missing required parameter: '{at}.function'.", at, "missing_required_parameter")
         mark = cache_control(call, at) if self._reads_control and self.profile.message_mark else None
         return self._maker.make(BlockKind.CALL, (b"assistant",), dumps(_unmarked(call)).decode(), mark=mark)
 
-    def _result(self, message: Json, at: str) -> Turn:
+    def _result(self, message: Json, at: str) -> PromptMessage:
         content = message.get("content")
         if not isinstance(content, str | list | None):
             raise refuse(f"Invalid type for '{at}.content': expected a string or an array.", f"{at}.content")
@@ -322,7 +324,7 @@ class TurnReader:
         extra = MESSAGE_OVERHEAD_TOKENS + sum(block.tokens for block in media)
         block = self._maker.make(BlockKind.RESULT, label, "\n".join(texts), extra_tokens=extra, mark=mark)
         call_id = answers if message["role"] == "tool" else None
-        return Turn(str(message["role"]), (block,), answers=call_id, has_image=bool(media))
+        return PromptMessage(str(message["role"]), (block,), answers=call_id, has_image=bool(media))
 
     def _result_mark(self, message: Json, at: str, inside: Life | None) -> Life | None:
         """The marker on a result: the marker on the message, or the last marker inside its content, depending on which
@@ -337,7 +339,7 @@ class TurnReader:
             )
         return cache_control(message, at) or inside
 
-    def _tool(self, tool: object, at: str) -> Block:
+    def _tool(self, tool: object, at: str) -> PromptBlock:
         tool = object_at(tool, at, self.profile)
         function = tool.get("function")
         reads_marks = self._reads_control and self.profile.tool_mark
@@ -367,9 +369,9 @@ class ChatRequest:
     and tools. ``opening`` are the body's first bytes."""
 
     model: str
-    turns: tuple[Turn, ...]
+    turns: tuple[PromptMessage, ...]
     head: int
-    tools: tuple[Block, ...]
+    tools: tuple[PromptBlock, ...]
     tool_names: tuple[str, ...]
     settings: Mapping[str, Any]
     stream: bool
@@ -415,7 +417,7 @@ def wants_usage(settings: Mapping[str, Any]) -> bool:
     return isinstance(options, Mapping) and options.get("include_usage") is True
 
 
-def _turns(members: Mapping[str, Raw], reader: TurnReader) -> tuple[Turn, ...]:
+def _turns(members: Mapping[str, Raw], reader: TurnReader) -> tuple[PromptMessage, ...]:
     if "messages" not in members:
         raise refuse("Missing required parameter: 'messages'.", "messages", "missing_required_parameter")
     try:
@@ -429,7 +431,7 @@ def _turns(members: Mapping[str, Raw], reader: TurnReader) -> tuple[Turn, ...]:
     return tuple(reader.turn(bytes(raw), f"messages[{i}]") for i, raw in enumerate(messages))
 
 
-def _check_tool_turns(turns: Sequence[Turn]) -> None:
+def _check_tool_turns(turns: Sequence[PromptMessage]) -> None:
     """Check that every tool call is answered directly after it, and that no message answers a call that was not
     made."""
     open_calls: set[str] = set()

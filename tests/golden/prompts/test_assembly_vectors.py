@@ -8,7 +8,7 @@ import pytest
 
 from proxy.prompts import Condition, Position, Prompt, PromptFailure, PromptTerms, Variable, merged
 from proxy.prompts.assembler import assemble
-from proxy.services.prompting.sources import Templates
+from proxy.services.prompting.sources import CompiledTemplates
 from tests.examples import for_every
 from tests.vectors import Vector, read_vectors
 
@@ -38,7 +38,7 @@ def terms(vector: Vector) -> PromptTerms:
 def test_the_texts_are_composed_as_the_rule_says(vector: Vector) -> None:
     prompts = [prompt(each) for each in vector.all("prompt")]
     context = merged(json.loads(vector.one("context", "{}")))
-    render = Templates(prompts).render
+    render = CompiledTemplates(prompts).render
     if fails := vector.one("fails"):
         with pytest.raises(PromptFailure) as failure:
             assemble(prompts, terms(vector), context, render)

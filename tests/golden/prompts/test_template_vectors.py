@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from proxy.prompts import Position, Prompt, PromptContext, RenderError, merged
-from proxy.services.prompting.sources import Templates
+from proxy.services.prompting.sources import CompiledTemplates
 from tests.examples import for_every
 from tests.vectors import Vector, read_vectors
 
@@ -15,7 +15,7 @@ VECTORS = read_vectors(Path(__file__).with_name("templates.vectors"), "context g
 
 def printed(template: str, context: PromptContext) -> str:
     prompt = Prompt("p", Position.SYSTEM, template)
-    return Templates([prompt]).render(prompt, context, {})
+    return CompiledTemplates([prompt]).render(prompt, context, {})
 
 
 @for_every(VECTORS)

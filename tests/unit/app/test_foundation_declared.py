@@ -16,7 +16,7 @@ from proxy.kit.tasks import Aside
 from proxy.models.deployments import ModelTable
 from proxy.prompts import Allowed, OnFailure, PromptLayer, PromptRules, PromptTerms
 from proxy.prompts.window import BUILT_IN, WindowRules
-from proxy.services.prompting import Composer, Rules
+from proxy.services.prompting import PromptComposer, PromptingRules
 from proxy.storage.sqlite import MemoryStore
 from proxy.teams.authentication import Directory
 
@@ -165,7 +165,7 @@ def test_a_reload_puts_new_rules_into_force_and_names_what_waits_for_a_start(
     new = f"{{store: memory, prompts: {said}, window: {{profile: chat}}}}"
     source = ConfigSource(settings, lambda: read(tmp_path, new))
     prompts = LazyRegistry(settings, build_plugin_manager(), Metrics())
-    composer = Composer(foundation.rules_of(settings), prompts.snapshot, Metrics(), Aside())
+    composer = PromptComposer(foundation.rules_of(settings), prompts.snapshot, Metrics(), Aside())
 
     with caplog.at_level(logging.WARNING, "stratiform"):
         assert asyncio.run(Reload(models, prices, directory, composer, prompts).run(source))
@@ -193,7 +193,7 @@ def test_a_reload_whose_prompts_cannot_be_read_changes_nothing(
     new = f"{{store: memory, teams: [{{name: red, keys: [k]}}], prompts: {{{folders}, use: [own]}}}}"
     source = ConfigSource(settings, lambda: read(tmp_path, new))
     prompts = LazyRegistry(settings, build_plugin_manager(), Metrics())
-    composer = Composer(before, prompts.snapshot, Metrics(), Aside())
+    composer = PromptComposer(before, prompts.snapshot, Metrics(), Aside())
 
     assert not asyncio.run(Reload(models, prices, directory, composer, prompts).run(source))
 
@@ -202,7 +202,7 @@ def test_a_reload_whose_prompts_cannot_be_read_changes_nothing(
     assert any("the configuration is not reloaded: " in record.getMessage() for record in caplog.records)
 
 
-RULES = Rules(PromptRules(PromptTerms(use=("*",))))
+RULES = PromptingRules(PromptRules(PromptTerms(use=("*",))))
 TEXT = "---\nid: {id}\nposition: system\n---\n{text}\n"
 
 
@@ -275,4 +275,4 @@ def test_files_are_followed_until_it_is_closed(tmp_path: Path) -> None:
 def test_the_registry_is_needed_where_a_request_may_be_composed(
     prompts: PromptRules, windows: WindowRules, expected: bool
 ) -> None:
-    assert Rules(prompts, windows).may_compose is expected
+    assert PromptingRules(prompts, windows).may_compose is expected

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from proxy.cli import main
-from proxy.lab.doctor import Client, count_entry, name_pieces
+from proxy.lab.doctor import DiagnosedClient, count_entry, name_pieces
 from proxy.lab.doctor.records import Problem
 from proxy.lab.doctor.report import ClientReport, CulpritReport, ModeReport, Report
 from proxy.storage import LedgerEntry
@@ -164,7 +164,7 @@ def test_a_running_proxy_tells_its_ledger(
 
 
 def test_the_sessions_of_a_proxy_name_pieces_of_breaks_that_its_ledger_knows() -> None:
-    clients: dict[str, Client] = {}
+    clients: dict[str, DiagnosedClient] = {}
     for at in range(3):
         count_entry(clients, {"key_id": "k", "at": at, "plain_tokens": 9, "break_kind": "changed", "break_usd": 2.0})
     told = {"kind": "changed", "culprit": "system:system", "is_waste": True, "line": 3, "lost": 70, "usd": 2.5}

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import orjson
 import pytest
 
-from proxy.engine import Breakers, Engine, Limits, Ports, RequestRules
+from proxy.engine import BodyLimits, Breakers, Engine, Ports, RequestRules
 from proxy.engine.attempts import ONE_TRY, Inquiries
 from proxy.engine.exchange import Exchange
 from proxy.engine.interfaces import Answer, Call, Plan, Planner, PlanRequest, Principal, Upstream
@@ -228,7 +228,7 @@ class Bench:
         *scripts: Script | ProxyError,
         planner: Planner | None = None,
         models: ModelList | None = None,
-        limits: Limits | None = None,
+        limits: BodyLimits | None = None,
         trust_time_header: bool = False,
         retries: RetryPolicy = ONE_TRY,
         breakers: Breakers | None = None,
@@ -257,7 +257,7 @@ class Bench:
                 usage_reports=usage_reports,
                 inquiries=inquiries,
             ),
-            RequestRules(limits=limits or Limits(), retries=retries, trust_time_header=trust_time_header),
+            RequestRules(limits=limits or BodyLimits(), retries=retries, trust_time_header=trust_time_header),
             breakers=breakers,
         )
 

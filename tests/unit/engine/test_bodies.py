@@ -8,7 +8,7 @@ from itertools import product
 import orjson
 import pytest
 
-from proxy.engine import Limits
+from proxy.engine import BodyLimits
 from proxy.engine.bodies import FormScan, boundary_of, longest_s
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.engine.interfaces import Principal
@@ -108,7 +108,7 @@ def upload(
     return bench.relay(MemoryClient(form, headers=headers, path=path))
 
 
-def two_models(*, limits: Limits | None = None) -> Bench:
+def two_models(*, limits: BodyLimits | None = None) -> Bench:
     models = ModelList({
         "chat": make_deployment(name="chat", api_key="sk-chat"),
         "whisper": make_deployment(name="whisper", model="whisper-large-v3", api_key="sk-whisper"),
@@ -132,12 +132,12 @@ def test_a_second_model_behind_the_first_breaks_the_upload_off() -> None:
 
 
 def test_a_model_that_stands_behind_too_much() -> None:
-    client = upload(FILE + MODEL + END, two_models(limits=Limits(body_bytes=1000)))
+    client = upload(FILE + MODEL + END, two_models(limits=BodyLimits(body_bytes=1000)))
     assert (client.status, orjson.loads(client.answer)["error"]["code"]) == (400, "missing_model")
-    bench = Bench(answers(b"{}", headers=JSON), limits=Limits(body_bytes=1000))
+    bench = Bench(answers(b"{}", headers=JSON), limits=BodyLimits(body_bytes=1000))
     assert upload(FILE + MODEL + END, bench).status == 200
     assert bench.upstream.bodies == [FILE + MODEL + END]
-    bench = Bench(limits=Limits(body_bytes=1000))
+    bench = Bench(limits=BodyLimits(body_bytes=1000))
     bench.door.admit = lambda headers, now: Principal("s", models=(("*",),))  # type: ignore[method-assign]
     assert upload(FILE + MODEL + END, bench).status == 400
 

@@ -8,7 +8,7 @@ from itertools import product
 import orjson
 import pytest
 
-from proxy.engine import Limits
+from proxy.engine import BodyLimits
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome
 from proxy.engine.intake import fitting as fitting_levels
 from proxy.engine.interfaces import Principal
@@ -153,14 +153,14 @@ def test_virtual_time_is_taken_only_where_its_header_is_trusted() -> None:
 )
 def test_a_request_that_asks_a_model_is_read_whatever_its_content_type_says(path: str, kind: str) -> None:
     models = ModelList({"mine": make_deployment(name="mine"), "*": make_deployment()})
-    bench = Bench(answers(BODY, headers=JSON), models=models, limits=Limits(peek_bytes=8))
+    bench = Bench(answers(BODY, headers=JSON), models=models, limits=BodyLimits(peek_bytes=8))
     headers = [("content-type", kind), ("content-length", "17")]
     bench.relay(MemoryClient(b'{"model": "mine"}', headers=headers, path=path))
     assert bench.upstream.calls[0].deployment.name == "mine"
 
 
 def test_a_request_that_asks_a_model_has_a_limit_of_size() -> None:
-    client = Bench(limits=Limits(body_bytes=10)).relay(MemoryClient(b'{"model": "mine"}', path="/responses"))
+    client = Bench(limits=BodyLimits(body_bytes=10)).relay(MemoryClient(b'{"model": "mine"}', path="/responses"))
     assert (client.status, code(client)) == (413, "request_too_large")
     other = Bench(answers(b"{}", headers=JSON))
     assert other.relay(MemoryClient(b"\x1f\x8b", headers=[("content-encoding", "gzip")], path="/files")).status == 200

@@ -5,7 +5,7 @@ from itertools import product
 import orjson
 import pytest
 
-from proxy.engine import Limits
+from proxy.engine import BodyLimits
 from proxy.kit.errors import UpstreamUnavailable
 from proxy.protocol.response.event_format import MAX_EVENT_BYTES
 from tests.examples import for_every
@@ -52,7 +52,7 @@ def test_only_an_answer_that_has_a_body_has_its_length(status: int, method: str)
 
 
 def test_a_large_json_body_is_streamed_to_the_fallback() -> None:
-    bench = Bench(answers(b"{}", headers=JSON), limits=Limits(peek_bytes=8))
+    bench = Bench(answers(b"{}", headers=JSON), limits=BodyLimits(peek_bytes=8))
     bench.relay(MemoryClient(b'{"model": "other"}', path="/batches"))
     assert not isinstance(bench.upstream.calls[0].body, bytes)
     assert bench.upstream.calls[0].deployment.name == "*"

@@ -27,7 +27,7 @@ from proxy.models.charges import (
 )
 from proxy.protocol.caches import Bill
 from proxy.protocol.prices import Price, cost, price_of
-from proxy.protocol.request.demand import PLAIN, Demand, Kind, Tool, Wants
+from proxy.protocol.request.demand import PLAIN, BillingKind, Demand, Tool, Wants
 from proxy.protocol.response.usage import NOTHING_REPORTED, Reported, Usage
 from tests.examples import for_every
 
@@ -72,7 +72,7 @@ def text(**wants: Any) -> Demand:
         (text(calls=((Tool.READING, 2),)), 0.002 + 3 * 0.6),
         (text(calls=((Tool.CONTAINER, 1),), memory_gib=4), 0.002 + 2 * 0.6 + 0.12),
         (text(is_summarised=True), 0.002 + 0.001 + 8192 * 1e-5),
-        (Demand(Kind.FREE), 0.0),
+        (Demand(BillingKind.FREE), 0.0),
     ]
 )
 def test_the_most_that_a_request_can_cost(demand: Demand, usd: float) -> None:
@@ -90,8 +90,8 @@ def test_a_client_may_ask_for_the_longer_prompts_that_have_a_price() -> None:
 
 
 def test_sound_and_images_are_tokens_too() -> None:
-    assert unit_tokens(Demand(Kind.IMAGE, images=2)) == 2 * 6600
-    assert unit_tokens(Demand(Kind.TRANSCRIPTION, seconds=10.0)) == 200
+    assert unit_tokens(Demand(BillingKind.IMAGE, images=2)) == 2 * 6600
+    assert unit_tokens(Demand(BillingKind.TRANSCRIPTION, seconds=10.0)) == 200
 
 
 @for_every(
@@ -123,18 +123,21 @@ def test_an_estimate_is_billed_at_the_dearest_tier_that_was_asked_for() -> None:
     assert found.total_usd == pytest.approx(0.004)
 
 
-@pytest.mark.parametrize("kind", [Kind.IMAGE, Kind.SPEECH, Kind.TRANSCRIPTION, Kind.UNKNOWN])
-def test_what_has_no_price_costs_nobody_knows_what(kind: Kind) -> None:
+@pytest.mark.parametrize(
+    "kind", [BillingKind.IMAGE, BillingKind.SPEECH, BillingKind.TRANSCRIPTION, BillingKind.UNKNOWN]
+)
+def test_what_has_no_price_costs_nobody_knows_what(kind: BillingKind) -> None:
     text_alone = replace(priced(), extras=replace(priced().extras, audio_out=0.0))
     assert most_cost(text_alone, Demand(kind), 10, 10, long_life=False) is None
 
 
 UNITS = [
-    (Demand(Kind.IMAGE, images=3), {"output_cost_per_image": 0.04}, 0.12, Reported(images=2), 0.08),
-    (Demand(Kind.SPEECH, characters=1000), {"input_cost_per_character": 1e-5}, 0.01, NOTHING_REPORTED, 0.01),
-    (Demand(Kind.SPEECH, seconds=10.0), {"output_cost_per_second": 0.01}, 0.1, NOTHING_REPORTED, 0.1),
-    (Demand(Kind.TRANSCRIPTION, seconds=60.0), {"input_cost_per_second": 0.001}, 0.06, Reported(seconds=6.0), 0.006),
-    (Demand(Kind.RERANK, documents=250), {"input_cost_per_query": 0.002}, 0.006, NOTHING_REPORTED, 0.006),
+    (Demand(BillingKind.IMAGE, images=3), {"output_cost_per_image": 0.04}, 0.12, Reported(images=2), 0.08),
+    (Demand(BillingKind.SPEECH, characters=1000), {"input_cost_per_character": 1e-5}, 0.01, NOTHING_REPORTED, 0.01),
+    (Demand(BillingKind.SPEECH, seconds=10.0), {"output_cost_per_second": 0.01}, 0.1, NOTHING_REPORTED, 0.1),
+    (Demand(BillingKind.TRANSCRIPTION, seconds=60.0), {"input_cost_per_second": 0.001}, 0.06,
+     Reported(seconds=6.0), 0.006),
+    (Demand(BillingKind.RERANK, documents=250), {"input_cost_per_query": 0.002}, 0.006, NOTHING_REPORTED, 0.006),
 ]  # fmt: skip
 
 
@@ -162,7 +165,7 @@ def test_images_are_billed_by_their_tokens_where_those_are_told() -> None:
         {"input_cost_per_token": 1e-6, "input_cost_per_image_token": 2e-6, "output_cost_per_image_token": 4e-5}
     )
     assert price is not None
-    found = bill(price, Demand(Kind.IMAGE, images=1), Usage(110, 1000), Reported(image_in=100))
+    found = bill(price, Demand(BillingKind.IMAGE, images=1), Usage(110, 1000), Reported(image_in=100))
     assert found.total_usd == pytest.approx(10e-6 + 200e-6 + 0.04)
 
 
@@ -236,7 +239,7 @@ def test_no_amount_is_larger_than_a_store_counts(usd: float) -> None:
         (Demand(), Heard(0, 1e9, 1e9), 4000),
         (Demand(max_output_tokens=500, predicted_tokens=30, answers=2), Heard(0, 0.0, 0.1, runs_on=True), 1060),
         (Demand(max_output_tokens=10**15), Heard(0, 0.1, 0.1, runs_on=True), 200_000),
-        (Demand(kind=Kind.PROMPT), Heard(7, 3.0, 3.0, runs_on=True), 0),
+        (Demand(kind=BillingKind.PROMPT), Heard(7, 3.0, 3.0, runs_on=True), 0),
         (Demand(max_output_tokens=100), Heard(117, 3.0, 9.0), 417),
         (Demand(max_output_tokens=100), Heard(117, 1e9, 1e9), 4100),
     ],

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.kit.errors import InvalidRequest
-from proxy.protocol.references import MOST_REFERENCES, Lines, family_of, may_refer, references
+from proxy.protocol.references import MOST_REFERENCES, LineFile, family_of, may_refer, references
 from tests.examples import for_every, sampled
 from tests.growth import assert_linear
 
@@ -166,7 +166,7 @@ def test_no_file_costs_more_than_its_length(piece: bytes) -> None:
     chunk = piece * ((64 << 10) // len(piece))
 
     def work(chunks: range) -> None:
-        lines = Lines()
+        lines = LineFile()
         for _ in chunks:
             lines.feed(chunk)
 

@@ -11,7 +11,7 @@ import pytest
 from proxy.engine import Conclusion, Engine, Ports
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.interfaces import Answer, Call
-from proxy.engine.telemetry import Meter
+from proxy.engine.telemetry import MetricsMeter
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import BudgetExceeded, UpstreamUnavailable
 from proxy.kit.modes import Mode, Reason
@@ -74,7 +74,7 @@ class Door(OpenDoor):
         await super().reserve(exchange, others)
 
 
-class ListeningMeter(Meter):
+class ListeningMeter(MetricsMeter):
     """A meter that keeps every exchange that has ended."""
 
     def __init__(self, metrics: Metrics, prices: PriceMap, heard: list[Exchange]) -> None:

@@ -13,7 +13,7 @@ from proxy.app.admin.reports import sessions_answer
 from proxy.engine import Conclusion, Engine, Ports
 from proxy.engine.exchange import Exchange, Settlement
 from proxy.engine.interfaces import Principal
-from proxy.engine.telemetry import Meter
+from proxy.engine.telemetry import MetricsMeter
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import InvalidRequest, MethodNotAllowed, NotFound, StoreError
 from proxy.kit.modes import Mode
@@ -108,7 +108,7 @@ class Worker:
             upstreams,
             Planning(pure, price_of=lambda of: price_for(prices, of)),
             OpenDoor(),
-            Meter(Metrics(), prices),
+            MetricsMeter(Metrics(), prices),
             self.clock,
         )
         conclusion, terms = Conclusion(ports), RefreshTerms(usd_per_day=1.0)

@@ -21,8 +21,8 @@ from proxy.teams.bookings import (
     REQUESTS_ID,
     TOKENS_ID,
     Booking,
+    BudgetWindow,
     LimitResolver,
-    Window,
     account_of,
     booked,
     counter_of,
@@ -75,7 +75,7 @@ BUDGET = Rule("total", "t", hard=5)
 
 
 def limit(rule: Rule, spent: int, reserved: int, resets_at: float | None = 130.0) -> tuple[Booking, Balance]:
-    return Booking(rule, Window("w", resets_at, None), Charge("a", 1)), Balance("a", spent, reserved)
+    return Booking(rule, BudgetWindow("w", resets_at, None), Charge("a", 1)), Balance("a", spent, reserved)
 
 
 def rate(unit: str, hard: int, whom: str = "key-1") -> Rule:

@@ -10,7 +10,7 @@ from proxy.engine.exchange import Settlement
 from proxy.kit.errors import Forbidden, InvalidRequest
 from proxy.models.charges import Rule
 from proxy.protocol.prices import Extras, Price
-from proxy.protocol.request.demand import Demand, Kind, Tool, Wants
+from proxy.protocol.request.demand import BillingKind, Demand, Tool, Wants
 from proxy.protocol.response.outcome import Outcome
 from proxy.protocol.response.usage import Reported, Usage
 from proxy.teams.estimates import Estimates, PriceOf, size_of
@@ -28,16 +28,16 @@ def estimates(price_of: PriceOf = lambda _: PRICE, *, allows: bool = False) -> E
 
 @pytest.mark.parametrize(
     ("demand", "code"),
-    [(Demand(Kind.UNKNOWN), "price_unknown"), (Demand(Kind.IMAGE, 0, images=1), "model_price_unknown")],
+    [(Demand(BillingKind.UNKNOWN), "price_unknown"), (Demand(BillingKind.IMAGE, 0, images=1), "model_price_unknown")],
 )
 def test_what_nobody_can_price_is_refused_under_a_hard_budget_in_its_unit(demand: Demand, code: str) -> None:
     with pytest.raises(Forbidden, match="`stratiform.budgets.on_unknown_price: allow`") as caught:
         estimates().amounts(exchange(10, demand=demand), (MODEL,), [USD])
     assert caught.value.code == code
-    if demand.kind is Kind.UNKNOWN:
+    if demand.kind is BillingKind.UNKNOWN:
         with pytest.raises(Forbidden):
             estimates().amounts(exchange(10, demand=demand), (MODEL,), [TOKENS])
-    passing = [TOKENS] if demand.kind is Kind.IMAGE else [replace(TOKENS, is_rate=True)]
+    passing = [TOKENS] if demand.kind is BillingKind.IMAGE else [replace(TOKENS, is_rate=True)]
     for rules in ([], passing, [RATE], [replace(USD, hard=None, soft=1)]):
         assert estimates().amounts(exchange(10, demand=demand), (MODEL,), rules)["usd"].most >= 1
     assert estimates(allows=True).amounts(exchange(10, demand=demand), (MODEL,), [USD])["usd"].most >= 1
@@ -56,7 +56,7 @@ def test_a_request_without_a_size_still_has_an_answer() -> None:
 
 
 def test_what_is_free_takes_next_to_nothing() -> None:
-    amounts = estimates().amounts(exchange(10**6, demand=Demand(Kind.FREE, 0)), (MODEL,), [USD])
+    amounts = estimates().amounts(exchange(10**6, demand=Demand(BillingKind.FREE, 0)), (MODEL,), [USD])
     assert (amounts["usd"].most, amounts["tokens"].most, amounts["requests"].most) == (1, 1, 1)
     assert amounts["requests"].expected == 1
 

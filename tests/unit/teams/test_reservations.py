@@ -18,7 +18,7 @@ from proxy.models import Deployment, RateLimit, Transport
 from proxy.models.charges import Rule
 from proxy.planner.plan import Plan
 from proxy.protocol.caches import Bill
-from proxy.protocol.request.demand import Kind
+from proxy.protocol.request.demand import BillingKind
 from proxy.protocol.response.usage import Usage
 from proxy.storage import Charge, LedgerEntry
 from proxy.teams.alerts import WebhookSender
@@ -231,7 +231,7 @@ async def test_a_budget_cannot_hold_where_the_price_is_not_known() -> None:
         with pytest.raises(Forbidden, match="Add it to `stratiform.prices`") as caught:
             await one.reserve(exchange(SIZE))
         assert caught.value.code == "model_price_unknown"
-        await one.reserve(exchange(0), limit=None, kind=Kind.FREE)
+        await one.reserve(exchange(0), limit=None, kind=BillingKind.FREE)
         one.rules.held = [replace(TOTAL, unit="tokens")]
         await one.reserve(exchange(SIZE))
 

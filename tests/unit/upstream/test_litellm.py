@@ -28,12 +28,14 @@ from proxy.protocol.response.event_format import event_of
 from proxy.upstream import litellm_library as library
 from proxy.upstream.http import secrets_of
 from proxy.upstream.litellm_ import ErrorMap, StreamAnswer, StreamEndedEarly, render, strip_secrets, translate
-from proxy.upstream.litellm_library import EMBEDDING_FIELDS, Library, Route, call_arguments
+from proxy.upstream.litellm_library import EMBEDDING_FIELDS, Library, LitellmRoute, call_arguments
 from tests.examples import for_every
 from tests.waiting import until_async
 
-OPENAI = Route("openai", frozenset({"temperature", "max_tokens"}), extra_body=True, owned=frozenset({"api_base"}))
-CLAUDE = Route("anthropic", frozenset({"temperature"}), extra_body=False, owned=frozenset({"api_base", "cache"}))
+OPENAI = LitellmRoute(
+    "openai", frozenset({"temperature", "max_tokens"}), extra_body=True, owned=frozenset({"api_base"})
+)
+CLAUDE = LitellmRoute("anthropic", frozenset({"temperature"}), extra_body=False, owned=frozenset({"api_base", "cache"}))
 MESSAGES = [{"role": "user", "content": "hi"}]
 
 
@@ -42,7 +44,7 @@ def deployment(**further: Any) -> Deployment:
     return Deployment("alias", "anthropic/claude", Transport.LITELLM, ANTHROPIC, **values)
 
 
-def arguments(body: Mapping[str, Any], route: Route = OPENAI, **further: Any) -> dict[str, Any]:
+def arguments(body: Mapping[str, Any], route: LitellmRoute = OPENAI, **further: Any) -> dict[str, Any]:
     return call_arguments(deployment(**further), {"model": "alias", "messages": MESSAGES, **body}, route)
 
 
@@ -145,7 +147,7 @@ def test_headers_are_the_operators_and_a_few_of_the_clients() -> None:
 
 def test_embeddings_have_their_own_fields() -> None:
     body = {"input": "a", "dimensions": 3, "messages": MESSAGES}
-    route = Route("openai", frozenset({"dimensions"}), extra_body=True, owned=frozenset())
+    route = LitellmRoute("openai", frozenset({"dimensions"}), extra_body=True, owned=frozenset())
     made = call_arguments(deployment(), body, route, fields=EMBEDDING_FIELDS)
     assert (made["input"], made["dimensions"], made["extra_body"]) == ("a", 3, {"messages": MESSAGES})
 

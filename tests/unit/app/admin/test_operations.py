@@ -25,7 +25,7 @@ from proxy.storage import BudgetRecord, Charge, KeyRecord, LedgerEntry, Refused,
 from proxy.storage.sqlite import MemoryStore
 from proxy.teams.authentication import Declared, Directory, Identity, digest_of
 from proxy.teams.bookings import account_of, rule_of, window_at
-from proxy.teams.validation import BudgetForm, Form, KeyForm, TeamForm, read_form
+from proxy.teams.validation import AdminForm, BudgetForm, KeyForm, TeamForm, read_form
 from tests.doubles import ManualClock
 
 NOW = 1_795_000_000.0
@@ -349,7 +349,7 @@ async def test_a_store_is_accepted_once_it_was_exchanged(at: Office) -> None:
 
 
 @pytest.mark.parametrize("form", [TeamForm, KeyForm, BudgetForm])
-def test_a_field_that_there_is_not_is_refused_with_those_that_there_are(form: type[Form]) -> None:
+def test_a_field_that_there_is_not_is_refused_with_those_that_there_are(form: type[AdminForm]) -> None:
     with pytest.raises(InvalidRequest) as caught:
         read_form({"expires": "90d"}, form)
     assert str(caught.value).startswith("The body is not right: Object contains unknown field `expires`; known are ")

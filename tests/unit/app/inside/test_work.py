@@ -16,12 +16,12 @@ from proxy.models import Headers
 from proxy.protocol.request import BodyChanges
 from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import bytes_over_four
-from proxy.upstream.litellm_library import Route
+from proxy.upstream.litellm_library import LitellmRoute
 from tests.exchanges import make_exchange
 
 READER = RequestReader(bytes_over_four, [], 1 << 20)
 MESSAGE = {"role": "user", "content": "a"}
-ROUTE = Route("openai", frozenset({"messages"}), extra_body=True, owned=frozenset())
+ROUTE = LitellmRoute("openai", frozenset({"messages"}), extra_body=True, owned=frozenset())
 MESSAGES = st.lists(
     st.fixed_dictionaries({"role": st.just("user"), "content": st.text(max_size=3)}), min_size=1, max_size=5
 )
@@ -37,7 +37,9 @@ def changes(came: dict[str, Any], planned: dict[str, Any]) -> BodyChanges:
     return BodyChanges(parsed, {**members, **gone}, messages=sent)
 
 
-def rewritten(given: dict[str, Any], planned: BodyChanges, route: Route = ROUTE, headers: Headers = ()) -> Rewriting:
+def rewritten(
+    given: dict[str, Any], planned: BodyChanges, route: LitellmRoute = ROUTE, headers: Headers = ()
+) -> Rewriting:
     done = rewriting(given, planned, headers, lambda: route)
     assert done is not None
     return done
@@ -64,7 +66,7 @@ def test_fields_that_litellm_would_refuse_go_beside_and_the_callers_own_count_fo
     assert going["extra_body"] == {"prompt_cache_key": "mine", "session_id": "ours"}
     assert going["extra_headers"] == {"x-a": "mine", "x-b": "ours"}
     assert given["extra_body"] == {"prompt_cache_key": "mine"}
-    closed = Route("bedrock", frozenset(), extra_body=False, owned=frozenset())
+    closed = LitellmRoute("bedrock", frozenset(), extra_body=False, owned=frozenset())
     assert "extra_body" not in rewritten(came, planned, closed).changed
 
 

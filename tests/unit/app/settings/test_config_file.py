@@ -7,7 +7,7 @@ from tempfile import gettempdir
 import pytest
 
 from proxy.app.settings import ConfigError, Environment, Settings, load
-from proxy.app.settings.schema import Price
+from proxy.app.settings.schema import PriceEntry
 from proxy.kit.messages import own_folder
 from proxy.protocol.prices import price_of
 from proxy.protocol.providers import PROFILES
@@ -125,7 +125,7 @@ def ours(section: str) -> str:
         ("{prices: {m: {}}}",
          "stratiform.prices.m: has no price: set input_cost_per_token and output_cost_per_token"),
         ("{prices: {m: {input: 1, input_cost_per_token: 1, output_cost_per_token: 1}}}",
-         f"stratiform.prices.m.input: unknown key; known are {', '.join(Price.model_fields)}"),
+         f"stratiform.prices.m.input: unknown key; known are {', '.join(PriceEntry.model_fields)}"),
         ("{holdout: yes}", "stratiform.holdout: must be a number, not true or false"),
         ("{keep_alive: {teams: {backend: off}}}",
          "stratiform.keep_alive.teams: must be a number, not true or false"),

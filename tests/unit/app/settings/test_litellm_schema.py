@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from proxy.app import factories
-from proxy.app.settings import ConfigError, Environment, Routing, Settings, load
-from proxy.app.settings.litellm_schema import Section
+from proxy.app.settings import ConfigError, Environment, FailureRules, Settings, load
+from proxy.app.settings.litellm_schema import ConfigSection
 from proxy.app.settings.schema import ConfigFile
 from proxy.kit.resilience import BreakerPolicy, RetryPolicy
 
@@ -57,7 +57,7 @@ def test_a_number_is_finite_and_no_switch(section: type[BaseModel], name: str, v
 
 
 def test_every_section_follows_the_rule() -> None:
-    assert all(issubclass(section, Section) for section in SECTIONS)
+    assert all(issubclass(section, ConfigSection) for section in SECTIONS)
     assert len(COUNTS) > 60
 
 
@@ -78,7 +78,7 @@ def settings(text: str, tmp_path: Path, **variables: str) -> Settings:
 
 
 def test_the_defaults_are_litellms(tmp_path: Path) -> None:
-    assert settings("", tmp_path).routing == Routing(RetryPolicy(2), BreakerPolicy(3, 5.0), {}, {}, False)
+    assert settings("", tmp_path).routing == FailureRules(RetryPolicy(2), BreakerPolicy(3, 5.0), {}, {}, False)
 
 
 def test_router_settings_win_over_litellm_settings(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ litellm_settings: {num_retries: os.environ/RETRIES, allowed_fails: 9, fallbacks:
     expected = {"m": ("n", "w-1"), "n": ("m",)}
     at = "litellm_settings.fallbacks"
     targets = ((f"{at}[0].m[0]", "n"), (f"{at}[1].m[0]", "w-1"), (f"{at}[2].n[0]", "m"))
-    assert found.routing == Routing(RetryPolicy(0, least_wait_s=1.5), None, expected, targets=targets)
+    assert found.routing == FailureRules(RetryPolicy(0, least_wait_s=1.5), None, expected, targets=targets)
     assert [one.path for one in found.unused if not one.path.startswith("model_list")] == []
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.cli.prompts.diff import Traffic, estimated
-from proxy.cli.prompts.variants import Difference, Side, Sizes
+from proxy.cli.prompts.variants import Side, Sizes, TextDifference
 from proxy.protocol.prices import Price
 from proxy.services.prompting import Whose
 
@@ -19,7 +19,7 @@ WHOSE = Whose("m", "red")
 def bill(
     of_one: Counter[str], old: Sizes, new: Sizes, kept_tokens: int | None, price: Price | None = PRICE
 ) -> dict[str, Any]:
-    change = Difference((), Side(sizes=old), Side(sizes=new), kept_tokens)
+    change = TextDifference((), Side(sizes=old), Side(sizes=new), kept_tokens)
     return estimated(Traffic({WHOSE: of_one}), lambda _: change, lambda _: price)
 
 

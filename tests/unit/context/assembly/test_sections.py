@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from proxy.context import Conversation, Page, Review, StructuredContext, Turn
+from proxy.context import Conversation, FetchedPage, Review, StructuredContext, Turn
 from proxy.context.assembly import (
     active_blocks,
     file_items,
@@ -21,13 +21,13 @@ from proxy.context.assembly import (
     turns_section,
     without_last_answer,
 )
-from proxy.context.blocks import Block, Item, Kind, Section, Skip, Skipped
+from proxy.context.blocks import Block, ContextItem, ContextSection, ItemKind, Skip, Skipped
 from tests.contexts import MAP, TEXTS, a_file, conversation_of, exchanges, fenced, talk_of
 from tests.talk import Body, calling, result, system, text_part, user
 
 
 def test_a_header_never_stands_alone() -> None:
-    assert section(Kind.FILES, "# Header\n\n", []) is None
+    assert section(ItemKind.FILES, "# Header\n\n", []) is None
     assert tree_section(None, TEXTS) is None
     assert tree_section((), TEXTS) is None
     assert pages_section((), TEXTS) is None
@@ -36,7 +36,7 @@ def test_a_header_never_stands_alone() -> None:
 
 
 def test_items_stand_below_the_header_with_the_joint_between_them() -> None:
-    found = section(Kind.FILES, "H:", file_items([a_file("a"), a_file("b")]), "\n\n", "Ok.")
+    found = section(ItemKind.FILES, "H:", file_items([a_file("a"), a_file("b")]), "\n\n", "Ok.")
 
     assert found.text == f"H:{fenced('a')}\n\n{fenced('b')}"
     assert found.words == "H:\n\nOk."
@@ -44,7 +44,7 @@ def test_items_stand_below_the_header_with_the_joint_between_them() -> None:
 
 
 def test_symbols_are_sent_as_they_are() -> None:
-    assert symbol_items(["b"], {"a": "1", "b": "b:\n  f"}) == (Item(Kind.SYMBOLS, "symbol:b", "b:\n  f"),)
+    assert symbol_items(["b"], {"a": "1", "b": "b:\n  f"}) == (ContextItem(ItemKind.SYMBOLS, "symbol:b", "b:\n  f"),)
 
 
 def test_the_tree_is_flat_and_sorted_and_counts_each_path_once() -> None:
@@ -54,12 +54,16 @@ def test_the_tree_is_flat_and_sorted_and_counts_each_path_once() -> None:
 
 
 def test_a_page_says_its_title_its_url_its_content_and_its_symbols() -> None:
-    assert page_text(Page("http://x", "Body", "Title", "f()")) == "Title\nhttp://x\n\nBody\n\nf()"
-    assert page_text(Page("http://x", "Body", "")) == "http://x\n\nBody"
+    assert page_text(FetchedPage("http://x", "Body", "Title", "f()")) == "Title\nhttp://x\n\nBody\n\nf()"
+    assert page_text(FetchedPage("http://x", "Body", "")) == "http://x\n\nBody"
 
 
 def test_pages_without_content_are_skipped_and_counted() -> None:
-    pages = (Page("http://a", "1", "A"), Page("http://b", "", "B"), Page("http://c", "", "C", "f()"))
+    pages = (
+        FetchedPage("http://a", "1", "A"),
+        FetchedPage("http://b", "", "B"),
+        FetchedPage("http://c", "", "C", "f()"),
+    )
     found = pages_section(pages, TEXTS)
 
     assert found.text == TEXTS.urls + "A\nhttp://a\n\n1\n---\nC\nhttp://c\n\nf()"
@@ -88,7 +92,7 @@ ADDED = map_sections("c=class", (), (), TEXTS)
 MAP_TEXT = f"{MAP}c=class"
 
 
-def written(conversation: Conversation, sections: tuple[Section, ...] = ADDED) -> list[object]:
+def written(conversation: Conversation, sections: tuple[ContextSection, ...] = ADDED) -> list[object]:
     return [orjson.loads(raw) for raw in system_messages(conversation.system, sections)[0]]
 
 
@@ -157,7 +161,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": URL}}
 
 
 def full() -> list[Block]:
-    context = StructuredContext(tree=("a",), pages=(Page("u", "c", "t"),), review=Review(branch="main"))
+    context = StructuredContext(tree=("a",), pages=(FetchedPage("u", "c", "t"),), review=Review(branch="main"))
     return list(active_blocks(context, file_items([a_file("a")]), TEXTS))
 
 
@@ -211,11 +215,11 @@ def test_images_without_a_place_are_skipped_and_counted(messages: list[Body]) ->
 
 def test_history_keeps_its_numbers_and_its_bytes() -> None:
     turns = conversation_of(*exchanges(2), user("now?")).history
-    (block,) = raw_block("history", turns_section(Kind.HISTORY, turns, (1, 3)))
+    (block,) = raw_block("history", turns_section(ItemKind.HISTORY, turns, (1, 3)))
 
     assert [item.key for item in block.sections[0].items] == ["history:1", "history:3"]
     assert block.messages == (turns[1].raw, turns[3].raw)
-    assert list(raw_block("history", turns_section(Kind.HISTORY, turns, ()))) == []
+    assert list(raw_block("history", turns_section(ItemKind.HISTORY, turns, ()))) == []
 
 
 def test_an_acknowledgement_is_never_the_last_message() -> None:

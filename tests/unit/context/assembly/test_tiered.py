@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.context import Conversation, Page, Review, StructuredContext
-from proxy.context.blocks import Assembly, Circumstances, Kind
-from proxy.context.placement import Placement, TierItems
+from proxy.context import Conversation, FetchedPage, Review, StructuredContext
+from proxy.context.blocks import Assembly, Circumstances, ItemKind
+from proxy.context.placement import TierItems, TierPlacement
 from proxy.planner.tiers import Tier
 from proxy.protocol.providers import Dialect
 from proxy.protocol.request.tokens import TokenCounter
@@ -39,7 +39,7 @@ def marked_in(assembly: Assembly) -> list[int]:
     return [i for i, raw in enumerate(assembly.messages) if b'"cache_control"' in raw or b"cache_breakpoint" in raw]
 
 
-def every_tier(history: bool = False) -> tuple[StructuredContext, Placement]:
+def every_tier(history: bool = False) -> tuple[StructuredContext, TierPlacement]:
     """A file in each tier; with ``history`` an exchange as well."""
     tiers = {
         tier.name: TierItems(files=(f"{tier.name}.py",), history=(2 * tier, 2 * tier + 1) if history else ())
@@ -86,7 +86,7 @@ def test_where_no_message_of_a_tier_may_carry_a_marker_it_stands_in_front_of_the
     found = tiered(StructuredContext(), conversation_of(*turns), placement)
 
     assert marked_in(found) == [1]
-    both = Placement(placement.tiers)
+    both = TierPlacement(placement.tiers)
     assert marked_in(tiered(StructuredContext(), conversation_of(*turns), both)) == [1]
 
 
@@ -141,7 +141,7 @@ def test_work_grows_with_the_context_and_not_faster() -> None:
 PATHS = ("a.py", "b.py", "c.py", "d.py")
 SOME = st.lists(st.sampled_from(PATHS), max_size=4).map(tuple)
 PLACEMENTS = st.builds(
-    Placement,
+    TierPlacement,
     st.dictionaries(
         st.sampled_from(list(Tier)),
         st.builds(TierItems, SOME, SOME, st.lists(st.integers(0, 6), max_size=7).map(tuple)),
@@ -178,7 +178,7 @@ def contexts(draw: st.DrawFn) -> StructuredContext:
         for path in draw(st.permutations(PATHS))
     )
     symbols = {path: draw(st.sampled_from(["", f"<symbols of {path}>"])) for path in draw(st.permutations(PATHS))}
-    pages = (Page("u", "<page>", "t"),) if draw(st.booleans()) else ()
+    pages = (FetchedPage("u", "<page>", "t"),) if draw(st.booleans()) else ()
     review = Review(log="<log>", reverse_diffs={"a.py": "<diff of a.py>"}) if draw(st.booleans()) else None
     tree = PATHS if draw(st.booleans()) else None
     return StructuredContext(files, symbols, draw(st.sampled_from(["", "<legend>"])), tree, pages, review)
@@ -193,7 +193,7 @@ def shown(assembly: Assembly) -> Counter[str]:
 
 @given(contexts(), TURNS, PLACEMENTS, DIALECTS, st.integers(0, 4))
 def test_whatever_is_placed_each_content_is_in_one_place_and_markers_are_few(
-    context: StructuredContext, turns: list[dict[str, object]], placement: Placement, dialect: Dialect, slots: int
+    context: StructuredContext, turns: list[dict[str, object]], placement: TierPlacement, dialect: Dialect, slots: int
 ) -> None:
     conversation = conversation_of(system("Be kind."), *turns, user("now?"))
     found = tiered(context, conversation, placement, dialect, slots=slots)
@@ -212,16 +212,16 @@ def test_whatever_is_placed_each_content_is_in_one_place_and_markers_are_few(
 
 @given(contexts(), TURNS, PLACEMENTS)
 def test_the_clients_turns_keep_their_order_and_their_content(
-    context: StructuredContext, turns: list[dict[str, object]], placement: Placement
+    context: StructuredContext, turns: list[dict[str, object]], placement: TierPlacement
 ) -> None:
     conversation = conversation_of(system("Be kind."), *turns, user("now?"))
     found = tiered(context, conversation, placement)
 
-    items = [item for _, item in items_of(found) if item.kind in (Kind.SYSTEM, Kind.HISTORY, Kind.PROMPT)]
+    items = [item for _, item in items_of(found) if item.kind in (ItemKind.SYSTEM, ItemKind.HISTORY, ItemKind.PROMPT)]
     assert [bare(orjson.loads(item.raw)) for item in items] == [
         bare(turn) for turn in [system("Be kind."), *turns, user("now?")]
     ]
-    tiers = [tier for tier, item in items_of(found) if item.kind is Kind.HISTORY]
+    tiers = [tier for tier, item in items_of(found) if item.kind is ItemKind.HISTORY]
     assert tiers == sorted(tiers)
     assert sent(found)[-1] == user("now?")
 
@@ -259,7 +259,7 @@ MESSAGE = st.fixed_dictionaries({"role": st.sampled_from(["system", "user", "ass
     st.booleans(),
 )
 def test_no_message_makes_it_fail(
-    messages: list[object], bytes_too: list[bytes], placement: Placement, dialect: Dialect, has_images: bool
+    messages: list[object], bytes_too: list[bytes], placement: TierPlacement, dialect: Dialect, has_images: bool
 ) -> None:
     """Whatever cannot be read stays as it came, and carries no marker."""
     raws = [*bytes_too, *(orjson.dumps(message) for message in messages)]
@@ -270,7 +270,7 @@ def test_no_message_makes_it_fail(
     came_with_the_word = sum(b'"cache_control"' in raw for raw in raws)
     assert sum(len(block.marks) for block in found.blocks) <= 4
     assert len(marked_in(found)) <= 4 + came_with_the_word
-    turns = [item for _, item in items_of(found) if item.kind in (Kind.SYSTEM, Kind.HISTORY, Kind.PROMPT)]
+    turns = [item for _, item in items_of(found) if item.kind in (ItemKind.SYSTEM, ItemKind.HISTORY, ItemKind.PROMPT)]
     assert len(turns) == len(raws)
     unread = [raw for raw in raws if raw and not raw.startswith(b"{")]
     assert [item.raw for item in turns if item.raw and not item.raw.startswith(b"{")] == unread
@@ -286,8 +286,8 @@ def test_symbols_and_files_of_one_message_are_sections_of_one_block() -> None:
         found = tiered(context, conversation, placement)
         (block,) = (block for block in found.blocks if block.tier is Tier.L1)
         assert [(one.kind, one.ok, len(one.items)) for one in block.sections] == [
-            (Kind.SYMBOLS, "", 1),
-            (Kind.FILES, ok, 1),
+            (ItemKind.SYMBOLS, "", 1),
+            (ItemKind.FILES, ok, 1),
         ]
         assert "".join(one.text for one in block.sections) == text_in(orjson.loads(block.messages[0]))
         assert len(block.messages) == (2 if ok else 1)

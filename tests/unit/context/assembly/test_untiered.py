@@ -7,11 +7,11 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.context import ContextFile, Conversation, Page, Review, StructuredContext
+from proxy.context import ContextFile, Conversation, FetchedPage, Review, StructuredContext
 from proxy.context.assembly import front_of, in_tiers, untiered_assembly
-from proxy.context.blocks import Assembly, Kind, Skip
+from proxy.context.blocks import Assembly, ItemKind, Skip
 from proxy.context.panels.board import NO_INLAY
-from proxy.context.placement import Placement, TierItems
+from proxy.context.placement import TierItems, TierPlacement
 from proxy.planner.tiers import Tier
 from tests.contexts import TEXTS, a_file, conversation_of, flat_assembly, items_of, sent, talk_of, texts_in
 from tests.talk import MARK, system, text_part, user
@@ -61,7 +61,7 @@ def test_files_stand_behind_the_map_and_in_front_of_the_conversation() -> None:
 
 def test_a_message_is_shown_in_the_tier_of_its_least_stable_item() -> None:
     context = StructuredContext(symbols={"a.py": "a.py:", "b.py": "b.py:"})
-    placement = Placement({Tier.L1: TierItems(symbols=("a.py",)), Tier.L3: TierItems(symbols=("b.py",))})
+    placement = TierPlacement({Tier.L1: TierItems(symbols=("a.py",)), Tier.L3: TierItems(symbols=("b.py",))})
     both = in_tiers(assembled(context, ["a.py", "b.py"]), placement)
     apart = in_tiers(assembled(context, ["a.py"], ["b.py"]), placement)
 
@@ -77,7 +77,7 @@ FULL = StructuredContext(
     symbols={"a.py": "a:", "b.py": "b:", "d.py": ""},
     legend="c=class",
     tree=("b.py", "a.py"),
-    pages=(Page("http://x", "page", "T"),),
+    pages=(FetchedPage("http://x", "page", "T"),),
     review=Review(branch="main"),
     images=("data:,x",),
 )
@@ -132,5 +132,5 @@ def test_no_list_of_messages_makes_it_fail(raws: list[bytes], text: str, is_sele
     own = [item.raw for _, item in items_of(found) if item.raw]
     assert sorted(own) == sorted(raw for raw in raws if raw)
     kinds = {item.kind for _, item in items_of(found)}
-    assert (Kind.FILES in kinds) is is_selected
+    assert (ItemKind.FILES in kinds) is is_selected
     assert all(isinstance(json.loads(raw), dict) for raw in found.messages if raw not in raws)

@@ -3,21 +3,21 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.context.blocks import Item, Kind, Section, fence_for, file_block
+from proxy.context.blocks import ContextItem, ContextSection, ItemKind, fence_for, file_block
 from proxy.kit.value import digest
 
-FILE = Item(Kind.FILES, "file:a", "a\n```\n\n```")
-TURN = Item(Kind.HISTORY, "history:0", raw=b'{"role":"user"}')
+FILE = ContextItem(ItemKind.FILES, "file:a", "a\n```\n\n```")
+TURN = ContextItem(ItemKind.HISTORY, "history:0", raw=b'{"role":"user"}')
 
 
 def test_a_digest_is_that_of_the_bytes_that_are_sent() -> None:
     assert FILE.digest == digest(b"a\n```\n\n```")
     assert TURN.digest == digest(b'{"role":"user"}')
-    assert Item(Kind.FILES, "file:a", "\ud83d").digest == digest(b"\xed\xa0\xbd")
+    assert ContextItem(ItemKind.FILES, "file:a", "\ud83d").digest == digest(b"\xed\xa0\xbd")
 
 
 def test_words_are_all_that_is_sent_besides_the_items() -> None:
-    one = Section(Kind.FILES, (FILE, FILE, FILE), "H:", "--", "Ok.")
+    one = ContextSection(ItemKind.FILES, (FILE, FILE, FILE), "H:", "--", "Ok.")
 
     assert one.text == "H:" + "--".join([FILE.text] * 3)
     assert one.words == "H:----Ok."

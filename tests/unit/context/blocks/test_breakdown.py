@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.context import Page, Review, StructuredContext
+from proxy.context import FetchedPage, Review, StructuredContext
 from proxy.context.blocks import Assembly, Circumstances, hit_rate
-from proxy.context.placement import Placement, TierItems
+from proxy.context.placement import TierItems, TierPlacement
 from proxy.planner.tiers import Change, Tier
 from proxy.protocol.providers import Dialect
 from proxy.protocol.request.tokens import IMAGE_TOKENS, TokenCounter
@@ -54,7 +54,7 @@ CONTEXT = StructuredContext(
     symbols={"s.py": "s:", "t.py": "t:"},
     legend="c=class",
     tree=("a.py", "b.py"),
-    pages=(Page("u", "page", "t"),),
+    pages=(FetchedPage("u", "page", "t"),),
     review=Review(branch="main"),
 )
 PLACEMENT = placed(
@@ -200,7 +200,7 @@ def test_tokens_are_counted_once_for_each_text_and_images_as_images() -> None:
 
 def test_paths_that_are_no_unicode_can_be_written() -> None:
     context = StructuredContext(files=(a_file("\ud83d.py"),), symbols={"\udc00": "x"})
-    found = shown(tiered(context, talk_of(), Placement({})), Circumstances(model="\ud83d"))
+    found = shown(tiered(context, talk_of(), TierPlacement({})), Circumstances(model="\ud83d"))
 
     assert b"ud83d.py" in orjson.dumps(found)
 
@@ -209,7 +209,7 @@ PATHS = ("a.py", "b.py", "c.py", "d.py")
 SOME = st.lists(st.sampled_from(PATHS), max_size=4).map(tuple)
 PLACEMENTS = st.dictionaries(
     st.sampled_from(list(Tier)), st.builds(TierItems, SOME, SOME, st.lists(st.integers(0, 5), max_size=6).map(tuple))
-).map(Placement)
+).map(TierPlacement)
 TEXT = st.text(alphabet="ab`\n\ud83d", max_size=12)
 CONTEXTS = st.builds(
     lambda texts, symbols, legend, tree, pages, review: StructuredContext(
@@ -224,7 +224,7 @@ CONTEXTS = st.builds(
     st.dictionaries(st.sampled_from(PATHS), TEXT),
     TEXT,
     st.none() | st.just(PATHS),
-    st.lists(st.builds(Page, st.just("u"), TEXT, TEXT, TEXT), max_size=2).map(tuple),
+    st.lists(st.builds(FetchedPage, st.just("u"), TEXT, TEXT, TEXT), max_size=2).map(tuple),
     st.none()
     | st.builds(Review, TEXT, st.lists(TEXT, max_size=2).map(tuple), TEXT, TEXT, TEXT, st.just({"a.py": "-a"})),
 )
@@ -242,7 +242,7 @@ def test_breakdown_and_request_agree(
     context: StructuredContext,
     head: tuple[dict[str, object], ...],
     turns: list[dict[str, object]],
-    placement: Placement,
+    placement: TierPlacement,
     dialect: Dialect,
     is_flat: bool,
 ) -> None:

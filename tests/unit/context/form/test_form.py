@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from proxy.context import ContextFile, Page, Review
+from proxy.context import ContextFile, FetchedPage, Review
 from proxy.context.form import FormJson, FormReview, StructuredForm, detach_terms, read_form, text_digest
 from proxy.context.history import DetachTerms, MessageMeta, Status
 from proxy.context.panels import OWN_KIND, Panel
@@ -75,7 +75,7 @@ def test_every_field_is_read() -> None:
         "f function",
         ("z.py", "/etc/hosts"),
     )
-    assert form.context.pages == (Page("https://a.example", "text", "A", "map"), Page("u", "", ""))
+    assert form.context.pages == (FetchedPage("https://a.example", "text", "A", "map"), FetchedPage("u", "", ""))
     assert form.review.review == Review(branch="b", commits=("c1",), reverse_diffs={"a": "-x"})
     assert form.context.images == ("https://a.example/i.png", "data:image/png;base64,AAAA")
     assert (form.context.session, form.is_flat) == ("s-1", True)

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.context import Conversation
-from proxy.context.history import Entry, Sort, cuts, entry_of, is_known
+from proxy.context.history import HistoryEntry, Sort, cuts, entry_of, is_known
 from tests.contexts import conversation_of
 from tests.examples import for_every
 from tests.talk import Body, assistant, calling, result, said, system, user
 
 
-def entries(*messages: Body) -> list[Entry]:
+def entries(*messages: Body) -> list[HistoryEntry]:
     return [entry_of(index, turn) for index, turn in enumerate(conversation_of(*messages))]
 
 
@@ -101,7 +101,7 @@ def test_no_result_stands_behind_a_cut_whose_call_stands_in_front_of_it(messages
 CALL = b'{"id":"1","type":"function","function":{"name":"run","arguments":"{}"}}'
 
 
-def shaped(raw: bytes) -> Entry:
+def shaped(raw: bytes) -> HistoryEntry:
     [turn] = Conversation.of([raw])
     return entry_of(0, turn)
 

@@ -3,14 +3,14 @@
 import pytest
 
 from proxy.context import Conversation
-from proxy.context.history import MADE, PLACEHOLDER, Entry, entry_of, merged, repaired
+from proxy.context.history import MADE, PLACEHOLDER, HistoryEntry, entry_of, merged, repaired
 
 CALLS = b'{"role":"assistant","content":"see","tool_calls":[{"id":"\\u0061\\ud83d"},{"id":"b"}],"x":1.0}'
 RESULT = b'{"role":"tool","tool_call_id":"b","content":"r"}'
 OTHER = b'{"role":"tool","tool_call_id":"c","content":"r"}'
 
 
-def group(*raws: bytes) -> list[Entry]:
+def group(*raws: bytes) -> list[HistoryEntry]:
     return [entry_of(index, turn) for index, turn in enumerate(Conversation.of(raws))]
 
 

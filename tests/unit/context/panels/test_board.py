@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from proxy.context import Conversation
-from proxy.context.panels import CacheTerms, Panel, PanelMemory, Place, Progress
+from proxy.context.panels import CacheTerms, Panel, PanelMemory, PanelPlace, Progress
 from proxy.context.panels.board import MOST_PROMPTS, Board, PanelCosts, refreshed
 from proxy.context.session import LiveState, merged
 from tests.panels import message
@@ -40,7 +40,7 @@ def test_a_place_is_checked_by_the_message_in_front_of_it() -> None:
     first = refreshed(Board(), [a_panel()], progress("u0"), 100)
     second = refreshed(first, [a_panel("2")], talk, 200)
 
-    assert second.panels["A"].place == Place(2, talk.digests[1])
+    assert second.panels["A"].place == PanelPlace(2, talk.digests[1])
 
 
 def test_a_change_in_the_first_turn_of_a_known_session_has_a_place_at_its_beginning() -> None:
@@ -48,7 +48,7 @@ def test_a_change_in_the_first_turn_of_a_known_session_has_a_place_at_its_beginn
     second = refreshed(first, [a_panel("2")], progress("u0"), 200)
     third = refreshed(second, [a_panel("2")], progress("u5 a0 u1"), 300)
 
-    assert second.panels["A"].place == third.panels["A"].place == Place(0)
+    assert second.panels["A"].place == third.panels["A"].place == PanelPlace(0)
 
 
 def test_a_place_follows_the_nearest_message_that_is_equal() -> None:
@@ -154,13 +154,13 @@ def test_a_panel_joins_the_tail_where_it_leaves_its_place_anyway_or_where_only_t
     changed = replace(often, content="2" * 40)
     stays, moves = (refreshed(board, [one], talk, 2, terms) for one in (often, changed))
     assert (stays.tail, stays.panels["A"].place) == (frozenset(), None)
-    assert (moves.tail, moves.panels["A"].place) == ({"A"}, Place(6, talk.digests[5]))
+    assert (moves.tail, moves.panels["A"].place) == ({"A"}, PanelPlace(6, talk.digests[5]))
 
     talk = progress(f"{begun} a2 u3 a3 u4")
     often_seen = structs.replace(moves.panels["A"], seen=50, changes=50)
     for tail in (moves.tail, frozenset[str]()):
         follows = refreshed(replace(moves, panels={"A": often_seen}, tail=tail), [changed], talk, 3, terms)
-        assert (follows.tail, follows.panels["A"].place) == ({"A"}, Place(8, talk.digests[7]))
+        assert (follows.tail, follows.panels["A"].place) == ({"A"}, PanelPlace(8, talk.digests[7]))
 
 
 def test_the_size_grows_with_what_is_remembered() -> None:

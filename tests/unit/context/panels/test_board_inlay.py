@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from proxy.context import Conversation
 from proxy.context.assembly import without_last_answer
-from proxy.context.blocks import Assembly, Kind
+from proxy.context.blocks import Assembly, ItemKind
 from proxy.context.panels import Panel, Progress
 from proxy.context.panels.board import Board, Inlay, inlay_of, refreshed
 from proxy.planner.tiers import Tier
@@ -271,7 +271,7 @@ def test_blocks_say_what_their_messages_say(session: list[Step], repeat: str) ->
             said = sorted("".join(json.loads(raw)["content"] for raw in block.messages))
             texts = [section.words + "".join(item.text for item in section.items) for section in block.sections]
             assert sorted("".join(texts)) == said
-            assert {item.kind for section in block.sections for item in section.items} == {Kind.PANELS}
+            assert {item.kind for section in block.sections for item in section.items} == {ItemKind.PANELS}
 
 
 def panel(name: str, content: str = "1") -> Panel:

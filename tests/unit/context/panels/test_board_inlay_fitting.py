@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from proxy.context import Conversation, Turn
 from proxy.context.panels import FOOTER, MOST_ID_CHARS, Panel, Progress, call_id, panel_pair, with_plain_ids
-from proxy.context.panels.board import Board, Inlay, Wants, fitted, inlay_of, refreshed
+from proxy.context.panels.board import Board, Inlay, UpstreamNeeds, fitted, inlay_of, refreshed
 from tests.panels import START_S, TEXTS, message, unchanged, wire
 
 A, B = Panel("A", "own", "a", "1"), Panel("B", "own", "b", "1")
-ALL = Wants(begins_with_user=True, answers_results=True, plain_ids=True)
+ALL = UpstreamNeeds(begins_with_user=True, answers_results=True, plain_ids=True)
 
 
 def turns_of(*names: str) -> tuple[Turn, ...]:
@@ -41,13 +41,13 @@ def said(inlay: Inlay, turns: Sequence[Turn]) -> list[str]:
 
 def test_where_nothing_is_wanted_the_inlay_is_the_same() -> None:
     inlay, turns = inlaid("u0", "a0", "u1")
-    assert fitted(inlay, turns, Wants(), "ok") is inlay
+    assert fitted(inlay, turns, UpstreamNeeds(), "ok") is inlay
 
 
 def test_a_user_speaks_first_in_front_of_panels() -> None:
     inlay, turns = inlaid("u0", is_chronological=False)
-    assert said(fitted(inlay, turns, Wants(begins_with_user=True), "ok"), turns)[:2] == ["USER", "assistant"]
-    assert said(fitted(Inlay(), turns, Wants(begins_with_user=True), "ok"), turns) == ["user"]
+    assert said(fitted(inlay, turns, UpstreamNeeds(begins_with_user=True), "ok"), turns)[:2] == ["USER", "assistant"]
+    assert said(fitted(Inlay(), turns, UpstreamNeeds(begins_with_user=True), "ok"), turns) == ["user"]
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_a_user_speaks_first_in_front_of_panels() -> None:
 )
 def test_the_assistant_answers_a_panel_where_the_user_speaks_next(names: tuple[str, ...], end: list[str]) -> None:
     inlay, turns = inlaid(*names)
-    assert said(fitted(inlay, turns, Wants(answers_results=True), "ok"), turns)[-len(end) :] == end
+    assert said(fitted(inlay, turns, UpstreamNeeds(answers_results=True), "ok"), turns)[-len(end) :] == end
 
 
 @pytest.mark.parametrize("is_chronological", [False, True])
 def test_the_assistant_answers_panels_in_front_of_the_repeated_system_text(is_chronological: bool) -> None:
     inlay, turns = inlaid("u0", is_chronological=is_chronological, repeat="rules")
-    roles = said(fitted(inlay, turns, Wants(answers_results=True), "ok"), turns)
+    roles = said(fitted(inlay, turns, UpstreamNeeds(answers_results=True), "ok"), turns)
     assert roles[-6:] == ["tool", "ASSISTANT", "user", "assistant", "user", "user"]
 
 

@@ -7,7 +7,7 @@ from proxy.context.panels import (
     FRAME_BYTES,
     Panel,
     PanelMemory,
-    Place,
+    PanelPlace,
     first_broken,
     put,
     taken_along,
@@ -18,7 +18,7 @@ A, B, C = (Panel(name, "file", "", "x" * 100) for name in "ABC")
 
 
 def memory(rank: int, index: int | None = None, **fields: int) -> PanelMemory:
-    return PanelMemory(A.id, A.digest, 1.0, None if index is None else Place(index), rank, **fields)
+    return PanelMemory(A.id, A.digest, 1.0, None if index is None else PanelPlace(index), rank, **fields)
 
 
 def test_the_kind_counts_as_long_as_the_session_has_shown_little() -> None:
@@ -43,7 +43,7 @@ def test_a_new_panel_breaks_nothing_unless_it_is_a_frozen_part_of_the_conversati
 @given(st.lists(st.integers(0, 20), unique=True, min_size=1, max_size=8))
 def test_what_comes_to_a_place_stands_behind_what_is_there(ranks: list[int]) -> None:
     standing = {f"p{rank}": memory(rank, 3) for rank in ranks}
-    found = put({**standing, "A": memory(0), "B": memory(1)}, [A, B], Place(3), 9.0)
+    found = put({**standing, "A": memory(0), "B": memory(1)}, [A, B], PanelPlace(3), 9.0)
     assert {key: found[key] for key in standing} == standing
     assert sorted([found["A"].rank, found["B"].rank]) == [max(ranks) + 1, max(ranks) + 2]
     assert {found["A"].placed_s, found["B"].placed_s} == {9.0}

@@ -9,7 +9,7 @@ import pytest
 
 from proxy.context import ContextFile, StructuredContext
 from proxy.context.blocks import file_block
-from proxy.context.placement import ContextTracker, Placement, TierItems
+from proxy.context.placement import ContextTracker, TierItems, TierPlacement
 from proxy.kit.value import digest as digest_of
 from proxy.planner.tiers import Change, ClassicPolicy, Tier, Tracked
 from proxy.protocol.request.tokens import TokenCounter
@@ -46,7 +46,7 @@ def answered(
     return [change for _ in range(times) for change in tracker.settle(wish, history)]
 
 
-def shown(placement: Placement) -> str:
+def shown(placement: TierPlacement) -> str:
     """``L1:~ab L3:c+d active:+e*01``: symbols behind ``~``, files behind ``+``, turns behind ``*``."""
     words = []
     for tier, items in placement.tiers.items():

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.context.history.compaction import Compaction
-from proxy.context.panels import PanelMemory, Place
+from proxy.context.panels import PanelMemory, PanelPlace
 from proxy.context.panels.board import MOST_PROMPTS, Board, PanelCost, PanelCosts
-from proxy.context.session import MOST_BYTES, VERSION, LiveState, Part, merged, packed, unpacked
+from proxy.context.session import MOST_BYTES, VERSION, LiveState, StatePart, merged, packed, unpacked
 from tests.examples import for_every
 from tests.live_states import STATES
 
 OLD, NEW = b"o" * 16, b"n" * 16
-PLACE = Place(4, OLD)
+PLACE = PanelPlace(4, OLD)
 
 
 def state(last_s: float, **panels: PanelMemory) -> LiveState:
@@ -82,7 +82,7 @@ D = b"d" * 16
 NOTHING = LiveState()
 STATE = LiveState(
     Board(
-        {"todo": PanelMemory("todo", D, 1.5, Place(3, D), 1, 1.5, 9, 2), "tree": PanelMemory("tree", D, 1.0)},
+        {"todo": PanelMemory("todo", D, 1.5, PanelPlace(3, D), 1, 1.5, 9, 2), "tree": PanelMemory("tree", D, 1.0)},
         {0: (D, 1.0), 4: (D, 7.0)},
         is_begun=True,
         last_s=8.0,
@@ -94,8 +94,8 @@ STATE = LiveState(
 )
 
 
-def blobs(state: LiveState) -> dict[Part, bytes]:
-    return {part: packed(state, part) for part in Part}
+def blobs(state: LiveState) -> dict[StatePart, bytes]:
+    return {part: packed(state, part) for part in StatePart}
 
 
 @given(STATES)
@@ -104,27 +104,27 @@ def test_everything_comes_back(state: LiveState) -> None:
 
 
 def test_each_part_comes_back_alone() -> None:
-    found = {part: unpacked({part: packed(STATE, part)}) for part in Part}
-    assert found[Part.BOARD] == LiveState(replace(STATE.board, costs=PanelCosts()))
-    assert found[Part.COSTS] == LiveState(Board(costs=STATE.board.costs), 9.0)
-    assert found[Part.COMPACTION] == LiveState(compaction=STATE.compaction, compacted_s=10.0)
+    found = {part: unpacked({part: packed(STATE, part)}) for part in StatePart}
+    assert found[StatePart.BOARD] == LiveState(replace(STATE.board, costs=PanelCosts()))
+    assert found[StatePart.COSTS] == LiveState(Board(costs=STATE.board.costs), 9.0)
+    assert found[StatePart.COMPACTION] == LiveState(compaction=STATE.compaction, compacted_s=10.0)
 
 
 def test_where_there_is_nothing_to_write_there_is_no_blob() -> None:
-    assert blobs(NOTHING) == dict.fromkeys(Part, b"")
+    assert blobs(NOTHING) == dict.fromkeys(StatePart, b"")
 
 
-@pytest.mark.parametrize("part", Part)
-def test_state_of_another_version_says_nothing(part: Part) -> None:
+@pytest.mark.parametrize("part", StatePart)
+def test_state_of_another_version_says_nothing(part: StatePart) -> None:
     found = msgspec.msgpack.decode(packed(STATE, part))
     assert found[0] == VERSION
     for version in (VERSION - 1, VERSION + 1, -1, str(VERSION), None):
         assert unpacked({part: msgspec.msgpack.encode([version, *found[1:]])}) == NOTHING
 
 
-@pytest.mark.parametrize("part", Part)
+@pytest.mark.parametrize("part", StatePart)
 @given(st.data())
-def test_damaged_blobs_never_raise(part: Part, data: st.DataObject) -> None:
+def test_damaged_blobs_never_raise(part: StatePart, data: st.DataObject) -> None:
     blob = bytearray(packed(STATE, part))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(blob) - 1))
@@ -134,8 +134,8 @@ def test_damaged_blobs_never_raise(part: Part, data: st.DataObject) -> None:
     assert_sound(unpacked({part: bytes(blob)}))
 
 
-@given(st.binary(max_size=200), st.sampled_from(Part))
-def test_any_bytes_never_raise(blob: bytes, part: Part) -> None:
+@given(st.binary(max_size=200), st.sampled_from(StatePart))
+def test_any_bytes_never_raise(blob: bytes, part: StatePart) -> None:
     assert_sound(unpacked({part: blob}))
 
 
@@ -146,26 +146,26 @@ def assert_sound(state: LiveState) -> None:
 
 
 PANEL: list[Any] = ["todo", D, 1.0, None, 0, 0.0, 1, 0, 0, 0]
-ILL: Mapping[str, tuple[Part, list[Any]]] = {
-    "no finite time": (Part.BOARD, [float("nan"), [], []]),
-    "a time without an end": (Part.BOARD, [float("inf"), [], []]),
-    "a time behind all calendars": (Part.BOARD, [1e15, [], []]),
-    "a panel without a finite time": (Part.BOARD, [1.0, [[*PANEL[:2], float("nan"), *PANEL[3:]]], []]),
-    "a prompt without a finite time": (Part.BOARD, [1.0, [], [[0, D, float("nan")]]]),
-    "an id that no panel has": (Part.BOARD, [1.0, [["a b", *PANEL[1:]]], []]),
-    "an id with a line break": (Part.BOARD, [1.0, [["todo\n", *PANEL[1:]]], []]),
-    "a long id": (Part.BOARD, [1.0, [["a" * 65, *PANEL[1:]]], []]),
-    "a short digest": (Part.BOARD, [1.0, [["todo", b"d", *PANEL[2:]]], []]),
-    "an index below 0": (Part.BOARD, [1.0, [[*PANEL[:3], [-1, D], *PANEL[4:]]], []]),
-    "a member too many": (Part.BOARD, [1.0, [[*PANEL, 1]], []]),
-    "too many prompts": (Part.BOARD, [1.0, [], [[n, D, 1.0] for n in range(MOST_PROMPTS + 1)]]),
-    "too many panels": (Part.BOARD, [1.0, [[f"p{n}", *PANEL[1:]] for n in range(10_001)], []]),
-    "a cost below 0": (Part.COSTS, [1.0, ["todo:00"], [], [["todo", -1.0]]]),
-    "no finite cost": (Part.COSTS, [1.0, ["todo:00"], [], [["todo", float("nan")]]]),
-    "a count of tokens below 0": (Part.COSTS, [1.0, ["todo:00"], [["todo", -1, True, 0.0, 0.0]], []]),
-    "an entry without a digest": (Part.COSTS, [1.0, ["todo"], [], []]),
-    "a compaction without a time": (Part.COMPACTION, [float("nan"), 1, 1, D, ""]),
-    "a summary that is no text": (Part.COMPACTION, [1.0, 1, 1, D, b"\xff"]),
+ILL: Mapping[str, tuple[StatePart, list[Any]]] = {
+    "no finite time": (StatePart.BOARD, [float("nan"), [], []]),
+    "a time without an end": (StatePart.BOARD, [float("inf"), [], []]),
+    "a time behind all calendars": (StatePart.BOARD, [1e15, [], []]),
+    "a panel without a finite time": (StatePart.BOARD, [1.0, [[*PANEL[:2], float("nan"), *PANEL[3:]]], []]),
+    "a prompt without a finite time": (StatePart.BOARD, [1.0, [], [[0, D, float("nan")]]]),
+    "an id that no panel has": (StatePart.BOARD, [1.0, [["a b", *PANEL[1:]]], []]),
+    "an id with a line break": (StatePart.BOARD, [1.0, [["todo\n", *PANEL[1:]]], []]),
+    "a long id": (StatePart.BOARD, [1.0, [["a" * 65, *PANEL[1:]]], []]),
+    "a short digest": (StatePart.BOARD, [1.0, [["todo", b"d", *PANEL[2:]]], []]),
+    "an index below 0": (StatePart.BOARD, [1.0, [[*PANEL[:3], [-1, D], *PANEL[4:]]], []]),
+    "a member too many": (StatePart.BOARD, [1.0, [[*PANEL, 1]], []]),
+    "too many prompts": (StatePart.BOARD, [1.0, [], [[n, D, 1.0] for n in range(MOST_PROMPTS + 1)]]),
+    "too many panels": (StatePart.BOARD, [1.0, [[f"p{n}", *PANEL[1:]] for n in range(10_001)], []]),
+    "a cost below 0": (StatePart.COSTS, [1.0, ["todo:00"], [], [["todo", -1.0]]]),
+    "no finite cost": (StatePart.COSTS, [1.0, ["todo:00"], [], [["todo", float("nan")]]]),
+    "a count of tokens below 0": (StatePart.COSTS, [1.0, ["todo:00"], [["todo", -1, True, 0.0, 0.0]], []]),
+    "an entry without a digest": (StatePart.COSTS, [1.0, ["todo"], [], []]),
+    "a compaction without a time": (StatePart.COMPACTION, [float("nan"), 1, 1, D, ""]),
+    "a summary that is no text": (StatePart.COMPACTION, [1.0, 1, 1, D, b"\xff"]),
 }
 
 
@@ -176,29 +176,31 @@ def test_what_does_not_fit_says_nothing(name: str) -> None:
 
 
 def test_deep_blobs_say_nothing() -> None:
-    for part in Part:
+    for part in StatePart:
         assert unpacked({part: b"\x91" * 100_000}) == NOTHING
 
 
 def test_a_damaged_part_leaves_the_others() -> None:
-    found = unpacked({**blobs(STATE), Part.BOARD: b"\0"})
+    found = unpacked({**blobs(STATE), StatePart.BOARD: b"\0"})
     assert found == LiveState(Board(costs=STATE.board.costs), 9.0, STATE.compaction, 10.0)
 
 
 def test_what_is_too_large_is_neither_written_nor_read() -> None:
     large = replace(STATE, compaction=Compaction(2, 3, D, "x" * MOST_BYTES))
-    assert packed(large, Part.COMPACTION) == b""
-    assert packed(large, Part.BOARD) == packed(STATE, Part.BOARD)
+    assert packed(large, StatePart.COMPACTION) == b""
+    assert packed(large, StatePart.BOARD) == packed(STATE, StatePart.BOARD)
     blob = msgspec.msgpack.encode([VERSION, 1.0, 2, 3, D, "x" * MOST_BYTES])
-    assert unpacked({Part.COMPACTION: blob}) == NOTHING
+    assert unpacked({StatePart.COMPACTION: blob}) == NOTHING
 
 
 def test_the_longest_board_has_room() -> None:
-    panels = {f"history_{n}": PanelMemory(f"history_{n}", D, 1e9, Place(n, D), n, 1e9, n, n, n) for n in range(1_000)}
+    panels = {
+        f"history_{n}": PanelMemory(f"history_{n}", D, 1e9, PanelPlace(n, D), n, 1e9, n, n, n) for n in range(1_000)
+    }
     board = Board(panels, {n: (D, 1e9) for n in range(MOST_PROMPTS)}, is_begun=True, last_s=1e9)
-    assert unpacked({Part.BOARD: packed(LiveState(board), Part.BOARD)}).board == board
+    assert unpacked({StatePart.BOARD: packed(LiveState(board), StatePart.BOARD)}).board == board
 
 
 def test_no_part_but_a_compaction_has_a_text() -> None:
-    for part in (Part.BOARD, Part.COSTS):
+    for part in (StatePart.BOARD, StatePart.COSTS):
         assert b"They met." not in packed(STATE, part)

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.engine.exchange import ExchangeOutcome, Settlement
 from proxy.engine.interfaces import Call, Principal, Reservation
-from proxy.engine.telemetry import Meter, error_kind, savings
+from proxy.engine.telemetry import MetricsMeter, error_kind, savings
 from proxy.engine.telemetry.metrics import ERROR_KINDS, Metrics
 from proxy.kit.modes import Mode, Reason
 from proxy.models import Deployment, Transport
@@ -90,7 +90,7 @@ def metrics():
 
 @pytest.fixture
 def settle(metrics):
-    meter = Meter(metrics, PriceMap({"up": ENTRY}))
+    meter = MetricsMeter(metrics, PriceMap({"up": ENTRY}))
 
     def run(one):
         return ended(meter, one)
@@ -149,19 +149,19 @@ def test_refusals_for_the_context_window_are_counted_by_profile_and_outcome(metr
 def test_lost_answers_are_billed_with_their_further_calls(metrics):
     one = exchange()
     one.answer.further = (Outcome(usage=Usage(2000, 20)),)
-    lost = Meter(metrics, PriceMap({"up": ENTRY})).lose(one)
+    lost = MetricsMeter(metrics, PriceMap({"up": ENTRY})).lose(one)
     assert lost.usage == Usage(3000, 30, read=800, write_5m=200)
     assert lost.cost_usd == pytest.approx(380 + 2100)
     assert value(metrics, "uncached_input_cost_usd_total", **MONEY) == 0
 
 
 def test_the_cost_of_one_answer_is_told_without_counting_it(metrics):
-    meter = Meter(metrics, PriceMap({"up": ENTRY}))
+    meter = MetricsMeter(metrics, PriceMap({"up": ENTRY}))
     two = [Outcome(usage=Usage(100, 2)), Outcome(usage=Usage(10, 1))]
     assert meter.spent(exchange(), two) == Settlement(Usage(110, 3), 125.0)
     assert meter.spent(exchange(lost=Settlement(Usage(1, 0), 7.0)), two).cost_usd == 132.0
     assert meter.spent(exchange(), [Outcome()]) == Settlement()
-    assert Meter(metrics, PriceMap({})).spent(exchange(), two).cost_usd == 0
+    assert MetricsMeter(metrics, PriceMap({})).spent(exchange(), two).cost_usd == 0
     assert value(metrics, "cost_usd_total", **COST) in (0, None)
 
 
@@ -228,7 +228,7 @@ def test_raw_paths_are_counted_by_what_they_report(metrics, settle):
 
 
 def test_a_model_without_a_price_costs_nothing_and_is_counted(metrics):
-    done = ended(Meter(metrics, PriceMap({})), exchange())
+    done = ended(MetricsMeter(metrics, PriceMap({})), exchange())
     assert done.settlement.cost_usd == 0
     assert value(metrics, "unpriced_requests_total", model="m") == 1
     assert value(metrics, "tokens_total", model="m", kind="read", client="unrecognised") == 800
@@ -290,7 +290,7 @@ def test_standing_down_may_cost_what_the_provider_holds_of_ours():
 
 
 def test_the_arms_of_a_hold_out_are_counted_apart(metrics) -> None:
-    meter = Meter(metrics, PriceMap({"up": ENTRY}))
+    meter = MetricsMeter(metrics, PriceMap({"up": ENTRY}))
     control = plan(body=b"{}", mode=Mode.OBSERVE, reason=Reason.HOLD_OUT.value, arm="control")
     ended(meter, exchange(plan=plan(arm="treated")))
     ended(meter, exchange(plan=control, usage=Usage(prompt=1000, output=10)))
@@ -302,7 +302,7 @@ def test_the_arms_of_a_hold_out_are_counted_apart(metrics) -> None:
 
 
 def test_a_deviation_is_counted_beside_the_providers_cause(metrics) -> None:
-    Meter(metrics, PriceMap({"up": ENTRY})).settle(
+    MetricsMeter(metrics, PriceMap({"up": ENTRY})).settle(
         exchange(result=PlanResult(deviation="evicted"), cache_cause="unavailable")
     )
     assert value(metrics, "cache_deviations_total", model="m", kind="evicted", cause="unavailable") == 1

@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.lab.doctor import Culprit, Entries, Intake, Rules, diagnose_all
+from proxy.lab.doctor import CacheRules, CallIntake, Culprit, Entries, diagnose_all
 from proxy.lab.doctor.reader import read_calls
-from proxy.lab.doctor.records import Call
+from proxy.lab.doctor.records import LoggedCall
 from proxy.lab.doctor.report import MONTH_HOURS, ClientReport, Report, advice, examine, page
 from proxy.planner.diagnose import MODEL, PARAMETER, ROUTE
 from proxy.planner.record import VERSION, Fingerprint, line_of, wire_record
@@ -35,7 +35,7 @@ PRICES = PriceMap({logs.MODEL: _PRICE, "gpt-5.5": {**_PRICE, "cache_creation_inp
 
 
 def _examined(*paths: Path, given: CacheProfile | None = None, prices: PriceMap = PRICES) -> Report:
-    return examine(paths, Rules(prices, given), setting(), lambda path, read, size: None)
+    return examine(paths, CacheRules(prices, given), setting(), lambda path, read, size: None)
 
 
 def _written(folder: Path, content: bytes, name: str = "log.jsonl") -> Path:
@@ -242,14 +242,14 @@ def test_the_pieces_that_differ_on_the_wire_are_those_that_are_named(path: Path)
         if number not in expected.beside
     )
     named: Counter[tuple[str, int]] = Counter()
-    calls = [call for call in read_calls(path, lambda read, size: None) if isinstance(call, Call)]
+    calls = [call for call in read_calls(path, lambda read, size: None) if isinstance(call, LoggedCall)]
     is_messages = not calls[0].is_chat and b'"messages"' in (calls[0].body or b"")
     profile = ANTHROPIC if is_messages else OPENAI
     with closing(Entries()) as entries:
-        intake = Intake(entries, bytes_over_four)
+        intake = CallIntake(entries, bytes_over_four)
         for call in calls:
             intake.take(call)
-        diagnose_all(entries, intake.clients, Rules(PRICES, profile))
+        diagnose_all(entries, intake.clients, CacheRules(PRICES, profile))
     for client in intake.clients.values():
         for culprit, loss in client.losses.items():
             if culprit.piece_kind not in ("", PARAMETER, MODEL, ROUTE):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.lab.doctor import Rules
+from proxy.lab.doctor import CacheRules
 from proxy.lab.doctor.report import ClientReport, Report, examine
 from proxy.protocol.prices import PriceMap
 from tests import doctor_logs as logs
@@ -24,7 +24,7 @@ TALK = tuple((f"question {number}", f"answer {number}") for number in range(3))
 
 def report_of(path: Path, *, names: bool = True) -> Report:
     used = setting(recognisers=RECOGNISERS if names else ())
-    return examine([path], Rules(PRICES), used, lambda path, read, size: None)
+    return examine([path], CacheRules(PRICES), used, lambda path, read, size: None)
 
 
 def lost(report: Report) -> list[tuple[str, int, int, float]]:

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from proxy.lab.doctor import records
 from proxy.lab.doctor.reader import NO_CALL, NO_CONTENT, read_calls
-from proxy.lab.doctor.records import BROKEN, NOT_JSON, NOT_UTF8, TOO_LONG, Call, Gap, Problem
+from proxy.lab.doctor.records import BROKEN, NOT_JSON, NOT_UTF8, TOO_LONG, LoggedCall, MissingPart, Problem
 from proxy.protocol.response.usage import Usage
 from tests import doctor_logs as logs
 from tests.growth import assert_linear
 
-Found = Call | Problem
+Found = LoggedCall | Problem
 
 
 def _read(folder: Path, content: bytes) -> list[Found]:
@@ -29,8 +29,8 @@ def _read(folder: Path, content: bytes) -> list[Found]:
     return list(read_calls(path, lambda read, size: None))
 
 
-def _calls(found: Sequence[Found]) -> list[Call]:
-    return [each for each in found if isinstance(each, Call)]
+def _calls(found: Sequence[Found]) -> list[LoggedCall]:
+    return [each for each in found if isinstance(each, LoggedCall)]
 
 
 def _problems(found: Sequence[Found]) -> list[tuple[int, str]]:
@@ -65,7 +65,7 @@ def test_claude_code_tells_an_answer_once_and_no_request(tmp_path: Path) -> None
     found = _read(tmp_path, logs.claude_code(spoken))
     assert _problems(found) == []
     assert [(call.client, call.session, call.body) for call in _calls(found)] == [("claude-code", "s1", None)] * 3
-    assert _calls(found)[0].gaps == {Gap.NO_REQUEST}
+    assert _calls(found)[0].gaps == {MissingPart.NO_REQUEST}
 
 
 @pytest.mark.parametrize("pack", [lzma.compress, gzip.compress, bz2.compress])
@@ -170,24 +170,27 @@ def test_a_row_of_another_length_costs_itself(tmp_path: Path) -> None:
     assert [text for _, text in _problems(found)] == ["has another number of columns than the first line"]
 
 
-GAPS = {Gap.CUT: "abc... (litellm_truncated skipped 9000 chars. see docs) ...xyz", Gap.REDACTED: "redacted-by-litellm"}
+GAPS = {
+    MissingPart.CUT: "abc... (litellm_truncated skipped 9000 chars. see docs) ...xyz",
+    MissingPart.REDACTED: "redacted-by-litellm",
+}
 
 
 @pytest.mark.parametrize("gap", GAPS)
-def test_what_was_taken_out_is_noticed(gap: Gap, tmp_path: Path) -> None:
+def test_what_was_taken_out_is_noticed(gap: MissingPart, tmp_path: Path) -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": GAPS[gap]}]}
     (call,) = _calls(
         _read(tmp_path, logs.json_lines([{"t": 1, "request": body, "response": {"usage": {"prompt_tokens": 5}}}]))
     )
     assert gap in call.gaps
-    assert (call.body is None) is (gap is Gap.REDACTED)
+    assert (call.body is None) is (gap is MissingPart.REDACTED)
 
 
 @pytest.mark.parametrize("content", ["the text was redacted by [REDACTED] and others", "*** stars ***"])
 def test_a_prompt_that_speaks_of_redaction_is_whole(content: str, tmp_path: Path) -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": content}]}
     (call,) = _calls(_read(tmp_path, logs.json_lines([{"t": 1, "request": body}])))
-    assert Gap.REDACTED not in call.gaps
+    assert MissingPart.REDACTED not in call.gaps
 
 
 def test_embeddings_and_other_calls_are_no_prompts(tmp_path: Path) -> None:
@@ -211,7 +214,7 @@ def test_times_of_every_form(told: object, at: float | None, tmp_path: Path) -> 
     body = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
     (call,) = _calls(_read(tmp_path, logs.json_lines([{"t": told, "request": body}])))
     assert call.at == at
-    assert (Gap.NO_TIME in call.gaps) is (at is None)
+    assert (MissingPart.NO_TIME in call.gaps) is (at is None)
 
 
 def test_usage_of_langfuse_that_holds_the_cache_already(tmp_path: Path) -> None:

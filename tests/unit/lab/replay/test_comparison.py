@@ -14,8 +14,8 @@ from proxy.lab.replay.comparison import (
     ECONOMIC,
     FIXED,
     FREE,
-    Comparison,
-    Kind,
+    SessionKind,
+    TraceComparison,
     by_kind,
     compare,
     gains,
@@ -44,7 +44,7 @@ SAMPLES = [sample.trace() for sample in samples()]
 MARKERS = (AS_SENT, CLIENT, SYSTEM_LAST, TOOLS_SYSTEM_LAST_TWO)
 
 
-def check_order(one: Comparison, profile: CacheProfile) -> None:
+def check_order(one: TraceComparison, profile: CacheProfile) -> None:
     """free <= fixed <= marker policies, free <= best <= every policy."""
     slack = 1e-9 * one.plain
     best = one.scores[BEST].cost
@@ -81,8 +81,8 @@ def test_the_costs_are_those_of_the_plain_replay() -> None:
 
 
 def test_a_growing_conversation_is_append_only_and_a_clock_makes_it_mutable() -> None:
-    assert compare(growing(5), setting()).kind is Kind.APPEND_ONLY
-    assert compare(clocked(5), setting()).kind is Kind.MUTABLE
+    assert compare(growing(5), setting()).kind is SessionKind.APPEND_ONLY
+    assert compare(clocked(5), setting()).kind is SessionKind.MUTABLE
 
 
 def clocked(turns: int) -> Trace:
@@ -118,7 +118,10 @@ def test_tools_system_and_the_last_two_messages_are_marked() -> None:
 
 def test_means_are_by_kind_and_geometric() -> None:
     found = [compare(trace, setting()) for trace in (growing(4), clocked(4), clocked(6))]
-    assert [(kind, len(some)) for kind, some in by_kind(found)] == [(Kind.APPEND_ONLY, 1), (Kind.MUTABLE, 2)]
+    assert [(kind, len(some)) for kind, some in by_kind(found)] == [
+        (SessionKind.APPEND_ONLY, 1),
+        (SessionKind.MUTABLE, 2),
+    ]
     lines = means(found)
     assert [(line.name, line.traces, line.requests) for line in lines] == [
         ("append-only", 1, 4),

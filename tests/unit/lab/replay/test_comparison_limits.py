@@ -16,7 +16,7 @@ from proxy.lab.replay.comparison import (
     prefix_share,
 )
 from proxy.lab.replay.runner import Account, Waste
-from proxy.protocol.caches import Bill, Prompt
+from proxy.protocol.caches import Bill, PromptPositions
 from proxy.protocol.providers import ANTHROPIC, NONE, OPENAI
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.upstream.embedded.provider import PromptReader
@@ -48,19 +48,19 @@ def test_the_longer_life_pays_for_two_reads_across_pauses() -> None:
 
 
 def test_what_is_too_short_to_be_cached_belongs_to_the_first_prefix_that_is_not() -> None:
-    one = Prompt(b"s", (b"1", b"2", b"3"), (100, 1024, 2000), (0, 1, 2))
-    other = Prompt(b"s", (b"1", b"x"), (100, 1000), (0, 1))
+    one = PromptPositions(b"s", (b"1", b"2", b"3"), (100, 1024, 2000), (0, 1, 2))
+    other = PromptPositions(b"s", (b"1", b"x"), (100, 1000), (0, 1))
     cost = fixed_limit([(0.0, one), (10.0, other), (20.0, one)], ANTHROPIC)
     assert cost == pytest.approx(2000 * (1.25 + 0.1) + 1000)
 
 
 def test_nothing_is_cached_in_an_empty_scope() -> None:
-    prompt = Prompt(b"", (b"1",), (2000,), (0,))
+    prompt = PromptPositions(b"", (b"1",), (2000,), (0,))
     assert fixed_limit([(0.0, prompt), (1.0, prompt)], ANTHROPIC) == 4000
 
 
 def test_where_nothing_can_be_chosen_the_limit_is_what_the_order_costs() -> None:
-    prompt = Prompt(b"s", (b"1",), (2000,), (0,))
+    prompt = PromptPositions(b"s", (b"1",), (2000,), (0,))
     # 1920 of 2000 tokens are whole steps of 128 that were sent before.
     assert fixed_limit([(0.0, prompt), (1.0, prompt)], OPENAI) == pytest.approx(2000 + 80 + 192)
 
@@ -111,7 +111,7 @@ def _prefix_share(steps: list[Step], reader: PromptReader) -> float:
 
 
 def test_written_tokens_are_wasted_until_they_are_read() -> None:
-    prompt = Prompt(b"s", (b"1", b"2", b"3"), (1000, 1500, 1800), (0, 1, 2))
+    prompt = PromptPositions(b"s", (b"1", b"2", b"3"), (1000, 1500, 1800), (0, 1, 2))
     waste = Waste()
     assert waste.share is None
     waste.add(prompt, Bill(read=0, write_5m=1500, write_1h=0, plain=300))

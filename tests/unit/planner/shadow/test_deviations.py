@@ -11,7 +11,7 @@ from proxy.kit.errors import UpstreamRejected
 from proxy.kit.modes import Reason
 from proxy.planner.plan import Plan
 from proxy.planner.shadow import Deviation, Observation, ProviderObservations, missing, tolerance
-from proxy.protocol.caches import Bill, Prompt
+from proxy.protocol.caches import Bill, PromptPositions
 from proxy.protocol.providers import ANTHROPIC, OPENAI, PROFILES, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage, usage_of
@@ -261,7 +261,7 @@ def test_a_grid_that_is_spread_over_machines_has_a_chance(observations: Provider
 
 
 def test_what_is_missing_is_what_was_not_read_and_not_written() -> None:
-    prompt = Prompt(
+    prompt = PromptPositions(
         b"s", tuple(b"%d" % n for n in range(5)), (1000, 2000, 3000, 4000, 5000), tuple(range(5)), {3: "5m"}
     )
     bill = Bill(3000, 1000, 0, 1000, hit=2)

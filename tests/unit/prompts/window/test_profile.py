@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from proxy.kit.errors import Forbidden, InvalidRequest
-from proxy.prompts.window import BUILT_IN, Budget, Capability, CapabilityProfile, WindowRules, budget_of
+from proxy.prompts.window import BUILT_IN, Capability, CapabilityProfile, TokenBudget, WindowRules, budget_of
 from tests.examples import for_every
 
 
@@ -98,14 +98,14 @@ def test_a_window_that_nobody_knows_gives_no_budget() -> None:
 
 @pytest.mark.parametrize(("model", "window"), [(None, 1_000), (2_000, 1_000), (500, 500)])
 def test_of_two_windows_the_smaller_one_counts(model: int | None, window: int) -> None:
-    assert budget_of(SMALL, model, None) == Budget(window, 100, 50, window - 150)
+    assert budget_of(SMALL, model, None) == TokenBudget(window, 100, 50, window - 150)
 
 
 def test_the_answer_that_the_request_wants_is_reserved() -> None:
-    assert budget_of(SMALL, None, 400) == Budget(1_000, 400, 50, 550)
-    assert budget_of(SMALL, None, 5_000) == Budget(1_000, 5_000, 50, 0)
+    assert budget_of(SMALL, None, 400) == TokenBudget(1_000, 400, 50, 550)
+    assert budget_of(SMALL, None, 5_000) == TokenBudget(1_000, 5_000, 50, 0)
 
 
 @pytest.mark.parametrize(("scale", "tokens"), [(0.5, 425), (1.0, 850), (7.0, 850), (-1.0, 0)])
 def test_a_budget_is_scaled_down_only(scale: float, tokens: int) -> None:
-    assert Budget(1_000, 100, 50, 850).scaled(scale).prompt_tokens == tokens
+    assert TokenBudget(1_000, 100, 50, 850).scaled(scale).prompt_tokens == tokens

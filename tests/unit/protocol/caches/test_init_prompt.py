@@ -1,4 +1,4 @@
-from proxy.protocol.caches import Bill, Prompt
+from proxy.protocol.caches import Bill, PromptPositions
 
 
 def test_the_four_rates_add_up() -> None:
@@ -7,5 +7,5 @@ def test_the_four_rates_add_up() -> None:
 
 
 def test_a_prompt_is_as_long_as_its_last_position_ends() -> None:
-    assert Prompt(b"s", (b"a", b"b"), (5, 12), (0, 1)).total == 12
-    assert Prompt(b"s", (), (), ()).total == 0
+    assert PromptPositions(b"s", (b"a", b"b"), (5, 12), (0, 1)).total == 12
+    assert PromptPositions(b"s", (), (), ()).total == 0

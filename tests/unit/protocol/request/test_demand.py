@@ -8,7 +8,7 @@ import pytest
 from msgspec import Raw
 
 from proxy.protocol.request import head_of
-from proxy.protocol.request.demand import MEMBERS, PLAIN, Demand, Kind, Tool, Wants, demand_of, wants_of
+from proxy.protocol.request.demand import MEMBERS, PLAIN, BillingKind, Demand, Tool, Wants, demand_of, wants_of
 from tests.examples import for_every, sampled
 from tests.growth import assert_linear
 
@@ -133,28 +133,28 @@ def test_a_prompt_that_is_neither_is_named() -> None:
 
 @for_every(
     [
-        ("POST", "/v1/threads/t/messages", Kind.FREE),
-        ("POST", "/messages/count_tokens", Kind.FREE),
-        ("POST", "/files", Kind.FREE),
-        ("GET", "/batches", Kind.FREE),
-        ("DELETE", "/files/f", Kind.FREE),
-        ("POST", "/batches", Kind.UNKNOWN),
-        ("POST", "/messages/batches", Kind.UNKNOWN),
-        ("POST", "/fine_tuning/jobs", Kind.UNKNOWN),
-        ("POST", "/threads/t/runs", Kind.UNKNOWN),
-        ("POST", "/videos", Kind.UNKNOWN),
-        ("POST", "/chat/completions;x", Kind.UNKNOWN),
-        ("PURGE", "/chat/completions/x/y", Kind.UNKNOWN),
-        ("POST", "/engines/m/completions", Kind.TEXT),
-        ("POST", "/responses/compact", Kind.TEXT),
-        ("POST", "/embeddings", Kind.PROMPT),
-        ("POST", "/images/edits", Kind.IMAGE),
-        ("POST", "/audio/speech", Kind.SPEECH),
-        ("POST", "/audio/translations", Kind.TRANSCRIPTION),
-        ("POST", "/rerank", Kind.RERANK),
+        ("POST", "/v1/threads/t/messages", BillingKind.FREE),
+        ("POST", "/messages/count_tokens", BillingKind.FREE),
+        ("POST", "/files", BillingKind.FREE),
+        ("GET", "/batches", BillingKind.FREE),
+        ("DELETE", "/files/f", BillingKind.FREE),
+        ("POST", "/batches", BillingKind.UNKNOWN),
+        ("POST", "/messages/batches", BillingKind.UNKNOWN),
+        ("POST", "/fine_tuning/jobs", BillingKind.UNKNOWN),
+        ("POST", "/threads/t/runs", BillingKind.UNKNOWN),
+        ("POST", "/videos", BillingKind.UNKNOWN),
+        ("POST", "/chat/completions;x", BillingKind.UNKNOWN),
+        ("PURGE", "/chat/completions/x/y", BillingKind.UNKNOWN),
+        ("POST", "/engines/m/completions", BillingKind.TEXT),
+        ("POST", "/responses/compact", BillingKind.TEXT),
+        ("POST", "/embeddings", BillingKind.PROMPT),
+        ("POST", "/images/edits", BillingKind.IMAGE),
+        ("POST", "/audio/speech", BillingKind.SPEECH),
+        ("POST", "/audio/translations", BillingKind.TRANSCRIPTION),
+        ("POST", "/rerank", BillingKind.RERANK),
     ]
 )
-def test_what_a_path_is_billed_by(method: str, path: str, kind: Kind) -> None:
+def test_what_a_path_is_billed_by(method: str, path: str, kind: BillingKind) -> None:
     assert demand_of(method, path, {}).kind is kind
 
 

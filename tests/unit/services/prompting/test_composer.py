@@ -30,7 +30,7 @@ from proxy.prompts import (
 )
 from proxy.prompts.window import BUILT_IN, Capability, CapabilityProfile, WindowRules
 from proxy.protocol.request import Inset, parse_body
-from proxy.services.prompting import MOST_CHARS, Composer, Rules, Whose
+from proxy.services.prompting import MOST_CHARS, PromptComposer, PromptingRules, Whose
 from proxy.services.prompting.sources import Snapshot
 from tests.examples import for_every
 
@@ -44,7 +44,7 @@ RULES = PromptRules(
 
 
 def terms(model: str = "m", team: str = "", profile: str = "") -> tuple[PromptTerms, CapabilityProfile | None]:
-    return Rules(RULES, WINDOWS).terms_for(Whose(model, team), ClientWish(profile=profile))
+    return PromptingRules(RULES, WINDOWS).terms_for(Whose(model, team), ClientWish(profile=profile))
 
 
 def test_without_a_profile_the_terms_are_those_of_the_rules() -> None:
@@ -96,8 +96,8 @@ class World:
     changes: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        rules = Rules(PromptRules(self.terms, **self.rules), self.windows)
-        self.composer = Composer(rules, self.snapshot, self, Aside())
+        rules = PromptingRules(PromptRules(self.terms, **self.rules), self.windows)
+        self.composer = PromptComposer(rules, self.snapshot, self, Aside())
 
     def snapshot(self) -> Snapshot:
         return Snapshot.of(self.prompts)
@@ -317,7 +317,7 @@ def test_a_profile_of_prompts_alone_may_be_chosen_where_it_is_allowed() -> None:
 
 def test_changed_rules_hold_for_the_next_request() -> None:
     world = World()
-    world.composer.follow(Rules(PromptRules(PromptTerms(use=("reminder",)))))
+    world.composer.follow(PromptingRules(PromptRules(PromptTerms(use=("reminder",)))))
     assert world.ask() == ComposedRequest(
         inset=Inset(after="Be brief."), version=world.snapshot().version, is_required=True
     )
@@ -376,7 +376,7 @@ def prompts_of(*prompts: Prompt) -> Snapshot:
 class Made:
     """The compositions of one composer."""
 
-    composer: Composer = field(default_factory=lambda: World().composer)
+    composer: PromptComposer = field(default_factory=lambda: World().composer)
 
     def by(self, terms: PromptTerms, prompts: Snapshot) -> Composition:
         return asyncio.run(self.composer.composition(terms, prompts))

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.prompts import ROOTS, Json, Position, Prompt, RenderError, Variable
 from proxy.services.prompting.language import FILTERS, TESTS, Uses, compiled
-from proxy.services.prompting.sources import Templates
+from proxy.services.prompting.sources import CompiledTemplates
 from tests.examples import for_every
 
 CONTEXT: dict[str, dict[str, Json]] = {
@@ -26,7 +26,7 @@ CONTEXT: dict[str, dict[str, Json]] = {
 
 def rendered(text: str, fragments: dict[str, str] | None = None, **variables: Json) -> str:
     prompt = Prompt("p", Position.SYSTEM, text, variables=tuple(map(Variable, variables)))
-    return Templates([prompt], fragments).render(prompt, CONTEXT, variables)
+    return CompiledTemplates([prompt], fragments).render(prompt, CONTEXT, variables)
 
 
 @for_every(
@@ -110,7 +110,7 @@ def test_a_failure_is_told_with_its_line_and_without_a_value_of_the_context(temp
 )
 def test_an_unknown_filter_is_refused_before_its_branch_is_rendered(template: str, why: str) -> None:
     with pytest.raises(RenderError, match=why):
-        Templates([Prompt("p", Position.SYSTEM, template)])
+        CompiledTemplates([Prompt("p", Position.SYSTEM, template)])
 
 
 @for_every(
@@ -121,13 +121,13 @@ def test_an_unknown_filter_is_refused_before_its_branch_is_rendered(template: st
 )
 def test_a_template_of_too_many_parts_is_refused_before_it_is_compiled(template: str, why: str) -> None:
     with pytest.raises(RenderError, match=why):
-        Templates([Prompt("p", Position.SYSTEM, template)])
+        CompiledTemplates([Prompt("p", Position.SYSTEM, template)])
 
 
 def test_two_templates_do_not_see_what_the_other_one_sets() -> None:
     setter = Prompt("a", Position.SYSTEM, "{% set mission = {'count': 9} %}{{ mission.count }}")
     reader = Prompt("b", Position.SYSTEM, "{{ mission.count }}")
-    templates = Templates([setter, reader])
+    templates = CompiledTemplates([setter, reader])
     assert templates.render(setter, CONTEXT, {}) == "9"
     assert templates.render(reader, CONTEXT, {}) == "3"
 
@@ -160,7 +160,7 @@ VALUES: dict[str, dict[str, Json]] = {
 
 
 def filtered(text: str) -> str:
-    return Templates([]).render(Prompt("p", Position.SYSTEM, text), VALUES, {})
+    return CompiledTemplates([]).render(Prompt("p", Position.SYSTEM, text), VALUES, {})
 
 
 PRINTED = {

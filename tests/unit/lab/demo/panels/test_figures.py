@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from proxy.lab.demo import added_up
-from proxy.lab.demo.panels import SCENARIOS, Comparison, Form, Pace, Scenario, comparison
+from proxy.lab.demo.panels import SCENARIOS, Pace, PanelComparison, PanelForm, Scenario, comparison
 from proxy.lab.replay.runner import Setting
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import ANTHROPIC
@@ -21,7 +21,7 @@ def usage(read: int) -> Usage:
     return Usage(prompt=1_000, output=1, read=read, write_5m=0, write_1h=0, writes_told=True, lives_told=True)
 
 
-def answered(scenario: Scenario, read: int) -> Comparison:
+def answered(scenario: Scenario, read: int) -> PanelComparison:
     """All requests answered: context messages uncached, live panels with so many of 1,000 tokens read."""
     compared = comparison(scenario, SETTING, PRICE)
     for form, tally in compared.tallies.items():
@@ -30,36 +30,39 @@ def answered(scenario: Scenario, read: int) -> Comparison:
     return compared
 
 
-SMALL = Scenario("small", "", Pace(12), tuple(Form), most_share=0.25, most_ratio=0.5, least_read=0.85)
+SMALL = Scenario("small", "", Pace(12), tuple(PanelForm), most_share=0.25, most_ratio=0.5, least_read=0.85)
 
 
 @pytest.mark.parametrize(("read", "reached"), [(900, True), (800, False)])
 def test_a_goal_is_reached_or_missed_by_what_was_reported(read: int, reached: bool) -> None:
-    goals = {goal.words: goal for goal in answered(replace(SMALL, forms=(Form.UNTOUCHED, Form.PANELS)), read).goals()}
+    goals = {
+        goal.words: goal
+        for goal in answered(replace(SMALL, forms=(PanelForm.UNTOUCHED, PanelForm.PANELS)), read).goals()
+    }
     cost = 1 - 0.9 * read / 1_000
     assert goals["of no caching"].found == pytest.approx(cost)
-    assert goals[f"of '{Form.UNTOUCHED}'"].found == pytest.approx(cost)
+    assert goals[f"of '{PanelForm.UNTOUCHED}'"].found == pytest.approx(cost)
     assert goals["read after ten turns"].found == pytest.approx(read / 1_000)
     assert goals["read after ten turns"].is_reached is reached
     assert goals["of no caching"].is_reached is (cost <= 0.25)
 
 
 def test_a_frozen_conversation_has_few_live_messages() -> None:
-    scenario = replace(SMALL, forms=(Form.FREEZING,), most_live=5)
+    scenario = replace(SMALL, forms=(PanelForm.FREEZING,), most_live=5)
     goal = [goal for goal in answered(scenario, 900).goals() if goal.words == "live messages"][0]
     assert (goal.found, goal.wanted, goal.is_reached) == (23, 5, False)
 
 
 @pytest.mark.parametrize(("most", "reached"), [(1_000, True), (999, False)])
 def test_the_longest_prompt_fits_the_window_or_does_not(most: int, reached: bool) -> None:
-    scenario = replace(SMALL, forms=(Form.FREEZING,), most_prompt=most)
+    scenario = replace(SMALL, forms=(PanelForm.FREEZING,), most_prompt=most)
     (goal,) = [goal for goal in answered(scenario, 900).goals() if goal.words == "tokens of the longest prompt"]
     assert (goal.found, goal.wanted, goal.is_reached) == (1_000, most, reached)
 
 
 def test_each_form_is_an_account_of_its_own_and_its_faults_are_listed() -> None:
     compared = answered(replace(SMALL, pace=Pace(2)), 0)
-    assert len({tally.key for tally in compared.tallies.values()}) == len(Form)
+    assert len({tally.key for tally in compared.tallies.values()}) == len(PanelForm)
     losses = added_up(compared.tallies.values()).losses
     assert all(text.startswith("demo-panels-small-") for text in losses)
     assert {text.split(":")[0].rpartition("-")[2] for text in losses} == {"panels", "freezing"}
@@ -73,4 +76,4 @@ def test_every_scenario_has_live_panels_and_a_goal() -> None:
 
 def test_only_what_shall_come_untouched_asks_the_proxy_for_it() -> None:
     tallies = comparison(SMALL, SETTING, PRICE).tallies
-    assert [form for form, tally in tallies.items() if tally.headers] == [Form.UNTOUCHED]
+    assert [form for form, tally in tallies.items() if tally.headers] == [PanelForm.UNTOUCHED]

@@ -4,12 +4,12 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.lab.demo.panels import Pace, Turn, turns
+from proxy.lab.demo.panels import Pace, PanelTurn, turns
 
 PACES = [Pace(30), Pace(45, pause_every=20), Pace(8, has_calls=True)]
 
 
-def is_in_a_loop(turn: Turn) -> bool:
+def is_in_a_loop(turn: PanelTurn) -> bool:
     return bool(turn.conversation[-1]["role"] != "user")
 
 
@@ -23,7 +23,7 @@ def test_a_conversation_only_grows_and_time_goes_on(pace: Pace) -> None:
         assert len(two.conversation) > len(one.conversation)
 
 
-def changed(one: Turn, two: Turn) -> set[str]:
+def changed(one: PanelTurn, two: PanelTurn) -> set[str]:
     return {a.id for a, b in zip(one.panels, two.panels, strict=True) if a != b}
 
 

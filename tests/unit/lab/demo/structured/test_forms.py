@@ -8,15 +8,15 @@ import pytest
 from plugins.aider import AiderRecogniser
 from proxy.lab.demo import Sending
 from proxy.lab.demo.chats import RULES
-from proxy.lab.demo.structured import GOALS, PACKAGE, Form, Turn, busy, installed_files, sendings, turns
+from proxy.lab.demo.structured import GOALS, PACKAGE, FileTurn, TurnForm, busy, installed_files, sendings, turns
 from proxy.protocol.recognition import MessageKind, PieceKind
 from tests.examples import sampled
 
-STRUCTURED = [form for form in Form if form.is_structured]
+STRUCTURED = [form for form in TurnForm if form.is_structured]
 
 
 @pytest.fixture(scope="module")
-def steps() -> list[Turn]:
+def steps() -> list[FileTurn]:
     return list(turns(busy(PACKAGE, installed_files(PACKAGE), 9)))
 
 
@@ -26,8 +26,8 @@ def section(sending: Sending) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", sampled(Form, 3))
-def test_system_prompt_history_and_prompt_are_the_same_in_all_forms(form: Form, steps: list[Turn]) -> None:
+@pytest.mark.parametrize("form", sampled(TurnForm, 3))
+def test_system_prompt_history_and_prompt_are_the_same_in_all_forms(form: TurnForm, steps: list[FileTurn]) -> None:
     for turn, sending in zip(steps, sendings(form, steps, "s"), strict=True):
         messages = sending.body["messages"]
         assert messages[0] == {"role": "system", "content": RULES}
@@ -37,19 +37,19 @@ def test_system_prompt_history_and_prompt_are_the_same_in_all_forms(form: Form, 
 
 
 @pytest.mark.slow
-def test_forms_that_are_compared_show_the_same_full_texts(steps: list[Turn]) -> None:
+def test_forms_that_are_compared_show_the_same_full_texts(steps: list[FileTurn]) -> None:
     for form, (other, _) in GOALS.items():
-        if form is Form.SYMBOLS:
+        if form is TurnForm.SYMBOLS:
             continue
         for one, two in zip(sendings(form, steps, "s"), sendings(other, steps, "s"), strict=True):
             assert one.wanted.contents == two.wanted.contents
-    symbols = list(sendings(Form.SYMBOLS, steps, "s"))
-    selected = list(sendings(Form.EDITOR_SELECTED, steps, "s"))
+    symbols = list(sendings(TurnForm.SYMBOLS, steps, "s"))
+    selected = list(sendings(TurnForm.EDITOR_SELECTED, steps, "s"))
     assert [one.wanted.contents for one in symbols] == [one.wanted.contents for one in selected]
 
 
 @pytest.mark.parametrize("form", STRUCTURED)
-def test_a_content_is_sent_once_and_then_named_by_its_digest(form: Form, steps: list[Turn]) -> None:
+def test_a_content_is_sent_once_and_then_named_by_its_digest(form: TurnForm, steps: list[FileTurn]) -> None:
     known: dict[str, str] = {}
     for turn, sending in zip(steps, sendings(form, steps, "s"), strict=True):
         for file in section(sending)["files"]:
@@ -64,17 +64,17 @@ def test_a_content_is_sent_once_and_then_named_by_its_digest(form: Form, steps: 
     assert len(known) > 9
 
 
-def test_a_structured_turn_selects_what_is_shown_in_full(steps: list[Turn]) -> None:
+def test_a_structured_turn_selects_what_is_shown_in_full(steps: list[FileTurn]) -> None:
     for form in STRUCTURED:
         for turn, sending in zip(steps, sendings(form, steps, "s"), strict=True):
             files = section(sending)["files"]
             assert {file["path"] for file in files if file.get("selected")} == set(sending.wanted.contents)
-            assert section(sending).get("use_repo_map", True) is (form is Form.SYMBOLS)
-            assert len(files) == len(turn.selected if form is Form.FULL_SELECTED else turn.files)
+            assert section(sending).get("use_repo_map", True) is (form is TurnForm.SYMBOLS)
+            assert len(files) == len(turn.selected if form is TurnForm.FULL_SELECTED else turn.files)
 
 
-@pytest.mark.parametrize("form", [Form.EDITOR_ALL, Form.EDITOR_SELECTED])
-def test_an_editor_shows_its_files_in_the_form_that_is_recognised(form: Form, steps: list[Turn]) -> None:
+@pytest.mark.parametrize("form", [TurnForm.EDITOR_ALL, TurnForm.EDITOR_SELECTED])
+def test_an_editor_shows_its_files_in_the_form_that_is_recognised(form: TurnForm, steps: list[FileTurn]) -> None:
     for sending in sendings(form, steps, "s"):
         shown = sending.body["messages"][-3]["content"]
         found = AiderRecogniser().recognise("user", shown)
