@@ -54,8 +54,9 @@ async def ask(app: ASGIApp, number: int) -> float:
 
 async def run(browser: Browser, requests: int, *, has_pages: bool) -> list[float]:
     """The seconds that each request took, with ten open pages or with none."""
-    live, found = browser.assembly.live, list[float]()
-    assert live is not None
+    ui, found = browser.assembly.ui, list[float]()
+    assert ui is not None
+    live = ui.live
 
     async def look(number: int) -> None:
         async for _ in live.follow(PAGES[number % len(PAGES)], ""):

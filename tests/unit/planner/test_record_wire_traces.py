@@ -15,7 +15,7 @@ from proxy.protocol.request.tokens import bytes_over_four
 from tests.examples import sampled
 from tests.wire_breaks import Block, WireBreak, rendered, wire_break
 
-SHARED = Path(__file__).parents[4].parent / "shared"
+SHARED = Path(__file__).parents[3].parent / "shared"
 TRACES = sorted(path for name in ("traces", "traces-inbound") for path in (SHARED / name).glob("*.jsonl.xz"))
 WHERE = {TOOL: "tools", SYSTEM: "instructions"}
 BESIDE = (PARAMETER, "model")
