@@ -26,6 +26,7 @@ from proxy.kit.secrets import (
     PLAIN_KEY_HEADERS,
     bare,
     canonical,
+    holds,
     secrets_in,
     without_literals,
     without_shapes,
@@ -154,7 +155,7 @@ def for_upstream(
         and plain not in own
         and not plain.startswith(OWN_PREFIX)
         and is_safe(value)
-        and not any(secret in value for secret in secrets)
+        and not holds(value, secrets)
     ]
     if deployment.speaks_azure:
         # A client's own key goes to the header where Azure expects it. A token of Entra is no key, and stays unchanged.
@@ -219,8 +220,7 @@ def sent_query(query: str, headers: Headers, deployment: Deployment, principal: 
 def refuse_key_in_path(path: str, headers: Headers, principal: Principal) -> None:
     """Raises InvalidRequest for a path that holds a key of this proxy, because paths are logged on the way and at their
     destination, and go upstream unchanged."""
-    plain = decoded(path)
-    if any(secret in plain for secret in _own_secrets(headers, principal)):
+    if holds(decoded(path), _own_secrets(headers, principal)):
         raise InvalidRequest(
             "The path holds an API key. Send the key as `Authorization: Bearer KEY` and in no other place.",
             code="key_in_path",
@@ -230,8 +230,8 @@ def refuse_key_in_path(path: str, headers: Headers, principal: Principal) -> Non
 def refuse_key_in_model(model: str, exchange: Exchange) -> None:
     """Raises InvalidRequest for a model whose name holds a key, because a name that matches a wildcard goes
     upstream."""
-    principal, keys = exchange.principal, (KEY_PREFIX, *exchange.arrival.keys)
-    if (principal.virtual or principal.forwards_key) and any(key in model for key in keys):
+    principal = exchange.principal
+    if (principal.virtual or principal.forwards_key) and holds(model, (KEY_PREFIX, *exchange.arrival.keys)):
         raise InvalidRequest("'model' holds an API key; send the name of a model", param="model", code="key_in_model")
 
 
@@ -260,7 +260,7 @@ def decoded(text: str) -> str:
 def _is_dropped(part: str, secrets: Sequence[str], hides_credentials: bool) -> bool:
     plain = decoded(part)
     name = plain.partition("=")[0].strip().lower()
-    return (hides_credentials and name in KEY_PARAMETERS) or any(secret in plain for secret in secrets)
+    return (hides_credentials and name in KEY_PARAMETERS) or holds(plain, secrets)
 
 
 def without_credentials(deployment: Deployment) -> Deployment:

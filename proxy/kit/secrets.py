@@ -77,6 +77,11 @@ def client_key(headers: Headers) -> str | None:
     return token or sent.get("x-api-key") or sent.get("api-key") or None
 
 
+def holds(text: str, secrets: Iterable[str]) -> bool:
+    """Whether the text has one of the secrets."""
+    return any(secret in text for secret in secrets)
+
+
 REDACTED = "[redacted]"
 # If a key is quoted in part, a beginning of this length tells more than its owner, and an end of this length tells more
 # than its checksum.
