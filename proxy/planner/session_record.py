@@ -234,19 +234,22 @@ class SessionRecord(Struct, frozen=True, array_like=True, gc=False):
         return replace(self, facts=facts, parts={**self.parts, worker: sums if part is None else added(part, sums)})
 
     def merged(self, found: "SessionRecord", worker: str) -> "SessionRecord":
-        """This worker's record, with the counts of other workers. If only one of two values can be right, the newest
-        counts."""
-        parts, own, earlier = dict(found.parts), self.parts.get(worker), found.parts.get(_EARLIER)
-        is_in_earlier = worker not in parts and own is not None and earlier is not None and own.at <= earlier.at
-        if own is not None and not is_in_earlier:
-            parts[worker] = own
+        """This worker's record, merged with the store's. A part only grows, so the larger of its two versions is the
+        newer one. A part that the store does not have was added up there, or is not written yet."""
+        parts, earlier_at = dict(found.parts), found.parts.get(_EARLIER, SessionSums(-1.0)).at
+        for name, sums in self.parts.items():
+            if name != _EARLIER and (name in parts or sums.at > earlier_at):
+                parts[name] = max(parts.get(name, sums), sums, key=astuple)
         # If both records have the same last request, this worker knows more only if it has served it: the tiers become
         # known afterwards.
-        served_at = own.at if own is not None else -1.0
+        served_at = self.parts[worker].at if worker in self.parts else -1.0
         newest = self if self.last_at > found.last_at or served_at == self.last_at == found.last_at else found
         if len(parts) > _MOST_PARTS:
-            oldest = min((name for name in parts if name not in (worker, _EARLIER)), key=lambda name: parts[name].at)
-            if parts[oldest].at < newest.last_at - _FINAL_S:
+            final_at = newest.last_at - _FINAL_S
+            # A part that the store does not have yet stays as it is: this record may be merged again before a write.
+            final = {name for name, sums in found.parts.items() if sums == parts[name] and sums.at < final_at}
+            oldest = min(final - {worker, _EARLIER}, key=lambda name: parts[name].at, default=None)
+            if oldest is not None:
                 parts[_EARLIER] = added(parts.get(_EARLIER, SessionSums()), parts.pop(oldest))
         return replace(newest, began_at=min(self.began_at, found.began_at), parts=parts)
 

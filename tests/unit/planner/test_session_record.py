@@ -96,23 +96,35 @@ def test_of_the_same_request_the_facts_of_who_has_served_it_count() -> None:
     assert late.merged(early, "b").facts.tiers == {"L0": 9}
 
 
-@given(st.integers(1, 80), st.integers(), st.sampled_from([1.0, 60.0, 2000.0]), st.floats(0.0, 300.0))
+@given(
+    st.integers(1, 80), st.integers(), st.sampled_from([1.0, 60.0, 2000.0]), st.floats(0.0, 300.0), st.floats(0.1, 1.0)
+)
 def test_any_number_of_workers_count_each_request_once(
-    workers: int, seed: int, pause_s: float, clocks_differ_s: float
+    workers: int, seed: int, pause_s: float, clocks_differ_s: float, written: float
 ) -> None:
-    """A conversation may hop between more workers than have parts of their own. A worker may be replaced."""
+    """A conversation may hop between more workers than have parts of their own. A worker may be replaced when it has
+    written. One for which the store is away writes later: if there are others, within twenty minutes."""
     chance = Random(seed)
     stored = SessionRecord("s", 0.0)
     known: dict[int, tuple[SessionRecord, str]] = {}
+    waiting: dict[int, list[float]] = {}
     now = 1000.0
     for number in range(200):
         now += chance.random() * pause_s
         worker = chance.randrange(workers)
         at = now + clocks_differ_s * worker / workers
-        if chance.random() < 0.05:
+        if chance.random() < 0.05 and worker not in waiting:
             known.pop(worker, None)
         record, part = known.get(worker, (SessionRecord("s", at), f"{worker}-{number}"))
         part = part if record.goes_on(part, at) else f"{worker}-{number}"
-        stored = record.counted(part, SessionSums(at, 1), SessionFacts()).merged(stored, part)
-        known[worker] = stored, part
-        assert stored.total().requests == number + 1
+        counted = record.counted(part, SessionSums(at, 1), SessionFacts())
+        # Its page of sessions is read, and nothing is written.
+        known[worker] = counted.merged(stored, part) if chance.random() < 0.2 else counted, part
+        waiting.setdefault(worker, []).append(at)
+        is_late = {one for one, since in waiting.items() if workers > 1 and now - since[0] > 1200.0}
+        for one in is_late | ({worker} if chance.random() < written else set()):
+            record, part = known[one]
+            stored = record.merged(stored, part)
+            known[one] = stored, part
+            del waiting[one]
+        assert stored.total().requests == number + 1 - sum(map(len, waiting.values()))

@@ -271,10 +271,28 @@ async def test_requests_are_counted_once_on_however_many_workers_and_starts(stor
     assert (await again.get())["data"][0]["requests"] == 6
 
 
-def served(session: str, read: int, cost_usd: float) -> Exchange:
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_a_request_after_a_long_pause_loses_none_that_waited_to_be_written(store: Store, is_away: bool) -> None:
+    """The store is away meanwhile, or the requests of a replay bring the times at which they were recorded."""
+    worker = Worker(store)
+    worker.book.ended(served("s", read=10, cost_usd=0.5))
+    await worker.written()
+    store.fails = is_away
+    for at in (10.0, 20.0, 4_000.0, 4_010.0, 90_000.0):
+        worker.book.ended(served("s", read=10, cost_usd=0.5, at=START_S + at))
+    await worker.written()
+    await worker.get()
+    store.fails = False
+    worker.book.ended(served("s", read=10, cost_usd=0.5, at=START_S + 90_010.0))
+    await worker.written()
+    (found,) = (await worker.get())["data"]
+    assert (found["requests"], found["read_tokens"], found["cost_usd"]) == (7, 70, 3.5)
+
+
+def served(session: str, read: int, cost_usd: float, at: float = START_S) -> Exchange:
     """An exchange of a session that the upstream took."""
     exchange = make_exchange(
-        now=START_S, status=200, first_byte_s=0.1, plan=Plan(b"", b"", Mode.TIER, "kept", session=session)
+        now=at, status=200, first_byte_s=0.1, plan=Plan(b"", b"", Mode.TIER, "kept", session=session)
     )
     exchange.principal, exchange.deployment = Principal(scope="s", team="red"), make_deployment(name="m")
     exchange.settlement = Settlement(Usage(read, 0, read), cost_usd)
