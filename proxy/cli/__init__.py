@@ -1,9 +1,9 @@
 """The ``stratiform`` command.
 
-A command is one line in ``COMMANDS``, and a module of this package with the command's name. ``_PLACES`` has the modules
-of other names, and the commands that share a module with others (as a ``Command``). A command has
-``configure(parser)``, which adds its arguments, and ``run(arguments)``, which does the work and returns the exit
-status. ``run`` may raise ConfigError. Only the module of the command that is run gets imported.
+A command is one line in ``COMMANDS``: its name, the module with it, and what it does. Commands that share a module with
+others stand there as a ``Command``. A command has ``configure(parser)``, which adds its arguments, and
+``run(arguments)``, which does the work and returns the exit status. ``run`` may raise ConfigError. Only the module of
+the command that is run gets imported.
 
 Commands print by ``Output`` and its neighbours. A command that fails ends with one line and a status, never with a
 traceback.
@@ -28,33 +28,19 @@ from proxy import __version__
 from proxy.app.settings import ConfigError, places, refuse_shadowed
 from proxy.kit.messages import visible
 from proxy.kit.value import dataclass
-from proxy.lab.replay import TraceError
 
-COMMANDS = {
-    "serve": "run the proxy",
-    "try": "see on a short conversation what the cache saves",
-    "check-config": "check a configuration, and show what it means",
-    "replay": "replay recorded sessions, and compare what they cost",
-    "prompts": "list, render, check and compare composed prompts",
-    "doctor": "find out in logs why caches missed, and what that costs",
-    "explain": "show the layout of one recorded request, and why",
-    "teams": "make and change teams",
-    "keys": "make, change and revoke the proxy's own keys",
-    "budgets": "make and change budgets, and show what is left",
-    "spend": "report what was spent, and what caching saved",
-    "prices": "show what models cost, and which pinned prices have changed",
-    "top": "watch live sessions, or one of them in its layers",
-    "demo": "show on sample sessions what the proxy saves",
-}
-_PLACES = {
-    "try": "try_",
-    "check-config": "check_config",
-    "explain": "replay:explain",
-    "teams": "accounts:teams",
-    "keys": "accounts:keys",
-    "budgets": "accounts:budgets",
-    "spend": "costs:spend",
-    "prices": "costs:prices",
+COMMANDS: dict[str, tuple[str, str]] = {
+    "serve": ("proxy.cli.serve", "run the proxy"),
+    "check-config": ("proxy.cli.check_config", "check a configuration, and show what it means"),
+    "prompts": ("proxy.cli.prompts", "list, render, check and compare composed prompts"),
+    "teams": ("proxy.cli.accounts:teams", "make and change teams"),
+    "keys": ("proxy.cli.accounts:keys", "make, change and revoke the proxy's own keys"),
+    "budgets": ("proxy.cli.accounts:budgets", "make and change budgets, and show what is left"),
+    "spend": ("proxy.cli.costs:spend", "report what was spent, and what caching saved"),
+    "prices": ("proxy.cli.costs:prices", "show what models cost, and which pinned prices have changed"),
+    "top": ("proxy.cli.top", "watch live sessions, or one of them in its layers"),
+    # A slice: without its folder and this line everything else works.
+    **import_module("proxy.lab").COMMANDS,
 }
 
 
@@ -74,8 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def command_of(name: str) -> Any:
     """The module or the ``Command`` of this name."""
-    module, _, attribute = _PLACES.get(name, name).partition(":")
-    found = import_module(f"{__name__}.{module}")
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    found = import_module(module)
     return getattr(found, attribute) if attribute else found
 
 
@@ -97,7 +83,7 @@ def _run(words: Sequence[str], load: Callable[[str], Any]) -> int:
     choices = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     chosen = next((word for word in words if not word.startswith("-")), None)
     command: Any = None
-    for name, summary in COMMANDS.items():
+    for name, (_, summary) in COMMANDS.items():
         subparser = choices.add_parser(name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}.")
         if name == chosen:
             command = load(name)
@@ -204,13 +190,13 @@ def write_file(path: Path, text: str) -> None:
 
 
 @contextmanager
-def plain_failures() -> Iterator[None]:
-    """An error in the files of the user ends the command with a message. A reader that closes the pipe
-    ends it quietly."""
+def plain_failures(*of_files: type[Exception]) -> Iterator[None]:
+    """An error of these types, which the files of the user have caused, ends the command with its message. A reader
+    that closes the pipe ends it quietly."""
     try:
         yield
         sys.stdout.flush()
-    except TraceError as error:
+    except of_files as error:
         fail(str(error))
     except BrokenPipeError:
         # Python flushes the standard output once more at its end.

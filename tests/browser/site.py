@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proxy.cli.demo import running
 from proxy.lab.demo import MODEL, Sample, usages
 from proxy.lab.demo.chats import samples
+from proxy.lab.demo.command import running
 from proxy.protocol.request.tokens import bytes_over_four
 from tests.waiting import until
 from tests.whole import settings_of

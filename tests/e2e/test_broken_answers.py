@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from proxy.app.settings import Environment, load
-from proxy.cli.demo import running
+from proxy.lab.demo.command import running
 from proxy.protocol.request.tokens import bytes_over_four
 from tests.e2e.fleet import metric
 from tests.e2e.provider import DONE, chunk, completion, event, usage_chunk

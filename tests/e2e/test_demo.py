@@ -16,9 +16,9 @@ import orjson
 import pytest
 
 from proxy.cli import main
-from proxy.cli.demo import demo_settings, running, scene_of, send_all
 from proxy.lab.demo import Tally
 from proxy.lab.demo.chats import samples
+from proxy.lab.demo.command import demo_settings, running, scene_of, send_all
 from proxy.lab.replay import Step
 from proxy.lab.replay.runner import counted_once, replay
 from proxy.planner.plan import Plan

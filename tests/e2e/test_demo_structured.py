@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from proxy.cli import main
-from proxy.cli.demo import configure, histories
-from proxy.lab.demo.structured import GOALS, Commit, GitError, History, TurnForm
+from proxy.lab.demo.command import configure
+from proxy.lab.demo.structured import GOALS, Commit, GitError, History, TurnForm, histories
 from tests.documents import Page
 from tests.git_repositories import needs_git, write_repository
 

@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from proxy.app.settings import Environment, load
-from proxy.cli.demo import running
+from proxy.lab.demo.command import running
 from proxy.protocol.providers import ANTHROPIC, MISTRAL, OPENAI, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four
 from tests.doubles import serving

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from proxy.cli.replay import assembler_maker
 from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.modes import Mode
 from proxy.lab.replay import Step
+from proxy.lab.replay.command import assembler_maker
 from proxy.lab.replay.runner import COMPARED, ReplayedContexts
 from proxy.planner.planner import TierPlanner
 from proxy.planner.shadow import most_regret

@@ -33,7 +33,7 @@ from tests.examples import for_every
 PROXY = Path(__file__).resolve().parents[2] / "proxy"
 HELD = tuple(Path(__file__).with_name("names_users_hold.txt").read_text("utf-8").splitlines())
 # Where the keys of JSON that is printed or answered are written.
-JSON_FOLDERS = ("app/admin", "cli", "lab/replay")
+JSON_FOLDERS = ("app/admin", "cli", "lab")
 
 
 def settings(annotation: Any, path: str = "") -> Iterator[str]:

@@ -20,7 +20,7 @@ NEIGHBOURS = {
     "kit/tasks.py": "security/test_event_loop.py",
     "cli/__init__.py": "unit/cli/test_main.py",
     "cli/accounts.py": "unit/cli/test_admin_client.py",
-    "cli/demo.py": "e2e/test_demo.py",
+    "lab/demo/command.py": "e2e/test_demo.py",
     "cli/costs.py": "unit/cli/test_admin_client.py",
     "protocol/account.py": "security/test_objects.py",
     "protocol/caches": "unit/protocol/caches/test_init.py",

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import orjson
 from openai import AsyncOpenAI
+from rich.table import Column, Table
 
 from proxy.engine.headers import get
 from proxy.engine.interfaces import Answer, Call, Upstream
@@ -316,3 +317,9 @@ def added_up(tallies: Iterable[Tally]) -> DemoCosts:
         for policy, usd in tally.usd.items():
             total.usd[policy] += usd
     return total
+
+
+def shown_table(title: str, columns: Sequence[str]) -> Table:
+    """A table without rows: the column of the forms' names, then these columns."""
+    numbers = (Column(name, justify="right", no_wrap=True) for name in columns)
+    return Table(" ", *numbers, box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")

@@ -24,6 +24,8 @@ from proxy.lab.demo.tool_agent import (
     tool_agent,
 )
 
+# Lines around a change.
+_CONTEXT_LINES = 3
 # The fences around files in an editor chat of this kind. The first pair is used that begins no line of any file.
 _FENCES = (
     ("```", "```"), ("````", "````"), ("<source>", "</source>"), ("<code>", "</code>"), ("<pre>", "</pre>"),
@@ -245,6 +247,29 @@ def shown(files: Mapping[str, str]) -> str:
 def line_ended(text: str) -> str:
     """The text with a line break at its end. An empty text stays empty."""
     return text if not text or text.endswith("\n") else text + "\n"
+
+
+def answer(before: Mapping[str, str], changes: Mapping[str, str | None]) -> str:
+    """The answer of a model that changes these files. ``changes`` has the whole new texts by path; None removes the
+    file."""
+    parts = ["I make this change; nothing else is touched.\n"]
+    for path, after in changes.items():
+        if after is None:
+            parts.append(f"\n`{path}` is not needed any more: remove it.\n")
+        else:
+            parts += [
+                f"\n{path}\n```\n<<<<<<< SEARCH\n{old}=======\n{new}>>>>>>> REPLACE\n```\n"
+                for old, new in _changes(before.get(path, ""), after)
+            ]
+    return "".join(parts)
+
+
+def _changes(before: str, after: str) -> Iterator[tuple[str, str]]:
+    """The removed lines and the added lines, with some lines around them."""
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    for group in difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(_CONTEXT_LINES):
+        (_, from_old, _, from_new, _), (_, _, to_old, _, to_new) = group[0], group[-1]
+        yield line_ended("".join(old[from_old:to_old])), line_ended("".join(new[from_new:to_new]))
 
 
 def repository_map(turn: int) -> str:

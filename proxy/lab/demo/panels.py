@@ -14,9 +14,11 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from random import Random
 
+from rich.table import Table
+
 from proxy.context.panels import Panel
 from proxy.kit.value import dataclass
-from proxy.lab.demo import BEGIN, Message, Sending, Tally, Wanted, assistant, chat, system, user
+from proxy.lab.demo import BEGIN, Message, Sending, Tally, Wanted, added_up, assistant, chat, shown_table, system, user
 from proxy.lab.demo.tool_agent import NOUNS, SOURCE, exchange, function, read, source_file, tested
 from proxy.lab.replay.runner import OURS, Setting
 from proxy.protocol.prices import Price
@@ -349,3 +351,56 @@ def comparison(scenario: Scenario, setting: Setting, price: Price) -> PanelCompa
             for form in scenario.forms
         },
     )
+
+
+def table_of(one: PanelComparison) -> Table:
+    title = f"{one.scenario.name}: {one.scenario.words}"
+    table = shown_table(title, ("sent", "tokens", "cached", "USD", "of no caching"))
+    for tally in one.tallies.values():
+        table.add_row(
+            tally.words,
+            f"{tally.requests}/{len(tally.sendings)}",
+            f"{tally.ours.prompt:,}",
+            f"{tally.ours.hit_rate:.0%}",
+            f"{tally.usd[OURS]:.4f}",
+            f"{tally.share():.3f}" if tally.requests else "",
+        )
+    return table
+
+
+def summary_of(compared: Sequence[PanelComparison]) -> Iterator[tuple[str, bool]]:
+    """The goals of all sessions in words, and whether they were reached."""
+    for one in compared:
+        for goal in one.goals():
+            shown = [f"{number:.0f}" if number >= 1 else f"{number:.3f}" for number in (goal.found, goal.wanted)]
+            told = f"{goal.words} {shown[0]}, asked for {goal.bound} {shown[1]}"
+            yield f"{one.scenario.name}: {told}: {'reached' if goal.is_reached else 'MISSED'}", goal.is_reached
+
+
+def report_of(one: PanelComparison) -> dict[str, object]:
+    return {
+        "name": one.scenario.name,
+        "turns": one.scenario.pace.turns,
+        "forms": [
+            {
+                "form": tally.words,
+                "requests": tally.requests,
+                "prompt_tokens": tally.ours.prompt,
+                "hit_rate": tally.ours.hit_rate,
+                "hit_rate_after_ten_turns": tally.late.hit_rate,
+                "usd": {"sent": tally.usd[OURS], "no caching": tally.uncached_usd},
+                "share": tally.share(),
+            }
+            for tally in one.tallies.values()
+        ],
+        "goals": [
+            {
+                "what": goal.words,
+                "found": goal.found,
+                goal.bound.replace(" ", "_"): goal.wanted,
+                "is_reached": goal.is_reached,
+            }
+            for goal in one.goals()
+        ],
+        "losses": added_up(one.tallies.values()).losses,
+    }

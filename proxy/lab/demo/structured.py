@@ -18,7 +18,6 @@ are those that this commit, the commit before it and the commit after it change.
 """
 
 import ast
-import difflib
 import importlib.metadata
 import importlib.util
 import os
@@ -32,10 +31,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from rich.table import Table
+from rich.text import Text
+
 from proxy.client import Context
 from proxy.kit.value import dataclass
-from proxy.lab.demo import BEGIN, Message, Sending, Tally, Wanted, assistant, chat, system, user
-from proxy.lab.demo.chats import FILES_ACK, RULES, committed, line_ended, shown
+from proxy.lab.demo import BEGIN, Message, Sending, Tally, Wanted, added_up, assistant, chat, shown_table, system, user
+from proxy.lab.demo.chats import FILES_ACK, RULES, answer, committed, shown
 from proxy.lab.replay.runner import OURS, SYSTEM_LAST, Setting
 from proxy.protocol.prices import Price
 
@@ -274,7 +276,6 @@ def _chance(text: str) -> str:
 
 
 _NEAR_COMMITS = 1
-_CONTEXT_LINES = 3
 _MOST_CHARS = 500_000
 # Seconds before each turn, repeated in a cycle. One in eight pauses is longer than the five minutes that an entry
 # lives.
@@ -326,30 +327,8 @@ def turns(history: History) -> Iterator[FileTurn]:
         files = {path: text for path, text in state.items() if path in paths}
         prompt = f"{commit.message}, please." if commit.message else "Go on, please."
         yield FileTurn(at, tuple(done), prompt, files, tuple(selected))
-        answered = answer(state, commit)
+        answered = answer(state, commit.changes)
         done += committed(prompt, answered, commit.message, answered)
-
-
-def answer(before: Mapping[str, str], commit: Commit) -> str:
-    """The answer of a model that makes the commit's change."""
-    parts = ["I make this change; nothing else is touched.\n"]
-    for path, after in commit.changes.items():
-        if after is None:
-            parts.append(f"\n`{path}` is not needed any more: remove it.\n")
-        else:
-            parts += [
-                f"\n{path}\n```\n<<<<<<< SEARCH\n{old}=======\n{new}>>>>>>> REPLACE\n```\n"
-                for old, new in _changes(before.get(path, ""), after)
-            ]
-    return "".join(parts)
-
-
-def _changes(before: str, after: str) -> Iterator[tuple[str, str]]:
-    """The removed lines and the added lines, with some lines around them."""
-    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    for group in difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(_CONTEXT_LINES):
-        (_, from_old, _, from_new, _), (_, _, to_old, _, to_new) = group[0], group[-1]
-        yield line_ended("".join(old[from_old:to_old])), line_ended("".join(new[from_new:to_new]))
 
 
 _TIMEOUT_S = 60
@@ -531,3 +510,81 @@ def comparison(history: History, setting: Setting, price: Price) -> FormComparis
             for form in TurnForm
         },
     )
+
+
+def histories(repository: Path | None, commits: int) -> list[History]:
+    """The last commits of a repository, or the quiet and the busy history of an installed package. Raises GitError,
+    OSError, ValueError."""
+    if repository is not None:
+        return [read_history(repository, "repository", commits)]
+    source, files = package_source(PACKAGE), installed_files(PACKAGE)
+    return [quiet(source, files), busy(source, files)]
+
+
+def table_of(one: FormComparison) -> Table:
+    history, files = one.history, len(session_files(one.history))
+    title = f"{history.name}: {len(history.commits)} commits, {files} files ({history.source})"
+    table = shown_table(title, ("sent", "kB", "tokens", "cached", "USD", "share", "goal"))
+    table.caption = "share: of the cost of the editor; kB: what the client has uploaded"
+    table.caption_justify = "left"
+    for form, tally in one.tallies.items():
+        ratio, share = one.ratio(form), Text("" if form in GOALS else "1.000")
+        if ratio is not None:
+            share = Text(f"{ratio:.3f}", "green" if one.is_reached(form) else "red")
+        table.add_row(
+            form.value,
+            f"{tally.requests}/{len(tally.sendings)}",
+            f"{tally.uploaded // 1000:,}",
+            f"{tally.ours.prompt:,}",
+            f"{tally.ours.hit_rate:.0%}",
+            f"{tally.usd[OURS]:.4f}",
+            share,
+            f"{GOALS[form][1]:.1f}" if form in GOALS else "",
+        )
+    return table
+
+
+def summary_of(compared: Sequence[FormComparison]) -> Iterator[tuple[str, bool]]:
+    """What there is to say beside the tables. The goals stand in the tables, so no line is of a missed one."""
+    for one in compared:
+        tally = one.tallies[TurnForm.EDITOR_ALL]
+        yield (
+            (
+                f"{one.history.name}, editor, all files, for comparison: without a cache {tally.uncached_usd:.4f} USD, "
+                f"markers on system + last message {tally.usd[SYSTEM_LAST]:.4f} USD"
+            ),
+            True,
+        )
+        symbols, selected = one.tallies[TurnForm.SYMBOLS], one.tallies[TurnForm.FULL_SELECTED]
+        more = f"{symbols.usd[OURS] - selected.usd[OURS]:.4f} USD more than nothing of these files"
+        yield f"{one.history.name}: the symbols of the other files cost {more}", True
+    yield "Who selects which file in which turn follows from the commits alone: this one, the last and the next.", True
+
+
+def report_of(one: FormComparison) -> dict[str, object]:
+    return {
+        "name": one.history.name,
+        "source": one.history.source,
+        "files": len(session_files(one.history)),
+        "turns": len(one.history.commits),
+        "forms": [_form_report(one, form, tally) for form, tally in one.tallies.items()],
+        "losses": added_up(one.tallies.values()).losses,
+    }
+
+
+def _form_report(one: FormComparison, form: TurnForm, tally: Tally) -> dict[str, object]:
+    usd = tally.usd[OURS]
+    found: dict[str, object] = {
+        "form": form.value,
+        "requests": tally.requests,
+        "uploaded_bytes": tally.uploaded,
+        "prompt_tokens": tally.ours.prompt,
+        "hit_rate": tally.ours.hit_rate,
+        "usd": {"structured" if form.is_structured else "transparent": usd, "no caching": tally.uncached_usd},
+    }
+    if form in GOALS:
+        found |= {"compared_with": GOALS[form][0].value, "ratio": one.ratio(form), "at_most": GOALS[form][1]}
+        found["is_reached"] = one.is_reached(form)
+    else:
+        found["usd"] = {"transparent": usd, SYSTEM_LAST: tally.usd[SYSTEM_LAST], "no caching": tally.uncached_usd}
+    return found

@@ -1,4 +1,4 @@
-"""Reads the calls of one log file of any known product.
+"""Reads the calls of log files of any known product.
 
 If a value cannot be read, only its record is lost. It is reported as a ``Problem`` with its line. ``SHAPES`` are the
 shapes of the logs that can be read: for each log, the names of its fields. A record is of the first shape whose
@@ -11,6 +11,7 @@ Sources: design of our own recordings (``proxy.lab.replay``); LiteLLM's table ``
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlsplit
@@ -167,9 +168,31 @@ NO_CALL = "tells of no call of a model"
 NO_CONTENT = "holds a call without its content"
 _PROGRESS_RECORDS = 16
 _OTHER_CALLS = re.compile(r"embed|image|audio|speech|transcri|rerank|moderat|count_tokens|files|batch")
+_SUFFIXES = (".jsonl", ".ndjson", ".json", ".har", ".csv", ".log")
+_COMPRESSED = (".xz", ".gz", ".bz2")
+_LOGS = tuple(suffix + packed for suffix in _SUFFIXES for packed in ("", *_COMPRESSED))
+NONE_READ = "holds no call of a model that can be read"
 _AGENT = re.compile(r"[^/ ]{0,64}")
 # The blocks of one answer in Claude Code's files are close together. Blocks of a sub-agent may be between them.
 _REMEMBERED = 64
+
+
+Progress = Callable[[Path, int, int], None]
+"""Called with a file, how many of its bytes were read, and how many bytes it has."""
+
+
+def read_logs(paths: Sequence[Path], on_progress: Progress) -> Iterator[tuple[Path, LoggedCall | Problem]]:
+    """Everything in the named files, and in the logs of the named folders, by name."""
+    for named in dict.fromkeys(paths):
+        files = [named]
+        if named.is_dir():
+            files = sorted(file for file in named.rglob("*") if file.name.endswith(_LOGS) and file.is_file())
+            yield named, Problem(line=0, text=f"is a directory: the {len(files):,} logs in it are read")
+        for path in files:
+            calls = read_calls(path, partial(on_progress, path))
+            # A file without a call is a problem of its own.
+            yield path, next(calls, Problem(line=0, text=NONE_READ))
+            yield from ((path, found) for found in calls)
 
 
 def read_calls(path: Path, on_progress: Callable[[int, int], None]) -> Iterator[LoggedCall | Problem]:

@@ -4,11 +4,11 @@ import re
 
 import pytest
 
+from proxy.lab.demo.chats import answer
 from proxy.lab.demo.structured import (
     PACKAGE,
     Commit,
     History,
-    answer,
     busy,
     installed_files,
     quiet,
@@ -74,14 +74,14 @@ def test_history_grows_by_what_was_asked_answered_and_committed() -> None:
 def test_an_answer_says_exactly_what_the_commit_changes() -> None:
     for history in (make(PACKAGE, installed_files(PACKAGE), 8) for make in (quiet, busy)):
         for before, after, commit in zip(history.states(), history.states()[1:], history.commits, strict=False):
-            assert applied(dict(before), answer(before, commit)) == after
+            assert applied(dict(before), answer(before, commit.changes)) == after
 
 
 def test_an_answer_makes_new_files_and_names_those_that_go() -> None:
-    assert applied({}, answer({}, HISTORY.commits[1])) == {"shop/c.py": "C = 1\n"}
-    assert "`shop/c.py` is not needed any more" in answer({"shop/c.py": "C = 1\n"}, HISTORY.commits[3])
+    assert applied({}, answer({}, HISTORY.commits[1].changes)) == {"shop/c.py": "C = 1\n"}
+    assert "`shop/c.py` is not needed any more" in answer({"shop/c.py": "C = 1\n"}, HISTORY.commits[3].changes)
 
 
 def test_a_text_without_a_line_end_keeps_the_block_whole() -> None:
-    said = answer({"notes.md": "# Notes"}, HISTORY.commits[2])
+    said = answer({"notes.md": "# Notes"}, HISTORY.commits[2].changes)
     assert "<<<<<<< SEARCH\n# Notes\n=======\n# Notes\nMore.\n>>>>>>> REPLACE" in said

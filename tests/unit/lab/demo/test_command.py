@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proxy.app.settings import ConfigError, Settings
-from proxy.cli.demo import demo_settings, running
+from proxy.lab.demo.command import demo_settings, running
 from proxy.protocol.request.tokens import bytes_over_four
 
 

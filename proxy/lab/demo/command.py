@@ -4,19 +4,24 @@ It needs no API key and no network. The proxy listens on loopback. Behind it is 
 keeps a prompt cache by Anthropic's rules. The sessions have their own time, so that minutes between turns pass at once.
 ``demo panels`` and ``demo structured`` send coding sessions, each in several forms, and compare what the forms cost.
 Each form of a session is a separate client.
+
+``stratiform try``: a short conversation through a running proxy, and how its provider's cache served it. The
+conversation has instructions that are long enough for every provider's cache, and a few short questions. The
+provider's report comes back in the answers (``stratiform.return_usage``), so the command needs no more permissions than
+any client.
 """
 
 import argparse
 import asyncio
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import aiohttp
 import openai
@@ -27,15 +32,18 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from proxy.app import composition, factories
-from proxy.app.settings import ModelEntry, Settings, Stratiform
-from proxy.cli import Output, add_json, fail, number_within, plain_failures, print_json, print_result
+from proxy.app.settings import Environment, ModelEntry, Settings, Stratiform, load
+from proxy.cli import Command, Output, add_json, fail, number_within, plain_failures, print_json, print_result
+from proxy.cli.admin_client import DEFAULT_CONFIG
+from proxy.cli.costs import price_of_model
 from proxy.cli.serve import address, listen, run_on_loop, server
 from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.clock import Readings, boot_time
+from proxy.kit.messages import visible
 from proxy.kit.value import dataclass
 from proxy.lab.demo import MODEL, POLICIES, DemoCosts, RequestRecorder, Tally, added_up, panels, structured, usages
-from proxy.lab.demo.chats import samples
-from proxy.lab.demo.structured import GOALS, GitError, History
+from proxy.lab.demo.chats import prompt, samples
+from proxy.lab.demo.structured import GitError
 from proxy.lab.replay.runner import AS_SENT, OURS, SYSTEM_LAST, Setting, counted_once
 from proxy.models import Transport
 from proxy.models.deployments import price_for
@@ -132,7 +140,7 @@ def run(arguments: argparse.Namespace) -> int:
             fail("--repository and --commits belong to `stratiform demo structured`")
         if arguments.sessions == "panels":
             compared = [panels.comparison(scenario, scene.setting, scene.price) for scenario in panels.SCENARIOS]
-            return run_sessions(scene, compared, _panels_table, _goals, _panels_report)
+            return run_sessions(scene, compared, panels.table_of, panels.summary_of, panels.report_of)
         tallies = [Tally.of(sample, scene.setting, scene.price) for sample in samples()]
 
         def told(url: str) -> Sequence[str]:
@@ -265,142 +273,11 @@ def _run_structured(arguments: argparse.Namespace, scene: Scene) -> int:
     if find_spec("tree_sitter") is None:
         fail("no symbol index: install the extra `symbols` (pip install 'stratiform[symbols]')")
     try:
-        found = histories(arguments.repository, arguments.commits or structured.TURNS)
+        found = structured.histories(arguments.repository, arguments.commits or structured.TURNS)
     except (GitError, OSError, ValueError) as error:
         fail(str(error))
     compared = [structured.comparison(history, scene.setting, scene.price) for history in found]
-    return run_sessions(scene, compared, _structured_table, _structured_summary, _structured_report)
-
-
-def histories(repository: Path | None, commits: int) -> list[History]:
-    """The last commits of a repository, or the quiet and the busy history of an installed package. Raises GitError,
-    OSError, ValueError."""
-    if repository is not None:
-        return [structured.read_history(repository, "repository", commits)]
-    source, files = structured.package_source(structured.PACKAGE), structured.installed_files(structured.PACKAGE)
-    return [structured.quiet(source, files), structured.busy(source, files)]
-
-
-def _structured_table(one: structured.FormComparison) -> Table:
-    history, files = one.history, len(structured.session_files(one.history))
-    title = f"{history.name}: {len(history.commits)} commits, {files} files ({history.source})"
-    table = shown_table(title, ("sent", "kB", "tokens", "cached", "USD", "share", "goal"))
-    table.caption = "share: of the cost of the editor; kB: what the client has uploaded"
-    table.caption_justify = "left"
-    for form, tally in one.tallies.items():
-        ratio, share = one.ratio(form), Text("" if form in GOALS else "1.000")
-        if ratio is not None:
-            share = Text(f"{ratio:.3f}", "green" if one.is_reached(form) else "red")
-        table.add_row(
-            form.value,
-            f"{tally.requests}/{len(tally.sendings)}",
-            f"{tally.uploaded // 1000:,}",
-            f"{tally.ours.prompt:,}",
-            f"{tally.ours.hit_rate:.0%}",
-            f"{tally.usd[OURS]:.4f}",
-            share,
-            f"{GOALS[form][1]:.1f}" if form in GOALS else "",
-        )
-    return table
-
-
-def _structured_summary(compared: Sequence[structured.FormComparison]) -> Iterator[tuple[str, bool]]:
-    """What there is to say beside the tables. The goals stand in the tables, so no line is of a missed one."""
-    for one in compared:
-        tally = one.tallies[structured.TurnForm.EDITOR_ALL]
-        yield (
-            (
-                f"{one.history.name}, editor, all files, for comparison: without a cache {tally.uncached_usd:.4f} USD, "
-                f"markers on system + last message {tally.usd[SYSTEM_LAST]:.4f} USD"
-            ),
-            True,
-        )
-        symbols, selected = one.tallies[structured.TurnForm.SYMBOLS], one.tallies[structured.TurnForm.FULL_SELECTED]
-        more = f"{symbols.usd[OURS] - selected.usd[OURS]:.4f} USD more than nothing of these files"
-        yield f"{one.history.name}: the symbols of the other files cost {more}", True
-    yield "Who selects which file in which turn follows from the commits alone: this one, the last and the next.", True
-
-
-def _structured_report(one: structured.FormComparison) -> dict[str, object]:
-    return {
-        "name": one.history.name,
-        "source": one.history.source,
-        "files": len(structured.session_files(one.history)),
-        "turns": len(one.history.commits),
-        "forms": [_form_report(one, form, tally) for form, tally in one.tallies.items()],
-        "losses": added_up(one.tallies.values()).losses,
-    }
-
-
-def _form_report(one: structured.FormComparison, form: structured.TurnForm, tally: Tally) -> dict[str, object]:
-    usd = tally.usd[OURS]
-    found: dict[str, object] = {
-        "form": form.value,
-        "requests": tally.requests,
-        "uploaded_bytes": tally.uploaded,
-        "prompt_tokens": tally.ours.prompt,
-        "hit_rate": tally.ours.hit_rate,
-        "usd": {"structured" if form.is_structured else "transparent": usd, "no caching": tally.uncached_usd},
-    }
-    if form in GOALS:
-        found |= {"compared_with": GOALS[form][0].value, "ratio": one.ratio(form), "at_most": GOALS[form][1]}
-        found["is_reached"] = one.is_reached(form)
-    else:
-        found["usd"] = {"transparent": usd, SYSTEM_LAST: tally.usd[SYSTEM_LAST], "no caching": tally.uncached_usd}
-    return found
-
-
-def _panels_table(one: panels.PanelComparison) -> Table:
-    title = f"{one.scenario.name}: {one.scenario.words}"
-    table = shown_table(title, ("sent", "tokens", "cached", "USD", "of no caching"))
-    for tally in one.tallies.values():
-        table.add_row(
-            tally.words,
-            f"{tally.requests}/{len(tally.sendings)}",
-            f"{tally.ours.prompt:,}",
-            f"{tally.ours.hit_rate:.0%}",
-            f"{tally.usd[OURS]:.4f}",
-            f"{tally.share():.3f}" if tally.requests else "",
-        )
-    return table
-
-
-def _goals(compared: Sequence[panels.PanelComparison]) -> Iterator[tuple[str, bool]]:
-    """The goals of all sessions in words, and whether they were reached."""
-    for one in compared:
-        for goal in one.goals():
-            shown = [f"{number:.0f}" if number >= 1 else f"{number:.3f}" for number in (goal.found, goal.wanted)]
-            told = f"{goal.words} {shown[0]}, asked for {goal.bound} {shown[1]}"
-            yield f"{one.scenario.name}: {told}: {'reached' if goal.is_reached else 'MISSED'}", goal.is_reached
-
-
-def _panels_report(one: panels.PanelComparison) -> dict[str, object]:
-    return {
-        "name": one.scenario.name,
-        "turns": one.scenario.pace.turns,
-        "forms": [
-            {
-                "form": tally.words,
-                "requests": tally.requests,
-                "prompt_tokens": tally.ours.prompt,
-                "hit_rate": tally.ours.hit_rate,
-                "hit_rate_after_ten_turns": tally.late.hit_rate,
-                "usd": {"sent": tally.usd[OURS], "no caching": tally.uncached_usd},
-                "share": tally.share(),
-            }
-            for tally in one.tallies.values()
-        ],
-        "goals": [
-            {
-                "what": goal.words,
-                "found": goal.found,
-                goal.bound.replace(" ", "_"): goal.wanted,
-                "is_reached": goal.is_reached,
-            }
-            for goal in one.goals()
-        ],
-        "losses": added_up(one.tallies.values()).losses,
-    }
+    return run_sessions(scene, compared, structured.table_of, structured.summary_of, structured.report_of)
 
 
 @contextmanager
@@ -500,12 +377,6 @@ def show(
     return 1 if wrong else 0
 
 
-def shown_table(title: str, columns: Sequence[str]) -> Table:
-    """A table without rows: the column of the forms' names, then these columns."""
-    numbers = (Column(name, justify="right", no_wrap=True) for name in columns)
-    return Table(" ", *numbers, box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
-
-
 async def send_all(
     proxy: Running, tallies: Iterable[Tally], notice: str = "", drawn: Callable[[], RenderableType] | None = None
 ) -> None:
@@ -522,3 +393,138 @@ async def send_all(
             output.print(notice, style="dim")
             shown.enter_context(Live(console=output, refresh_per_second=_REFRESH_HZ, get_renderable=drawn))
         await asyncio.gather(*map(send, tallies))
+
+
+_KEY_VARIABLES = ("STRATIFORM_API_KEY", "STRATIFORM_MASTER_KEY", "LITELLM_MASTER_KEY", "OPENAI_API_KEY")
+_DOCUMENTS = range(12)
+_QUESTIONS = (
+    "How do I pause a subscription for two weeks? Answer in one sentence.",
+    "And is the customer told about it? One sentence.",
+    "Can a picker do that? One sentence.",
+    "Where do I see which stalls are open tomorrow? One sentence.",
+)
+_ANSWER_TOKENS = 60
+_ANSWER_S = 120.0
+_BOOKED = ("prompt_tokens", "cache_read_tokens", "cache_write_tokens", "cost_usd", "saved_usd")
+
+
+def _configure_try(parser: argparse.ArgumentParser) -> None:
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--config", type=Path, metavar="FILE",
+        help=f"the configuration of the proxy that runs (default: {DEFAULT_CONFIG}, where there is one)",
+    )  # fmt: skip
+    where.add_argument("--url", help=f"the proxy that runs; a key is read from {', '.join(_KEY_VARIABLES)}")
+    where.add_argument("--embedded", action="store_true", help="a proxy and a provider in this process: costs nothing")
+    parser.add_argument("--model", default="", help="the model that is asked (default: the first of the proxy's list)")
+    parser.add_argument("--yes", action="store_true", help="do not ask before money is spent")
+    add_json(parser)
+
+
+def _run_try(arguments: argparse.Namespace) -> int:
+    """Print the expected cost, send the conversation, and print the provider's report. Raises ConfigError."""
+    with plain_failures(), _place(arguments) as (url, key, settings):
+        try:
+            used = asyncio.run(_tried(url, key, settings, arguments))
+        except aiohttp.ClientConnectorError:
+            fail(f"no proxy listens at {url}: start `stratiform serve`, or use --embedded")
+        except (aiohttp.ClientError, TimeoutError, LookupError, TypeError, ValueError) as error:
+            fail(f"{url} does not answer as a proxy does ({str(error) or type(error).__name__})")
+        print_result(arguments, used, lambda: print(*_told(used), sep="\n"))
+    return 0
+
+
+@contextmanager
+def _place(arguments: argparse.Namespace) -> Iterator[tuple[str, str, Settings]]:
+    """The URL of the proxy, a key, and the settings of its configuration, as far as they are known."""
+    if arguments.embedded:
+        settings = demo_settings(0)
+        with running(settings, local_encode(), tells=True) as proxy:
+            yield proxy.url, "try", settings
+        return
+    config = arguments.config or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() and not arguments.url else None)
+    settings = load(config) if config is not None else Settings()
+    host, port = settings.stratiform.host, settings.stratiform.port
+    named = f"[{host}]" if ":" in host else {"0.0.0.0": "127.0.0.1"}.get(host, host)
+    url = (arguments.url or f"http://{named}:{port}").rstrip("/").removesuffix("/v1")
+    environment = Environment.of_process()
+    known = settings.master_key.get_secret_value() if settings.master_key is not None else ""
+    yield url, known or next(filter(None, map(environment.get, _KEY_VARIABLES)), "none"), settings
+
+
+async def _tried(url: str, key: str, settings: Settings, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Hold the conversation. Returns the sums of what the proxy booked for it. Raises aiohttp.ClientError, TimeoutError
+    and ValueError."""
+    headers = {"authorization": f"Bearer {key}"}
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_S), headers=headers) as session:
+        model = arguments.model
+        if not model:
+            listed = (await _asked(session, "GET", f"{url}/v1/models"))["data"]
+            if not listed:
+                fail("the proxy lists no model: name one with --model")
+            model = str(listed[0]["id"])
+        messages = [{"role": "system", "content": prompt(_DOCUMENTS)}]
+        if not arguments.json:
+            print(_announced(url, settings, model, messages[0]["content"], is_free=arguments.embedded), flush=True)
+        is_asked = sys.stdin.isatty() and not (arguments.embedded or arguments.yes)
+        if is_asked and input("Go on? [Y/n] ").strip().lower() in ("n", "no"):
+            raise SystemExit(0)
+        reports = []
+        for question in _QUESTIONS:
+            messages.append({"role": "user", "content": question})
+            body = {"model": model, "messages": messages, "stratiform": {"return_usage": True}}
+            answer = await _asked(session, "POST", f"{url}/v1/chat/completions", body)
+            messages.append({"role": "assistant", "content": answer["choices"][0]["message"].get("content") or "-"})
+            reports.append(answer["stratiform"]["token_usage"])
+    return {
+        "model": model,
+        "requests": len(reports),
+        **{name: sum(report["request"][name] for report in reports) for name in _BOOKED},
+        "reason": reports[-1]["reason"],
+        "mode": reports[-1]["mode"],
+    }
+
+
+async def _asked(session: aiohttp.ClientSession, method: str, url: str, body: object = None) -> Any:
+    """The content of an answer. A redirect is not followed, because the key belongs to this address alone."""
+    async with session.request(method, url, json=body, allow_redirects=False) as answer:
+        content = await answer.json()
+        if answer.status != 200:
+            fail(f"the answer has status {answer.status}: {content['error']['message']}")
+        return content
+
+
+def _announced(url: str, settings: Settings, model: str, system: str, *, is_free: bool) -> str:
+    prices = factories.price_map(settings)
+    price = price_of_model(model, prices, factories.model_table(settings, prices))
+    tokens = local_encode()(system) * len(_QUESTIONS)
+    if is_free:
+        costs = "It costs nothing: the provider is one in this process, with Anthropic's rules."
+    elif price is None:
+        costs = "What it costs is not known here: litellm's price map has no price for this model."
+    else:
+        usd = tokens * price.input + len(_QUESTIONS) * _ANSWER_TOKENS * price.output
+        costs = f"It costs about {usd:.2f} USD where nothing is cached, and less where something is."
+    sent = f"{len(_QUESTIONS)} requests of together {tokens:,} tokens go to `{visible(model)}` through {url}."
+    return f"{sent} {costs}"
+
+
+def _told(used: Mapping[str, Any]) -> Sequence[str]:
+    """Three lines: the tokens that were read and written, the cost, and the cost without Stratiform."""
+    prompt_tokens, read, written, cost, saved = (used[name] for name in _BOOKED)
+    other = cost + saved
+    lines = [
+        f"Read from the cache: {read:,} of {prompt_tokens:,} prompt tokens ({read / max(prompt_tokens, 1):.0%}); "
+        f"written: {written:,}.",
+        f"Cost: {cost:.4f} USD." if cost else "Cost: nothing was booked, because the price of this model is not known.",
+    ]
+    if cost:
+        gain = f"{saved / other:.0%} are saved" if saved > 0 else "for such a conversation it adds nothing"
+        lines.append(f"Without Stratiform it would have been {other:.4f} USD: {gain}.")
+    if not read:
+        why = visible(f"mode {used['mode']}, reason {used['reason']}")
+        lines.append(f"Nothing was read ({why}): `stratiform check-config` shows which cache profile the model has.")
+    return lines
+
+
+try_ = Command(_configure_try, _run_try)

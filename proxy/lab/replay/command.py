@@ -1,7 +1,7 @@
 """``stratiform replay``: recorded sessions through the planner in virtual time, and the cost under each policy.
 
 With ``--compare`` the cost also stands beside that of other policies, the bounds of what is possible, and the best
-feasible layout. ``stratiform explain`` shows the layout of one recorded request, with a reason for every piece.
+feasible layout.
 """
 
 import argparse
@@ -33,19 +33,17 @@ from rich.text import Text
 
 from proxy.app.factories import load_context_texts
 from proxy.cli import (
-    Command,
     Output,
     add_json,
     fail,
     number_within,
     plain_failures,
-    plain_table,
     print_result,
     write_file,
 )
 from proxy.context.session import AssemblyOptions
 from proxy.hookspecs import build_plugin_manager, recognisers, symbol_indexer
-from proxy.kit.modes import Mode, Reason
+from proxy.kit.modes import Mode
 from proxy.lab.replay import Step, Trace, TraceError, find_traces, read_trace, without_prompts
 from proxy.lab.replay.comparison import (
     BEST,
@@ -63,11 +61,9 @@ from proxy.lab.replay.comparison import (
     plot,
     shares,
 )
-from proxy.lab.replay.explain import Explanation, explain_request
 from proxy.lab.replay.runner import AS_SENT, OURS, SYSTEM_LAST, Result, Setting, Summary, counted_once, replay, summary
 from proxy.planner.plan import Plan
 from proxy.planner.shadow import cost_of
-from proxy.protocol.caches import Bill
 from proxy.protocol.providers import PROFILES, CacheProfile, optimistic, pessimistic
 from proxy.protocol.request.tokens import Encode, quick
 from proxy.services import local_encode
@@ -115,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
     alone = arguments.out is not None or arguments.keep_alive
     if (arguments.compare and alone) or (arguments.plot is not None and not arguments.compare):
         fail("--compare cannot be used with --out or --keep-alive, and --plot needs --compare")
-    with plain_failures(), ExitStack() as stack:
+    with plain_failures(TraceError), ExitStack() as stack:
         if arguments.compare:
             found = _compared(find_traces(arguments.traces), arguments)
             if arguments.plot is not None:
@@ -455,65 +451,3 @@ def progress(*columns: ProgressColumn) -> Iterator[Progress]:
         disable=not shown,
     ) as bar:
         yield bar
-
-
-_TIER_STYLES = {"L0": "green", "L1": "cyan", "L2": "blue", "L3": "magenta"}
-
-
-def _configure_explain(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("trace", type=Path, metavar="TRACE", help="a recorded session (.jsonl, .xz, .gz)")
-    parser.add_argument(
-        "--request", type=int, metavar="N", help="the number of the request, counted from 1 (default: the last one)"
-    )
-    add_options(parser)
-
-
-def _run_explain(arguments: argparse.Namespace) -> int:
-    """Replay up to the request and show the plan for it."""
-    with plain_failures():
-        trace = replayable(arguments.trace)
-        count = len(trace.steps)
-        number = count if arguments.request is None else arguments.request
-        if not 1 <= number <= count:
-            fail(f"{arguments.trace}: --request must be between 1 and {count}")
-        explanation = explain_request(trace, setting(arguments), number)
-        print_result(arguments, explanation, lambda: _print_explanation(explanation))
-    return 0
-
-
-def _print_explanation(explanation: Explanation) -> None:
-    output = Output()
-    output.print(f"{explanation.trace}, request {explanation.request} of {explanation.requests}")
-    headings = ("at", "segment", "tier", "what", "tokens", "marker", "read again", "why")
-    cells = (
-        (
-            str(row.position), row.segment, Text(row.tier, _TIER_STYLES.get(row.tier, "dim")), row.what,
-            f"{row.tokens:,}", row.marker or "", f"{row.read_again:.0%}", row.reason,
-        )
-        for row in explanation.rows
-    )  # fmt: skip
-    if explanation.rows:
-        output.print(plain_table(headings, ("at", "tokens", "read again"), cells))
-    if explanation.broke is not None:
-        broke = explanation.broke
-        where = f"{broke.culprit_kind} {broke.culprit}" + (f", line {broke.line}" if broke.line else "")
-        lost = f"{broke.lost:,} tokens more would be read, which costs as {broke.usd:,.0f} plain tokens"
-        waste = " (waste)" if broke.is_waste else ""
-        output.print(f"breaks the cache: {broke.kind}: {where}, behind {broke.before:,} tokens; {lost}{waste}")
-    output.print(f"plan: {explanation.reason} ({explanation.meaning})")
-    is_assembled = explanation.reason in (Reason.ASSEMBLED_TIERS, Reason.ASSEMBLED_FLAT)
-    sent = "rewritten" if explanation.rewritten else "as it was assembled" if is_assembled else "as it came"
-    output.print(f"sent: {sent}")
-    output.print(f"predicted bill: {_bill(explanation.predicted, explanation.predicted_cost)}")
-    output.print(f"bill of the client's own layout: {_bill(explanation.own, explanation.own_cost)}")
-
-
-def _bill(bill: Bill | None, cost: float | None) -> str:
-    if bill is None or cost is None:
-        return "not known"
-    share = f" ({cost / bill.total:.3f} of no caching)" if bill.total else ""
-    kinds = f"read {bill.read:,}, written {bill.write:,}, plain {bill.plain:,}"
-    return f"{kinds}: costs as {cost:,.0f} plain tokens{share}"
-
-
-explain = Command(_configure_explain, _run_explain)

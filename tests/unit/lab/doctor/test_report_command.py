@@ -19,7 +19,7 @@ from tests import doctor_logs as logs
 from tests.ledgers import write_ledger
 from tests.whole import whole
 
-_DOCTOR = Path(__file__).parents[3] / "proxy" / "lab" / "doctor"
+_DOCTOR = Path(__file__).parents[4] / "proxy" / "lab" / "doctor"
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from proxy.app.settings import Environment, load
-from proxy.cli import main, try_
-from proxy.cli.demo import running
+from proxy.cli import main
+from proxy.lab.demo import command
+from proxy.lab.demo.command import running
 from proxy.protocol.request.tokens import bytes_over_four
 
 CONFIG = """
@@ -87,7 +88,7 @@ def test_programs_get_the_sums(capsys: pytest.CaptureFixture[str], config: Path)
 def test_who_says_no_spends_nothing(
     capsys: pytest.CaptureFixture[str], config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(try_.sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(command.sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr("builtins.input", lambda question: "n")
     with pytest.raises(SystemExit) as ended:
         main(["try"])
