@@ -66,6 +66,7 @@ class Part(Struct, frozen=True, gc=False):
 
 class Message(Struct, frozen=True):
     """A message and what is known about it. ``raw`` is the client's own JSON; ``digest`` covers it without markers.
+    ``turn`` is its identity as a turn, to which a reminder behind a user's prompt does not belong.
 
     ``call_ids`` are the ids of its calls, and ``answers`` those of the calls whose results it holds. ``has_results``:
     it answers calls of a message in front of it. ``is_answer``: it stands directly behind what it answers.
@@ -79,6 +80,7 @@ class Message(Struct, frozen=True):
     raw: bytes
     role: str
     digest: bytes
+    turn: bytes
     parts: tuple[Part, ...]
     tokens: int
     is_list: bool
@@ -271,6 +273,7 @@ class MessageReader:
             raw=raw,
             role=role,
             digest=own,
+            turn=own if content.recognition is None else _turn_digest(role, content) or own,
             parts=positions,
             tokens=sum([p.tokens for p in positions]),
             is_list=content.is_list,
@@ -478,6 +481,15 @@ def _plain(raw: bytes) -> tuple[str, str] | None:
     if len(found) != 2 or not isinstance(found.get("content"), str) or not isinstance(found.get("role"), str):
         return None
     return found["role"], found["content"]
+
+
+def _turn_digest(role: str, content: _Content) -> bytes | None:
+    """The digest that a user's prompt will have in the next request, when the client no longer appends its reminder."""
+    text, known = content.text, content.recognition
+    if text is None or known is None or known.form is not MessageKind.PROMPT:
+        return None
+    prompt = "".join(text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.PROMPT)
+    return digest(role.encode(), text_digest(role, prompt))
 
 
 def text_digest(role: str, text: str) -> bytes:

@@ -19,10 +19,11 @@ spans up to the first edit.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from copy import copy
-from itertools import count, islice
+from itertools import count, islice, takewhile
 from types import MappingProxyType
+from typing import NamedTuple
 
 from msgspec import Raw
 
@@ -37,7 +38,6 @@ from proxy.protocol.request.message import (
     Message,
     PartKind,
     piece_digest,
-    text_digest,
 )
 from proxy.protocol.wire.json_body import Unreadable, elements, members_of, text_value
 
@@ -58,8 +58,8 @@ class Transcript:
     """
 
     __slots__ = (
-        "_answers", "_before", "_last", "_skips", "elements", "preamble", "marked", "media_at", "messages", "notices",
-        "pairs", "recognised", "signed", "turns",
+        "_answers", "_pairing", "elements", "preamble", "marked", "media_at", "messages", "notices", "pairs",
+        "recognised", "signed", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -76,19 +76,19 @@ class Transcript:
         self.pairs: tuple[tuple[int, bytes], ...] = ()
         self.turns: tuple[bytes, ...] = ()
         self.elements: tuple[Element, ...] = ()
-        self._skips: MessageKind | None = None
-        self._last = self._before = b""
-        self._answers: list[bytes] = []
-        first = self._taken_over(base, len(base.messages) if shared is None else shared) if base is not None else 0
+        self._answers: Sequence[bytes] = ()
+        self._pairing = _Pairing()
+        first = unpaired = 0
+        if base is not None:
+            first, unpaired = self._taken_over(base, len(base.messages) if shared is None else shared)
+        if not first:
+            of_head = takewhile(lambda message: message.role in SYSTEM_ROLES, self.messages)
+            self.preamble = unpaired = sum(1 for _ in of_head)
         added = list(enumerate(self.messages[first:], first))
-        self.turns = (*self.turns, *[turn_digest(one) for _, one in added])
-        pairs: list[tuple[int, bytes]] = []
-        for index, message in added:
-            if index == self.preamble and message.role in SYSTEM_ROLES:
-                self.preamble += 1
-            else:
-                self._pair(index, message, pairs)
-        self.pairs = (*self.pairs, *pairs)
+        self.turns = (*self.turns, *[one.turn for _, one in added])
+        indices = range(unpaired, len(self.messages))
+        pairs, answers, self._pairing = _paired(self.messages, self.turns, indices, self._pairing)
+        self.pairs, self._answers = (*self.pairs, *pairs), (*self._answers, *answers)
         self.marked = (*self.marked, *[i for i, one in added if one.has_marks])
         self.recognised = (*self.recognised, *[i for i, one in added if one.recognition is not None])
         later = [i for i, one in added if one.role in SYSTEM_ROLES and i >= self.preamble]
@@ -120,10 +120,11 @@ class Transcript:
         newest = self._answers[-most:]
         return next((at for at, answer in enumerate(reversed(newest)) if answer != newest[-1]), len(newest))
 
-    def _taken_over(self, base: "Transcript", shared: int) -> int:
-        """Begin with the first ``shared`` messages of an earlier state. Returns how many were taken over."""
+    def _taken_over(self, base: "Transcript", shared: int) -> tuple[int, int]:
+        """Begin with the first ``shared`` messages of an earlier state. Returns how many were taken over, and the index
+        of the first message that is still to be paired."""
         if shared <= base.preamble:
-            return 0
+            return 0, 0
         self.preamble = base.preamble
         self.turns, self.elements = base.turns[:shared], base.elements[:shared]
         self.media_at = base.media_at if base.media_at < shared else -1
@@ -134,37 +135,14 @@ class Transcript:
         self.pairs = base.pairs[: bisect_left(base.pairs, (shared, b""))]
         self._answers = base._answers[: len(self.pairs)]
         if shared == len(base.messages):
-            self._skips, self._last, self._before = base._skips, base._last, base._before
-            return shared
+            self._pairing = base._pairing
+            return shared, shared
         # The state behind the last user's turn is not kept, so it is computed again from there on.
-        behind = self.preamble
-        if self.pairs:
-            behind = self.pairs[-1][0] + 1
-            self._last, self._before = self._answers[-1], self.turns[behind - 1]
-        pairs: list[tuple[int, bytes]] = []
-        for index in range(behind, shared):
-            self._pair(index, self.messages[index], pairs)
-        self.pairs = (*self.pairs, *pairs)
-        return shared
-
-    def _pair(self, index: int, message: Message, pairs: list[tuple[int, bytes]]) -> None:
-        skip, self._skips = self._skips, None
-        # An assistant message that is too long is no acknowledgement of a message that only looks like context: that
-        # message was a turn, and this one is its answer.
-        is_short = 0 < len(message.lead) <= MAX_GENERIC_ACK_CHARS and not message.call_ids
-        if message.role == "assistant" and (skip is MessageKind.CONTEXT or (skip and is_short)):
-            return
-        known = message.recognition
-        if known is not None and known.form in (MessageKind.CONTEXT, MessageKind.CANDIDATE):
-            self._skips = known.form
-            return
-        own = self.turns[index]
-        if message.is_asked:
-            pairs.append((index, digest(self._last, own)))
-            self._answers.append(self._last)
-        elif message.role not in SYSTEM_ROLES:
-            self._last = digest(self._before, own)
-        self._before = own
+        if not self.pairs:
+            return shared, self.preamble
+        unpaired = self.pairs[-1][0] + 1
+        self._pairing = _Pairing(None, self._answers[-1], self.turns[unpaired - 1])
+        return shared, unpaired
 
     def replaced(self, changes: Mapping[int, Message]) -> "Transcript":
         """The transcript with other readings of some messages: without their volatile lines, or with the operator's
@@ -175,7 +153,7 @@ class Transcript:
         messages, turns, elements = list(self.messages), list(self.turns), list(self.elements)
         recognised = set(self.recognised)
         for index, message in changes.items():
-            messages[index], turns[index] = message, turn_digest(message)
+            messages[index], turns[index] = message, message.turn
             elements[index] = message_element(message, index, elements[index].key)
             (recognised.discard if message.recognition is None else recognised.add)(index)
         new.messages, new.turns, new.elements = tuple(messages), tuple(turns), tuple(elements)
@@ -183,14 +161,41 @@ class Transcript:
         return new
 
 
-def turn_digest(message: Message) -> bytes:
-    """A turn's identity. A reminder that the client appends to its newest turn is not part of the identity."""
-    known = message.recognition
-    if known is not None and known.form is MessageKind.PROMPT and message.text is not None:
-        prompt = "".join(message.text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.PROMPT)
-        # This is the form that the message will have in the next request, when it is no longer the newest.
-        return digest(message.role.encode(), text_digest(message.role, prompt))
-    return message.digest
+class _Pairing(NamedTuple):
+    """The state between two messages: the kind of the context that was just shown, a digest of the newest answer, and
+    the turn in front of the next message."""
+
+    skips: MessageKind | None = None
+    last: bytes = b""
+    before: bytes = b""
+
+
+def _paired(
+    messages: Sequence[Message], turns: Sequence[bytes], indices: Iterable[int], at: _Pairing
+) -> tuple[list[tuple[int, bytes]], list[bytes], _Pairing]:
+    """The pairs of the user's turns among these messages, the answer in front of each, and the state behind them."""
+    pairs: list[tuple[int, bytes]] = []
+    answers: list[bytes] = []
+    skips, last, before = at
+    for index in indices:
+        message, known = messages[index], messages[index].recognition
+        skip, skips = skips, None
+        # An assistant message that is too long is no acknowledgement of a message that only looks like context: that
+        # message was a turn, and this one is its answer.
+        is_short = 0 < len(message.lead) <= MAX_GENERIC_ACK_CHARS and not message.call_ids
+        if message.role == "assistant" and (skip is MessageKind.CONTEXT or (skip and is_short)):
+            continue
+        if known is not None and known.form in (MessageKind.CONTEXT, MessageKind.CANDIDATE):
+            skips = known.form
+            continue
+        own = turns[index]
+        if message.is_asked:
+            pairs.append((index, digest(last, own)))
+            answers.append(last)
+        elif message.role not in SYSTEM_ROLES:
+            last = digest(before, own)
+        before = own
+    return pairs, answers, _Pairing(skips, last, before)
 
 
 # Parsing a text of more bytes would hold up all other requests each time.
@@ -507,7 +512,10 @@ def user_turns(start: bytes, transcript: Transcript, without: Container[int] = (
     """For each user message of the conversation, its index and a digest. The digest covers ``start``, the user's turns
     up to this message, and the answer in front of each. Instructions, context, and the messages ``without`` are left
     out."""
-    pairs = _pairs(transcript, without) if without else transcript.pairs
+    pairs: Sequence[tuple[int, bytes]] = transcript.pairs
+    if without:
+        own = (i for i in range(transcript.preamble, len(transcript.messages)) if i not in without)
+        pairs, _, _ = _paired(transcript.messages, transcript.turns, own, _Pairing())
     found: list[tuple[int, bytes]] = []
     key = start
     for index, pair in pairs:
@@ -549,18 +557,3 @@ def head_digest(transcript: Transcript, tools: Raw | bytes | None) -> bytes:
         kept = [own for cut, own in cuts if cut.kind is not PieceKind.VOLATILE]
         system.append(digest(*kept) if message.cut_digests else message.digest)
     return digest(bytes(tools) if tools is not None else b"", *system)
-
-
-def _pairs(transcript: Transcript, without: Container[int]) -> list[tuple[int, bytes]]:
-    pairs: list[tuple[int, bytes]] = []
-    last = before = b""
-    for index in range(transcript.preamble, len(transcript.messages)):
-        if index in without:
-            continue
-        own = transcript.turns[index]
-        if transcript.messages[index].is_asked:
-            pairs.append((index, digest(last, own)))
-        elif transcript.messages[index].role not in SYSTEM_ROLES:
-            last = digest(before, own)
-        before = own
-    return pairs

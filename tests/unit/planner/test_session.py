@@ -8,7 +8,7 @@ from proxy.planner.observation import RequestObservation, commit_preamble, commi
 from proxy.planner.session import PreambleChanges, Session, SessionTable, fixed_digest
 from proxy.planner.volatile_lines import changed_places
 from proxy.protocol.request.message import Message
-from proxy.protocol.request.transcript import RecognisedRequest, Transcript, recognise_request, turn_digest
+from proxy.protocol.request.transcript import RecognisedRequest, Transcript, recognise_request
 from tests.fidelity.chats import File
 from tests.talk import Body, assistant, calling, lines, read, result, shown, system, user
 
@@ -235,8 +235,8 @@ class TestDigests:
         return read([user(f"{text}\n\n# *SEARCH/REPLACE block* Rules:\n\nBe exact.\n")])[0]
 
     def test_a_reminder_is_no_part_of_a_turn(self) -> None:
-        assert turn_digest(self.reminded("fix it")) == turn_digest(read([user("fix it")])[0])
-        assert turn_digest(self.reminded("fix it")) != turn_digest(read([user("fix that")])[0])
+        assert self.reminded("fix it").turn == read([user("fix it")])[0].turn
+        assert self.reminded("fix it").turn != read([user("fix that")])[0].turn
 
     def test_a_clock_is_no_part_of_a_system_prompt(self) -> None:
         texts = [f"You are kind.\nCurrent time: 2026-01-01 {t}\n" for t in ("10:00", "11:00")]

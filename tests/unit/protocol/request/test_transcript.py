@@ -199,6 +199,14 @@ def test_messages_of_the_proxys_own_do_not_count() -> None:
     assert turns(*messages, without=frozenset({2, 3}))[1][1] == keys(HEAD, A, assistant("ok"), B)[1]
 
 
+def test_context_counts_in_no_turn_beside_messages_of_the_proxys_own() -> None:
+    panel, context = [calling("p"), result("p", "shown")], shown(File("a.py", lines(9)))
+    messages = [HEAD, *context, A, *panel, assistant("ok"), B]
+    found = turns(*messages, without=frozenset({4, 5}))
+    assert [index for index, _ in found] == [3, 7]
+    assert [key for _, key in found] == keys(HEAD, A, assistant("ok"), B)
+
+
 def behind(*messages: Body, message: int, caches_output: bool = False, without: frozenset[int] = frozenset()) -> int:
     """The tokens from a message on."""
     transcript = Transcript(read(messages))
