@@ -83,11 +83,12 @@ class AiderRecogniser:
 
     name = "aider"
     priority = 50
+    roles = ("user",)
+    openings = tuple([begins for begins, *_ in _OPENINGS])
+    words = _REMINDERS
 
     def recognise(self, role: str, text: str) -> Recognition | None:
         """The files, the map or the reminder in one of aider's user messages. Raises TooMuch."""
-        if role != "user":
-            return None
         for begins, name, claim, acknowledgement in _OPENINGS:
             if text.startswith(begins):
                 cuts = _map_cuts(text) if claim is FileClaim.MAP else file_cuts(text)

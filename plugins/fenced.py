@@ -66,11 +66,11 @@ class FencedRecogniser:
 
     name = "fenced"
     priority = 900
+    roles = ("user",)
+    words = ("```", "~~~", "<file", "<doc", "<source", "<context")
 
     def recognise(self, role: str, text: str) -> Recognition | None:
         """A candidate for context, if nothing but an opening is around the files."""
-        if role != "user":
-            return None
         spans = _spans(text)
         if not spans or spans[0][0] > _MAX_OPENING_CHARS:
             return None

@@ -66,11 +66,10 @@ class SystemTextRecogniser:
 
     name = "system-text"
     priority = 500
+    roles = ("system", "developer")
 
     def recognise(self, role: str, text: str) -> Recognition | None:
         """The pieces of a system text. None if nothing in it moves. Raises TooMuch."""
-        if role not in ("system", "developer"):
-            return None
         fences, documents = _blocks(text)
         clocks = [span for span in _clocks(text) if not _is_within(span[0], fences)]
         # A prompt tells the time once or twice; more such lines are an example, a log or a timetable.

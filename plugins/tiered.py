@@ -48,11 +48,11 @@ class TieredRecogniser:
 
     name = "tiered"
     priority = 60
+    roles = ("user",)
+    openings = tuple([header for header, *_ in (*_HEADERS, *_WHOLE)])
 
     def recognise(self, role: str, text: str) -> Recognition | None:
         """Header and files, or one piece; None if the text is neither of them. Raises TooMuch."""
-        if role != "user" or not text.startswith("# "):
-            return None
         return _files(text) or _whole(text)
 
 

@@ -80,6 +80,9 @@ class Guarded:
     priority: int
     inner: Recogniser
     watch: Watch
+    roles: tuple[str, ...] = ()
+    openings: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
     cpu_s: Callable[[], float] = time.thread_time
     is_off: bool = False
     calls: int = 0
@@ -132,7 +135,18 @@ def recognisers(manager: pluggy.PluginManager, watch: Watch | None = None) -> li
     reported, and a recogniser that is too slow is switched off."""
     found: list[Recogniser] = [recogniser for some in manager.hook.register_recognisers() for recogniser in some]
     if watch is not None:
-        found = [Guarded(r.name, r.priority, r, watch) for r in found]
+        found = [
+            Guarded(
+                name=one.name,
+                priority=one.priority,
+                inner=one,
+                watch=watch,
+                roles=getattr(one, "roles", ()),
+                openings=getattr(one, "openings", ()),
+                words=getattr(one, "words", ()),
+            )
+            for one in found
+        ]
     return sorted(found, key=lambda r: (r.priority, r.name))
 
 

@@ -12,6 +12,7 @@ from proxy.protocol.recognition import (
     PieceKind,
     Recognition,
     TooMuch,
+    may_know,
     recognise_text,
 )
 
@@ -125,6 +126,14 @@ def test_a_text_that_is_too_much_for_a_plugin_is_counted_and_passed_on() -> None
     assert watching.seen == [("mine", "matches"), ("mine", "pieces"), ("mine", "length")]
     assert recognise_text([Mine()], "user", "text") is None
     assert recognise_text([Mine()], "system", "x" * (MOST_PIECES + 1)) is None
+
+
+def test_a_recogniser_is_guarded_with_what_it_says_of_its_texts() -> None:
+    plain, guarded = recognisers(build_plugin_manager()), recognisers(build_plugin_manager(), Watching())
+    for role, text in (("user", "Hi"), ("user", "```"), ("system", ""), ("assistant", "```")):
+        asked = [one.name for one in guarded if may_know(one, role, text)]
+        assert asked == [one.name for one in plain if may_know(one, role, text)]
+    assert not any(may_know(one, "user", "What is the time?") for one in guarded)
 
 
 def test_a_plugin_that_raises_is_passed_over_and_told(caplog) -> None:

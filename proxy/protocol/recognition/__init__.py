@@ -46,6 +46,7 @@ __all__ = [
     "TooMuch",
     "covers",
     "joined",
+    "may_know",
     "recognise_text",
 ]
 
@@ -182,7 +183,12 @@ class TooMuch(Exception):
 
 
 class Recogniser(Protocol):
-    """Finds the pieces in the texts of one kind of client. Recognisers with a lower ``priority`` are asked first."""
+    """Finds the pieces in the texts of one kind of client. Recognisers with a lower ``priority`` are asked first.
+
+    A recogniser need not be asked about every text. If it has ``roles``, it is asked about texts of these roles only.
+    If it has ``openings`` or ``words``, it is asked about texts that begin with one of the openings, or have one of the
+    words in any place.
+    """
 
     name: str
     priority: int
@@ -191,9 +197,21 @@ class Recogniser(Protocol):
         """The pieces, or None if the text is not of this kind. Raises TooMuch if the text exceeds a bound."""
 
 
+def may_know(recogniser: Recogniser, role: str, text: str) -> bool:
+    """Whether the recogniser is asked about a text, by what it says of the texts that it can recognise."""
+    roles = getattr(recogniser, "roles", ())
+    if roles and role not in roles:
+        return False
+    openings, words = getattr(recogniser, "openings", ()), getattr(recogniser, "words", ())
+    return not (openings or words) or text.startswith(openings) or any(map(text.__contains__, words))
+
+
 def recognise_text(recognisers: Iterable[Recogniser], role: str, text: str) -> Recognition | None:
-    """The first recogniser's answer whose cuts cover the text exactly once."""
+    """The first recogniser's answer whose cuts cover the text exactly once. Most texts are of no recogniser's kind, and
+    none is asked about them."""
     for recogniser in recognisers:
+        if not may_know(recogniser, role, text):
+            continue
         try:
             found = recogniser.recognise(role, text)
         except TooMuch:

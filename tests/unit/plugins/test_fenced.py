@@ -12,6 +12,7 @@ from proxy.protocol.recognition import (
     Recognition,
     TooMuch,
     covers,
+    may_know,
 )
 from tests.examples import for_every
 
@@ -20,7 +21,7 @@ FILES = "a.py\n```\na\n```\n\nb.py\n```\nb\n```\n"
 
 
 def recognise(text: str, role: str = "user") -> Recognition | None:
-    return FencedRecogniser().recognise(role, text)
+    return FencedRecogniser().recognise(role, text) if may_know(FencedRecogniser(), role, text) else None
 
 
 def pieces(text: str) -> list[tuple[str, str]]:

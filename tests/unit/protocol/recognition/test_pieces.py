@@ -1,6 +1,15 @@
 import pytest
 
-from proxy.protocol.recognition import Cut, MessageKind, PieceKind, Recognition, covers, joined, recognise_text
+from proxy.protocol.recognition import (
+    Cut,
+    MessageKind,
+    PieceKind,
+    Recognition,
+    covers,
+    joined,
+    may_know,
+    recognise_text,
+)
 from tests.examples import for_every
 
 
@@ -47,6 +56,31 @@ def test_the_first_recogniser_that_covers_the_text_is_believed() -> None:
     found = recognise_text(given, "user", "text")
     assert found.name == "good"
     assert recognise_text(given[:2], "user", "text") is None
+
+
+class Notes(Fixed):
+    """Says of which texts it can know anything."""
+
+    roles = ("user", "tool")
+    openings = ("Notes:", "Links:")
+    words = ("[note]",)
+
+
+@for_every(
+    [
+        ("user", "Notes: a", True),
+        ("tool", "Links: a", True),
+        ("tool", "see [note] 1", True),
+        ("assistant", "Notes: a", False),
+        ("user", "see Notes: a", False),
+        ("user", "", False),
+    ]
+)
+def test_a_recogniser_is_asked_about_the_texts_that_it_can_know(role: str, text: str, asked: bool) -> None:
+    plugin = Notes("notes", (cut(0, len(text)),))
+    assert may_know(plugin, role, text) is asked
+    assert (recognise_text([plugin], role, text) is not None) is asked
+    assert may_know(Fixed("any", None), role, text)
 
 
 @pytest.mark.parametrize(
