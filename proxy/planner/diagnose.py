@@ -248,10 +248,11 @@ def compared(before: Sequence[PromptRecord], now: PromptRecord, cuts: Cuts | Non
     old = before[-1]
     if not now.digests.startswith(old.digests) or any(record.total > old.total for record in before[:-1]):
         old = most_like(before, now)
+    if now.digests.startswith(old.digests):
+        return Comparison(before, now, old, old.count, None, cuts or {})
     first = shared_front(old, now)
-    is_repeated = first == old.count
-    found = None if is_repeated else difference(old, now, first)
-    return Comparison(before, now, old, first, found, cuts or {}) if is_repeated or found is not None else None
+    found = difference(old, now, first)
+    return Comparison(before, now, old, first, found, cuts or {}) if found is not None else None
 
 
 def diagnose(

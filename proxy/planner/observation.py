@@ -83,11 +83,15 @@ def read_request(session: Session, recognised: RecognisedRequest, tools: bytes, 
             ages[item.key] = 1
             if is_file and item.claim is not FileClaim.READ_ONLY:
                 rates[item.key] = FIRST_RATE
+    broke = None
+    if is_later and not is_retry:
+        is_continued = turns[: len(session.turns)] == session.turns
+        broke = HistoryDivergence(0) if is_continued else _break(session.turns, turns, recognised)
     return RequestObservation(
         preamble=preamble,
         fixed=fixed,
         turns=turns,
-        broke=_break(session.turns, turns, recognised) if is_later and not is_retry else None,
+        broke=broke,
         ages=ages,
         rates=rates,
         digests={item.key: item.digest for item, _ in known},
@@ -100,18 +104,11 @@ def read_request(session: Session, recognised: RecognisedRequest, tools: bytes, 
     )
 
 
-def commit_preamble(
-    session: Session, recognised: RecognisedRequest, documents: Sequence[DocumentSign], *, is_new: bool = True
-) -> None:
-    """The exchange counts: learn which lines of the system messages changed since the previous request, and are
-    therefore volatile. ``documents`` are the signs that the request shows about its documents. Unless ``is_new``, the
-    previous request had the same head."""
-    retrieved = [document.digest for document in recognised.retrieved]
-    if retrieved or session.documents:
-        session.documents = followed(session.documents, retrieved, documents, session.cohort.documents)
-    if is_new:
-        head, shared = recognised.messages[: recognised.preamble], session.shared_head
-        session.lines, shared.regions = learnt_lines(session.lines, head, shared.regions)
+def commit_preamble(session: Session, recognised: RecognisedRequest) -> None:
+    """The exchange counts, and its head is not that of the previous request: learn which lines of the system messages
+    changed, and are therefore volatile."""
+    head, shared = recognised.messages[: recognised.preamble], session.shared_head
+    session.lines, shared.regions = learnt_lines(session.lines, head, shared.regions)
 
 
 def commit_reading(
@@ -165,8 +162,6 @@ def _are_all_changed(files: Sequence[Known]) -> bool:
 
 
 def _break(before: tuple[bytes, ...], after: tuple[bytes, ...], recognised: RecognisedRequest) -> HistoryDivergence:
-    if after[: len(before)] == before:
-        return HistoryDivergence(0)
     common = 0
     for old, new in zip(before, after, strict=False):
         if old != new:

@@ -22,7 +22,7 @@ from proxy.kit.value import dataclass, digest, field, replace
 from proxy.planner.candidates import IncomingChat, PlanAnalysis, TextsInFlight
 from proxy.planner.diagnose import Comparison, compared
 from proxy.planner.layout import given_members, slots_of
-from proxy.planner.observation import commit_preamble, commit_reading
+from proxy.planner.observation import commit_preamble, commit_reading, followed
 from proxy.planner.record import NOTHING_SENT, Break, BreakKind, PromptRecord, SentPrompt, sent_prompt
 from proxy.planner.render import elsewhere, patches, render_messages, render_tools, written_front
 from proxy.planner.session import MAX_PROMPTS, SessionTable, remember
@@ -122,14 +122,15 @@ class InFlight:
         empty answer: the provider has then seen both requests."""
         analysis, is_first = self.analysis, self.accepted is None
         own, choice, profile, at = analysis.own, analysis.choice, analysis.profile, analysis.incoming.now
-        prompt = own.prompt if self.sends_own else choice.layout.prompt(choice.marks)
-        # What can be read is decided when the request comes: entries that were written after that do not count.
-        bill = caches.sent.bill(prompt, at)
+        # What can be read was decided when the request came: entries that were written after that do not count.
+        prompt, bill = choice.layout.prompt(choice.marks), choice.bill
+        if self.sends_own:
+            prompt, bill = own.prompt, caches.sent.bill(own.prompt, at)
         last_use = caches.sent.last_use(prompt, bill.hit, at) if bill.hit >= 0 else None
         caches.sent_cost += cost_of(profile, bill)
         stores = [(caches.sent, prompt)]
         if is_first:
-            caches.own_cost += cost_of(profile, caches.own.bill(own.prompt, at))
+            caches.own_cost += cost_of(profile, own.bill)
             stores.append((caches.own, own.prompt))
         bills = None
         if analysis.recognised.transcript.notices:
@@ -174,7 +175,11 @@ class InFlight:
         commit_reading(session, observation, now, pieces.edits, pieces.usual_edit)
         if observation.is_retry:
             return PlanResult(deviation=deviation)
-        commit_preamble(session, analysis.recognised, pieces.documents, is_new=is_new)
+        if is_new:
+            commit_preamble(session, analysis.recognised)
+        retrieved = [document.digest for document in analysis.recognised.retrieved]
+        if retrieved or session.documents:
+            session.documents = followed(session.documents, retrieved, pieces.documents, session.cohort.documents)
         sizes, tracker, moves = analysis.elements.sizes, session.tracker, list[Change]()
         items = [Tracked(item.key, item.digest, sizes.get(item.key, 0)) for item in analysis.recognised.items]
         if not is_sibling and (items or tracker.items):

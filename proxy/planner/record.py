@@ -171,7 +171,7 @@ class PromptRecord(Struct, frozen=True, array_like=True):
         is_whole = shared == front.count
         used = len(front.names) if is_whole else max(front._column(2)[:shared], default=-1) + 1
         numbers = dict(zip(front.names, range(used), strict=False))
-        rows, end, stops = array(_NUMBER), front.end(shared), [*self.stops]
+        rows, end, stops = array(_NUMBER), front.total if is_whole else front.end(shared), [*self.stops]
         lines = front.lines if is_whole else {index: text for index, text in front.lines.items() if index < shared}
         own_lines: dict[int, LineSizes] = {}
         is_long = self.is_long

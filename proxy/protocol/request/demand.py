@@ -439,7 +439,7 @@ def demand_of(method: str, path: str, asked: Asked | None, sound_s: float | None
     found = next((one for ending, one in known if ending.search(path)), missing)
     match found.kind:
         case BillingKind.TEXT if asked is not None:
-            return _text_demand(found, asked)
+            return _text_demand(found, asked) if asked else Demand(found.kind)
         case BillingKind.TEXT | BillingKind.SPEECH | BillingKind.PROMPT if asked is None:
             return Demand(found.kind, unclear="body")
         case BillingKind.UNKNOWN:

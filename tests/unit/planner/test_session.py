@@ -39,7 +39,7 @@ class Clients:
         observation = read_request(session, recognised, tools, self.now)
         self.now += 10
         commit_reading(session, observation, self.now)
-        commit_preamble(session, recognised, [])
+        commit_preamble(session, recognised)
         return session, observation
 
 

@@ -22,7 +22,7 @@ from proxy.lab.demo.chats import (
     support_chat,
 )
 from proxy.lab.demo.tool_agent import clock_agent, tool_agent
-from proxy.protocol.recognition import MessageKind
+from proxy.protocol.recognition import MessageKind, recognise_text
 from proxy.protocol.request import parse_body
 from proxy.protocol.request.tokens import bytes_over_four
 
@@ -94,12 +94,10 @@ def test_the_map_changes_in_most_turns_and_not_in_all() -> None:
 
 
 def test_the_messages_are_those_that_the_recogniser_knows() -> None:
-    found = [
-        (known.name, known.form, len(known.cuts)) if known else None
-        for message in editor_chat().requests[-2].body["messages"]
-        if (known := AiderRecogniser().recognise(message["role"], message["content"])) or message["role"] == "system"
-    ]
-    assert found == [None, ("aider:map", MessageKind.CONTEXT, 2), ("aider:files", MessageKind.CONTEXT, 6)]
+    texts = [(message["role"], message["content"]) for message in editor_chat().requests[-2].body["messages"]]
+    recognised = [recognise_text([AiderRecogniser()], role, text) for role, text in texts]
+    found = [(known.name, known.form, len(known.cuts)) for known in recognised if known is not None]
+    assert found == [("aider:map", MessageKind.CONTEXT, 2), ("aider:files", MessageKind.CONTEXT, 6)]
 
 
 def test_the_conversation_behind_the_map_only_grows() -> None:

@@ -7,7 +7,7 @@ import pytest
 from proxy.planner.change_rates import FileWords
 from proxy.planner.forecast import Forecast, forecast, piece_forecast, read_words
 from proxy.planner.layout import Layout, PrefixSettings
-from proxy.planner.observation import commit_preamble, commit_reading, read_request
+from proxy.planner.observation import commit_preamble, commit_reading, followed, read_request
 from proxy.planner.orders import moved_elements, request_elements
 from proxy.planner.session import Session, SessionTable
 from proxy.protocol.providers import ANTHROPIC, OPENAI, CacheProfile
@@ -63,7 +63,10 @@ class Past:
         if settle:
             commit_reading(self.session, observation, self.now, found.pieces.edits, found.pieces.usual_edit)
         if preamble:
-            commit_preamble(self.session, recognised, found.pieces.documents)
+            commit_preamble(self.session, recognised)
+            last, retrieved = self.session.documents, [document.digest for document in recognised.retrieved]
+            odds = self.session.cohort.documents
+            self.session.documents = followed(last, retrieved, found.pieces.documents, odds)
         return found
 
 
