@@ -5,6 +5,8 @@ team-a; a second request that is hidden in it would ask for ``dear`` with team-b
 """
 
 import json
+import socket
+import time
 
 import pytest
 
@@ -156,14 +158,6 @@ HARMLESS = {
     ),
     "a length as a trailer": request(TE, CHUNKED[:-2] + b"content-length: 0\r\n\r\n"),
     "HTTP/1.0": request(LENGTH, BODY, line=b"POST /v1/chat/completions HTTP/1.0"),
-    "an upgrade to h2c": request(
-        LENGTH + b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n", BODY
-    ),
-    "an upgrade to a websocket": request(
-        LENGTH + b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
-        b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
-        BODY,
-    ),
     "another host": request(LENGTH, BODY).replace(b"host: x", b"host: 169.254.169.254", 1),
     "forwarded headers": request(
         LENGTH + b"x-forwarded-host: evil\r\nx-original-url: /admin/keys\r\nforwarded: for=1\r\n", BODY
@@ -189,6 +183,50 @@ def test_odd_but_clear_requests_go_out_as_one_plain_request(world: World, data: 
     assert one.header("host") not in ("x", "169.254.169.254", "evil")
     assert "sk-trailer" not in one.text
     assert one.header("x-smuggled") is None
+
+
+UPGRADES = {
+    "as Java's client asks for it": b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMA\r\n",
+    "to a websocket": b"connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n",
+    "to several, in several lines": b"Upgrade: h2c, x/1\r\nconnection: close, upgrade\r\nUPGRADE: TLS/1.0\r\n",
+    "to nothing": b"connection: upgrade\r\nupgrade:\r\n",
+}
+FRAMED = {"length": (LENGTH, BODY), "chunks": (TE, CHUNKED)}
+
+
+@pytest.mark.parametrize("framed", FRAMED.values(), ids=FRAMED)
+@pytest.mark.parametrize("asked", UPGRADES.values(), ids=UPGRADES)
+def test_a_request_that_asks_for_another_protocol_is_read_whole(
+    world: World, asked: bytes, framed: tuple[bytes, bytes]
+) -> None:
+    """It is answered in HTTP/1.1 (RFC 9110 section 7.8), wherever the network cuts it."""
+    length, body = framed
+    data = request(asked + length, body)
+    cuts = [data.index(b"\r\n\r\n") + offset for offset in (0, 2, 4, 5)]
+    for cut in (0, data.index(b":"), *cuts, len(data) - 1):
+        world.forget()
+        with world.connect() as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.sendall(data[:cut])
+            time.sleep(0.02)
+            connection.sendall(data[cut:] + request(LENGTH + b"connection: close\r\n", BODY))
+            received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+        expected = 1 if b"close" in asked else 2
+        assert received.count(b"HTTP/1.1 200") == received.count(b"HTTP/1.1 ") == expected, (cut, received)
+        assert [one.json["messages"] for one in world.sent()] == [chat()["messages"]] * expected
+        assert all(one.header("upgrade") is None for one in world.sent())
+
+
+@pytest.mark.parametrize("asked", UPGRADES.values(), ids=UPGRADES)
+def test_the_body_of_a_request_that_asks_for_another_protocol_is_no_request(world: World, asked: bytes) -> None:
+    spent = world.spent("team-b")
+    with world.connect() as connection:
+        connection.sendall(request(asked + b"content-length: %d\r\n" % len(HIDDEN), b""))
+        time.sleep(0.05)
+        connection.sendall(HIDDEN)
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 400 ")
+    assert world.sent() == []
+    assert world.spent("team-b") == spent
 
 
 TARGETS = {

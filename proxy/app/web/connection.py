@@ -7,7 +7,8 @@ reservation for any length of time. (h11, which is used if httptools is not inst
 
 Requests that the parser accepts, but that two servers could read differently, are refused: a request with two hosts,
 or one whose body has a transfer coding other than ``chunked``. Trailers after a chunked body are counted and dropped.
-uvicorn would add them to the headers, from which the key and the time of a request are read.
+uvicorn would add them to the headers, from which the key and the time of a request are read. A request that asks for
+another protocol (``Upgrade``) is answered in HTTP/1.1, and its body is its body.
 
 A client that has closed its side of a connection has left, or has only finished sending. Both cases look alike until
 the server sends something. The operating system of a client that has left replies with a reset. The system of a client
@@ -55,6 +56,7 @@ from proxy.protocol.account import INVALID_PATH, Path, read_path
 from proxy.protocol.response.event_format import END_OF_EVENT
 
 try:
+    from httptools import HttpParserUpgrade, HttpRequestParser
     from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 except ImportError:  # Windows
     HttpToolsProtocol = None  # type: ignore[assignment,misc]
@@ -159,10 +161,38 @@ if HttpToolsProtocol is not None:
 
         cycle.send = send_unframed
 
+    class _Parser(HttpRequestParser):
+        """Reads a request that asks for another protocol like any other request (RFC 9110 section 7.8). Java's client
+        writes a body behind such a head. httptools would end the request at its head, and would take the body for
+        further requests."""
+
+        def __init__(self, protocol: "_GuardedProtocol") -> None:
+            super().__init__(protocol)
+            # As in uvicorn's own parser: what comes behind a request with ``connection: close`` is no error.
+            self.set_dangerous_leniencies(lenient_data_after_close=True)
+            self._protocol = protocol
+
+        def feed_data(self, data: Any) -> None:
+            protocol, rest = self._protocol, memoryview(data)
+            while True:
+                try:
+                    return super(_Parser, protocol.parser).feed_data(rest)
+                except HttpParserUpgrade as found:
+                    head, protocol.plain_head = protocol.plain_head, b""
+                    if not head:
+                        raise  # CONNECT: nothing behind its head is read
+                    # A parser that has read ``connection: close`` reads nothing more.
+                    protocol.parser = _Parser(protocol)
+                    protocol.parser.feed_data(head)
+                    rest = rest[found.args[0] :]
+
     class _GuardedProtocol(HttpToolsProtocol):
         """One connection within the bounds."""
 
         limits = WireLimits()
+        parser: _Parser
+        plain_head = b""
+        """The head of a request that asks for another protocol, without the question."""
         _in_head = True
         _head_bytes = 0
         _refusal: ProxyError | None = None
@@ -174,6 +204,7 @@ if HttpToolsProtocol is not None:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            self.parser = _Parser(self)
             self._set_deadline()
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -255,7 +286,16 @@ if HttpToolsProtocol is not None:
             if self._in_head:
                 super().on_header(name, value)
 
+        def _asks_for_another_protocol(self) -> bool:
+            is_asked = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+            return is_asked and any(name == b"upgrade" for name, _ in self.headers)
+
         def on_headers_complete(self) -> None:
+            if self._asks_for_another_protocol():
+                line = (self.parser.get_method(), self.url, b"HTTP/" + self.parser.get_http_version().encode())
+                lines = [b"%b: %b" % pair for pair in self.headers if pair[0] != b"upgrade"]
+                self.plain_head = b"\r\n".join([b" ".join(line), *lines, b"", b""])
+                return
             # httptools itself refuses a length together with a transfer coding, two lengths, and invalid lengths.
             codings = [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
             problem = ""
@@ -274,6 +314,8 @@ if HttpToolsProtocol is not None:
             self._cycles = [*(one for one in self._cycles if not one.response_complete), self.cycle]
 
         def on_message_complete(self) -> None:
+            if self._in_head and self._asks_for_another_protocol():
+                return  # the same request is read again, with its body
             self._in_head = True
             self._head_bytes = 0
             self._drop_deadline()
