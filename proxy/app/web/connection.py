@@ -176,11 +176,11 @@ if HttpToolsProtocol is not None:
             protocol, rest = self._protocol, memoryview(data)
             while True:
                 try:
-                    return super(_Parser, protocol.parser).feed_data(rest)
+                    return HttpRequestParser.feed_data(protocol.parser, rest)
                 except HttpParserUpgrade as found:
                     head, protocol.plain_head = protocol.plain_head, b""
                     if not head:
-                        raise  # CONNECT: nothing behind its head is read
+                        return None  # nothing behind the head of a CONNECT is read
                     # A parser that has read ``connection: close`` reads nothing more.
                     protocol.parser = _Parser(protocol)
                     protocol.parser.feed_data(head)
@@ -190,9 +190,8 @@ if HttpToolsProtocol is not None:
         """One connection within the bounds."""
 
         limits = WireLimits()
-        parser: _Parser
+        # The head of a request that asks for another protocol, without the question.
         plain_head = b""
-        """The head of a request that asks for another protocol, without the question."""
         _in_head = True
         _head_bytes = 0
         _refusal: ProxyError | None = None
@@ -286,15 +285,11 @@ if HttpToolsProtocol is not None:
             if self._in_head:
                 super().on_header(name, value)
 
-        def _asks_for_another_protocol(self) -> bool:
-            is_asked = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
-            return is_asked and any(name == b"upgrade" for name, _ in self.headers)
-
         def on_headers_complete(self) -> None:
-            if self._asks_for_another_protocol():
-                line = (self.parser.get_method(), self.url, b"HTTP/" + self.parser.get_http_version().encode())
-                lines = [b"%b: %b" % pair for pair in self.headers if pair[0] != b"upgrade"]
-                self.plain_head = b"\r\n".join([b" ".join(line), *lines, b"", b""])
+            plain = [pair for pair in self.headers if pair[0] != b"upgrade"]
+            if self.parser.should_upgrade() and len(plain) < len(self.headers):
+                line = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+                self.plain_head = b"\r\n".join([line, *(b"%b: %b" % pair for pair in plain), b"", b""])
                 return
             # httptools itself refuses a length together with a transfer coding, two lengths, and invalid lengths.
             codings = [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
@@ -314,16 +309,12 @@ if HttpToolsProtocol is not None:
             self._cycles = [*(one for one in self._cycles if not one.response_complete), self.cycle]
 
         def on_message_complete(self) -> None:
-            if self._in_head and self._asks_for_another_protocol():
+            if self.plain_head:
                 return  # the same request is read again, with its body
             self._in_head = True
             self._head_bytes = 0
             self._drop_deadline()
             super().on_message_complete()
-
-        def _unsupported_upgrade_warning(self) -> None:
-            """Log nothing. A request to upgrade to another protocol is answered in HTTP/1.1 (RFC 9110 section 7.8). The
-            server's warning would suggest installing a package, but none would help."""
 
         def send_400_response(self, msg: str) -> None:
             """Refuse a request that the parser could not read, or whose reading was stopped."""
