@@ -1,4 +1,4 @@
-"""The objects of the provider's account that a body refers to, and those that an answer shows or has made. Pure.
+"""The objects of the provider's account that a body refers to. Pure.
 
 Before anything is parsed, a body is searched for the names of members that refer to objects. Hardly any body has such a
 name. If one has, the body is read whole: also members that occur twice, in upper or lower case, and with escapes. So
@@ -8,22 +8,14 @@ reference. On other paths nothing is skipped: the ``parameters`` of Vertex's ``:
 
 An address of a store (``gs://bucket/name``, ``s3://...``) is read with the rights of the operator's account, whatever
 the name of its member. So it refers to an object in every member that is searched, except the texts that a model reads.
-
-Of an answer, only members whose content the provider decides are read. Other members (``metadata``, texts) return what
-a client has sent, and must not give the client an object.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import field
-
-import msgspec
-import orjson
+from collections.abc import Iterator
 
 from proxy.kit.errors import InvalidRequest
 from proxy.kit.value import dataclass
-from proxy.protocol.wire.json_body import read_or_mended
 
 MOST_REFERENCES = 256
 _MOST_BYTES = 8 << 20
@@ -288,93 +280,3 @@ def _item(item: _Object) -> Iterator[Reference]:
         for name, value in item:
             if name.lower() == "id":
                 yield from _ids("id", value, _ITEM)
-
-
-_MOST_MADE = 1000
-# A conversation, a container, a batch's results, and the file that a finished upload has become.
-_MADE = {
-    "conversation": "conversations", "container": "containers", "output_file_id": "files", "error_file_id": "files",
-    "file": "files",
-}  # fmt: skip
-
-
-@dataclass(slots=True)
-class Said:
-    """The objects that are known so far. In a stream, the last statement counts."""
-
-    id: str = ""
-    status: str = ""
-    model: str = ""
-    is_background: bool = False
-    is_stored: bool = True
-    ids: dict[str, str] = field(default_factory=dict)
-    """Further objects that were made: the family of each, by its id."""
-
-    def learn(self, answer: Mapping[str, object]) -> None:
-        """Read an answer, or one event of a stream."""
-        holder = answer.get("message" if answer.get("type") == "message_start" else "response")
-        said = holder if isinstance(holder, Mapping) else answer
-        self.id = self.id or _id(said.get("id"))
-        status = said.get("status")
-        self.status = status if isinstance(status, str) else self.status
-        model = said.get("model")
-        self.model = model if isinstance(model, str) else self.model
-        self.is_background = self.is_background or said.get("background") is True
-        self.is_stored = self.is_stored and said.get("store") is not False
-        for name, family in _made(said):
-            if len(self.ids) < _MOST_MADE:
-                self.ids[name] = family
-
-
-class _Item(msgspec.Struct):
-    """An item of a list, with the members that distinguish it from others."""
-
-    id: object = None
-    type: object = None
-
-
-_ITEMS = msgspec.json.Decoder(list[_Item])
-
-
-def known_items(output: bytes | msgspec.Raw) -> list[dict[str, object]]:
-    """The items of a response's output, or of another list. They come without their content, unless the list names
-    containers. In texts, each half of a surrogate pair is replaced by another character."""
-    raw = bytes(output)
-    if b'"container_id"' not in raw:
-        return [{"id": item.id, "type": item.type} for item in read_or_mended(_ITEMS.decode, raw) or ()]
-    items = read_or_mended(orjson.loads, raw)
-    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
-
-
-def _made(said: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    for member, family in _MADE.items():
-        if member not in said:
-            continue
-        value = said[member]
-        if found := _id_in(value) or (_id(value) if family == "files" else ""):
-            yield found, family
-    for item in _objects(said.get("output")):
-        # The item itself is an object, and so are the containers in which its tools ran.
-        if found := _id(item.get("id")):
-            yield found, "responses"
-        notes = [note for part in _objects(item.get("content")) for note in _objects(part.get("annotations"))]
-        for holder in (item, *notes):
-            if found := _id(holder.get("container_id")):
-                yield found, "containers"
-    for choice in _objects(said.get("choices")):
-        for member in ("message", "delta"):
-            message = choice.get(member)
-            if isinstance(message, Mapping) and "audio" in message and (found := _id_in(message["audio"])):
-                yield found, "chat/completions"
-
-
-def _objects(value: object) -> list[Mapping[str, object]]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
-
-
-def _id_in(value: object) -> str:
-    return _id(value.get("id")) if isinstance(value, Mapping) else ""
-
-
-def _id(value: object) -> str:
-    return value if isinstance(value, str) and len(value) <= MOST_ID_CHARS else ""

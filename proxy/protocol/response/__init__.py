@@ -32,9 +32,8 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import UNSET, Raw
 
-from proxy.protocol.references import known_items
 from proxy.protocol.response.event_format import BOM, MAX_EVENT_BYTES, EventCutter, EventPart, event_data, payload_of
-from proxy.protocol.response.outcome import AnswerFacts, Outcome, Received
+from proxy.protocol.response.outcome import AnswerFacts, Outcome, Received, known_items
 from proxy.protocol.response.usage import items_of, mapping
 from proxy.protocol.wire.json_body import INSIDE, PIECE_BYTES, RUN, SHALLOW, read_or_mended
 

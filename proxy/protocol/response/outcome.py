@@ -19,19 +19,24 @@ the usage came. Most bytes of a stream are framing. The share of text is measure
 and then at intervals, so that whole chunks pass without being read. The bytes of a token are measured in the sampled
 text.
 
+``Said`` is what an answer says about the objects of the provider's account that it shows or has made. Only members
+whose content the provider decides are read. Other members (``metadata``, texts) return what a client has sent, and must
+not give the client an object.
+
 ``AnswerFacts`` collects the facts. A JSON body and the events of a stream have them in the same members, so both are
 read here.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+import msgspec
 import orjson
 
 from proxy.kit.errors import InvalidRequest
-from proxy.kit.value import dataclass
-from proxy.protocol.references import Said
+from proxy.kit.value import dataclass, field
+from proxy.protocol.references import MOST_ID_CHARS
 from proxy.protocol.request.tokens import estimate
 from proxy.protocol.response.event_format import EventCutter, EventPart
 from proxy.protocol.response.usage import (
@@ -45,7 +50,7 @@ from proxy.protocol.response.usage import (
     merged,
     reported_in,
 )
-from proxy.protocol.wire.json_body import Members, Unreadable, members_of, parse_members, splice
+from proxy.protocol.wire.json_body import Members, Unreadable, members_of, parse_members, read_or_mended, splice
 
 UNTOLD = "untold"
 """The answer has no diagnostics, or they are not ready."""
@@ -247,6 +252,92 @@ class Received:
         odd = (len(text) - wide) / _ODD_BYTES_PER_TOKEN + wide * _WIDE_TOKENS
         tokens = odd if (known := estimate(text)) is None else known
         return max(1, round(self._bytes * self._text / self._sampled * tokens / max(1, self._kept)))
+
+
+_MOST_MADE = 1000
+# A conversation, a container, a batch's results, and the file that a finished upload has become.
+_MADE = {
+    "conversation": "conversations", "container": "containers", "output_file_id": "files", "error_file_id": "files",
+    "file": "files",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Said:
+    """The objects that are known so far. In a stream, the last statement counts."""
+
+    id: str = ""
+    status: str = ""
+    model: str = ""
+    is_background: bool = False
+    is_stored: bool = True
+    ids: dict[str, str] = field(default_factory=dict)
+    """Further objects that were made: the family of each, by its id."""
+
+    def learn(self, answer: Mapping[str, object]) -> None:
+        """Read an answer, or one event of a stream."""
+        holder = answer.get("message" if answer.get("type") == "message_start" else "response")
+        said = holder if isinstance(holder, Mapping) else answer
+        self.id = self.id or _id(said.get("id"))
+        status = said.get("status")
+        self.status = status if isinstance(status, str) else self.status
+        model = said.get("model")
+        self.model = model if isinstance(model, str) else self.model
+        self.is_background = self.is_background or said.get("background") is True
+        self.is_stored = self.is_stored and said.get("store") is not False
+        for name, family in _made(said):
+            if len(self.ids) < _MOST_MADE:
+                self.ids[name] = family
+
+
+class _Item(msgspec.Struct):
+    """An item of a list, with the members that distinguish it from others."""
+
+    id: object = None
+    type: object = None
+
+
+_ITEMS = msgspec.json.Decoder(list[_Item])
+
+
+def known_items(output: bytes | msgspec.Raw) -> list[dict[str, object]]:
+    """The items of a response's output, or of another list. They come without their content, unless the list names
+    containers. In texts, each half of a surrogate pair is replaced by another character."""
+    raw = bytes(output)
+    if b'"container_id"' not in raw:
+        return [{"id": item.id, "type": item.type} for item in read_or_mended(_ITEMS.decode, raw) or ()]
+    items = read_or_mended(orjson.loads, raw)
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+
+
+def _made(said: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    for member, family in _MADE.items():
+        if member not in said:
+            continue
+        value = said[member]
+        if found := _id_in(value) or (_id(value) if family == "files" else ""):
+            yield found, family
+    for item in items_of(said.get("output")):
+        # The item itself is an object, and so are the containers in which its tools ran.
+        if found := _id(item.get("id")):
+            yield found, "responses"
+        notes = [note for part in items_of(item.get("content")) for note in items_of(part.get("annotations"))]
+        for holder in (item, *notes):
+            if found := _id(holder.get("container_id")):
+                yield found, "containers"
+    for choice in items_of(said.get("choices")):
+        for member in ("message", "delta"):
+            message = choice.get(member)
+            if isinstance(message, Mapping) and "audio" in message and (found := _id_in(message["audio"])):
+                yield found, "chat/completions"
+
+
+def _id_in(value: object) -> str:
+    return _id(value.get("id")) if isinstance(value, Mapping) else ""
+
+
+def _id(value: object) -> str:
+    return value if isinstance(value, str) and len(value) <= MOST_ID_CHARS else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ cost of the call (https://openrouter.ai/docs/use-cases/usage-accounting). Pure.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TypeGuard, TypeVar
+from typing import TypeVar
 
 from proxy.kit.value import dataclass, field, replace
 from proxy.protocol.caches import Bill
@@ -40,6 +40,7 @@ _LLAMACPP_KEYS = frozenset({"cache_n", "prompt_n"})
 _ANY_KEYS = frozenset({"total_tokens"}).union(
     _CHAT_KEYS, _MESSAGES_KEYS, _EXCLUSIVE_KEYS, _BEDROCK_KEYS, _GEMINI_KEYS, _LLAMACPP_KEYS
 )
+_READ_KEYS = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
 _WRITE_KEYS = ("cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens")
 _SHORT_LIFE_KEYS = ("ephemeral_5m_input_tokens", "ephemeral_30m_input_tokens", "ttl_30m_tokens")
 _LONG_LIFE_KEYS = ("ephemeral_1h_input_tokens", "ephemeral_12h_input_tokens", "ttl_12h_tokens")
@@ -193,12 +194,13 @@ def counts_of(payload: Mapping[str, object], before: Counts | None = None) -> Co
     around = [mapping(payload[name]) for name in _HOLDERS if name in payload]
     # Kimi streams it inside the choice: https://github.com/earendil-works/pi/issues/2017
     inside = [one.get("usage") for one in (*around, *items_of(payload.get("choices")))]
-    reports = [payload, *map(mapping, [*(payload[name] for name in _NAMES if name in payload), *inside])]
-    for report in reports:
-        if (counts := _read(report)) is not None:
-            if is_start:  # It states a first token or two. The last event states the whole answer.
-                counts = replace(counts, output=0, output_told=False)
-            found = counts if found is None else merged(found, counts)
+    for report in (payload, *(payload[name] for name in _NAMES if name in payload), *inside):
+        counts = _read(report) if isinstance(report, dict) else None
+        if counts is None:
+            continue
+        if is_start:  # It states a first token or two. The last event states the whole answer.
+            counts = replace(counts, output=0, output_told=False)
+        found = counts if found is None else merged(found, counts)
     return found
 
 
@@ -210,29 +212,32 @@ def _read(report: Mapping[str, object]) -> Counts | None:
         if not keys.isdisjoint(known):
             return own(report)
     if not keys.isdisjoint(_CHAT_KEYS) or ("total_tokens" in report and keys.isdisjoint(_MESSAGES_KEYS)):
-        return _inclusive(report, "prompt_tokens", "completion_tokens")
+        return _plain(report, "prompt_tokens", "completion_tokens")
     if keys.isdisjoint(_MESSAGES_KEYS):
         return None
     is_messages = not keys.isdisjoint(_EXCLUSIVE_KEYS) and "input_tokens_details" not in report
-    return _messages(report) if is_messages else _inclusive(report, "input_tokens", "output_tokens")
+    return _messages(report) if is_messages else _plain(report, "input_tokens", "output_tokens")
 
 
-def _inclusive(report: Mapping[str, object], prompt: str, output: str) -> Counts:
-    """OpenAI's shape. litellm, OpenRouter and others repeat one figure under several names. Only the largest counts."""
-    details = mapping(report.get(prompt + "_details"))
-    hit = _count(report, "prompt_cache_hit_tokens")
-    short, long = _lives(report, details)
+def _plain(report: Mapping[str, object], prompt: str, output: str, *, exclusive: bool = False) -> Counts:
+    """The shapes of OpenAI and Anthropic. litellm, OpenRouter and others repeat one figure under several names. Only
+    the largest counts."""
+    details = mapping(report.get(f"{prompt}_details"))
+    own, within = _counters(report), _counters(details)
+    # Written tokens by life: the short one (5 minutes; OpenAI: 30 minutes) and the long one (1 hour; 12 hours).
+    splits = [_counters(split) for split in (report.get("cache_creation"), *map(details.get, _SPLITS)) if split]
     return Counts(
-        base=_count(report, prompt) or hit + _count(report, "prompt_cache_miss_tokens"),
-        output=_count(report, output),
-        total=_count(report, "total_tokens"),
-        reasoning=_count(mapping(report.get(output + "_details")), "reasoning_tokens"),
-        read=max(hit, _count(details, "cached_tokens"), _count(report, "cached_tokens", "cache_read_input_tokens")),
-        write=max(_count(details, *_WRITE_KEYS), _count(report, *_WRITE_KEYS)),
-        write_5m=short,
-        write_1h=long,
+        base=own.get(prompt) or own.get("prompt_cache_hit_tokens", 0) + own.get("prompt_cache_miss_tokens", 0),
+        output=own.get(output, 0),
+        total=own.get("total_tokens", 0),
+        reasoning=_counters(report.get(f"{output}_details")).get("reasoning_tokens", 0),
+        read=max([part.get(key, 0) for part in (own, within) for key in _READ_KEYS]),
+        write=max([part.get(key, 0) for part in (own, within) for key in _WRITE_KEYS]),
+        write_5m=max([split.get(key, 0) for split in splits for key in _SHORT_LIFE_KEYS], default=0),
+        write_1h=max([split.get(key, 0) for split in splits for key in _LONG_LIFE_KEYS], default=0),
+        exclusive=exclusive,
         writes_told=any(key in part for part in (details, report) for key in _WRITE_KEYS),
-        output_told=_is_count(report.get(output)),
+        output_told=output in own,
     )
 
 
@@ -242,11 +247,15 @@ def _messages(report: Mapping[str, object]) -> Counts:
     An advisor's steps run on another model and are left out.
     https://platform.claude.com/docs/en/build-with-claude/compaction
     """
-    counts = _message_counts(report)
+    counts = _plain(report, "input_tokens", "output_tokens", exclusive=True)
     steps = report.get("iterations")
     if not isinstance(steps, list):
         return counts
-    billed = [_message_counts(step) for step in map(mapping, steps) if step.get("type") != "advisor_message"]
+    billed = [
+        _plain(step, "input_tokens", "output_tokens")
+        for step in items_of(steps)
+        if step.get("type") != "advisor_message"
+    ]
     summed = Counts(
         base=sum(c.base for c in billed),
         output=sum(c.output for c in billed),
@@ -258,31 +267,16 @@ def _messages(report: Mapping[str, object]) -> Counts:
     return merged(counts, summed)
 
 
-def _message_counts(report: Mapping[str, object]) -> Counts:
-    short, long = _lives(report, _NOTHING)
-    return Counts(
-        base=_count(report, "input_tokens"),
-        output=_count(report, "output_tokens"),
-        read=_count(report, "cache_read_input_tokens"),
-        write=_count(report, "cache_creation_input_tokens"),
-        write_5m=short,
-        write_1h=long,
-        exclusive=True,
-        writes_told="cache_creation_input_tokens" in report,
-        output_told=_is_count(report.get("output_tokens")),
-    )
-
-
 def _bedrock(report: Mapping[str, object]) -> Counts:
     """The shape of Converse, and of the InvokeModel variants, whose names end with ``Count``."""
-    details = items_of(report.get("cacheDetails"))
+    own, details = _counters(report), items_of(report.get("cacheDetails"))
     return Counts(
-        base=_count(report, "inputTokens", "inputTokenCount"),
-        output=_count(report, "outputTokens", "outputTokenCount"),
-        read=_count(report, "cacheReadInputTokens", "cacheReadInputTokenCount"),
-        write=_count(report, "cacheWriteInputTokens", "cacheWriteInputTokenCount"),
-        write_5m=sum([_count(one, "inputTokens") for one in details if one.get("ttl") == "5m"]),
-        write_1h=sum([_count(one, "inputTokens") for one in details if one.get("ttl") == "1h"]),
+        base=own.get("inputTokens") or own.get("inputTokenCount", 0),
+        output=own.get("outputTokens") or own.get("outputTokenCount", 0),
+        read=own.get("cacheReadInputTokens") or own.get("cacheReadInputTokenCount", 0),
+        write=own.get("cacheWriteInputTokens") or own.get("cacheWriteInputTokenCount", 0),
+        write_5m=sum([_counters(one).get("inputTokens", 0) for one in details if one.get("ttl") == "5m"]),
+        write_1h=sum([_counters(one).get("inputTokens", 0) for one in details if one.get("ttl") == "1h"]),
         exclusive=True,
         writes_told="cacheWriteInputTokens" in report or "cacheWriteInputTokenCount" in report,
     )
@@ -290,37 +284,32 @@ def _bedrock(report: Mapping[str, object]) -> Counts:
 
 def _gemini(report: Mapping[str, object]) -> Counts:
     """Gemini's own shape: thoughts are billed as output, results of its server tools as input."""
+    own = _counters(report)
     return Counts(
-        base=_count(report, "promptTokenCount") + _count(report, "toolUsePromptTokenCount"),
-        output=_count(report, "candidatesTokenCount") + _count(report, "thoughtsTokenCount"),
-        read=_count(report, "cachedContentTokenCount"),
+        base=own.get("promptTokenCount", 0) + own.get("toolUsePromptTokenCount", 0),
+        output=own.get("candidatesTokenCount", 0) + own.get("thoughtsTokenCount", 0),
+        read=own.get("cachedContentTokenCount", 0),
     )
 
 
 def _llamacpp(report: Mapping[str, object]) -> Counts:
     """llama.cpp's ``timings``, which has the computed tokens and the cached tokens as separate counters.
     https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md"""
-    read = _count(report, "cache_n")
-    return Counts(base=read + _count(report, "prompt_n"), output=_count(report, "predicted_n"), read=read)
+    own = _counters(report)
+    read = own.get("cache_n", 0)
+    return Counts(base=read + own.get("prompt_n", 0), output=own.get("predicted_n", 0), read=read)
 
 
-def _lives(report: Mapping[str, object], details: Mapping[str, object]) -> tuple[int, int]:
-    """Written tokens by life: the short one (5 minutes; OpenAI: 30 minutes) and the long one (1 hour; 12 hours)."""
-    found = (report.get("cache_creation"), *(details[name] for name in _SPLITS if name in details))
-    splits = [split for split in found if isinstance(split, dict)]
-    short = max([_count(split, *_SHORT_LIFE_KEYS) for split in splits], default=0)
-    return short, max([_count(split, *_LONG_LIFE_KEYS) for split in splits], default=0)
-
-
-def _count(report: Mapping[str, object], *names: str, most: int = _LARGEST) -> int:
-    """The largest count under these names. A value that is no count, or is above ``most``, counts as 0."""
-    counts = [int(value) for name in names if name in report and _is_count(value := report[name], most)]
-    return max(counts, default=0)
-
-
-def _is_count(value: object, most: int = _LARGEST) -> TypeGuard[int | float]:
-    is_whole = type(value) is int or (type(value) is float and value.is_integer())
-    return is_whole and 0 <= value <= most  # type: ignore[operator]
+def _counters(holder: object, most: int = _LARGEST) -> Mapping[str, int]:
+    """The counts in an object, by their names. A value that is no count, or is above ``most``, is left out. A value
+    that is no object has no counts."""
+    if not isinstance(holder, dict):
+        return {}
+    return {
+        name: int(value)
+        for name, value in holder.items()
+        if (type(value) is int or (type(value) is float and value.is_integer())) and 0 <= value <= most
+    }
 
 
 def mapping(value: object) -> Mapping[str, object]:
@@ -331,7 +320,7 @@ def mapping(value: object) -> Mapping[str, object]:
 def items_of(value: object, most: int | None = None) -> Sequence[Mapping[str, object]]:
     """The items of a list, at ``most`` the first so many. An item that is no object is an empty one; a value that is no
     list has no items."""
-    return [mapping(item) for item in value[:most]] if isinstance(value, list) else ()
+    return [item if isinstance(item, dict) else _NOTHING for item in value[:most]] if isinstance(value, list) else ()
 
 
 _MOST_CALLS = 10_000
@@ -367,45 +356,51 @@ def reported_in(payload: Mapping[str, object]) -> Reported:
     """The report in an answer, or in an event of a stream."""
     outer = mapping(payload.get("response")) or mapping(payload.get("message")) or payload
     usage = mapping(outer.get("usage")) or mapping(payload.get("usage"))
-    tier = outer.get("service_tier")
-    details = [mapping(usage.get(f"{name}_details")) for name in ("prompt_tokens", "input_tokens", "input_token")]
-    prompt = next(filter(None, details), _NOTHING)
-    answer = mapping(usage.get("completion_tokens_details")) or mapping(usage.get("output_tokens_details"))
-    tools = mapping(usage.get("server_tool_use"))
+    tier, cost, data = outer.get("service_tier"), usage.get("cost"), payload.get("data")
+    calls, tools = _counters(usage, _MOST_CALLS), _counters(usage.get("server_tool_use"), _MOST_CALLS)
+    is_gemini = "candidates" in outer or "usageMetadata" in outer
+    queries, prompt, answer = _of_gemini(outer) if is_gemini else (0, {}, {})
+    for name in ("input_token", "input_tokens", "prompt_tokens"):
+        prompt |= _counters(usage.get(f"{name}_details"))
+    for name in ("output_tokens", "completion_tokens"):
+        answer |= _counters(usage.get(f"{name}_details"))
+    seconds = [_amount(found, _MOST_SECONDS) for found in (usage.get("seconds"), payload.get("duration")) if found]
     types = [item.get("type") for item in items_of(outer.get("output"), _MOST_ITEMS)]
-    data = payload.get("data")
-    # https://ai.google.dev/gemini-api/docs/google-search#understanding_the_grounding_response
-    grounds = [mapping(one.get("groundingMetadata")) for one in items_of(outer.get("candidates"))]
-    queries = sum([len(asked) for one in grounds if isinstance(asked := one.get("webSearchQueries"), list)])
-    gemini = mapping(outer.get("usageMetadata"))
-    heard, made = (_by_mode(gemini.get(f"{one}TokensDetails")) if gemini else {} for one in ("prompt", "candidates"))
+    searches = types.count("web_search_call") + types.count("x_search_call")
+    told = tools.get("web_search_requests", 0), calls.get("num_search_queries", 0)
     return Reported(
         tier=tier_of(tier.lower()) if isinstance(tier, str) else "",
         is_fast=usage.get("speed") == "fast",
         is_local=usage.get("inference_geo") in ("us", "eu"),
-        searches=max(_count(tools, "web_search_requests", most=_MOST_CALLS),
-                     _count(usage, "num_search_queries", most=_MOST_CALLS),
-                     min(queries, _MOST_CALLS), types.count("web_search_call") + types.count("x_search_call")),
+        searches=max(searches, queries, *told),
         files=types.count("file_search_call") + types.count("collections_search_call"),
-        codes=min(1, max(_count(tools, "code_execution_requests", most=_MOST_CALLS),
-                         types.count("code_interpreter_call"))),
-        audio_in=_count(prompt if "audio_tokens" in prompt else heard, "audio_tokens", "AUDIO"),
-        audio_out=_count(answer if "audio_tokens" in answer else made, "audio_tokens", "AUDIO"),
-        image_in=_count(prompt if "image_tokens" in prompt else heard, "image_tokens", "IMAGE"),
-        image_out=_count(answer if "image_tokens" in answer else made, "image_tokens", "IMAGE"),
+        codes=min(1, max(tools.get("code_execution_requests", 0), types.count("code_interpreter_call"))),
+        audio_in=prompt.get("audio_tokens", 0),
+        audio_out=answer.get("audio_tokens", 0),
+        image_in=prompt.get("image_tokens", 0),
+        image_out=answer.get("image_tokens", 0),
         images=min(len(data), _MOST_ITEMS) if isinstance(data, list) else 0,
-        seconds=_amount(usage.get("seconds"), _MOST_SECONDS) or _amount(payload.get("duration"), _MOST_SECONDS),
-        usd=_amount(usage.get("cost"), _MOST_USD),
-    )  # fmt: skip
+        seconds=max(seconds, default=0.0),
+        usd=_amount(cost, _MOST_USD) if cost else 0.0,
+    )
 
 
-def _by_mode(found: object) -> Mapping[str, object]:
-    """Gemini's tokens by modality: https://ai.google.dev/api/generate-content#ModalityTokenCount."""
-    return {
-        mode: one.get("tokenCount")
-        for one in items_of(found, _MOST_ITEMS)
-        if isinstance(mode := one.get("modality"), str)
-    }
+def _of_gemini(answer: Mapping[str, object]) -> tuple[int, dict[str, int], dict[str, int]]:
+    """The number of searches, and the tokens of prompt and answer that are sound and images.
+    https://ai.google.dev/gemini-api/docs/google-search#understanding_the_grounding_response,
+    https://ai.google.dev/api/generate-content#ModalityTokenCount"""
+    grounds = [mapping(one.get("groundingMetadata")) for one in items_of(answer.get("candidates"))]
+    queries = sum([len(asked) for one in grounds if isinstance(asked := one.get("webSearchQueries"), list)])
+    usage = mapping(answer.get("usageMetadata"))
+    heard, made = (
+        {
+            f"{str(one.get('modality')).lower()}_tokens": count
+            for one in items_of(usage.get(f"{part}TokensDetails"), _MOST_ITEMS)
+            if (count := _counters(one).get("tokenCount"))
+        }
+        for part in ("prompt", "candidates")
+    )
+    return min(queries, _MOST_CALLS), heard, made
 
 
 def _amount(found: object, most: float) -> float:

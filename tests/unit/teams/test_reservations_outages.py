@@ -14,8 +14,7 @@ from proxy.engine.interfaces import Principal
 from proxy.kit.errors import BudgetExceeded, BudgetUnavailable, StoreError
 from proxy.models import Deployment
 from proxy.models.charges import Rule
-from proxy.protocol.references import Said
-from proxy.protocol.response.outcome import Outcome
+from proxy.protocol.response.outcome import Outcome, Said
 from proxy.protocol.response.usage import Usage
 from proxy.storage import Charge, Granted, Refused, Reserve
 from proxy.teams.bookings import counter_of
