@@ -20,11 +20,13 @@ probes show it, once the system of a client that has left forgets the connection
 
 A request is pure ASGI instead of Starlette's responses. StreamingResponse never closes the generator that it reads, so
 garbage collection would decide when the upstream call ends after a disconnect. Here, one coroutine reads, forwards and
-answers. Once the request is complete, one small task waits for ``http.disconnect`` and cancels that coroutine. The time
-that a body may take, and its size, are bounded there.
+answers. Once the request is complete, that coroutine is cancelled when the client leaves. The protocol here says so at
+once; with any other, one small task waits for ``http.disconnect``. The time that a body may take, and its size, are
+bounded there.
 """
 
 import asyncio
+import math
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -76,10 +78,13 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 3))
 
 @dataclass(slots=True)
 class AnswerState:
-    """The app's information for the server about its answer. ``takes_comment`` returns whether a comment may be sent
-    now."""
+    """What the app and the server tell each other about an answer. ``resume_reading``: the server reads on, because it
+    would not notice otherwise that the client leaves. ``takes_comment`` returns whether a comment may be sent now.
+    ``on_left`` is called when the client leaves."""
 
+    resume_reading: Callable[[], None]
     takes_comment: Callable[[], bool] | None = None
+    on_left: Callable[[], None] | None = None
 
 
 class HalfClosed:
@@ -231,7 +236,7 @@ if HttpToolsProtocol is not None:
                 return b""
             if not cycle.response_started:
                 return CONTINUE if cycle.scope["http_version"] == "1.1" else b""
-            answer: Any = (cycle.scope.get("extensions") or {}).get(EXTENSION)
+            answer: AnswerState = cycle.scope["extensions"][EXTENSION]
             takes_comment = answer.takes_comment
             return COMMENT if cycle.chunked_encoding and takes_comment is not None and takes_comment() else b""
 
@@ -262,30 +267,30 @@ if HttpToolsProtocol is not None:
 
         def data_received(self, data: bytes) -> None:
             if self._in_head:
-                if self._deadline is None:
-                    self._set_deadline()
                 self._head_bytes += len(data)
             super().data_received(data)
-            # No callback is called for a header that does not end.
-            if self._in_head and self._head_bytes > self.limits.head_bytes and not self.transport.is_closing():
+            if not self._in_head or not self._head_bytes or self.transport.is_closing():
+                return
+            # A part of a head has come. No callback is called for a header that does not end.
+            if self._head_bytes > self.limits.head_bytes:
                 self._refuse(HeadersTooLarge(f"the request's headers are larger than {self.limits.head_bytes} bytes"))
+            elif self._deadline is None:
+                self._set_deadline()
 
         def on_message_begin(self) -> None:
-            self._count = self._size = 0
+            self._number = self._size = 0
             super().on_message_begin()
-            self.scope["extensions"] = {EXTENSION: AnswerState()}  # type: ignore[dict-item]
-
-        def on_url(self, url: bytes) -> None:
-            self._grow(len(url))
-            super().on_url(url)
+            self.scope["extensions"] = {EXTENSION: AnswerState(self.flow.resume_reading)}  # type: ignore[dict-item]
 
         def on_header(self, name: bytes, value: bytes) -> None:
-            self._count += 1
-            self._grow(len(name) + len(value) + 4)
             if self._in_head:
                 super().on_header(name, value)
+            else:
+                self._count([(name, value)])  # a trailer
 
         def on_headers_complete(self) -> None:
+            self._size = len(self.url)
+            self._count(self.headers)
             plain = [pair for pair in self.headers if pair[0] != b"upgrade"]
             if self.parser.should_upgrade() and len(plain) < len(self.headers):
                 line = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
@@ -322,10 +327,11 @@ if HttpToolsProtocol is not None:
                 self._refusal or InvalidRequest("this is no HTTP request that can be read", code="invalid_http")
             )
 
-        def _grow(self, size: int) -> None:
-            """Count bytes of the head. Trailers count as well."""
-            self._size += size
-            if self._size > self.limits.head_bytes or self._count > self.limits.headers:
+        def _count(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
+            """Count a part of the head. Trailers count as well."""
+            self._number += len(headers)
+            self._size += sum([len(name) + len(value) + 4 for name, value in headers])
+            if self._size > self.limits.head_bytes or self._number > self.limits.headers:
                 most = f"{self.limits.headers} headers, or {self.limits.head_bytes} bytes of them"
                 self._refusal = HeadersTooLarge(f"the request has more than {most}")
                 raise _Stop
@@ -353,6 +359,9 @@ if HttpToolsProtocol is not None:
             for cycle in self._cycles:
                 cycle.disconnected = not cycle.response_complete
                 cycle.message_event.set()
+                answer: AnswerState = cycle.scope["extensions"][EXTENSION]
+                if answer.on_left is not None:
+                    answer.on_left()
 
         def _refuse(self, error: ProxyError) -> None:
             self._drop_deadline()
@@ -426,7 +435,7 @@ class Connection:
         finally:
             self._has_ended = True
             if self._answer is not None:
-                self._answer.takes_comment = None
+                self._answer.takes_comment = self._answer.on_left = None
             for watcher in self._watchers:
                 watcher.cancel()
 
@@ -439,29 +448,42 @@ class Connection:
         if (content_length(self.headers) or 0) > limit:
             return None
         size = 0
-        async for chunk in self._chunks():
+        async for chunk in self.stream(math.inf):
             size += len(chunk)
             self._buffered.append(chunk)
             if size > limit:
                 return None
         return b"".join(self._buffered)
 
-    async def stream(self, limit: int) -> AsyncIterator[bytes]:
-        """The request body as it arrives. Raises PayloadTooLarge, RequestTimeout, ClientDisconnected."""
+    async def stream(self, limit: float) -> AsyncIterator[bytes]:
+        """The request body as it arrives. After its end, the client is watched. Raises PayloadTooLarge, RequestTimeout,
+        ClientDisconnected."""
+        size, began = 0, perf_counter()
         try:
-            size = 0
             if (content_length(self.headers) or 0) > limit:
                 raise _too_large(limit)
             while self._buffered:
                 chunk = self._buffered.pop(0)
                 size += len(chunk)
                 yield chunk
-            async for chunk in self._chunks():
+            while not self._is_complete:
+                async with asyncio.timeout(self._receive_s + size / _BYTES_PER_SECOND - (perf_counter() - began)):
+                    message = await self._receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnected
+                self._is_complete = not message.get("more_body", False)
+                if self._is_complete:
+                    self._watch()
+                chunk = message.get("body", b"")
                 size += len(chunk)
                 if size > limit:
                     raise _too_large(limit)
-                yield chunk
-        except (PayloadTooLarge, RequestTimeout, ClientDisconnected) as error:
+                if chunk:
+                    yield chunk
+        except TimeoutError as error:
+            self.failure = RequestTimeout("the request's body did not arrive in time")
+            raise self.failure from error
+        except (PayloadTooLarge, ClientDisconnected) as error:
             self.failure = error
             raise
 
@@ -496,35 +518,27 @@ class Connection:
         body = error_body(error, error_form(self.path))
         await self.answer(error.status, body, [("content-type", "application/json"), *theirs, *headers])
 
-    async def _chunks(self) -> AsyncIterator[bytes]:
-        """The rest of the request body. After its end, a task watches whether the client leaves."""
-        began, size = perf_counter(), 0
-        while not self._is_complete:
-            left_s = self._receive_s + size / _BYTES_PER_SECOND - (perf_counter() - began)
-            try:
-                async with asyncio.timeout(left_s):
-                    message = await self._receive()
-            except TimeoutError as error:
-                raise RequestTimeout("the request's body did not arrive in time") from error
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnected
-            if not message.get("more_body", False):
-                self._is_complete = True
-                spawn(self._watch(), self._watchers)
-            chunk = message.get("body", b"")
-            if chunk:
-                size += len(chunk)
-                yield chunk
+    def _watch(self) -> None:
+        """From now on, cancel the work when the client leaves."""
+        if self._answer is None:  # a server without our protocol
+            spawn(self._wait_for_disconnect(), self._watchers)
+        else:
+            self._answer.on_left = self._leave
+            self._answer.resume_reading()
 
-    async def _watch(self) -> None:
-        """Cancel the work when the client leaves. After a complete answer, the server sends the same message, which is
-        then ignored."""
+    async def _wait_for_disconnect(self) -> None:
+        """After a complete answer, the server sends the same message, which is then ignored."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        if not self._has_ended and self._served_by is not None:
-            self.has_left = True
-            if not self.is_awaited:
-                self._served_by.cancel()
+        self._leave()
+
+    def _leave(self) -> None:
+        """The client has left."""
+        if self._has_ended or self.has_left or self._served_by is None:
+            return
+        self.has_left = True
+        if not self.is_awaited:
+            self._served_by.cancel()
 
 
 def _text(value: bytes) -> str:
@@ -535,7 +549,7 @@ def _text(value: bytes) -> str:
         return value.decode("latin-1")
 
 
-def _too_large(limit: int) -> PayloadTooLarge:
+def _too_large(limit: float) -> PayloadTooLarge:
     return PayloadTooLarge(f"the request body is larger than {limit} bytes")
 
 
