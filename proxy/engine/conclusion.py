@@ -37,7 +37,7 @@ from proxy.engine.exchange import (
     Requested,
     Settlement,
 )
-from proxy.engine.headers import ID_HEADER, decoded, get, is_safe
+from proxy.engine.headers import ID_HEADER, control_in, decoded, get
 from proxy.engine.interfaces import Principal, Reservation
 from proxy.engine.ports import Follower, Ports
 from proxy.kit.modes import Mode
@@ -156,7 +156,7 @@ def own_headers(exchange: Exchange, theirs: Headers = ()) -> Headers:
         (ID_HEADER, exchange.arrival.request_id if get(theirs, ID_HEADER) is None else ""),
         ("x-stratiform-mode", planned.mode.name.lower() if is_sent else ""),
         ("x-stratiform-reason", planned.reason if is_sent else ""),
-        ("x-stratiform-deployment", f"{name}; by={by}" if is_sent and by and name and is_safe(name) else ""),
+        ("x-stratiform-deployment", f"{name}; by={by}" if is_sent and by and name and not control_in(name) else ""),
         ("x-stratiform-edits", ", ".join(planned.plan.edits if planned.plan is not None else ()) if is_sent else ""),
         ("x-stratiform-prompts", exchange.prompts),
         ("x-stratiform-break", _break(exchange) if is_sent and exchange.asks_break else ""),

@@ -28,8 +28,7 @@ from proxy.kit.secrets import (
     canonical,
     holds,
     secrets_in,
-    without_literals,
-    without_shapes,
+    without_keys,
 )
 from proxy.models import Deployment, Headers
 
@@ -72,7 +71,8 @@ _CODINGS = frozenset(
 )  # fmt: skip
 # Headers in which a LiteLLM proxy reports on its key and its own upstream.
 _ACCOUNT_PREFIXES = ("x-litellm-key-", "x-litellm-model-api-base")
-_CONTROL = re.compile("[\\x00-\\x08\\x0a-\\x1f\\x7f]")
+control_in = re.compile("[\\x00-\\x08\\x0a-\\x1f\\x7f]").search
+"""Finds a line break or another control character. A value that has one must not be sent in a header."""
 # RFC 9110 section 5.1; header names are lower case here.
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 # A shorter text without a digit may be a word.
@@ -117,7 +117,7 @@ def named_by(headers: Headers, keys: Sequence[str]) -> str:
     given = get(headers, ID_HEADER)
     if not given or not _ID.fullmatch(given):
         return ""
-    return given if without_shapes(without_literals(given, keys)) == given else ""
+    return given if without_keys(given, keys, keeps_runs=True) == given else ""
 
 
 def with_id(sent: Headers, deployment: Deployment, request_id: str) -> Headers:
@@ -126,11 +126,6 @@ def with_id(sent: Headers, deployment: Deployment, request_id: str) -> Headers:
     name = _ID_HEADERS.get("azure" if deployment.speaks_azure else deployment.server, ID_HEADER)
     plain = [pair for pair in sent if pair[0].lower() not in ID_HEADERS or _ID.fullmatch(pair[1])]
     return plain if get(plain, name) is not None else [*plain, (name, request_id)]
-
-
-def is_safe(value: str) -> bool:
-    """Whether the value may be sent in a header: it has no line break or other control character."""
-    return _CONTROL.search(value) is None
 
 
 def for_upstream(
@@ -154,9 +149,10 @@ def for_upstream(
         if (plain := canonical(name)) not in dropped
         and plain not in own
         and not plain.startswith(OWN_PREFIX)
-        and is_safe(value)
-        and not holds(value, secrets)
+        and not control_in(value)
     ]
+    if secrets:
+        passed = [pair for pair in passed if not holds(pair[1], secrets)]
     if deployment.speaks_azure:
         # A client's own key goes to the header where Azure expects it. A token of Entra is no key, and stays unchanged.
         keys = [bare(value) for _, value in passed]
@@ -188,7 +184,7 @@ def for_client(headers: Headers, *, keep_length: bool, hides_account: bool = Fal
         if (name not in dropped or (keep_length and name == "content-length" and value.isdecimal()))
         and not name.startswith(OWN_PREFIX)
         and not (hides_account and name.startswith(_ACCOUNT_PREFIXES))
-        and is_safe(value)
+        and not control_in(value)
         and _NAME.fullmatch(name)
     ]
 
@@ -237,7 +233,7 @@ def refuse_key_in_model(model: str, exchange: Exchange) -> None:
 
 def without_keys_of(exchange: Exchange, user: str) -> str:
     """The user that a client names, without any key. Long runs of letters stay, because they distinguish users."""
-    return without_shapes(without_literals(user, exchange.arrival.keys))
+    return without_keys(user, exchange.arrival.keys, keeps_runs=True)
 
 
 def _own_secrets(headers: Headers, principal: Principal) -> tuple[str, ...]:

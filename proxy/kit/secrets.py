@@ -188,27 +188,16 @@ class Redaction:
         )
 
 
-def without_keys(text: str, keys: Iterable[str] = ()) -> str:
+def without_keys(text: str, keys: Iterable[str] = (), *, keeps_runs: bool = False) -> str:
     """The text without these keys, and without texts that have the shape of a key: a known prefix, a header's value, a
-    long run of random letters and digits."""
-    return _LONG_RUN.sub(_unless_words, without_shapes(without_literals(text, keys)))
-
-
-def without_literals(text: str, keys: Iterable[str]) -> str:
-    """The text without these keys."""
+    long run of random letters and digits. ``keeps_runs``: such runs stay, because they tell users and ids apart."""
     for key in keys:
         if len(key) >= _LEAST_CHARS and key in text:
             text = text.replace(key, REDACTED)
-    return text
-
-
-def without_shapes(text: str) -> str:
-    """The text without keys that can be recognised by their form."""
-    if text.isascii() and _MAY_HAVE_SHAPE.search(text) is None:
-        return text
-    for pattern, replacement in _SHAPES:
-        text = pattern.sub(replacement, text)
-    return text
+    if not text.isascii() or _MAY_HAVE_SHAPE.search(text) is not None:
+        for pattern, replacement in _SHAPES:
+            text = pattern.sub(replacement, text)
+    return text if keeps_runs else _LONG_RUN.sub(_unless_words, text)
 
 
 def _unless_words(run: re.Match[str]) -> str:

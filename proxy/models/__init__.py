@@ -5,15 +5,22 @@ for a hard limit is never below the bill, and a saving is never overstated. This
 computes.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from urllib.parse import urlsplit
 
 from proxy.kit.modes import Mode
-from proxy.kit.secrets import CREDENTIAL_HEADERS, canonical
+from proxy.kit.secrets import ACCOUNT_HEADERS, CREDENTIAL_HEADERS, canonical
 from proxy.kit.value import dataclass, field
 from proxy.protocol.providers import CacheProfile
 
 Headers = Sequence[tuple[str, str]]
+
+_SECRET_NAME = re.compile(r"(?i)key|secret|token|password|credential|authorization|cookie")
+_SECRET_HEADERS = CREDENTIAL_HEADERS | ACCOUNT_HEADERS
+# Shorter values can occur in a message by chance.
+_SECRET_CHARS = 8
 
 
 class Transport(StrEnum):
@@ -89,6 +96,9 @@ class Deployment(ModelTerms):
     speaks_azure: bool = field(init=False, default=False, compare=False, repr=False)
     """It is called in the form of Azure's own API, because the LiteLLM configuration gives an API version for it."""
 
+    secrets: tuple[str, ...] = field(init=False, default=(), compare=False, repr=False)
+    """All secrets that a message about it could contain."""
+
     def __post_init__(self) -> None:
         names = frozenset(canonical(name.lower()) for name, _ in self.headers)
         has_key = self.api_key is not None or not names.isdisjoint(CREDENTIAL_HEADERS)
@@ -96,3 +106,11 @@ class Deployment(ModelTerms):
         object.__setattr__(self, "header_names", names)
         object.__setattr__(self, "uses_operators_key", has_key)
         object.__setattr__(self, "speaks_azure", is_azure)
+        object.__setattr__(self, "secrets", self._secrets())
+
+    def _secrets(self) -> tuple[str, ...]:
+        named = [value for name, value in self.params.items() if _SECRET_NAME.search(name)]
+        named += [value for name, value in self.headers if _SECRET_NAME.search(name) or name.lower() in _SECRET_HEADERS]
+        password = urlsplit(self.base_url).password if "@" in self.base_url else None
+        values = (self.api_key, *named, password)
+        return tuple(value for value in values if isinstance(value, str) and len(value) >= _SECRET_CHARS)

@@ -24,7 +24,7 @@ from zoneinfo import ZoneInfo
 
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.engine.interfaces import Principal, Reservation
-from proxy.kit.secrets import without_keys, without_shapes
+from proxy.kit.secrets import without_keys
 from proxy.kit.value import dataclass, field, replace
 from proxy.models import Deployment, Headers, RateLimit
 from proxy.models.bound import InputBound
@@ -349,15 +349,15 @@ def _entry(exchange: Exchange, deployment: Deployment | None, **of_its_end: Any)
         at=exchange.arrival.now,
         team=principal.team,
         key_id=principal.key_id,
-        user=_kept(principal.user),
-        model=_kept(without_keys(deployment.name, exchange.arrival.keys)) if deployment is not None else "",
+        user=_kept(principal.user, keeps_runs=True),
+        model=_kept(deployment.name, exchange.arrival.keys) if deployment is not None else "",
         mode=exchange.planned.mode.name.lower(),
         reason=exchange.planned.reason,
         **of_its_end,
     )
 
 
-def _kept(text: str) -> str:
+def _kept(text: str, keys: Sequence[str] = (), *, keeps_runs: bool = False) -> str:
     """A text that a client may have chosen, in a form that the ledger can keep. Half of a surrogate pair is replaced,
     and everything that looks like a key is removed."""
-    return without_shapes(text[:_MOST_CHARS]).encode("utf-8", "replace").decode()
+    return without_keys(text, keys, keeps_runs=keeps_runs)[:_MOST_CHARS].encode("utf-8", "replace").decode()

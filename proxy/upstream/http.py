@@ -11,11 +11,10 @@ errors are cut. Everything else passes unchanged. A key that the client itself h
 """
 
 import asyncio
-import re
 import zlib
 from collections.abc import AsyncIterator
 from typing import Self
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 import aiohttp
 from yarl import URL
@@ -24,31 +23,19 @@ from proxy.engine.headers import content_length, content_type, get, is_coded
 from proxy.engine.interfaces import Answer, Call
 from proxy.engine.upstream_answer import ReadAhead, WholeAnswer
 from proxy.kit.errors import UpstreamError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable, error_body
-from proxy.kit.secrets import ACCOUNT_HEADERS, CREDENTIAL_HEADERS, MOST_BYTES, Redaction, excerpt
-from proxy.models import Deployment, Headers
+from proxy.kit.secrets import MOST_BYTES, Redaction, excerpt
+from proxy.models import Headers
 from proxy.protocol.response.event_format import ErrorBody, ErrorEvents, error_in
 
-_SECRET_NAME = re.compile(r"(?i)key|secret|token|password|credential|authorization|cookie")
-_SECRET_CHARS = 8
 _MOST_BYTES = 1 << 20
 _LEFT_OUT = frozenset({"content-length", "content-encoding"})
 _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
 
-def secrets_of(deployment: Deployment, *further: str | None) -> tuple[str, ...]:
-    """All secrets that a message about this deployment could contain."""
-    named = [value for name, value in deployment.params.items() if _SECRET_NAME.search(name)]
-    known = CREDENTIAL_HEADERS | ACCOUNT_HEADERS
-    named += [value for name, value in deployment.headers if _SECRET_NAME.search(name) or name.lower() in known]
-    password = urlsplit(deployment.base_url).password if "@" in deployment.base_url else None
-    values = (deployment.api_key, *further, *named, password)
-    return tuple(value for value in values if isinstance(value, str) and len(value) >= _SECRET_CHARS)
-
-
 async def redacted(answer: Answer, call: Call) -> Answer:
     """The answer to a call, without the deployment's secrets. An error, and a short body of a known length, are read
     before anything passes. A longer text of a known length is no error, and passes unread unless it is JSON."""
-    if not (secrets := secrets_of(call.deployment)):
+    if not (secrets := call.deployment.secrets):
         return answer
     if answer.status >= 300:
         return await _error(answer, Redaction(secrets))

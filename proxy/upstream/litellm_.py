@@ -31,11 +31,10 @@ from proxy.kit.errors import (
     error_body,
     type_of_status,
 )
-from proxy.kit.secrets import Redaction, client_key, without_shapes
+from proxy.kit.secrets import Redaction, client_key, without_keys
 from proxy.models import Headers
 from proxy.protocol.response.event_format import DONE, event_of
 from proxy.protocol.wire.json_body import Unreadable, text_value
-from proxy.upstream.http import secrets_of
 from proxy.upstream.litellm_library import CHAT_FIELDS, EMBEDDING_FIELDS, Library, call_arguments, dumped, mapping
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ def translate(exc: Exception, secrets: Iterable[str] = ()) -> ProxyError:
 
 def strip_secrets(message: str, secrets: Iterable[str] = ()) -> str:
     """The message without keys, credentials in addresses, and queries of addresses."""
-    message = without_shapes(Redaction(secrets).text(message))
+    message = without_keys(Redaction(secrets).text(message), keeps_runs=True)
     return _ADDRESS_QUERY.sub(r"\1", message)[:_MESSAGE_CHARS]
 
 
@@ -221,7 +220,7 @@ class LitellmUpstream:
         litellm = await self.library.module()
         deployment = call.deployment
         key = client_key(call.headers) if deployment.api_key is None else None
-        errors = ErrorMap(secrets_of(deployment, key))
+        errors = ErrorMap((*deployment.secrets, key or ""))
         try:
             with errors:
                 route = self.library.route(deployment)

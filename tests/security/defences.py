@@ -35,7 +35,7 @@ _AT_ONCE = 2
 
 @dataclass(frozen=True, slots=True)
 class Defence:
-    """``where`` is a module and a name in it (``proxy.engine.headers:is_safe``,
+    """``where`` is a module and a name in it (``proxy.engine.headers:named_by``,
     ``proxy.teams.authentication:Identity.is_master``); ``becomes`` makes what stands there instead; ``cases`` are the
     tests of which one must fail then."""
 

@@ -36,7 +36,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from proxy.engine import CHAT, ClientDisconnected, Engine, suppress_and_log
-from proxy.engine.headers import content_length, content_type, is_coded, is_safe
+from proxy.engine.headers import content_length, content_type, control_in, is_coded
 from proxy.kit.errors import (
     HeadersTooLarge,
     InternalError,
@@ -236,7 +236,7 @@ if HttpToolsProtocol is not None:
                 return b""
             if not cycle.response_started:
                 return CONTINUE if cycle.scope["http_version"] == "1.1" else b""
-            answer: AnswerState = cycle.scope["extensions"][EXTENSION]
+            answer: Any = cycle.scope["extensions"][EXTENSION]
             takes_comment = answer.takes_comment
             return COMMENT if cycle.chunked_encoding and takes_comment is not None and takes_comment() else b""
 
@@ -359,7 +359,7 @@ if HttpToolsProtocol is not None:
             for cycle in self._cycles:
                 cycle.disconnected = not cycle.response_complete
                 cycle.message_event.set()
-                answer: AnswerState = cycle.scope["extensions"][EXTENSION]
+                answer: Any = cycle.scope["extensions"][EXTENSION]
                 if answer.on_left is not None:
                     answer.on_left()
 
@@ -514,7 +514,7 @@ class Connection:
 
     async def refuse(self, error: ProxyError, headers: Headers = ()) -> None:
         """Send a complete error answer."""
-        theirs = [(name, value) for name, value in error.headers.items() if is_safe(value)]
+        theirs = [(name, value) for name, value in error.headers.items() if not control_in(value)]
         body = error_body(error, error_form(self.path))
         await self.answer(error.status, body, [("content-type", "application/json"), *theirs, *headers])
 

@@ -26,7 +26,6 @@ from proxy.models import Deployment, Transport
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.response.event_format import event_of
 from proxy.upstream import litellm_library as library
-from proxy.upstream.http import secrets_of
 from proxy.upstream.litellm_ import ErrorMap, StreamAnswer, StreamEndedEarly, render, strip_secrets, translate
 from proxy.upstream.litellm_library import EMBEDDING_FIELDS, Library, LitellmRoute, call_arguments
 from tests.examples import for_every
@@ -332,19 +331,6 @@ def test_our_own_errors_and_cancellation_pass() -> None:
 )
 def test_strip_secrets(text: str, stripped: str) -> None:
     assert strip_secrets(text, ["hunter2hunter2"]) == stripped
-
-
-def test_secrets_of_a_deployment() -> None:
-    chosen = deployment(
-        params={"aws_secret_access_key": "aws-secret", "api_version": "2024-10-21", "max_tokens": 100_000_000},
-        headers=(("Authorization", "Bearer header-secret"), ("x-team", "blue-blue-blue")),
-    )
-    assert set(secrets_of(chosen, "client-secret", None)) == {
-        "sk-operator-0123",
-        "aws-secret",
-        "Bearer header-secret",
-        "client-secret",
-    }
 
 
 # Answers

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.kit import secrets as redaction
-from proxy.kit.secrets import MOST_BYTES, REDACTED, Redaction, excerpt, without_shapes
+from proxy.kit.secrets import MOST_BYTES, REDACTED, Redaction, excerpt, without_keys
 from proxy.protocol.response.event_format import MAX_EVENT_BYTES, ErrorEvents
 from tests.examples import sampled
 from tests.growth import assert_linear
@@ -39,13 +39,13 @@ def test_the_quick_look_misses_no_shape(pieces: list[str]) -> None:
     thorough = text
     for pattern, replacement in redaction._SHAPES:
         thorough = pattern.sub(replacement, thorough)
-    assert without_shapes(text) == thorough
+    assert without_keys(text, keeps_runs=True) == thorough
 
 
 def test_every_start_of_a_key_is_found() -> None:
     rest = "ABCDEFGH12345678ABCDEFGH.abcdefgh1@"
     for start in filter(str.isascii, _STARTS):
-        assert without_shapes(f"{start}{rest}") != f"{start}{rest}", start
+        assert without_keys(f"{start}{rest}", keeps_runs=True) != f"{start}{rest}", start
 
 
 KEY = "sk-of-the-operator-0123456789"
