@@ -19,7 +19,7 @@ from proxy.engine.bodies import is_compressed
 from proxy.engine.chat import ChatRequests
 from proxy.engine.conclusion import Conclusion, Followers, own_headers
 from proxy.engine.custody import Bounds, Custody
-from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned
+from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, ObjectUse, Planned
 from proxy.engine.headers import get, keys_of, named_by
 from proxy.engine.intake import Intake, RequestRules
 from proxy.engine.interfaces import Principal
@@ -28,7 +28,7 @@ from proxy.engine.raw_requests import RawRequests
 from proxy.kit.errors import InternalError, ProxyError, UpstreamError, UpstreamRejected
 from proxy.kit.modes import Reason
 from proxy.kit.tasks import suppress_and_log
-from proxy.protocol.account import Path, read_path
+from proxy.protocol.account import Path, operation_of, read_path
 
 __all__ = [
     "BodyLimits", "Bounds", "Breakers", "CHAT", "Client", "ClientDisconnected", "Conclusion", "Custody", "Engine",
@@ -37,6 +37,7 @@ __all__ = [
 
 CHAT = "/chat/completions"
 _CHAT_PATH = read_path(CHAT)
+_CHAT_OPERATION = operation_of("POST", _CHAT_PATH.segments)
 Serve = Callable[[Exchange, Client], Awaitable[None]]
 
 # The ending of an exchange that fails with an error: the first class that the error belongs to decides.
@@ -154,4 +155,5 @@ class Engine:
             trace=get(client.headers, "traceparent") or "",
             tells_id=self._rules.tells_id,
         )
-        return Exchange(arrival, read_as=read_as)
+        objects = ObjectUse(_CHAT_OPERATION) if is_chat else ObjectUse()
+        return Exchange(arrival, read_as=read_as, objects=objects)

@@ -457,7 +457,7 @@ def call_to(
     principal, arrival = exchange.principal, exchange.arrival
     headers: Headers = for_upstream(client.headers, deployment, principal, accept_encoding)
     if arrival.tells_id:
-        headers = with_id(headers, deployment, arrival.request_id)
+        headers = with_id(headers, deployment, arrival.named or arrival.id)
     return Call(
         deployment=deployment,
         method=client.method,

@@ -153,7 +153,7 @@ def own_headers(exchange: Exchange, theirs: Headers = ()) -> Headers:
     name, by = exchange.deployment.name if exchange.deployment is not None else "", exchange.requested.decided_by
     told = [
         ("x-stratiform-id", exchange.arrival.id),
-        (ID_HEADER, exchange.arrival.request_id if get(theirs, ID_HEADER) is None else ""),
+        (ID_HEADER, exchange.arrival.named or exchange.arrival.id if get(theirs, ID_HEADER) is None else ""),
         ("x-stratiform-mode", planned.mode.name.lower() if is_sent else ""),
         ("x-stratiform-reason", planned.reason if is_sent else ""),
         ("x-stratiform-deployment", f"{name}; by={by}" if is_sent and by and name and not control_in(name) else ""),

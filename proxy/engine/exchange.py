@@ -73,12 +73,7 @@ class Arrival:
     trace: str = ""
     """The trace of the request, from the client's header ``traceparent``."""
     tells_id: bool = False
-    """Whether ``request_id`` is sent to the upstream."""
-
-    @property
-    def request_id(self) -> str:
-        """The request id for the client and the upstream: the client's own id, or else the proxy's."""
-        return self.named or self.id
+    """Whether the request's id is sent to the upstream: the client's own id, or else the proxy's."""
 
 
 @dataclass(slots=True)

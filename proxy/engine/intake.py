@@ -234,10 +234,10 @@ class Intake:
         principal = exchange.principal = self._ports.admission.admit(client.headers, now)
         if not exchange.arrival.is_chat:  # the path of a chat is the proxy's own
             refuse_key_in_path(client.path, client.headers, principal)
-        if self._custody is not None:
-            exchange.objects = ObjectUse(operation_of(exchange.arrival.method, exchange.parsed.segments))
-            if principal.is_confined:
-                await self._custody.enter(exchange, client)
+            if self._custody is not None:
+                exchange.objects = ObjectUse(operation_of(exchange.arrival.method, exchange.parsed.segments))
+        if self._custody is not None and principal.is_confined:
+            await self._custody.enter(exchange, client)
         return principal
 
     def arrived(self, exchange: Exchange, client: Client, size: int) -> None:

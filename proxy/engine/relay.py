@@ -379,7 +379,7 @@ class AnswerRelay:
                 out = fold.feed(chunk)
                 if record.first_byte_s is None:
                     self._note_first_byte()
-                if fold.written > written:
+                if exchange.requested.stream and fold.written > written:
                     written = fold.written
                     exchange.heard()
                 out = out if told is None else told.feed(out)

@@ -1,4 +1,4 @@
-"""A SQLite file with one writer thread and group commit, and a database without a file.
+"""A SQLite file with one writer thread and group commit.
 
 The event loop never waits for the disk: work is handed to the thread that owns the connection. Work that arrives while
 one transaction is committed goes into the next transaction together, each piece in its own savepoint. So 200 exchanges
@@ -28,7 +28,6 @@ import logging
 import os
 import sqlite3
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -499,28 +498,6 @@ class Database:
                 break
             jobs.append(job)
         return jobs
-
-
-class MemoryDatabase:
-    """A database that only this process can see, and that ends with it. Each piece of work runs at once, in the
-    caller's thread."""
-
-    path = Path(":memory:")
-
-    def __init__(self, migrations: Sequence[str] = STORE) -> None:
-        self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        weakref.finalize(self, self._connection.close)
-        migrate(self._connection, migrations)
-
-    async def write(self, work: Work[T]) -> T:
-        return work(self._connection)
-
-    read = report = write
-
-    async def let_go(self) -> None:
-        """Do nothing: there is no file to close."""
-
-    aclose = let_go
 
 
 def _attempt(connection: sqlite3.Connection, job: _Job) -> None:

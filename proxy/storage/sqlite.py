@@ -23,6 +23,7 @@ import os
 import secrets
 import sqlite3
 import stat
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
@@ -41,10 +42,10 @@ from proxy.storage.database import (
     STORE,
     DamagedFile,
     Database,
-    MemoryDatabase,
     T,
     Work,
     damage_of,
+    migrate,
 )
 
 P = ParamSpec("P")
@@ -76,6 +77,28 @@ def _method(
         return await store._do(lambda connection: work(connection, *args, **named), how)
 
     return method
+
+
+class MemoryDatabase:
+    """A database that only this process can see, and that ends with it. Each piece of work runs at once, in the
+    caller's thread."""
+
+    path = Path(":memory:")
+
+    def __init__(self, migrations: Sequence[str] = STORE) -> None:
+        self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        weakref.finalize(self, self._connection.close)
+        migrate(self._connection, migrations)
+
+    async def write(self, work: Work[T]) -> T:
+        return work(self._connection)
+
+    read = report = write
+
+    async def let_go(self) -> None:
+        """Do nothing: there is no file to close."""
+
+    aclose = let_go
 
 
 class SqliteStore:

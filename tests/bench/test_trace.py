@@ -10,7 +10,7 @@ from tests.bench import servers
 from tests.bench.trace import traced
 
 MOST = {
-    (1_000, False): {"functions": 380, "files": 66, "calls": 671},
+    (1_000, False): {"functions": 363, "files": 64, "calls": 614},
     (50_000, False): {"functions": 487, "files": 71, "calls": 932},
     (1_000, True): {"functions": 401, "files": 67, "calls": 2008},  # an answer of 202 events
 }

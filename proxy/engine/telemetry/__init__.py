@@ -97,7 +97,8 @@ class MetricsMeter:
         metrics, answer, deployment = self._metrics, exchange.answer, exchange.deployment
         model, mode = deployment.name if deployment else NONE, exchange.planned.mode.name.lower()
         status = answer.status or _STATUS.get(exchange.ending or ExchangeOutcome.FAILED, 500)
-        metrics.ended(model, mode, status, deployment.transport.value if deployment else NONE)
+        metrics.ended()
+        metrics.requests(model, mode, str(status), deployment.transport.value if deployment else NONE)
         if answer.first_byte_s is not None:
             metrics.first_byte.child(model).observe(answer.first_byte_s)
         if exchange.overhead_s > 0:

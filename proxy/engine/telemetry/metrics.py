@@ -277,7 +277,7 @@ class Metrics:
         self._define_trouble()
 
     def _define_traffic(self) -> None:
-        self._requests = self._counter(
+        self.requests = self._counter(
             "requests_total", "Exchanges ended.", "model", "mode", "status", "transport",
             starts=((one.name, one.mode.name.lower(), "200", one.transport.value) for one in self._expected),
         )  # fmt: skip
@@ -296,8 +296,8 @@ class Metrics:
             "time_to_first_byte_seconds", "From the request's arrival to the first byte of the answer.",
             _FIRST_BYTE_S, "model", starts=zip(self._models),
         )  # fmt: skip
-        self._in_flight = self._alone("in_flight", "Exchanges under way.", "livesum")
-        self.began = self._in_flight.inc
+        in_flight = self._alone("in_flight", "Exchanges under way.", "livesum")
+        self.began, self.ended = in_flight.inc, in_flight.dec
         self._gauge("build_info", "1, labelled with the version.", "version").child(__version__).set(1)
 
     def _define_money(self) -> None:
@@ -514,12 +514,6 @@ class Metrics:
         for team, (usd, until) in self.remaining().items():
             self._budget.child(team).set(usd)
             self._budget_end.child(team).set(until)
-
-    def ended(self, model: str, mode: str, status: int, transport: str) -> None:
-        """An exchange that ``began`` has ended, with the status that the client saw (499: the client hung up before it
-        got a status)."""
-        self._in_flight.dec()
-        self._requests(model, mode, str(status), transport)
 
     def tokens(self, model: str, usage: Usage, client: str = UNRECOGNISED) -> None:
         """Count the tokens of an exchange. ``client`` is the recogniser that knows the client. A prompt without

@@ -95,10 +95,10 @@ def test_build_info(metrics):
 def test_names_that_clients_choose_are_bounded():
     metrics = Metrics([make_deployment(name="configured")], teams=["ours"])
     for number in range(1000):
-        metrics.ended(f"junk-{number}", "tier", 200, "http")
+        metrics.requests(f"junk-{number}", "tier", "200", "http")
         metrics.cost("configured", f"junk-{number}", "unrecognised", by=0)
-    metrics.ended("configured", "tier", 200, "http")
-    metrics.ended("", "tier", 200, "http")
+    metrics.requests("configured", "tier", "200", "http")
+    metrics.requests("", "tier", "200", "http")
     models = {dict(labels).get("model") for name, labels in scraped(metrics) if name == "stratiform_requests_total"}
     teams = {dict(labels).get("team") for name, labels in scraped(metrics) if name == "stratiform_cost_usd_total"}
     assert len(models) <= 201
@@ -158,7 +158,7 @@ def test_beyond_the_bound_a_client_and_a_cause_are_others_and_nothing_is_lost():
 def test_a_status_that_nobody_knows_is_told_by_its_class():
     metrics = Metrics()
     for status in (200, 418, 451, 599):
-        metrics.ended("m", "tier", status, "http")
+        metrics.requests("m", "tier", str(status), "http")
     labels = {"model": "m", "mode": "tier", "transport": "http"}
     assert value(metrics, "requests_total", status="200", **labels) == 1
     assert value(metrics, "requests_total", status="4xx", **labels) == 2

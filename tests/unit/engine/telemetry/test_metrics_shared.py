@@ -24,7 +24,8 @@ for step in steps:
     if step == "b":
         metrics.began()
     if step == "e":
-        metrics.ended("m", "tier", 200, "http")
+        metrics.ended()
+        metrics.requests("m", "tier", "200", "http")
     if step == "o":
         metrics.overhead(0.002)
     if step == "d":
