@@ -140,7 +140,7 @@ DEFENCES = (
     Defence("litellm's arguments", "proxy.upstream.litellm_library:_native", same,
             ["test_ssrf.py::test_a_name_that_stands_for_a_place_or_a_key_is_refused_where_litellm_could_obey_it"]),
     # The wire
-    Defence("the size of heads", "proxy.app.web.connection:_GuardedProtocol._grow", nothing, ["test_smuggling.py"]),
+    Defence("the size of heads", "proxy.app.web.connection:_GuardedProtocol._count", nothing, ["test_smuggling.py"]),
     Defence("the time of heads", "proxy.app.web.connection:_GuardedProtocol._on_deadline", nothing,
             ["../unit/app/web/test_connection_guard.py"]),
     Defence("the size of bodies", "proxy.app.web.connection:content_length", always(None),
@@ -239,8 +239,9 @@ DEFENCES = (
     Defence("the hard limit", "proxy.teams.reservations:booked",
             lambda old: lambda *given: replace(made := old(*given), charge=replace(made.charge, limit=None)),
             ["test_usage_lies.py"]),
-    Defence("counts are no negative numbers", "proxy.protocol.response.usage:_is_count",
-            lambda old: lambda value, most=0: type(value) is int, ["test_usage_lies.py"]),
+    Defence("counts are no negative numbers", "proxy.protocol.response.usage:_counters",
+            lambda old: lambda holder, most=0: {name: value for name, value in (holder or {}).items()
+                                                if type(value) is int}, ["test_usage_lies.py"]),
     Defence("limits by path", "proxy.protocol.request.demand:positive", lambda old: lambda raw: 1, ["test_money.py"]),
     Defence("the largest of several limits", "proxy.protocol.request.demand:_text_demand",
             lambda old: lambda *given: replace(made := old(*given), max_output_tokens=made.max_output_tokens and 1),
