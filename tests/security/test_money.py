@@ -9,9 +9,10 @@ import base64
 import gzip
 import json
 import socket
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 
@@ -25,6 +26,8 @@ BUDGET_USD = 0.05
 CALLS = 16
 """How many calls are made at once."""
 OVERLAP_S = 0.25
+LEFT_TOKENS_PER_S, AWAITED_TOKENS_PER_S = 1000.0, 10_000.0
+"""How fast an answer is generated whose client leaves, or waits for its end."""
 ROUNDS = 6
 """How often clients come again that leave: what they left must have been booked by then."""
 ERROR_USD = 0.012
@@ -201,15 +204,22 @@ ROWS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def provider() -> CountingProvider:
-    return CountingProvider(tokens_per_s=1000.0)
+Priced = tuple[World, CountingProvider]
 
 
 @pytest.fixture(scope="module")
-def priced_world(provider: CountingProvider) -> Iterator[World]:
-    with serving(provider) as url, world_of(CONFIG.replace("PROVIDER", url), providers=()) as world:
-        yield world
+def priced() -> Iterator[Callable[[float], Priced]]:
+    """A proxy and its provider, which generates so many tokens per second. A proxy learns how fast its provider is, so
+    each speed has one of its own."""
+    with ExitStack() as stack:
+
+        @cache
+        def of_speed(tokens_per_s: float) -> Priced:
+            provider = CountingProvider(tokens_per_s=tokens_per_s)
+            config = CONFIG.replace("PROVIDER", stack.enter_context(serving(provider)))
+            return stack.enter_context(world_of(config, providers=())), provider
+
+        yield of_speed
 
 
 def asked(world: World, row: Row, key: str) -> int:
@@ -247,15 +257,16 @@ def is_long(row: Row) -> bool:
     "row",
     sampled([pytest.param(row, id=row.name, marks=[pytest.mark.slow] if is_long(row) else []) for row in ROWS], 3),
 )
-def test_a_hard_budget_holds(priced_world: World, provider: CountingProvider, row: Row) -> None:
-    _, key = priced_world.new_key()
+def test_a_hard_budget_holds(priced: Callable[[float], Priced], row: Row) -> None:
+    world, provider = priced(LEFT_TOKENS_PER_S if is_long(row) else AWAITED_TOKENS_PER_S)
+    _, key = world.new_key()
     provider.bills.clear()
     provider.always = "mute" if row.silent else "plain"
     provider.wait_s = row.wait_s if row.wait_s is not None else 0.0 if row.leaves else OVERLAP_S
     statuses: list[int] = []
     for _ in range(ROUNDS if is_long(row) else 1):
-        statuses += priced_world.at_once([lambda: asked(priced_world, row, key)] * CALLS)
-        priced_world.forget()
+        statuses += world.at_once([lambda: asked(world, row, key)] * CALLS)
+        world.forget()
         provider.ended()
     error_usd = ERROR_USD + (ON_ITS_WAY_USD if row.leaves else 0.0)
     assert provider.usd <= BUDGET_USD + error_usd, (provider.usd, len(provider.bills))

@@ -52,13 +52,15 @@ def billed(priced: Priced, request: Request, how: str, *, rounds: int, at_once: 
 @pytest.mark.parametrize(
     ("how", "request_"),
     [
-        ("thinks", chat(leaves_s=0.8, stream=True)), ("thinks", chat("/v1/messages", leaves_s=0.8, stream=True)),
-        ("late", chat()), ("late", chat(stream=True)), ("gateway", chat()), ("breaks", chat(max_tokens=200)),
+        ("thinks", chat(leaves_s=0.8, stream=True, max_tokens=300)),
+        ("thinks", chat("/v1/messages", leaves_s=0.8, stream=True, max_tokens=300)),
+        ("late", chat()), ("late", chat(stream=True, max_tokens=500)), ("gateway", chat()),
+        ("breaks", chat(max_tokens=200)),
     ],
     ids=["hidden thinking", "hidden thinking of messages", "timeout", "timeout of a stream", "gateway", "broken line"],
 )  # fmt: skip
 def test_what_was_sent_and_not_answered_is_paid_for(priced: Priced, how: str, request_: Request) -> None:
-    usd, statuses = billed(priced, request_, how, rounds=8)
+    usd, statuses = billed(priced, request_, how, rounds=8, at_once=12)
     assert usd <= BUDGET_USD + THOUGHT_USD
     assert usd > BUDGET_USD / 10, "some of it was sent"
     assert 429 in statuses, "in the end the budget was spent"

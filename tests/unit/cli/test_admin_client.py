@@ -271,7 +271,7 @@ def stranger() -> Iterator[Callable[[bytes], str]]:
                 """Nobody reads it."""
 
         servers.append(HTTPServer(("127.0.0.1", 0), Same))
-        threading.Thread(target=servers[-1].serve_forever).start()
+        threading.Thread(target=servers[-1].serve_forever, args=(0.01,)).start()
         return f"http://127.0.0.1:{servers[-1].server_port}"
 
     yield serve

@@ -56,6 +56,7 @@ def listed(url: str) -> list[dict[str, Any]]:
 @pytest.fixture
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("STRATIFORM_MASTER_KEY", MASTER)
+    monkeypatch.setattr("proxy.services.session_book._EVERY_S", 0.02)  # so often it is written to the store
     with whole(tmp_path, CONFIG) as found:
         yield found
 
@@ -71,10 +72,18 @@ def run(url: str, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 @pytest.fixture
 def used(url: str) -> dict[str, list[Any]]:
-    """Two conversations, of which the list knows."""
+    """Two conversations, of whose last requests the list knows."""
     found = {"red": talk(url, "sk-red", "sonnet", 3), "blue": talk(url, "sk-blue", "haiku", 2)}
-    until(lambda: sum(one["requests"] for one in listed(url)) == 5)
+    last = {team: tiers(answers[-1]) for team, answers in found.items()}
+    until(lambda: {one["team"]: tiers(one) for one in listed(url)} == last)
     return found
+
+
+def tiers(said: Any) -> dict[str, int]:
+    """The tokens in each tier, as an answer or the list says them."""
+    each = said["tiers"]
+    tokens = each if isinstance(each, dict) else {one["tier"]: one["tokens"] for one in each}
+    return {tier: count for tier, count in tokens.items() if count}
 
 
 def test_sessions_are_listed_with_what_they_used(run: Callable[..., str], used: dict[str, list[Any]]) -> None:
@@ -115,9 +124,7 @@ def test_what_an_answer_says_is_what_the_list_says(url: str, used: dict[str, lis
         last = used[one["team"]][-1]
         assert last["session"]["cost_usd"] == pytest.approx(one["cost_usd"])
         assert last["session"]["cache_read_tokens"] == one["read_tokens"]
-        assert {each["tier"]: each["tokens"] for each in last["tiers"]} == {
-            name: tokens for name, tokens in one["tiers"].items() if tokens
-        }
+        assert tiers(last) == tiers(one)
         request = last["request"]
         parts = request["cache_read_tokens"] + request["cache_write_tokens"] + request["uncached_tokens"]
         assert parts == request["prompt_tokens"]

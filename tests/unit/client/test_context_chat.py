@@ -84,7 +84,7 @@ def proxy() -> Iterator[Proxy]:
             return
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     found.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
     yield found
