@@ -39,7 +39,23 @@ def said(role: str, tokens: int, calls: tuple[str, ...] = (), answers: tuple[str
     has_results = role in RESULT_ROLES or bool(answers)
     is_answer, is_asked = has_results or role == "assistant", role == "user" and not answers
     return Message(
-        b"", role, b"", b"", (), tokens, False, False, calls, answers, has_results, is_answer, is_asked, "", None, None
+        b"",
+        role,
+        b"",
+        b"",
+        b"",
+        (),
+        tokens,
+        False,
+        False,
+        calls,
+        answers,
+        has_results,
+        is_answer,
+        is_asked,
+        "",
+        None,
+        None,
     )
 
 

@@ -230,12 +230,15 @@ class Comparison(Struct, frozen=True):
         is the provider's report (None: there is no report). ``deviation`` says how the report departs from the expected
         one (empty: they were not compared). ``price`` is the model's price in USD per token; None: it is unknown, and
         the break has no USD."""
-        accounts = _Accounts(self, usage, profile)
-        culprit = _outside(self, profile) or (_culprit(self, self.found) if self.found is not None else None)
+        accounts, old, now = _Accounts(self, usage, profile), self.old, self.now
+        is_same_call = (old.model, old.route, old.parameters) == (now.model, now.route, now.parameters)
+        culprit = None if is_same_call else _outside(self, profile)
+        if culprit is None and self.found is not None:
+            culprit = _culprit(self, self.found)
         if culprit is None:
             kind = accounts.unexplained(deviation)
-            culprit = None if kind is None else Break(kind, before=self.now.total)
-        elif not accounts.is_alive(self.old):
+            culprit = None if kind is None else Break(kind, before=now.total)
+        elif not accounts.is_alive(old):
             culprit = replace(culprit, kind=Deviation.EXPIRED, is_waste=False)
         return None if culprit is None else accounts.priced(culprit, price)
 
@@ -274,8 +277,6 @@ def _outside(comparison: Comparison, profile: CacheProfile) -> Break | None:
     """A difference outside of the pieces: in the model, the route or a parameter, which count in front of the pieces or
     between them."""
     old, now, found = comparison.old, comparison.now, comparison.found
-    if (old.model, old.route, old.parameters) == (now.model, now.route, now.parameters):
-        return None
     if old.model != now.model:
         return Break(BreakKind.MODEL_SWITCHED, now.model or MODEL, MODEL, behind=now.total)
     common, breaking = found.common if found is not None else now.total, profile.breaking

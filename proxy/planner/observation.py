@@ -9,7 +9,6 @@ from proxy.planner.session import (
     REMEMBERED_GAPS,
     ItemRecord,
     Session,
-    fixed_digest,
     record_item,
     remember,
 )
@@ -55,8 +54,8 @@ class RequestObservation:
 def read_request(session: Session, recognised: RecognisedRequest, tools: bytes, now: float) -> RequestObservation:
     """Compare a request that comes at ``now`` with its session. The session does not change. ``tools`` is the tools'
     digest; it is empty if there are none."""
-    preamble = (tools, *(m.digest for m in recognised.messages[: recognised.preamble]))
-    fixed = (tools, *(fixed_digest(m) for m in recognised.messages[: recognised.preamble]))
+    head = recognised.messages[: recognised.preamble]
+    preamble, fixed = (tools, *[one.digest for one in head]), (tools, *[one.fixed for one in head])
     turns = recognised.turn_digests
     notices = {recognised.transcript.turns[i] for i in recognised.transcript.notices}
     is_later = session.requests > 0
@@ -65,7 +64,7 @@ def read_request(session: Session, recognised: RecognisedRequest, tools: bytes, 
     replaced = frozenset[int]()
     if is_other:
         # The places where the head has another text: its fixed part has changed, and not only in a few lines.
-        texts = {1 + place for place in replaced_texts(session.lines, recognised.messages[: recognised.preamble])}
+        texts = {1 + place for place in replaced_texts(session.lines, head)}
         replaced = changed_places(session.fixed, fixed) & frozenset({0, *texts})
     known = [(item, _record(session, item.key)) for item in recognised.items]
     files = [pair for pair in known if pair[0].kind is PieceKind.FILE]

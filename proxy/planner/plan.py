@@ -27,7 +27,7 @@ from proxy.planner.record import NOTHING_SENT, Break, BreakKind, PromptRecord, S
 from proxy.planner.render import elsewhere, patches, render_messages, render_tools, written_front
 from proxy.planner.session import MAX_PROMPTS, SessionTable, remember
 from proxy.planner.session_record import Inventory, ListedItem, ListedSection
-from proxy.planner.shadow import Deviation, ShadowCaches, cost_of, unpredicted_cost
+from proxy.planner.shadow import LOST, Deviation, Observation, ShadowCaches, cost_of, missing, unpredicted_cost
 from proxy.planner.sharing import SentForm
 from proxy.planner.tiers import CACHED, Change, Tier, Tracked
 from proxy.prompts.steadiness import Again, StoredPrompt
@@ -203,23 +203,34 @@ class InFlight:
         return choice.bill
 
     def _compare(self, caches: ShadowCaches, usage: Usage, now: float, *, is_predicted: bool) -> str:
-        """Compare the provider's report with what was expected. The difference is part of the realised regret."""
-        accepted, profile = self.accepted, self.analysis.profile
+        """Compare the provider's report with what was expected, and return the kind of deviation. The difference is
+        part of the realised regret. Entries that the provider evidently does not hold are dropped."""
+        accepted, profile, own = self.accepted, self.analysis.profile, self.analysis.own
         if accepted is None:
             return ""
-        own = self.analysis.own
-        caches.sent_cost += unpredicted_cost(profile, accepted.bill, usage)
+        prompt, bill, other = accepted.prompt, accepted.bill, accepted.elsewhere
+        caches.sent_cost += unpredicted_cost(profile, bill, usage)
         if usage.estimated or not is_predicted:
             return ""
-        other = accepted.elsewhere
-        deviation = caches.compared(
-            accepted.prompt, accepted.bill, usage, accepted.last_use, profile, now, other[0] if other else None
+        stops = [*prompt.marks, *prompt.endings[-1:]]
+        age_s, life_s = accepted.last_use or (None, 0.0)
+        seen = Observation(
+            predicted=bill,
+            reported=usage,
+            marked=prompt.ends[max(stops)] if stops else 0,
+            age_s=age_s,
+            life_s=life_s,
+            distance=min((p - bill.hit for p in stops if p >= bill.hit >= 0), default=0),
+            elsewhere=other[0] if other else None,
         )
-        is_own = (accepted.prompt.hashes, accepted.prompt.marks) == (own.prompt.hashes, own.prompt.marks)
-        if deviation == Deviation.MOVED_SYSTEM and other is not None:
+        deviation = caches.observations.observe(seen, profile, now)
+        if deviation in LOST:
+            caches.sent.forget(prompt, missing(prompt, bill, usage))
+        is_own = (prompt.hashes, prompt.marks) == (own.prompt.hashes, own.prompt.marks)
+        if deviation is Deviation.MOVED_SYSTEM and other is not None:
             # The client's own request would have had the same deviation.
             caches.own_cost += cost_of(profile, other[1]) - cost_of(profile, own.bill)
-        elif deviation == Deviation.MORE_READ and is_own:
+        elif deviation is Deviation.MORE_READ and is_own:
             # The client's own request was sent, so that more was read is no gain of ours. If only such requests had
             # been sent, the provider would hold no less of them.
             caches.own_cost += min(0.0, unpredicted_cost(profile, own.bill, usage))

@@ -352,7 +352,7 @@ class TierPlanner:
             reason=Reason.HOLD_OUT if is_control else reason,
             predicted=predicted,
             own=own.bill,
-            tier_tokens={} if is_control else analysis.tier_tokens(),
+            tier_tokens=analysis.tier_tokens() if analysis.recognised.items and not is_control else {},
             segment_tokens={} if is_control else segment_tokens(choice),
             arm=(CONTROL if is_control else TREATED) if is_drawn else "",
             session=analysis.session.id,

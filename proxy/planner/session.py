@@ -34,7 +34,7 @@ from proxy.planner.volatile_lines import (
     sketch_of,
     with_evidence,
 )
-from proxy.protocol.recognition import MessageKind, PieceKind
+from proxy.protocol.recognition import MessageKind
 from proxy.protocol.request.message import Message
 from proxy.protocol.request.transcript import Transcript
 
@@ -438,7 +438,7 @@ class SessionTable:
         pairs = transcript.pairs
         if regions:
             transcript = seen_volatile(transcript, regions)
-        cohort_key = digest(base, tools, *(fixed_digest(m) for m in transcript.messages[: transcript.preamble]))
+        cohort_key = digest(base, tools, *[one.fixed for one in transcript.messages[: transcript.preamble]])
         opening = digest(b"hint", hint.encode()) if hint else pairs[0][1] if pairs else b""
         said = pairs[max(1, transcript.opening_pairs) :]
         marks = [] if hint else [(base, pair) for _, pair in reversed(said[-_NEWEST_PAIRS:])]
@@ -566,16 +566,3 @@ def _session_bytes(session: Session) -> int:
     places = len(session.own_head.places) + len(session.own_fixed.places)
     told = sum(record.about_bytes for record in session.prompts)
     return 4_000 + 80 * digests + 400 * records + 60 * numbers + _PLACE_BYTES * places + told
-
-
-def fixed_digest(message: Message) -> bytes:
-    """A system message's identity without its volatile lines and documents."""
-    known = message.recognition
-    if known is None or known.form is not MessageKind.SYSTEM or message.text is None:
-        return message.digest
-    found = message.memo.get("fixed")
-    if not isinstance(found, bytes):
-        fixed = (message.text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.SECTION)
-        found = digest(b"system", *(text.encode("utf-8", "surrogatepass") for text in fixed))
-        message.memo["fixed"] = found
-    return found

@@ -448,36 +448,6 @@ class ShadowCaches:
         """About how many bytes of memory the entries take."""
         return 6_000 + 400 * (len(self.sent.table) + len(self.own.table) + len(self.marked.table))
 
-    def compared(
-        self,
-        prompt: PromptPositions,
-        bill: Bill,
-        usage: Usage,
-        last_use: tuple[float, float] | None,
-        profile: CacheProfile,
-        now: float,
-        elsewhere: Bill | None = None,
-    ) -> str:
-        """Compare the provider's report with the shadow's expectation, and return the kind of deviation. Entries that
-        the provider evidently does not hold are dropped. ``last_use`` belongs to the entry that was expected to be
-        read. ``elsewhere`` is the bill if system messages within the conversation are put elsewhere than is
-        believed."""
-        stops = [*prompt.marks, *prompt.endings[-1:]]
-        age_s, life_s = last_use or (None, 0.0)
-        seen = Observation(
-            predicted=bill,
-            reported=usage,
-            marked=prompt.ends[max(stops)] if stops else 0,
-            age_s=age_s,
-            life_s=life_s,
-            distance=min((p - bill.hit for p in stops if p >= bill.hit >= 0), default=0),
-            elsewhere=elsewhere,
-        )
-        kind = self.observations.observe(seen, profile, now)
-        if kind in LOST:
-            self.sent.forget(prompt, missing(prompt, bill, usage))
-        return kind
-
 
 def most_regret(policy: str) -> float:
     """The most that a policy may lose to learning, as a multiple of one request without a cache. The share of the cost

@@ -27,7 +27,7 @@ from proxy.kit.value import dataclass, field
 from proxy.planner.change_rates import read_text
 from proxy.protocol.recognition import Cut, MessageKind, PieceKind, Recognition
 from proxy.protocol.recognition.lines import MAX_LINES, Lines, Range, block_of, differences, fits, lines_before
-from proxy.protocol.request.message import Message, piece_digest
+from proxy.protocol.request.message import Message, piece_digest, sections_digest
 from proxy.protocol.request.transcript import texts_of
 
 
@@ -408,7 +408,14 @@ def _cut(message: Message, regions: Sequence[VolatileRegion]) -> Message:
         return message
     digests = tuple(piece_digest(text[c.start : c.end]) for c in cuts)
     recognition = Recognition("system", MessageKind.SYSTEM, cuts)
-    return replace(message, recognition=recognition, text=text, cut_digests=digests, memo={"lines": hashes})
+    return replace(
+        message,
+        fixed=sections_digest(text, cuts),
+        recognition=recognition,
+        text=text,
+        cut_digests=digests,
+        memo={"lines": hashes},
+    )
 
 
 def _span(lines: _Lines, hashes: Sequence[int], region: VolatileRegion) -> Range | None:

@@ -234,13 +234,8 @@ class ToolReader:
             base._known if base is not None else None,
         )
 
-    def fork(self) -> "ToolReader":
-        """A reader for another thread, which knows everything that this reader knows. ``merge`` brings the result
-        back."""
-        return ToolReader(self._counter.fork(), base=self)
-
     def merge(self, other: "ToolReader") -> None:
-        self._counter.merge(other._counter)
+        """Remember what a reader remembers whose ``base`` is this one."""
         self._known.merge(other._known)
 
     def read(self, raw: Raw | bytes | None) -> tuple[Element, ...]:

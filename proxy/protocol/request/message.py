@@ -66,7 +66,8 @@ class Part(Struct, frozen=True, gc=False):
 
 class Message(Struct, frozen=True):
     """A message and what is known about it. ``raw`` is the client's own JSON; ``digest`` covers it without markers.
-    ``turn`` is its identity as a turn, to which a reminder behind a user's prompt does not belong.
+    ``turn`` is its identity as a turn, to which a reminder behind a user's prompt does not belong, and ``fixed`` its
+    identity as an instruction, to which volatile lines and documents do not belong.
 
     ``call_ids`` are the ids of its calls, and ``answers`` those of the calls whose results it holds. ``has_results``:
     it answers calls of a message in front of it. ``is_answer``: it stands directly behind what it answers.
@@ -81,6 +82,7 @@ class Message(Struct, frozen=True):
     role: str
     digest: bytes
     turn: bytes
+    fixed: bytes
     parts: tuple[Part, ...]
     tokens: int
     is_list: bool
@@ -215,7 +217,6 @@ class MessageReader:
     ) -> None:
         self._counter = counter
         self._recognisers = tuple(sorted(recognisers, key=lambda r: (r.priority, r.name)))
-        self._capacity = capacity_bytes
         self._known: ByContent[bytes, Message] = ByContent(
             capacity_bytes, _message_bytes, base._known if base else None
         )
@@ -236,14 +237,8 @@ class MessageReader:
         """Those of the messages that were not read before."""
         return [raw for raw in raws if self._known.find_only(bytes(raw)) is None]
 
-    def fork(self) -> "MessageReader":
-        """A reader for another thread. It reads the messages that this reader does not know; ``merge`` brings the
-        result back."""
-        counter = self._counter.fork()
-        return MessageReader(counter, self._recognisers, capacity_bytes=self._capacity, base=self)
-
     def merge(self, other: "MessageReader") -> None:
-        self._counter.merge(other._counter)
+        """Remember what a reader remembers whose ``base`` is this one."""
         self._known.merge(other._known)
         self._pieces.merge(other._pieces)
 
@@ -264,7 +259,9 @@ class MessageReader:
         if role not in _MARKED_ROLES:
             positions = tuple([replace(part, markable=False) for part in positions])
         rest = [named(k, v) for k, v in members.items() if k not in _HASHED_ELSEWHERE]
-        own = digest(role.encode(), *[p.digest for p in positions], *rest)
+        own = turn = fixed = digest(role.encode(), *[p.digest for p in positions], *rest)
+        if content.text is not None and content.recognition is not None:
+            turn, fixed = _identities(role, own, content.text, content.recognition)
         if rest:
             positions = _with_rest(positions, members)
         answers = answered_calls(raw, members) if members else ()
@@ -273,7 +270,8 @@ class MessageReader:
             raw=raw,
             role=role,
             digest=own,
-            turn=own if content.recognition is None else _turn_digest(role, content) or own,
+            turn=turn,
+            fixed=fixed,
             parts=positions,
             tokens=sum([p.tokens for p in positions]),
             is_list=content.is_list,
@@ -483,13 +481,18 @@ def _plain(raw: bytes) -> tuple[str, str] | None:
     return found["role"], found["content"]
 
 
-def _turn_digest(role: str, content: _Content) -> bytes | None:
-    """The digest that a user's prompt will have in the next request, when the client no longer appends its reminder."""
-    text, known = content.text, content.recognition
-    if text is None or known is None or known.form is not MessageKind.PROMPT:
-        return None
-    prompt = "".join(text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.PROMPT)
-    return digest(role.encode(), text_digest(role, prompt))
+def _identities(role: str, own: bytes, text: str, known: Recognition) -> tuple[bytes, bytes]:
+    """The identities of a recognised message with the digest ``own``: as a turn, and as an instruction."""
+    if known.form is MessageKind.PROMPT:
+        prompt = "".join(text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.PROMPT)
+        # This is the form that the message will have in the next request, when it is no longer the newest.
+        return digest(role.encode(), text_digest(role, prompt)), own
+    return own, sections_digest(text, known.cuts) if known.form is MessageKind.SYSTEM else own
+
+
+def sections_digest(text: str, cuts: Sequence[Cut]) -> bytes:
+    """The digest of a system text without its volatile lines and documents."""
+    return digest(b"system", *[utf8(text[c.start : c.end]) for c in cuts if c.kind is PieceKind.SECTION])
 
 
 def text_digest(role: str, text: str) -> bytes:

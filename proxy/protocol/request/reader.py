@@ -275,8 +275,9 @@ _MOST_COUNTS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class ReaderFork:
-    """Readers of messages and tools for another thread."""
+    """Readers of messages and tools for another thread, and their counter."""
 
+    counter: TokenCounter
     messages: MessageReader
     tools: ToolReader
 
@@ -299,6 +300,7 @@ class RequestReader:
         """Token counts take additional memory: up to an eighth of ``memory_bytes``, but at most 50 MB."""
         self.counter = TokenCounter(encode, capacity=min(_MOST_COUNTS, memory_bytes // 2_000))
         self._bodies = BodyCache(capacity_bytes=memory_bytes // 4)
+        self._recognisers = recognisers
         self.parse = self._bodies.parse
         self.messages = MessageReader(self.counter, recognisers, capacity_bytes=memory_bytes // 4)
         self.tools = ToolReader(self.counter, capacity_bytes=memory_bytes // 16)
@@ -319,8 +321,12 @@ class RequestReader:
 
     def fork(self) -> ReaderFork:
         """Readers for another thread, which know everything that this reader knows."""
-        return ReaderFork(self.messages.fork(), self.tools.fork())
+        counter = self.counter.fork()
+        messages = MessageReader(counter, self._recognisers, base=self.messages)
+        return ReaderFork(counter, messages, ToolReader(counter, base=self.tools))
 
     def merge(self, fork: ReaderFork) -> None:
+        """Remember what the fork has read."""
+        self.counter.merge(fork.counter)
         self.messages.merge(fork.messages)
         self.tools.merge(fork.tools)

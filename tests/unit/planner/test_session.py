@@ -5,7 +5,7 @@ import pytest
 
 from proxy.planner.change_rates import STATIC_CHANGE, HistoryDivergence
 from proxy.planner.observation import RequestObservation, commit_preamble, commit_reading, read_request
-from proxy.planner.session import PreambleChanges, Session, SessionTable, fixed_digest
+from proxy.planner.session import PreambleChanges, Session, SessionTable
 from proxy.planner.volatile_lines import changed_places
 from proxy.protocol.request.message import Message
 from proxy.protocol.request.transcript import RecognisedRequest, Transcript, recognise_request
@@ -240,7 +240,7 @@ class TestDigests:
 
     def test_a_clock_is_no_part_of_a_system_prompt(self) -> None:
         texts = [f"You are kind.\nCurrent time: 2026-01-01 {t}\n" for t in ("10:00", "11:00")]
-        assert len({fixed_digest(m) for m in read([system(t) for t in texts])}) == 1
+        assert len({m.fixed for m in read([system(t) for t in texts])}) == 1
         assert len({m.digest for m in read([system(t) for t in texts])}) == 2
 
 

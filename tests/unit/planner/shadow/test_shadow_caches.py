@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.planner.shadow import Deviation, ShadowCaches, cost_of, unpredicted_cost
+from proxy.planner.shadow import Deviation, Observation, ShadowCaches, cost_of, missing, unpredicted_cost
 from proxy.protocol.caches import Bill
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.response.usage import Usage
@@ -46,8 +46,10 @@ def test_what_the_provider_evidently_lost_is_expected_no_more() -> None:
     bill = caches.sent.bill(longer, 100.0)
     assert bill.read == 8000
     all_anew = Usage(prompt=12_000, output=1, read=0, write_5m=12_000)
-    used = caches.sent.last_use(longer, bill.hit, 100.0)
-    assert caches.compared(longer, bill, all_anew, used, CLAUDE, 100.0) == Deviation.EVICTED
+    age_s, life_s = caches.sent.last_use(longer, bill.hit, 100.0)
+    seen = Observation(bill, all_anew, marked=12_000, age_s=age_s, life_s=life_s, distance=2)
+    assert caches.observations.observe(seen, CLAUDE, 100.0) is Deviation.EVICTED
+    caches.sent.forget(longer, missing(longer, bill, all_anew))
     # A conversation that branches off the first request finds nothing. What the client's own requests would have left
     # behind was never put to the test.
     assert caches.sent.bill(first, 101.0).read == 0
