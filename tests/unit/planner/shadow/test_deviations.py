@@ -160,6 +160,18 @@ def test_a_higher_minimum_is_learnt_and_tried_again_after_an_hour() -> None:
     assert truth.send(*conversation(2, "other"), after_s=4000).reason is Reason.MARKED
 
 
+def test_what_the_provider_evidently_lost_is_expected_no_more() -> None:
+    truth = Truth(PAGE)
+    for turns in (6, 12):
+        truth.send(*conversation(turns))
+    branch = chat(*conversation(6), assistant("other"), user("more"))
+    assert truth.talk.plan(branch).predicted.read > 3_000
+    truth.forget()
+    truth.send(*conversation(13))
+    assert truth.seen[-1] == Deviation.PARTITIONED
+    assert truth.talk.plan(branch).predicted.read == 0
+
+
 def test_markers_that_are_ignored_are_no_longer_sent_and_tried_again() -> None:
     truth = Truth(PAGE, is_deaf=True)
     big = system(lines(900, "rule"))

@@ -2,11 +2,10 @@
 
 import pytest
 
-from proxy.planner.shadow import Deviation, Observation, ShadowCaches, cost_of, missing, unpredicted_cost
+from proxy.planner.shadow import ShadowCaches, cost_of, unpredicted_cost
 from proxy.protocol.caches import Bill
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.response.usage import Usage
-from tests.cache_prompts import line, prompt
 
 CLAUDE = PROFILES["anthropic"]
 
@@ -36,21 +35,3 @@ def test_a_report_is_compared_in_our_own_tokens() -> None:
     assert unpredicted_cost(CLAUDE, predicted, as_foreseen) == pytest.approx(0.0)
     missed = Usage(prompt=2000, output=1, read=0, write_5m=2000)
     assert unpredicted_cost(CLAUDE, predicted, missed) == pytest.approx(1250 - (80 + 250))
-
-
-def test_what_the_provider_evidently_lost_is_expected_no_more() -> None:
-    caches = ShadowCaches.of(CLAUDE)
-    first, longer = prompt(line(4, 2000), {1: "5m", 3: "5m"}), prompt(line(6, 2000), {5: "5m"})
-    for cache in (caches.sent, caches.own):
-        cache.store(first, 0.0, 0.0)
-    bill = caches.sent.bill(longer, 100.0)
-    assert bill.read == 8000
-    all_anew = Usage(prompt=12_000, output=1, read=0, write_5m=12_000)
-    age_s, life_s = caches.sent.last_use(longer, bill.hit, 100.0)
-    seen = Observation(bill, all_anew, marked=12_000, age_s=age_s, life_s=life_s, distance=2)
-    assert caches.observations.observe(seen, CLAUDE, 100.0) is Deviation.EVICTED
-    caches.sent.forget(longer, missing(longer, bill, all_anew))
-    # A conversation that branches off the first request finds nothing. What the client's own requests would have left
-    # behind was never put to the test.
-    assert caches.sent.bill(first, 101.0).read == 0
-    assert caches.own.bill(first, 101.0).read == 8000
