@@ -44,7 +44,14 @@ class Hooks:
         the event loop. It must be quick, and return the same text until the code changes."""
 
 
-DEFAULT_PLUGINS = ("plugins.aider", "plugins.tiered", "plugins.fenced", "plugins.system_text", "plugins.symbol_index")
+DEFAULT_PLUGINS = (
+    "plugins.aider",
+    "plugins.tiered",
+    "plugins.fenced",
+    "plugins.system_text",
+    # A slice: without its folder and this line everything else works.
+    "plugins.symbol_index",
+)
 
 _log = logging.getLogger("stratiform")
 

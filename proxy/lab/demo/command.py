@@ -18,7 +18,6 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
@@ -37,7 +36,7 @@ from proxy.cli import Command, Output, add_json, fail, number_within, plain_fail
 from proxy.cli.admin_client import DEFAULT_CONFIG
 from proxy.cli.costs import price_of_model
 from proxy.cli.serve import address, listen, run_on_loop, server
-from proxy.hookspecs import build_plugin_manager, recognisers
+from proxy.hookspecs import build_plugin_manager, recognisers, symbol_indexer
 from proxy.kit.clock import Readings, boot_time
 from proxy.kit.messages import visible
 from proxy.kit.value import dataclass
@@ -270,7 +269,7 @@ def _report(tallies: Sequence[Tally], total: DemoCosts, metrics: Sequence[str], 
 
 def _run_structured(arguments: argparse.Namespace, scene: Scene) -> int:
     """Send every session in every form, and show the results. Returns 0, or 1 if content was lost."""
-    if find_spec("tree_sitter") is None:
+    if symbol_indexer(build_plugin_manager()) is None:
         fail("no symbol index: install the extra `symbols` (pip install 'stratiform[symbols]')")
     try:
         found = structured.histories(arguments.repository, arguments.commits or structured.TURNS)

@@ -7,7 +7,6 @@ import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from proxy.cli.admin_client import names
 from proxy.storage import LedgerEntry
 from proxy.storage.database import SERVING_WAIT_S
 from tests.ledgers import write_ledger
+from tests.strangers import BODIES, stranger
 from tests.whole import whole
 
 CONFIG = """
@@ -254,51 +254,14 @@ def test_a_command_waits_for_a_proxy_that_is_busy_with_the_file(
     busy.join()
 
 
-@pytest.fixture
-def stranger() -> Iterator[Callable[[bytes], str]]:
-    """Serves the same JSON at each address, as some other server may; its address."""
-    servers = []
-
-    def serve(body: bytes) -> str:
-        class Same(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send_response(200)
-                self.send_header("content-type", "application/json")
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                """Nobody reads it."""
-
-        servers.append(HTTPServer(("127.0.0.1", 0), Same))
-        threading.Thread(target=servers[-1].serve_forever, args=(0.01,)).start()
-        return f"http://127.0.0.1:{servers[-1].server_port}"
-
-    yield serve
-    for server in servers:
-        server.shutdown()
-        server.server_close()
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"{}", b"null", b"[]", b'{"data": [{}], "has_more": false}', b'"object"', b'{"object": "list"}',
-        b'{"object": "list", "data": 7, "has_more": false}', b'{"object": "list", "data": [7], "has_more": false}',
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize(
-    "words", [["teams", "list"], ["spend"], ["top", "--once"], ["top", "--session", "a"], ["doctor"]]
-)
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("words", [["teams", "list"], ["spend"], ["top", "--once"], ["top", "--session", "a"]])
 def test_a_server_that_is_no_proxy_is_told_in_one_line(
-    words: list[str],
-    body: bytes,
-    stranger: Callable[[bytes], str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], body: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("STRATIFORM_MASTER_KEY", "sk-master")
-    assert "does not answer as a proxy does" in fails(capsys, *words, "--url", stranger(body))
+    with stranger(body) as url:
+        assert "does not answer as a proxy does" in fails(capsys, *words, "--url", url)
 
 
 @pytest.mark.parametrize(("code", "shown"), [(c, f"\\x{c:02x}") for c in (0x07, 0x0D, 0x1B, 0x7F, 0x9B)])

@@ -26,7 +26,7 @@ def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[
     assert f"stratiform {name}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [[], ["bogus"], ["serve", "--bogus"], ["check-config"], ["demo", "--port", "65536"]])
+@pytest.mark.parametrize("words", [[], ["bogus"], ["serve", "--bogus"], ["check-config"], ["serve", "--port", "65536"]])
 def test_what_makes_no_sense_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(words)

@@ -17,6 +17,7 @@ from proxy.lab.doctor.report import ClientReport, CulpritReport, ModeReport, Rep
 from proxy.storage import LedgerEntry
 from tests import doctor_logs as logs
 from tests.ledgers import write_ledger
+from tests.strangers import BODIES, stranger
 from tests.whole import whole
 
 _DOCTOR = Path(__file__).parents[4] / "proxy" / "lab" / "doctor"
@@ -177,3 +178,14 @@ def test_the_sessions_of_a_proxy_name_pieces_of_breaks_that_its_ledger_knows() -
         ("system", 3): (2, 2.5),
     }
     assert sum(loss.usd for loss in found.values()) == 6.0
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_a_server_that_is_no_proxy_is_told_in_one_line(
+    body: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STRATIFORM_MASTER_KEY", "sk-master")
+    with stranger(body) as url, pytest.raises(SystemExit) as caught:
+        main(["doctor", "--url", url])
+    assert caught.value.code == 1
+    assert "does not answer as a proxy does" in capsys.readouterr().err

@@ -1,0 +1,100 @@
+"""A capability is a slice: to take it out is to delete its folder and one line of the composition.
+
+The test does that in a copy of the repository's files, and deletes the tests that name the slice, too. Then mypy has no
+complaint, each module that is left can be imported, and the rest of the fast tests pass. Tests of the repository itself
+are not among them (``WHOLE``): pages, tables and lists are of the whole product.
+"""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WHOLE = ("tests/meta", "tests/install", "tests/e2e/test_pages.py", "tests/security/test_defences.py", "tests/bench")
+IMPORTS = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\n"
+_MOST_S = 1_200
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """``folder`` is deleted, and the ``line`` of the ``file``. ``names``: how a test names it."""
+
+    folder: str
+    file: str
+    line: str
+    names: str
+
+
+LAB = Slice(
+    "proxy/lab",
+    "proxy/cli/__init__.py",
+    '**import_module("proxy.lab").COMMANDS,',
+    r"proxy[./]lab|main\(\[\"(?:demo|try|replay|explain|doctor)",
+)
+SYMBOLS = Slice("plugins/symbol_index", "proxy/hookspecs.py", '"plugins.symbol_index",', r"symbol_index|tree_sitter")
+
+
+def copied(folder: Path) -> Path:
+    """A copy of the files that git knows."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def take_out(one: Slice, root: Path) -> None:
+    """Delete the folder and the line, which stands there once."""
+    shutil.rmtree(root / one.folder)
+    lines = (root / one.file).read_text("utf-8").splitlines(keepends=True)
+    left = [line for line in lines if line.strip() != one.line]
+    assert len(left) == len(lines) - 1
+    (root / one.file).write_text("".join(left), "utf-8")
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The modules below ``tests`` that a file imports, and perhaps names in them."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests"):
+            yield from (node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names))
+
+
+def naming(one: Slice, root: Path) -> set[Path]:
+    """The test files that name the slice, and those that import such a file."""
+    files = {".".join(path.relative_to(root).with_suffix("").parts): path for path in (root / "tests").rglob("*.py")}
+    found = {name for name, path in files.items() if re.search(one.names, path.read_text("utf-8"))}
+    imports = {name: set(imported(path)) for name, path in files.items()}
+    while more := {name for name in files if name not in found and imports[name] & found}:
+        found |= more
+    return {files[name] for name in found}
+
+
+def python(root: Path, *words: str) -> None:
+    """Run Python in the copy. No cache and no installed package leads it to the repository."""
+    around = {**os.environ, "PYTHONPATH": str(root)}
+    ended = subprocess.run(
+        [sys.executable, *words], cwd=root, env=around, capture_output=True, text=True, timeout=_MOST_S
+    )
+    assert ended.returncode == 0, ended.stdout[-8_000:] + ended.stderr[-2_000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("one", [LAB, SYMBOLS], ids=["lab", "symbol index"])
+def test_without_its_folder_and_one_line_everything_else_works(one: Slice, tmp_path: Path) -> None:
+    root = copied(tmp_path)
+    take_out(one, root)
+    for path in naming(one, root):
+        path.unlink()
+    python(root, "-m", "mypy")
+    modules = (path.relative_to(root).with_suffix("").parts for path in (root / "proxy").rglob("*.py"))
+    python(root, "-c", IMPORTS, *sorted(".".join(parts).removesuffix(".__init__") for parts in modules))
+    python(root, "-m", "pytest", "-q", "-n", "2", "-m", "not slow", *(f"--ignore={path}" for path in WHOLE), "tests")
