@@ -23,7 +23,7 @@ from proxy.app.inside import Callback, Host, Work  # noqa: E402 - only once it i
 
 
 class StratiformLogger(CustomLogger):  # type: ignore[misc]  # litellm is not read by the type checker
-    """Gives the functions of ``proxy.app.inside.callback`` the names that LiteLLM calls."""
+    """Gives the functions of ``proxy.app.inside`` the names that LiteLLM calls."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -34,7 +34,7 @@ NEIGHBOURS = {
     "planner/observation.py": "unit/planner/test_session.py",
     "planner/shadow.py": "unit/planner/test_sharing.py",
     "lab/demo": "unit/lab/demo/test_chats.py",
-    "app/inside": "unit/app/inside/test_callback.py",
+    "app/inside": "unit/app/inside/test_init_callback.py",
     "services/context_assembler.py": "unit/services/test_context_assembler.py",
     "services/context_sessions.py": "unit/services/test_context_assembler.py",
     "services/planner_port.py": "security/test_event_loop.py",

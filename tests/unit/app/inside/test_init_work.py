@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.app.inside.callback import LONGEST_S, Attempt, OpenAttempts, ShareOfTime, timed
+from proxy.app.inside import LONGEST_S, Attempt, OpenAttempts, ShareOfTime, timed
 from proxy.app.inside.incoming import Rewriting, StoodDown, rewriting
 from proxy.engine.interfaces import Plan
 from proxy.kit.modes import Mode
