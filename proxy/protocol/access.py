@@ -116,6 +116,13 @@ def _is_all(pattern: str) -> bool:
 
 
 _WORDS = ("model", "fallback", "preset")
+# A member or a parameter of the whole request may also choose what stands for a model: a deployment (Azure, LiteLLM's
+# ``deployment_id``), an engine, an adapter of its weights (https://huggingface.co/docs/text-generation-inference), a
+# variant (https://www.tensorzero.com/docs), an agent of Mistral's.
+_CHOICE = re.compile(
+    "|".join(_WORDS)
+    + r"|(?:^|(?<!user)[_.:-])(?:(?:engine|deployment|adapter|lora|variant|llm)s?(?:[_-]?(?:id|name)s?)?|agent[_-]?id)$"
+)
 _BYTES = (*(word.encode() for word in _WORDS), b"\\u")
 # Members that a client defines for the model to fill in: a function may well have a parameter named "model".
 _FUNCTION_MEMBERS = frozenset(
@@ -130,9 +137,8 @@ _MOST_NAMES_BYTES = 64 << 10
 
 
 def speaks_of_models(name: str) -> bool:
-    """Whether a member, parameter or header of that name may choose a model."""
-    plain = folded(name)
-    return any(word in plain for word in _WORDS)
+    """Whether a member or parameter of the whole request that has that name may choose a model."""
+    return _CHOICE.search(folded(name)) is not None
 
 
 def may_choose(raw: bytes) -> bool:
@@ -154,7 +160,7 @@ def chooses(raw: bytes) -> bool:
         json.loads(raw.decode("utf-8", "surrogatepass"), object_pairs_hook=look)
     except (ValueError, RecursionError):
         return True
-    return any(speaks_of_models(name) for name in found)
+    return any(word in folded(name) for name in found for word in _WORDS)
 
 
 def names_of(raw: bytes) -> Sequence[str]:
@@ -207,9 +213,13 @@ _CONTENT = frozenset(
 _CHARSET = re.compile(r"charset\b[\s*]*+=\s*+[\"']?+([^\s;\"',]*+)")
 _PLAIN_CHARSETS = frozenset({"utf-8", "utf8", "us-ascii", "ascii", ""})
 _PRESET = "@preset/"
-_MODEL_PARAMETERS = frozenset({"engine", "deployment"})
 _METHOD_HEADERS = frozenset({"x-http-method-override", "x-http-method", "x-method-override"})
-_MODEL_HEADER_WORDS = frozenset({"model", "models", "fallback", "fallbacks", "deployment", "override"})
+_MODEL_HEADER_WORDS = frozenset(
+    {
+        "model", "models", "fallback", "fallbacks", "deployment", "engine", "adapter", "lora", "variant", "llm",
+        "override",
+    }
+)  # fmt: skip
 _MODEL_HEADERS = frozenset({"x-portkey-config", "x-portkey-provider", "x-portkey-virtual-key"})
 _OWN_HEADERS = "x-stratiform-"
 MODEL_HEADER = "x-stratiform-model"
@@ -365,7 +375,7 @@ def _read_query(query: str, found: _Found) -> None:
             found.unread.append("its query is encoded twice")
         elif word == "_method":
             found.unread.append("its query names another method")
-        elif speaks_of_models(word) or word in _MODEL_PARAMETERS:
+        elif speaks_of_models(word):
             found.add([text])
 
 

@@ -28,6 +28,12 @@ _ENTRY = (
 _MODELS = [
     ("cheap", "cheap"), ("small", "small"), ("dear", "dear"), ("mini", "tiny-1"), ("gpt-big", "tiny-1"), ("x-*", "x-*"),
 ]  # fmt: skip
+# How servers call what decides which of their models answers: Azure and LiteLLM, OpenAI's first API, servers of
+# adapters (TGI, LoRAX), TensorZero, Mistral's agents, gateways.
+_CHOICES = (
+    "engine", "engines", "engineId", "deployment", "deployment_id", "deploymentName", "Deployment-ID", "adapter_id",
+    "adapter", "lora", "llm", "llm_name", "variant_name", "tensorzero::variant_name",
+)  # fmt: skip
 _ODD_NAMES = (
     "x-*", "x-1 ", "x-1\x00", "x-1\n", "x-a/../dear", "x-1?y", "x-1#y", "x-1%2e", "x-\u200b1", "x-1&b=c",
 )  # fmt: skip
@@ -74,7 +80,7 @@ class Row:
     path: str = CHAT
     headers: Mapping[str, str] = field(default_factory=dict)
     method: str = "POST"
-    listed: bool = False
+    listed: bool | None = False
     budget: bool | None = False
     free: bool = True
     as_sent: bool = True
@@ -226,6 +232,11 @@ ROWS = [
     Row("fallbacks by default", chat(fallbacks="default")),
     Row("context window fallbacks", chat(context_window_fallbacks=[{"cheap": ["dear"]}]), budget=True),
     Row("fallbacks that are not taken apart", raw('"x":NaN,"fallbacks":["dear"]'), budget=True),
+    *[Row(f"a member {name}", chat(**{name: "dear"})) for name in _CHOICES],
+    *[Row(f"a member {name} with members", chat(**{name: {"name": "dear"}})) for name in _CHOICES],
+    Row("an agent, whose model nobody knows", chat(agent_id="ag:1")),
+    Row("what only sounds like a choice", chat(search_engine_results=["dear"], user_agent="dear", invariant="dear"),
+        listed=None, budget=True),
     Row("extra_body", chat(extra_body={"models": ["dear"]})),
     Row("options of a gateway", chat(providerOptions={"gateway": {"models": ["dear"]}})),
     Row("a name twice within", raw('"extra_body":{"model":"dear","model":"cheap"}')),
@@ -252,6 +263,7 @@ ROWS = [
     # the path and the query
     Row("a query with another model", chat(), CHAT + "?model=dear", budget=True),
     Row("a query twice", chat(), CHAT + "?model=cheap&model=dear", budget=True),
+    *[Row(f"a query with {name}", chat(), f"{CHAT}?{name}=dear", budget=True) for name in _CHOICES],
     Row("a query with an escape", chat(), CHAT + "?%6dodel=de%61r", budget=True),
     Row("a query in capitals", chat(), CHAT + "?MODEL=dear", budget=True),
     Row("a query encoded twice", chat(), CHAT + "?%256dodel=dear"),
@@ -279,6 +291,10 @@ ROWS = [
         for beta in ("mid-conversation-tool-changes-2026-07-01", "inline-tools-2026-09-15")
     ],
     Row("a header with a model", chat(), headers={"helicone-model-override": "dear"}),
+    *[
+        Row(f"a header with {name}", chat(), headers={f"x-{name.replace('::', '-')}": "dear"})
+        for name in ("engine", "deployment-id", "lora", "adapter-id", "variant_name", "llm")
+    ],
     Row("two forms of content", b'{"model":"cheap","prompt":"x"}', "/v1/completions",
         {"content-type": "application/json", "Content-Type": "text/plain"}),
     Row("UTF-8 by name", chat(), headers={"content-type": 'application/json; Charset="UTF-8"'},
