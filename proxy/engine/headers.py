@@ -59,6 +59,11 @@ _ANOTHER_REQUEST = frozenset(
         "x-forwarded-path", "x-forwarded-prefix",
     }
 )  # fmt: skip
+# A gateway may send the request, with the key, to an address that it finds in a header
+# (https://portkey.ai/docs/api-reference/inference-api/headers,
+# https://docs.helicone.ai/getting-started/integration-method/gateway). The headers of pages say only who asks.
+_ADDRESS = re.compile(r"\s*+(?:https?:|[\[{].*://)", re.IGNORECASE | re.DOTALL)
+_OF_PAGES = frozenset({"referer", "http-referer", "origin"})
 _ANSWER_DROPPED = _HOP_BY_HOP | {"content-length", "date", "server", "set-cookie", "set-cookie2", "alt-svc"}
 _AZURE_KEY = "api-key"
 _TOKEN_START = "eyJ"
@@ -135,12 +140,12 @@ def for_upstream(
 
     The deployment's own key replaces the client's, in the client's style. A virtual key (issued by this proxy) is never
     sent, nor any header that holds it. If the configuration's key is used, only the configuration selects the billed
-    account, and no header turns the checked request into another one.
+    account, and no header turns the checked request into another one, or takes it to another server.
     """
     dropped = _dropped(headers, _REQUEST_DROPPED)
     own = deployment.header_names
     key = deployment.api_key
-    if principal.virtual or deployment.uses_operators_key:
+    if hides_credentials := principal.virtual or deployment.uses_operators_key:
         dropped |= CREDENTIAL_HEADERS | ACCOUNT_HEADERS | _ANOTHER_REQUEST
     secrets = _own_secrets(headers, principal)
     passed = [
@@ -150,6 +155,7 @@ def for_upstream(
         and plain not in own
         and not plain.startswith(OWN_PREFIX)
         and not control_in(value)
+        and not (hides_credentials and plain not in _OF_PAGES and _ADDRESS.match(value))
     ]
     if secrets:
         passed = [pair for pair in passed if not holds(pair[1], secrets)]

@@ -119,6 +119,21 @@ def test_no_header_chooses_the_address(world: World, row: dict[str, str]) -> Non
         assert seen.header("host") == world.urls["alpha"].removeprefix("http://")
 
 
+@pytest.mark.parametrize(
+    "said", ["URL", "  https://evil.example/v1", '{"custom_host": "URL"}', '["HTTP://evil.example"]']
+)
+@pytest.mark.parametrize("name", ["x-portkey-custom-host", "Helicone-Target-Url", "x_portkey_config", "x-nobody-knows"])
+def test_no_gateway_behind_is_told_where_to_send_the_operators_key(world: World, name: str, said: str) -> None:
+    """Gateways read from headers which server is asked: https://portkey.ai/docs/api-reference/inference-api/headers,
+    https://docs.helicone.ai/getting-started/integration-method/gateway."""
+    told = [(name, said.replace("URL", canary(world))), ("http-referer", canary(world)), ("x-title", "URL")]
+    assert world.call("POST", CHAT, chat(), told).status == 200
+    (seen,) = world.sent()
+    found = {key: value for key, value in seen.headers if "http://" in value.lower() or "https://" in value.lower()}
+    assert found == {"http-referer": canary(world)}
+    assert seen.header("x-title") == "URL"
+
+
 PATHS = {
     "a user before the host": "/v1@HOST/files",
     "a user behind an encoded slash": "/v1%2F@HOST/files",
