@@ -35,6 +35,7 @@ from typing import NamedTuple
 import orjson
 from msgspec import Raw
 
+from proxy.protocol.request.demand import MEMBERS
 from proxy.protocol.request.tokens import Encode
 from proxy.protocol.wire.json_body import Unreadable, kept_value, utf8, values_within
 
@@ -341,6 +342,10 @@ _HELD: Mapping[str, type] = MappingProxyType({"source": dict})
 # The tokens that a provider writes about a tool of its own (Claude: up to 735 tokens):
 # https://platform.claude.com/docs/en/agents-and-tools/tool-use/computer-use-tool#pricing.
 _OWN_TOOL_TOKENS = 1_000
+# Words in the names of members with which a provider looks something up and puts it into the prompt: DashScope's
+# ``enable_search`` (https://www.alibabacloud.com/help/en/model-studio/web-search), Azure's ``data_sources``
+# (https://learn.microsoft.com/en-us/azure/ai-foundry/openai/references/on-your-data), connectors, knowledge bases.
+_BRINGS = re.compile(r"search|retriev|knowledge|source|connector|ground", re.IGNORECASE | re.ASCII)
 SETTING_BYTES = 16 << 10
 """A longer value is not a setting according to any description."""
 # Types of parts that are only text. Any other part may be a medium.
@@ -430,6 +435,13 @@ def weigh(name: str, raw: bytes | Raw, size_of: SizeOf, encode: Encode | None) -
         walk.schema(value, name)
     else:
         walk.unknown(name, value, content)
+    # Texts and numbers only narrow a search.
+    if (
+        name not in MEMBERS
+        and _BRINGS.search(name)
+        and any(one is True or isinstance(one, dict) for one in values_within(value))
+    ):
+        return walk.found()._replace(beyond=name[:64])
     return walk.found()
 
 

@@ -50,7 +50,7 @@ _LIMITS = {
     "/messages": ("max_tokens",),
 }
 _CALL_LIMITS = {"/responses": "max_tool_calls", "/messages": "max_uses"}
-_READING = ("web_fetch", "code_", "file_search", "mcp", "shell")
+_READING = ("web_fetch", "code_", "file_search", "mcp", "shell", "retrieval", "memory_bank", "custom_search")
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,9 +338,11 @@ def _searches(asked: dict[str, Any], ending: str) -> int:
 
 def _read(asked: dict[str, Any], ending: str, prompt: int, window: int) -> int:
     """The tokens of all prompts of a request: once more behind each call, with what the calls before it brought; a page
-    or a program's output fills the window. What is kept under an id does, too; and a summary reads all of it before."""
+    or a program's output fills the window. What is kept under an id does, too, and what the provider looks up before it
+    answers; and a summary reads all of it before."""
     is_kept = '"type": "reasoning"' in repr(asked.get("input")).replace("'", '"') or "previous_response_id" in asked
-    prompt, total = (window if is_kept else prompt), 0
+    brings = asked.get("enable_search") is True or any(name in asked for name in ("data_sources", "connectors"))
+    prompt, total = (window if is_kept or brings else prompt), 0
     reads, searches = _calls(asked, ending, *_READING), _searches(asked, ending)
     for at in range(1 + reads + searches):
         total += min(window, prompt + at * FOUND_TOKENS) if not reads or not at else window

@@ -84,6 +84,16 @@ ROWS = [
     Row("hours that say they are a second", form(flac(1.0, real=b"hours"), model="m", response_format="text")),
     Row("a plugin that nobody knows", asked("chat/completions", plugins=[{"id": "file-parser"}])),
     Row("sources without a count", asked("chat/completions", search_parameters={"max_search_results": 50})),
+    Row("a search by a flag", asked("chat/completions", max_tokens=50, enable_search=True), True),
+    Row("a search that is off", asked("chat/completions", max_tokens=50, enable_search=False), True),
+    Row("the client's own documents",
+        asked("chat/completions", max_tokens=50, data_sources=[{"type": "azure_search", "parameters": {}}]), True),
+    Row("connectors", asked("chat/completions", max_tokens=50, connectors=[{"id": "web-search"}]), True),
+    Row("knowledge", asked("chat/completions", tools=[{"type": "retrieval", "retrieval": {"knowledge_id": "1"}}])),
+    Row("a tool that begins like a client's own", asked("chat/completions", tools=[tool("memory_bank")])),
+    Row("another one", asked("chat/completions", tools=[tool("custom_search_20270101")])),
+    Row("a conversation that asks a model", asked("conversations", inputs="Go on.")),
+    Row("a conversation that goes on", asked("conversations/conv_1", inputs="Go on.")),
     Row("more answers than any server gives", asked("chat/completions", n=10**15)),
 ]  # fmt: skip
 

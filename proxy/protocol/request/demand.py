@@ -123,7 +123,9 @@ _TOOLS: Sequence[tuple[str, Tool | None]] = (
     ("url_context", Tool.READING),
     ("urlcontext", Tool.READING),
     ("mcp", Tool.READING),
-    # These tools are run by the client, and billed as the tokens of their calls.
+    # Texts of a knowledge base become a part of the prompt: https://docs.bigmodel.cn/cn/guide/tools/retrieval.
+    ("retrieval", Tool.READING),
+    # These tools are run by the client, and billed as the tokens of their calls. Only versions of them are.
     ("function", None),
     ("custom", None),
     ("namespace", None),
@@ -135,8 +137,8 @@ _TOOLS: Sequence[tuple[str, Tool | None]] = (
     ("shell", None),
     ("apply_patch", None),
     ("tool_search", None),
-    ("retrieval", None),
 )
+_VERSION = re.compile(r"(?:_?(?:use|preview|tool|regex|bm25|v?\d+))*+", re.ASCII)
 _GEMINI_FUNCTIONS = frozenset({"functiondeclarations", "function_declarations"})
 COUNTS = ("n", "best_of", "num_completions", "num_generations", "candidateCount", "candidate_count")
 # The members that are read within tools, plugins and settings.
@@ -305,7 +307,11 @@ def _kinds(tool: Mapping[str, Raw]) -> Sequence[Tool | None]:
 
 
 def _known(kind: str) -> Sequence[Tool | None]:
-    tools = [() if tool is None else (tool,) for beginning, tool in _TOOLS if kind.startswith(beginning)]
+    tools = [
+        () if tool is None else (tool,)
+        for beginning, tool in _TOOLS
+        if kind.startswith(beginning) and (tool is not None or _VERSION.fullmatch(kind, len(beginning)))
+    ]
     return () if not kind else tools[0] if tools else (None,)
 
 
@@ -411,7 +417,9 @@ _BY_ENDING = tuple((re.compile(f"(?:{path.ending})$"), path) for path in _PATHS)
 _PLAIN_PATH = re.compile(r"[\w./:@+-]*", re.ASCII)
 _SETTINGS = ("generationConfig", "generation_config")
 _HARMLESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
-_TEXT = ("prompt", "input", "documents", "prediction")
+# At Mistral, a conversation that gets ``inputs`` asks a model: https://docs.mistral.ai/api/#tag/beta.conversations.
+_ASKS = "inputs"
+_TEXT = ("prompt", "input", "documents", "prediction", _ASKS)
 MEMBERS = (*_CHAT, _OVERRIDING, "max_output_tokens", *COUNTS[:4], *_TEXT, *WANTED_MEMBERS)
 """The members of a body that are read here."""
 
@@ -442,6 +450,8 @@ def demand_of(method: str, path: str, asked: Asked | None, sound_s: float | None
             return _text_demand(found, asked) if asked else Demand(found.kind)
         case BillingKind.TEXT | BillingKind.SPEECH | BillingKind.PROMPT if asked is None:
             return Demand(found.kind, unclear="body")
+        case BillingKind.FREE if asked and _ASKS in asked:
+            return Demand(BillingKind.UNKNOWN)
         case BillingKind.UNKNOWN:
             return Demand(found.kind)
         case BillingKind.IMAGE:
