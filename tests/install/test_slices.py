@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 JUDGES = ("tests/unit", "tests/contract", "tests/golden", "tests/fidelity", "tests/e2e")
 # These read tables of the whole product, which name all of its parts.
 TABLES = ("tests/e2e/test_pages.py", "tests/golden/test_rule_tables.py", "tests/security/defences.py")
-IMPORTS = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\n"
+IMPORTS = "import importlib, sys\nfor name in sys.argv[1:]:\n    importlib.import_module(name)\n"
 _MOST_S = 1_200
 
 
@@ -100,6 +100,13 @@ def naming(one: Slice, root: Path) -> set[Path]:
     return {files[name] for name in found}
 
 
+def modules(root: Path) -> Iterator[str]:
+    """Every module of the product that may be imported as it is."""
+    for path in (path for folder in ("proxy", "plugins") for path in sorted((root / folder).rglob("*.py"))):
+        if path.name not in ("__main__.py", "litellm_hook.py"):
+            yield ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+
+
 def python(root: Path, *words: str, status: int = 0) -> str:
     """Run Python in the copy; the last line of its errors. No installed package leads it to the repository."""
     around = {**os.environ, "PYTHONPATH": str(root)}
@@ -118,8 +125,7 @@ def test_without_its_folder_and_one_line_everything_else_works(one: Slice, tmp_p
     for path in naming(one, root):
         path.unlink()
     python(root, "-m", "mypy")
-    modules = (path.relative_to(root).with_suffix("").parts for path in (root / "proxy").rglob("*.py"))
-    python(root, "-c", IMPORTS, *sorted(".".join(parts).removesuffix(".__init__") for parts in modules))
+    python(root, "-c", IMPORTS, *modules(root))
     said = python(root, "-m", "proxy.cli", *one.words, status=one.status)
     assert one.told in said
     ignored = (f"--ignore={path}" for path in TABLES)
