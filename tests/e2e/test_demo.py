@@ -16,11 +16,11 @@ import orjson
 import pytest
 
 from proxy.cli import main
+from proxy.lab import Step
 from proxy.lab.demo import Tally
 from proxy.lab.demo.chats import samples
 from proxy.lab.demo.command import demo_settings, running, scene_of, send_all
-from proxy.lab.replay import Step
-from proxy.lab.replay.runner import counted_once, replay
+from proxy.lab.replay import counted_once, replay
 from proxy.planner.plan import Plan
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from proxy.kit.modes import Mode, Reason
-from proxy.lab.replay import Step, Trace, read_trace
-from proxy.lab.replay.runner import Setting, replay
+from proxy.lab import Step, Trace, read_trace
+from proxy.lab.replay import Setting, replay
 from proxy.planner.plan import Plan
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.request.tokens import Encode

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.app.ui.pages import PARTS, PLOT, Scale, halves, usd
-from proxy.lab.replay import read_trace
+from proxy.lab import read_trace
 from tests.fidelity.recorded import trace_files
 from tests.pages import MASTER, WITH_MASTER, Browser, visited
 

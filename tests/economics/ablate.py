@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from proxy.cli import Output
-from proxy.lab.replay.runner import geometric_mean
+from proxy.lab.replay import geometric_mean
 from tests.economics.features import FEATURES, Feature
 from tests.economics.measure import Job, Measured, measured
 from tests.economics.sessions import sessions

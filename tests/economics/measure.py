@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from proxy.hookspecs import build_plugin_manager, recognisers
+from proxy.lab.replay import OURS, Setting, counted_once, replay
 from proxy.lab.replay.command import assembler_maker
-from proxy.lab.replay.runner import OURS, Setting, counted_once, replay
 from proxy.planner.plan import PlannerOptions
 from proxy.prompts.steadiness import Again
 from proxy.protocol.providers import PROFILES

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from proxy.kit.modes import Mode
+from proxy.lab import Trace, read_trace, trace_name
 from proxy.lab.demo.chats import samples
 from proxy.lab.demo.tool_agent import NOUNS
-from proxy.lab.replay import Trace, read_trace, trace_name
 from proxy.lab.replay.comparison import kind_of, own_order, prefix_share
 from proxy.protocol.providers import PROFILES, CacheProfile
 from proxy.protocol.request import Inset

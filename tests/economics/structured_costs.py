@@ -7,9 +7,9 @@ from functools import lru_cache
 
 from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.modes import Mode
-from proxy.lab.replay import Step
+from proxy.lab import Step
+from proxy.lab.replay import COMPARED, ReplayedContexts
 from proxy.lab.replay.command import assembler_maker
-from proxy.lab.replay.runner import COMPARED, ReplayedContexts
 from proxy.planner.planner import TierPlanner
 from proxy.planner.shadow import most_regret
 from proxy.protocol.providers import PROFILES, CacheProfile

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from proxy.lab.replay.runner import geometric_mean
+from proxy.lab.replay import geometric_mean
 from tests.economics.measure import RULES, Cost
 
 TABLE = Path(__file__).with_name("table.csv")

@@ -22,7 +22,7 @@ _PLANS = (
 TARGETS = (
     Target(
         "proxy/planner",
-        (*_PLANS, "tests/unit/services", "tests/unit/lab/replay/test_runner.py", "tests/property/test_orders.py"),
+        (*_PLANS, "tests/unit/services", "tests/unit/lab/replay/test_init.py", "tests/property/test_orders.py"),
     ),
     Target(
         "proxy/teams",

@@ -12,8 +12,8 @@ import pytest
 from proxy.engine.ports import ComposedRequest
 from proxy.kit.errors import ContextTooLong
 from proxy.kit.modes import Edit, Mode, Reason
+from proxy.lab import Step, read_trace
 from proxy.lab.demo.tool_agent import tool_agent
-from proxy.lab.replay import Step, read_trace
 from proxy.models import Deployment, Transport
 from proxy.prompts.window import Capability, CapabilityProfile
 from proxy.protocol.providers import PROFILES

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from proxy.kit.modes import Mode, Reason
+from proxy.lab import Step, read_trace
 from proxy.lab.demo.tool_agent import tool_agent
-from proxy.lab.replay import Step, read_trace
 from proxy.planner.plan import PlannerOptions
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.request import Inset

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.kit.value import chain, digest
+from proxy.lab.replay import Account
 from proxy.lab.replay.comparison import Bagger, fixed_limit, free_limit
-from proxy.lab.replay.runner import Account
 from proxy.protocol.caches import Bill, Life, PromptPositions, make_cache, validate
 from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, OPENAI, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four

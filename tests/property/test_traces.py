@@ -9,14 +9,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from proxy.kit.value import replace
-from proxy.lab.replay import TraceError, read_trace
+from proxy.lab import TraceError, read_trace
+from proxy.lab.replay import replay
 from proxy.lab.replay.comparison import compare
 from proxy.lab.replay.explain import explain_request
-from proxy.lab.replay.runner import replay
 from proxy.protocol.providers import PROFILES
 from tests.examples import examples
 from tests.property.test_planner_any_json import PROFILE, QUIRKS, near_misses
-from tests.unit.lab.replay.test_runner_structured import wanted
+from tests.unit.lab.replay.test_init_structured import wanted
 
 TIMES = st.one_of(
     st.integers(0, 10_000), st.integers(), st.floats(), st.sampled_from([10**400, -1e18, 253_402_300_800, 1e11])

@@ -23,9 +23,9 @@ from proxy.engine.headers import get
 from proxy.engine.interfaces import Answer, Call, Upstream
 from proxy.kit.clock import TIME_HEADER
 from proxy.kit.value import dataclass, field
-from proxy.lab.replay import Step, Trace
+from proxy.lab import Step, Trace
+from proxy.lab.replay import AS_SENT, BASELINES, OURS, SYSTEM_LAST, Account, Setting, Total
 from proxy.lab.replay.fidelity import violations
-from proxy.lab.replay.runner import AS_SENT, BASELINES, OURS, SYSTEM_LAST, Account, Setting, Total
 from proxy.protocol.prices import Price, input_cost, uncached_cost
 from proxy.protocol.response.usage import Parts, Usage, usage_of
 

@@ -43,7 +43,7 @@ from proxy.kit.value import dataclass
 from proxy.lab.demo import MODEL, POLICIES, DemoCosts, RequestRecorder, Tally, added_up, panels, structured, usages
 from proxy.lab.demo.chats import prompt, samples
 from proxy.lab.demo.structured import GitError
-from proxy.lab.replay.runner import AS_SENT, OURS, SYSTEM_LAST, Setting, counted_once
+from proxy.lab.replay import AS_SENT, OURS, SYSTEM_LAST, Setting, counted_once
 from proxy.models import Transport
 from proxy.models.deployments import price_for
 from proxy.protocol.prices import Price

@@ -20,7 +20,7 @@ from proxy.context.panels import Panel
 from proxy.kit.value import dataclass
 from proxy.lab.demo import BEGIN, Message, Sending, Tally, Wanted, added_up, assistant, chat, shown_table, system, user
 from proxy.lab.demo.tool_agent import NOUNS, SOURCE, exchange, function, read, source_file, tested
-from proxy.lab.replay.runner import OURS, Setting
+from proxy.lab.replay import OURS, Setting
 from proxy.protocol.prices import Price
 
 _FOLDERS = ("shop", "shop/web", "shop/reports", "shop/storage", "tests", "tests/web", "docs", "tools")

@@ -38,7 +38,7 @@ from proxy.client import Context
 from proxy.kit.value import dataclass
 from proxy.lab.demo import BEGIN, Message, Sending, Tally, Wanted, added_up, assistant, chat, shown_table, system, user
 from proxy.lab.demo.chats import FILES_ACK, RULES, answer, committed, shown
-from proxy.lab.replay.runner import OURS, SYSTEM_LAST, Setting
+from proxy.lab.replay import OURS, SYSTEM_LAST, Setting
 from proxy.protocol.prices import Price
 
 

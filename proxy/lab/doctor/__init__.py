@@ -29,9 +29,9 @@ from msgspec import structs
 from proxy.kit.lru import Bounded, LastUsed
 from proxy.kit.modes import Mode
 from proxy.kit.value import dataclass, digest, field, replace
+from proxy.lab import Step, TraceError, chat_body
 from proxy.lab.doctor.records import CutSizes, LineSigns, LoggedCall, MissingPart
-from proxy.lab.replay import Step, TraceError, chat_body
-from proxy.lab.replay.runner import Ours, Setting, Total
+from proxy.lab.replay import Ours, Setting, Total
 from proxy.models import Transport
 from proxy.models.deployments import choose_profile, provider_of
 from proxy.planner.diagnose import diagnose

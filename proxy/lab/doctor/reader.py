@@ -3,7 +3,7 @@
 If a value cannot be read, only its record is lost. It is reported as a ``Problem`` with its line. ``SHAPES`` are the
 shapes of the logs that can be read: for each log, the names of its fields. A record is of the first shape whose
 ``needs`` it has. If several paths are given, the first one with a value counts.
-Sources: design of our own recordings (``proxy.lab.replay``); LiteLLM's table ``LiteLLM_SpendLogs``
+Sources: design of our own recordings (``proxy.lab``); LiteLLM's table ``LiteLLM_SpendLogs``
 (``schema.prisma``, 1.109) and what it stores in ``metadata``; Langfuse's observations as the table exports them
 (camel case) and as the blob storage does (snake case, "Blob Storage Export Field Reference"); HAR 1.2
 (http://www.softwareishard.com/blog/har-12-spec/); Claude Code 2.1.
@@ -21,6 +21,7 @@ from msgspec import Raw, structs
 
 from proxy.kit.lru import LastUsed
 from proxy.kit.value import dataclass
+from proxy.lab import UNREADABLE, opened
 from proxy.lab.doctor.records import (
     MODEL_PATHS,
     NOT_UTF8,
@@ -39,7 +40,6 @@ from proxy.lab.doctor.records import (
     request_in,
     unix_seconds,
 )
-from proxy.lab.replay import UNREADABLE, opened
 from proxy.planner.record import read_line
 from proxy.protocol.response.usage import Usage, usage_of
 from proxy.protocol.wire.json_body import Members, Unreadable

@@ -116,7 +116,7 @@ _Piece = tuple[int, bytes | str]
 
 
 def records(file: BufferedReader) -> Iterator[Record | Problem]:
-    """The records of a file in its own order. Raises one of ``proxy.lab.replay.UNREADABLE``."""
+    """The records of a file in its own order. Raises one of ``proxy.lab.UNREADABLE``."""
     head = file.peek(_HEAD_BYTES)[:_HEAD_BYTES].lstrip()
     if not head:
         yield Problem(line=0, text="is empty")

@@ -36,8 +36,8 @@ from proxy.lab.doctor import (
 )
 from proxy.lab.doctor.reader import Progress, read_logs
 from proxy.lab.doctor.records import LoggedCall, MissingPart, Problem
+from proxy.lab.replay import Setting, counted_once
 from proxy.lab.replay.command import assembler_maker, progress
-from proxy.lab.replay.runner import Setting, counted_once
 from proxy.models.deployments import load_price_map
 from proxy.planner.diagnose import CONTENT
 from proxy.planner.record import SYSTEM, TOOL, TURN, BreakKind

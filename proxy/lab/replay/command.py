@@ -44,7 +44,8 @@ from proxy.cli import (
 from proxy.context.session import AssemblyOptions
 from proxy.hookspecs import build_plugin_manager, recognisers, symbol_indexer
 from proxy.kit.modes import Mode
-from proxy.lab.replay import Step, Trace, TraceError, find_traces, read_trace, without_prompts
+from proxy.lab import Step, Trace, TraceError, find_traces, read_trace, without_prompts
+from proxy.lab.replay import AS_SENT, OURS, SYSTEM_LAST, Result, Setting, Summary, counted_once, replay, summary
 from proxy.lab.replay.comparison import (
     BEST,
     CLASSIC,
@@ -61,7 +62,6 @@ from proxy.lab.replay.comparison import (
     plot,
     shares,
 )
-from proxy.lab.replay.runner import AS_SENT, OURS, SYSTEM_LAST, Result, Setting, Summary, counted_once, replay, summary
 from proxy.planner.plan import Plan
 from proxy.planner.shadow import cost_of
 from proxy.protocol.providers import PROFILES, CacheProfile, optimistic, pessimistic

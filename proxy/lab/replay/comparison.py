@@ -45,9 +45,8 @@ import orjson
 from proxy.kit.errors import UpstreamRejected
 from proxy.kit.templates import templates_in
 from proxy.kit.value import chain, dataclass, digest, field, replace
-from proxy.lab.replay import Step, Trace
-from proxy.lab.replay.fidelity import violations
-from proxy.lab.replay.runner import (
+from proxy.lab import Step, Trace
+from proxy.lab.replay import (
     AS_SENT,
     CLIENT,
     COMPARED,
@@ -60,6 +59,7 @@ from proxy.lab.replay.runner import (
     replay,
     sent_by,
 )
+from proxy.lab.replay.fidelity import violations
 from proxy.lab.replay.search import find_layouts
 from proxy.planner.plan import Plan
 from proxy.planner.record import spread

@@ -14,9 +14,9 @@ from rich.text import Text
 from proxy.cli import Output, fail, plain_failures, plain_table, print_result
 from proxy.kit.modes import Mode, Reason
 from proxy.kit.value import dataclass
-from proxy.lab.replay import Trace, TraceError
+from proxy.lab import Trace, TraceError
+from proxy.lab.replay import Ours, ReplayedContexts, Setting
 from proxy.lab.replay.command import add_options, replayable, setting
-from proxy.lab.replay.runner import Ours, ReplayedContexts, Setting
 from proxy.planner.candidates import UNMARKED
 from proxy.planner.layout import Layout
 from proxy.planner.plan import InFlight

@@ -12,7 +12,7 @@ from itertools import accumulate, groupby
 
 from proxy.kit.errors import UpstreamRejected
 from proxy.kit.value import dataclass
-from proxy.lab.replay import Step
+from proxy.lab import Step
 from proxy.planner.layout import Layout, PrefixSettings, place, seed_of, slots_of
 from proxy.planner.observation import commit_reading, read_request
 from proxy.planner.orders import (

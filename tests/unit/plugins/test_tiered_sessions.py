@@ -6,9 +6,9 @@ from collections.abc import Iterable
 import pytest
 
 from proxy.hookspecs import build_plugin_manager, recognisers
-from proxy.lab.replay import Step, Trace
+from proxy.lab import Step, Trace
+from proxy.lab.replay import Setting
 from proxy.lab.replay.comparison import CLASSIC, ECONOMIC, compare, shares
-from proxy.lab.replay.runner import Setting
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request.tokens import bytes_over_four
 from tests.assemblies import flat, tiered

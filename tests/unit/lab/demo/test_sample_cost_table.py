@@ -4,7 +4,7 @@ import pytest
 
 from proxy.lab.demo import Sample, Tally, added_up
 from proxy.lab.demo.tool_agent import tool_agent
-from proxy.lab.replay.runner import AS_SENT, OURS, SYSTEM_LAST, replay
+from proxy.lab.replay import AS_SENT, OURS, SYSTEM_LAST, replay
 from proxy.protocol.prices import Price
 from proxy.protocol.response.usage import Usage
 from tests.unit.lab.replay.sessions import setting

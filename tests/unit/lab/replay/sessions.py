@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 
 from proxy.hookspecs import build_plugin_manager, recognisers
-from proxy.lab.replay import Step, Trace
-from proxy.lab.replay.runner import Setting
+from proxy.lab import Step, Trace
+from proxy.lab.replay import Setting
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request.tokens import bytes_over_four
 

@@ -5,8 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from proxy.lab import Step, Trace, read_trace
 from proxy.lab.demo.chats import samples
-from proxy.lab.replay import Step, Trace, read_trace
+from proxy.lab.replay import (
+    AS_SENT,
+    CLIENT,
+    OURS,
+    SYSTEM_LAST,
+    TOOLS_SYSTEM_LAST_TWO,
+    replay,
+    tools_system_and_last_two,
+)
 from proxy.lab.replay.comparison import (
     BEST,
     CLASSIC,
@@ -22,15 +31,6 @@ from proxy.lab.replay.comparison import (
     means,
     plot,
     shares,
-)
-from proxy.lab.replay.runner import (
-    AS_SENT,
-    CLIENT,
-    OURS,
-    SYSTEM_LAST,
-    TOOLS_SYSTEM_LAST_TWO,
-    replay,
-    tools_system_and_last_two,
 )
 from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, OPENAI, PROFILES, CacheProfile, Dialect
 from proxy.protocol.request.tokens import Encode

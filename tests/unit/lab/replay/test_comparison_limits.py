@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.lab.replay import Step
+from proxy.lab import Step
+from proxy.lab.replay import Account, Waste
 from proxy.lab.replay.comparison import (
     Bagger,
     Rates,
@@ -15,7 +16,6 @@ from proxy.lab.replay.comparison import (
     paragraphs,
     prefix_share,
 )
-from proxy.lab.replay.runner import Account, Waste
 from proxy.protocol.caches import Bill, PromptPositions
 from proxy.protocol.providers import ANTHROPIC, NONE, OPENAI
 from proxy.protocol.request.tokens import bytes_over_four

@@ -5,12 +5,12 @@ from collections.abc import Callable
 import pytest
 
 from proxy.kit.modes import Mode, Reason
+from proxy.lab import Step, Trace
 from proxy.lab.demo import Sample
 from proxy.lab.demo.chats import editor_chat
 from proxy.lab.demo.tool_agent import clock_agent, tool_agent
-from proxy.lab.replay import Step, Trace
+from proxy.lab.replay import Ours, Setting
 from proxy.lab.replay.explain import MEANINGS, Explanation, explain_request
-from proxy.lab.replay.runner import Ours, Setting
 from proxy.protocol.providers import DEEPSEEK
 from tests.examples import sampled
 from tests.talk import analysis_of

@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 import pytest
 
+from proxy.lab import Step
 from proxy.lab.demo import Sample
 from proxy.lab.demo.chats import editor_chat, support_chat
 from proxy.lab.demo.tool_agent import clock_agent
-from proxy.lab.replay import Step
+from proxy.lab.replay import replay
 from proxy.lab.replay.fidelity import tools_of, violations
-from proxy.lab.replay.runner import replay
 from proxy.planner.plan import Plan
 from proxy.protocol.recognition import CLAIM_HEADERS, TAG_CLOSE, TAG_OPEN, FileClaim
 from tests.examples import for_every, sampled

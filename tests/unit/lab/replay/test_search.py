@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
+from proxy.lab import Step, Trace
 from proxy.lab.demo.chats import samples
-from proxy.lab.replay import Step, Trace
+from proxy.lab.replay import Account
 from proxy.lab.replay.fidelity import violations
-from proxy.lab.replay.runner import Account
 from proxy.lab.replay.search import find_layouts
 from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four

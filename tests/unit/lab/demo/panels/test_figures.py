@@ -7,7 +7,7 @@ import pytest
 
 from proxy.lab.demo import added_up
 from proxy.lab.demo.panels import SCENARIOS, Pace, PanelComparison, PanelForm, Scenario, comparison
-from proxy.lab.replay.runner import Setting
+from proxy.lab.replay import Setting
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request.tokens import bytes_over_four

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.lab.replay.runner import BASELINES, CLIENT, as_sent, system_and_last
+from proxy.lab.replay import BASELINES, CLIENT, as_sent, system_and_last
 from proxy.protocol.providers import Dialect
 from tests.unit.lab.replay.sessions import MARK, body, say
 

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.lab.replay import Step, Trace, without_prompts
+from proxy.lab import Step, Trace, without_prompts
 
 MESSAGES = [{"role": "user", "content": "q 1.0"}]
 FILES = [{"path": "a.py", "content": "a = 1"}]

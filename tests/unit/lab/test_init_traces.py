@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.lab.replay import Step, TraceError, find_traces, read_trace, trace_name
+from proxy.lab import Step, TraceError, find_traces, read_trace, trace_name
 from tests.unit.lab.replay.sessions import body, growing, lines, say, write
 
 GOOD = b'{"t": 1, "session": "s", "request": {"model": "m", "messages": [{"role": "user", "content": "hello"}]}}'

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.lab.replay.runner import OURS, Result, Total, geometric_mean, summary
+from proxy.lab.replay import OURS, Result, Total, geometric_mean, summary
 from proxy.protocol.caches import Bill
 from proxy.protocol.providers import ANTHROPIC
 

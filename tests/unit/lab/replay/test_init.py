@@ -7,9 +7,9 @@ import orjson
 import pytest
 
 from proxy.kit.modes import Mode, Reason
-from proxy.lab.replay import Step, Trace
+from proxy.lab import Step, Trace
+from proxy.lab.replay import AS_SENT, CLIENT, COMPARED, OURS, SYSTEM_LAST, Ours, counted_once, replay
 from proxy.lab.replay.comparison import compare
-from proxy.lab.replay.runner import AS_SENT, CLIENT, COMPARED, OURS, SYSTEM_LAST, Ours, counted_once, replay
 from proxy.planner.plan import Plan
 from proxy.planner.planner import TierPlanner
 from proxy.planner.shadow import cost_of

@@ -8,10 +8,10 @@ import pytest
 
 from proxy.app.factories import load_context_texts
 from proxy.context.session import AssembledChat, AssemblyOptions
-from proxy.lab.replay import Step, Trace, TraceError
+from proxy.lab import Step, Trace, TraceError
+from proxy.lab.replay import OURS, ReplayedContexts, Setting, lost_items, replay
 from proxy.lab.replay.comparison import compare, shares
 from proxy.lab.replay.explain import explain_request
-from proxy.lab.replay.runner import OURS, ReplayedContexts, Setting, lost_items, replay
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.services.context_assembler import ContextAssembler
 from tests.unit.lab.replay.sessions import setting
