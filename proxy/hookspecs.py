@@ -7,7 +7,7 @@ the installed ones (entry point group ``stratiform``).
 import importlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -148,13 +148,18 @@ def recognisers(manager: pluggy.PluginManager, watch: Watch | None = None) -> li
                 priority=one.priority,
                 inner=one,
                 watch=watch,
-                roles=getattr(one, "roles", ()),
-                openings=getattr(one, "openings", ()),
-                words=getattr(one, "words", ()),
+                roles=_texts(getattr(one, "roles", ())),
+                openings=_texts(getattr(one, "openings", ())),
+                words=_texts(getattr(one, "words", ())),
             )
             for one in found
         ]
     return sorted(found, key=lambda r: (r.priority, r.name))
+
+
+def _texts(value: str | Iterable[str]) -> tuple[str, ...]:
+    """A plugin may give one text, or a list, where a tuple is expected."""
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
 def symbol_indexer(manager: pluggy.PluginManager) -> SymbolIndexer | None:

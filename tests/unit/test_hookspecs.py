@@ -136,6 +136,22 @@ def test_a_recogniser_is_guarded_with_what_it_says_of_its_texts() -> None:
     assert not any(may_know(one, "user", "What is the time?") for one in guarded)
 
 
+def test_a_plugin_may_say_one_text_or_a_list_of_texts() -> None:
+    class Loose(Broken):
+        roles, openings, words = "user", ["Notes:"], ["note"]
+
+    class Plugin:
+        @hookimpl
+        def register_recognisers(self) -> list[Broken]:
+            return [Loose()]
+
+    manager = build_plugin_manager()
+    manager.register(Plugin())
+    loose = recognisers(manager, Watching())[0]
+    texts = [("user", "Notes: a"), ("user", "a note"), ("user", "none"), ("use", "Notes: a")]
+    assert [may_know(loose, role, text) for role, text in texts] == [True, True, False, False]
+
+
 def test_a_plugin_that_raises_is_passed_over_and_told(caplog) -> None:
     manager, failures = build_plugin_manager(), Watching()
     manager.register(BrokenPlugin(), "broken")
