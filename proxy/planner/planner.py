@@ -469,9 +469,9 @@ class TierPlanner:
         inputs = CandidateInputs(
             own,
             elements,
-            moved_elements(recognised, elements, self.reader.counter) if recognised.system and may_order else None,
+            moved_elements(recognised, elements, self.reader.counter) if may_order else None,
             session,
-            split_layout(recognised, natural, self.reader.counter) if recognised.system and may_split else None,
+            split_layout(recognised, natural, self.reader.counter) if may_split else None,
             may_tell_explicit(route.profile, incoming.parsed.members, route.server),
         )
         judged = pricing.read(natural, is_natural=True)

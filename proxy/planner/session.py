@@ -411,15 +411,13 @@ class SessionTable:
         # the client have.
         marks = [(base, pair) for _, pair in pairs[-newest - bool(session.requests) :] if pair != opening]
         marks += [] if session.requests else _grown(base, pairs, -2, len(pairs))
-        for mark in marks:
-            self._by_pair.put(mark, session.id)
         if opening and (hint or len(pairs) <= 1 + bool(session.requests)):
             marks.append((place.cohort_key, opening))
-            self._by_pair.put(marks[-1], session.id)
             # The first session with this opening keeps it: a side call does not take the conversation's place.
-            if self._by_pair.get((base, opening)) not in self._sessions:
-                self._by_pair.put((base, opening), session.id)
-            marks += [(base, opening)] if self._by_pair.get((base, opening)) == session.id else []
+            if self._sessions.get(self.known((base, opening)), session) is session:
+                marks.append((base, opening))
+        for mark in marks:
+            self._by_pair.put(mark, session.id)
         session.known_by = tuple(marks)
         return session
 

@@ -229,6 +229,7 @@ class ToolReader:
     ) -> None:
         self._counter = counter
         self._known: ByContent[bytes, Element] = ByContent(
+            self._parse,
             capacity_bytes,
             lambda kept: 1_000 + len(kept[0]) + 300 * len(kept[1].parts),
             base._known if base is not None else None,
@@ -243,12 +244,7 @@ class ToolReader:
         objects."""
         if raw is None or bytes(raw) in (b"null", b"[]"):
             return ()
-        content = bytes(raw)
-        known = self._known.find(content)
-        if known is None:
-            known = self._parse(content)
-            self._known.put(content, known)
-        return (known,)
+        return (self._known.of(bytes(raw)),)
 
     def _parse(self, content: bytes) -> Element:
         parts, names = [], []

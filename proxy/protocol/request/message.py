@@ -138,37 +138,38 @@ _END = 96
 
 
 class ByContent(Generic[_C, _V]):
-    """Values by the contents from which they were made. Comparing contents is far cheaper than hashing all of them. So
-    a content is looked up by its length and its two ends, and then compared. If two contents share a key, the newer one
-    is remembered. ``weigh`` tells how many bytes a content and its value take. Values that ``base`` has are taken from
-    ``base``, which is read but never written."""
+    """Values that are made of contents (``make``), each once. Comparing contents is far cheaper than hashing all of
+    them. So a content is looked up by its length and its two ends, and then compared. If two contents share a key, the
+    newer one is remembered. ``weigh`` tells how many bytes a content and its value take. Values that ``base`` has are
+    taken from ``base``, which is read but never written."""
 
     def __init__(
-        self, capacity_bytes: int, weigh: Callable[[tuple[_C, _V]], int], base: "ByContent[_C, _V] | None" = None
+        self,
+        make: Callable[[_C], _V],
+        capacity_bytes: int,
+        weigh: Callable[[tuple[_C, _V]], int],
+        base: "ByContent[_C, _V] | None" = None,
     ) -> None:
+        self._make: Callable[[_C], _V] = make
         self._known: Bounded[tuple[int, _C, _C], tuple[_C, _V]] = Bounded(capacity_bytes, weigh)
         self._base: ByContent[_C, _V] | None = base
 
-    def find(self, content: _C) -> _V | None:
-        """The value for this content; None if it is not known."""
+    def of(self, content: _C) -> _V:
+        """The value for this content. The least recently used values make room for a new one."""
         key = len(content), content[:_END], content[-_END:]
         known = self._known.get(key)
         if known is not None and known[0] == content:
             self._known.move_to_end(key)
             return known[1]
-        found = self._base.find_only(content) if self._base is not None else None
-        if found is not None:
-            self.put(content, found)
-        return found
+        found = self._base.known(content) if self._base is not None else None
+        value = self._make(content) if found is None else found
+        self._known.put(key, (content, value))
+        return value
 
-    def find_only(self, content: _C) -> _V | None:
-        """The value for this content; this does not count as a use."""
+    def known(self, content: _C) -> _V | None:
+        """The value for this content; None if it is not known. This does not count as a use."""
         known = self._known.get((len(content), content[:_END], content[-_END:]))
         return known[1] if known is not None and known[0] == content else None
-
-    def put(self, content: _C, value: _V) -> None:
-        """Remember a value; the least recently used ones make room for it."""
-        self._known.put((len(content), content[:_END], content[-_END:]), (content, value))
 
     def merge(self, other: "ByContent[_C, _V]") -> None:
         """Remember what another one remembers."""
@@ -218,24 +219,19 @@ class MessageReader:
         self._counter = counter
         self._recognisers = tuple(sorted(recognisers, key=lambda r: (r.priority, r.name)))
         self._known: ByContent[bytes, Message] = ByContent(
-            capacity_bytes, _message_bytes, base._known if base else None
+            self._parse, capacity_bytes, _message_bytes, base._known if base else None
         )
         self._pieces: ByContent[str, bytes] = ByContent(
-            capacity_bytes // 4, lambda kept: _PART_BYTES + len(kept[0]), base._pieces if base else None
+            piece_digest, capacity_bytes // 4, lambda kept: _PART_BYTES + len(kept[0]), base._pieces if base else None
         )
 
     def read(self, raw: Raw) -> Message:
         """The message. Raises Unreadable if it does not have the shape of a chat message."""
-        content = bytes(raw)
-        message = self._known.find(content)
-        if message is None:
-            message = self._parse(content)
-            self._known.put(content, message)
-        return message
+        return self._known.of(bytes(raw))
 
     def unread(self, raws: Sequence[Raw]) -> list[Raw]:
         """Those of the messages that were not read before."""
-        return [raw for raw in raws if self._known.find_only(bytes(raw)) is None]
+        return [raw for raw in raws if self._known.known(bytes(raw)) is None]
 
     def merge(self, other: "MessageReader") -> None:
         """Remember what a reader remembers whose ``base`` is this one."""
@@ -349,14 +345,7 @@ class MessageReader:
         which a request changes one: the others are not hashed again."""
         if known.form is MessageKind.PROMPT:
             return ()
-        found: list[bytes] = []
-        for piece in [text[c.start : c.end] for c in known.cuts]:
-            own = self._pieces.find(piece)
-            if own is None:
-                own = piece_digest(piece)
-                self._pieces.put(piece, own)
-            found.append(own)
-        return tuple(found)
+        return tuple([self._pieces.of(text[c.start : c.end]) for c in known.cuts])
 
     def _text_part(
         self,
