@@ -113,7 +113,6 @@ _DEFINES_CHARS = 16
 _MAX_PLACES = 40
 _MAX_NAME_PLACES = 1_000
 _MAX_NAME_CHARS = 300
-_MEMO = "text"
 _NULL = Raw(b"null")
 
 
@@ -195,13 +194,7 @@ def _answer(recognised: RecognisedRequest) -> str:
 
 def text_of(message: Message) -> str:
     """All text of a message."""
-    if message.text is not None:
-        return message.text
-    known = message.memo.get(_MEMO)
-    if isinstance(known, str):
-        return known
-    text = message.memo[_MEMO] = read_text(message)
-    return text
+    return message.text if message.text is not None else message.derived(read_text)
 
 
 def read_text(message: Message) -> str:

@@ -160,7 +160,7 @@ def _forms(
         key = group.name if names[group.name] == 1 else f"{group.name}#{names[group.name]}"
         whole = whole_element(key, messages[group.message], messages[group.ack], places)
         if has_spans:
-            spans = _spans_of(messages[group.message])
+            spans = messages[group.message].derived(_spans_of)
             whole = structs.replace(whole, parts=(*spans, *whole.parts[len(messages[group.message].parts) :]))
         wholes[group.message] = whole
         if len(group.items) == 1:
@@ -184,13 +184,9 @@ def _spans_of(message: Message) -> tuple[Part, ...]:
     text, known = message.text, message.recognition
     if text is None or known is None or len(message.parts) != 1 or not message.is_plain or message.has_marks:
         return message.parts
-    found = message.memo.get("spans")
-    if not isinstance(found, tuple):
-        whole, ends = message.parts[0], [c.start + end for c in known.cuts for end in span_ends(text[c.start : c.end])]
-        spans = _spans(text, whole.tokens, ends)
-        found = tuple([structs.replace(whole, digest=digest(b"span", key), tokens=own) for key, own in spans])
-        message.memo["spans"] = found
-    return found
+    whole, ends = message.parts[0], [c.start + end for c in known.cuts for end in span_ends(text[c.start : c.end])]
+    spans = _spans(text, whole.tokens, ends)
+    return tuple([structs.replace(whole, digest=digest(b"span", key), tokens=own) for key, own in spans])
 
 
 def _spans(text: str, tokens: int, ends: Sequence[int]) -> Iterator[tuple[bytes, int]]:

@@ -128,7 +128,6 @@ _MAX_FOUND = 3
 _MAX_TEXT_LINES = 5_000
 # If more places than this change, or move already, the text does not count as the same text.
 _MAX_PLACES = 64
-_MAX_MEMO = 16
 
 
 _Edge = Annotated[tuple[int, ...], Meta(min_length=1)]
@@ -187,7 +186,7 @@ def _lines_of(head: Sequence[Message]) -> list[LineHashes]:
     found: list[LineHashes] = []
     left = _MAX_TEXT_LINES
     for message in head:
-        lines = line_hashes(message) if left >= 0 else ()
+        lines = message.derived(line_hashes) if left >= 0 else ()
         left -= len(lines)
         found.append(lines if left >= 0 else ())
     return found
@@ -248,14 +247,9 @@ class _Moving:
 
 def line_hashes(message: Message) -> tuple[int, ...]:
     """One hash for each line of the message's text. Empty if there is no text, or if it is too long."""
-    known = message.memo.get("lines")
-    if isinstance(known, tuple):
-        return known
     texts = texts_of(message)
     lines = _split(texts) if texts is not None else ()
-    found = tuple(map(_line_hash, lines)) if len(lines) <= _MAX_TEXT_LINES else ()
-    message.memo["lines"] = found
-    return found
+    return tuple(map(_line_hash, lines)) if len(lines) <= _MAX_TEXT_LINES else ()
 
 
 def _line_hash(line: str) -> int:
@@ -270,22 +264,14 @@ _BLANK = _line_hash("")
 def with_evidence(message: Message, place: int, known_regions: Regions) -> Message:
     """The message in this ``place`` with its volatile regions cut out as volatile pieces."""
     regions = tuple(region for region in known_regions if region.place == place)
-    if not regions:
-        return message
-    known = message.memo.get(regions)
-    if not isinstance(known, Message):
-        known = _cut(message, regions)
-        if len(message.memo) >= _MAX_MEMO:
-            message.memo.clear()
-        message.memo[regions] = known
-    return known
+    return message.derived(_cut, regions) if regions else message
 
 
 def _changed(
     place: int, before: Sequence[int], message: Message, known: Sequence[VolatileRegion]
 ) -> list[VolatileRegion]:
     """The regions in which two versions differ. None are returned if they differ too much to count as the same text."""
-    texts, after = texts_of(message), line_hashes(message)
+    texts, after = texts_of(message), message.derived(line_hashes)
     if texts is None or not after:
         return []
     changes: list[Range] = []
@@ -400,7 +386,7 @@ def _cut(message: Message, regions: Sequence[VolatileRegion]) -> Message:
     if texts is None or (known is not None and known.form is not MessageKind.SYSTEM):
         return message
     text = "".join(texts)
-    lines, hashes = _Lines.of(texts), line_hashes(message)
+    lines, hashes = _Lines.of(texts), message.derived(line_hashes)
     base = known.cuts if known is not None else (Cut("section:0", PieceKind.SECTION, 0, len(text)),)
     spans = [span for region in regions if (span := _span(lines, hashes, region)) is not None]
     cuts = overlaid(base, spans, lines.parts, text)
@@ -414,7 +400,7 @@ def _cut(message: Message, regions: Sequence[VolatileRegion]) -> Message:
         recognition=recognition,
         text=text,
         cut_digests=digests,
-        memo={"lines": hashes},
+        memo={(line_hashes,): hashes},
     )
 
 
@@ -459,7 +445,7 @@ def sketch_of(preamble: Iterable[Message]) -> Sketch:
     for message in preamble:
         if left <= 0:
             break
-        found |= _sketch(message)
+        found |= message.derived(_sketch)
         left -= len(message.raw)
     return frozenset(nsmallest(_SIZE, found))
 
@@ -474,9 +460,6 @@ def are_alike(one: Sketch, other: Sketch) -> bool:
 
 
 def _sketch(message: Message) -> Sketch:
-    known = message.memo.get("sketch")
-    if isinstance(known, frozenset):
-        return known
     text = message.text
     if text is None:
         # Reading all of a larger message would hold up all other requests.
@@ -485,6 +468,4 @@ def _sketch(message: Message) -> Sketch:
     pieces = [line for line in text.split("\n") if line.strip()]
     if len(pieces) < _FEW_LINES:
         pieces = text.split()
-    found = frozenset(nsmallest(_SIZE, {crc32(piece.encode("utf-8", "surrogatepass")) for piece in pieces}))
-    message.memo["sketch"] = found
-    return found
+    return frozenset(nsmallest(_SIZE, {crc32(piece.encode("utf-8", "surrogatepass")) for piece in pieces}))

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar, TypeVarTuple, cast
 
 import orjson
 from msgspec import Raw, Struct, field
@@ -64,6 +64,12 @@ class Part(Struct, frozen=True, gc=False):
     own_mark: Life | None = None
 
 
+_Derived = TypeVar("_Derived")
+_Given = TypeVarTuple("_Given")
+# Regions of a text, and places of a message, may change with each request.
+_MOST_DERIVED = 16
+
+
 class Message(Struct, frozen=True):
     """A message and what is known about it. ``raw`` is the client's own JSON; ``digest`` covers it without markers.
     ``turn`` is its identity as a turn, to which a reminder behind a user's prompt does not belong, and ``fixed`` its
@@ -100,12 +106,22 @@ class Message(Struct, frozen=True):
     is_plain: bool = False
     memo: dict[object, object] = field(default_factory=dict)
 
+    def derived(self, make: Callable[["Message", *_Given], _Derived], *given: *_Given) -> _Derived:
+        """What a function makes of the message and of the other values that are ``given``. It is made once."""
+        key = (make, *given)
+        if key not in self.memo:
+            if len(self.memo) >= _MOST_DERIVED:
+                self.memo.clear()
+            self.memo[key] = make(self, *given)
+        return cast(_Derived, self.memo[key])
+
     def has(self, sign: Callable[[bytes], bool]) -> bool:
-        """Whether its JSON has a sign, which is looked for once."""
-        found = self.memo.get(sign)
-        if found is None:
-            found = self.memo[sign] = sign(self.raw)
-        return found is True
+        """Whether its JSON has a sign."""
+        return self.derived(_shows, sign)
+
+
+def _shows(message: Message, sign: Callable[[bytes], bool]) -> bool:
+    return sign(message.raw)
 
 
 def message_json(role: str, text: str) -> bytes:
