@@ -6,9 +6,10 @@ candidates and returns the cheapest one. ``PlanAnalysis`` is the decision with i
 """
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import islice, takewhile
+from itertools import islice, pairwise, takewhile
 from operator import eq, mul, neg, sub, truth
 
 from proxy.kit.modes import Mode, Reason
@@ -507,20 +508,14 @@ class PlanAnalysis:
 
     def tier_tokens(self) -> Mapping[str, int]:
         """The tokens of the context pieces, by the tier that the tracker gives each piece."""
-        result: dict[str, int] = {}
+        found = Counter[str]()
         for item in self.recognised.items:
-            tier = self.session.tracker.tier(item.key).label
-            result[tier] = result.get(tier, 0) + self.elements.sizes.get(item.key, 0)
-        return result
+            found[self.session.tracker.tier(item.key).label] += self.elements.sizes.get(item.key, 0)
+        return found
 
 
 def segment_tokens(choice: Choice) -> Mapping[str, int]:
     """Tokens by segment. A segment ends at each marker; the text behind the last marker is ``unmarked``."""
-    result: dict[str, int] = {}
-    before = 0
-    for number, position in enumerate(sorted(choice.marks), 1):
-        end = choice.layout.ends[position]
-        result[str(number)] = end - before
-        before = end
-    result[UNMARKED] = choice.layout.total - before
-    return result
+    ends = [0, *[choice.layout.ends[position] for position in sorted(choice.marks)], choice.layout.total]
+    names = [*map(str, range(1, len(ends) - 1)), UNMARKED]
+    return {name: end - before for name, (before, end) in zip(names, pairwise(ends), strict=True)}

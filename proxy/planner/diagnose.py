@@ -437,8 +437,7 @@ class _Accounts:
         read = 0
         for record in self._compared.before:
             if self.is_alive(record) and (record.model, record.route) == (now.model, now.route):
-                count = shared_front(record, now)
-                shared = record.end(count)
+                shared = record.end(shared_front(record, now))
                 if record is self._old and self._compared.found is not None:
                     shared = self._compared.found.common
                 read = max(read, self._steps(self._floor(min(shared, self._held(record)))))

@@ -96,8 +96,7 @@ class InFlight:
         usage = Usage(bill.total, 0, bill.read, bill.write_5m, bill.write_1h) if bill is not None else None
         price = Price.relative(profile.read, profile.write, profile.write_long)
         found = comparison.diagnosed(usage, profile, price)
-        is_break = found is not None and found.culprit and (found.lost or bill is None)
-        return found if is_break else None
+        return found if found is not None and found.culprit and (found.lost or bill is None) else None
 
     def stored(self, now: float, *, is_planned: bool) -> StoredPrompt:
         """What the provider stores of the prompt that it has accepted. Unless ``is_planned``, that is the client's own
@@ -486,8 +485,7 @@ def planned_changes(analysis: PlanAnalysis) -> BodyChanges:
         raw_tools = analysis.steady_tools or bytes(parsed.members["tools"])
         changes["tools"] = render_tools(raw_tools, marks.get(last), dialect, keep_own=keep)
     if choice.layout is analysis.own.natural and parsed.span is not None and not incoming.front:
-        marked = incoming.transcript.marked
-        rewritten = patches(choice.layout, messages, marks, dialect, marked, keep_own=keep)
+        rewritten = patches(choice.layout, messages, marks, dialect, incoming.transcript.marked, keep_own=keep)
         return BodyChanges(parsed, changes, {**_inlaid(incoming, messages), **rewritten})
     written = render_messages(choice.layout, messages, marks, dialect, keep_own=keep)
     return BodyChanges(parsed, changes, messages=written)

@@ -223,8 +223,7 @@ class FrontTable:
             own = key_of(transcript, tools, len(transcript.messages))
             kept = [one for one in self._known.get(name, _NOTHING).forms if one.key != own]
             self._put(name, [*kept, *([form] if form is not None else ())])
-        known = self._known.get(heads_name, _NOTHING).heads
-        heads = known
+        heads = known = self._known.get(heads_name, _NOTHING).heads
         if transcript.signed:
             heads = self._known.get(_heads_name(scope, transcript, transcript.signed[-1]), _NOTHING).heads
         if heads or not transcript.signed:

@@ -372,18 +372,15 @@ class Classic:
 
     def tier(self, key: str) -> Tier:
         """The piece's tier. An unknown piece is active."""
-        item = self.items.get(key)
-        return Tier.ACTIVE if item is None else item.tier
+        return self.items[key].tier if key in self.items else Tier.ACTIVE
 
     def n(self, key: str) -> int:
         """The number of unchanged responses counted for the piece."""
-        item = self.items.get(key)
-        return 0 if item is None else item.n
+        return self.items[key].n if key in self.items else 0
 
     def entered(self, key: str) -> int:
         """When the piece entered its tier, as a rising number."""
-        item = self.items.get(key)
-        return 0 if item is None else item.entered
+        return self.items[key].entered if key in self.items else 0
 
     def place(self, tracked: Tracked, tier: Tier) -> Change:
         """Place a piece that is sent in ``tier`` when it is first seen. The tier is broken until the next update."""
@@ -427,8 +424,7 @@ class Classic:
         else:
             graduates = self._graduates(listed)
             graduates += graduating(self, groups, others_leave=bool(graduates))
-            empty = frozenset(CACHED) - filled
-            changes += Cascade(self, empty).run(graduates)
+            changes += Cascade(self, frozenset(CACHED) - filled).run(graduates)
         changes += self._underfilled()
         self.broken.clear()
         self.broken_by_history.clear()

@@ -275,8 +275,7 @@ class SessionBook(Follower):
         except StoreError:
             self._is_away = True
             records = sorted((record for record, _ in self._known.values()), key=lambda record: -record.last_at)
-            own = list(filter(is_asked, records))
-            return SessionPage(own[:limit], self._as_of, is_away=True)
+            return SessionPage(list(filter(is_asked, records))[:limit], self._as_of, is_away=True)
         more = f"{place[0]!r}/{place[1]}" if looked_at >= _MOST_SEARCHED else ""
         return SessionPage(found, self._answered(), more)
 

@@ -175,8 +175,7 @@ class ContextWindows:
             besides = {"tools": sum(element.tokens for element in tools), "extra": _inset_tokens(job.inset, count)}
             terms = Terms(job.profile, _UNLIMITED, besides, job.texts, count)
             work = partial(fitted_messages, transcript, job.parts, terms)
-            estimated = await self._aside.run_large(len(parsed.body) + _bytes(job), work)
-            messages = replace(estimated, sent_tokens=0)
+            messages = replace(await self._aside.run_large(len(parsed.body) + _bytes(job), work), sent_tokens=0)
         else:
             messages = await self._counted(parsed, transcript, tools, job, prompt)
             if transcript.media_at >= 0:

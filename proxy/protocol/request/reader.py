@@ -273,37 +273,25 @@ def _key(body: bytes, start: int) -> _Key:
 _MOST_COUNTS = 200_000
 
 
-@dataclass(frozen=True, slots=True)
-class ReaderFork:
-    """Readers of messages and tools for another thread, and their counter."""
-
-    counter: TokenCounter
-    messages: MessageReader
-    tools: ToolReader
-
-    def read_ahead(self, parsed: ParsedBody) -> None:
-        """Read all messages and tools. A body without an array of messages is left to the planner, which refuses it.
-        A body that is unreadable is not read again: ``chat`` raises the same error."""
-        if bytes(memoryview(parsed.members["messages"])[:1]) != b"[":
-            return
-        try:
-            self.tools.read(parsed.members.get("tools"))
-            parsed.read(self.messages.read)
-        except Unreadable as error:
-            parsed.failure = error
-
-
 class RequestReader:
     """Reads each body, message and array of tools once. Its memory is bounded."""
 
-    def __init__(self, encode: Encode, recognisers: Sequence[Recogniser], memory_bytes: int) -> None:
-        """Token counts take additional memory: up to an eighth of ``memory_bytes``, but at most 50 MB."""
-        self.counter = TokenCounter(encode, capacity=min(_MOST_COUNTS, memory_bytes // 2_000))
+    def __init__(
+        self, encode: Encode, recognisers: Sequence[Recogniser], memory_bytes: int, base: "RequestReader | None" = None
+    ) -> None:
+        """Token counts take additional memory: up to an eighth of ``memory_bytes``, but at most 50 MB. What ``base``
+        has read is taken from ``base``, which is read but never written."""
+        self._given = encode, recognisers, memory_bytes
+        capacity = min(_MOST_COUNTS, memory_bytes // 2_000)
+        self.counter: TokenCounter = TokenCounter(encode, capacity=capacity, base=base.counter if base else None)
         self._bodies = BodyCache(capacity_bytes=memory_bytes // 4)
-        self._recognisers = recognisers
         self.parse = self._bodies.parse
-        self.messages = MessageReader(self.counter, recognisers, capacity_bytes=memory_bytes // 4)
-        self.tools = ToolReader(self.counter, capacity_bytes=memory_bytes // 16)
+        self.messages: MessageReader = MessageReader(
+            self.counter, recognisers, capacity_bytes=memory_bytes // 4, base=base.messages if base else None
+        )
+        self.tools: ToolReader = ToolReader(
+            self.counter, capacity_bytes=memory_bytes // 16, base=base.tools if base else None
+        )
 
     def read(self, parsed: ParsedBody) -> Transcript:
         """All messages of a chat. The reader remembers the conversation. Raises Unreadable."""
@@ -319,14 +307,23 @@ class RequestReader:
         written = {i: with_inset(messages[i].raw, inset) for i, inset in texts.items()}
         return transcript.replaced({i: self.messages.read(Raw(raw)) for i, raw in written.items()})
 
-    def fork(self) -> ReaderFork:
-        """Readers for another thread, which know everything that this reader knows."""
-        counter = self.counter.fork()
-        messages = MessageReader(counter, self._recognisers, base=self.messages)
-        return ReaderFork(counter, messages, ToolReader(counter, base=self.tools))
+    def fork(self) -> "RequestReader":
+        """A reader for another thread, which knows everything that this reader knows."""
+        return RequestReader(*self._given, base=self)
 
-    def merge(self, fork: ReaderFork) -> None:
+    def merge(self, fork: "RequestReader") -> None:
         """Remember what the fork has read."""
         self.counter.merge(fork.counter)
         self.messages.merge(fork.messages)
         self.tools.merge(fork.tools)
+
+    def read_ahead(self, parsed: ParsedBody) -> None:
+        """Read all messages and tools. A body without an array of messages is left to the planner, which refuses it.
+        A body that is unreadable is not read again: ``chat`` raises the same error."""
+        if bytes(memoryview(parsed.members["messages"])[:1]) != b"[":
+            return
+        try:
+            self.tools.read(parsed.members.get("tools"))
+            parsed.read(self.messages.read)
+        except Unreadable as error:
+            parsed.failure = error
