@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 import orjson
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from proxy.cli.serve import settings_of
 from proxy.context import Section
@@ -140,13 +139,14 @@ DEFENCES = (
     Defence("litellm's arguments", "proxy.upstream.litellm_library:_native", same,
             ["test_ssrf.py::test_a_name_that_stands_for_a_place_or_a_key_is_refused_where_litellm_could_obey_it"]),
     # The wire
-    Defence("the size of heads", "proxy.app.web.connection:_GuardedProtocol._count", nothing, ["test_smuggling.py"]),
+    Defence("the size of heads", "proxy.app.web.connection:_GuardedProtocol._head_error", nothing,
+            ["test_smuggling.py"]),
     Defence("the time of heads", "proxy.app.web.connection:_GuardedProtocol._on_deadline", nothing,
             ["../unit/app/web/test_connection_guard.py"]),
     Defence("the size of bodies", "proxy.app.web.connection:content_length", always(None),
             ["../unit/app/web/test_connection.py"]),
-    Defence("trailers are no headers", "proxy.app.web.connection:_GuardedProtocol.on_header",
-            lambda old: HttpToolsProtocol.on_header,
+    Defence("trailers are no headers", "proxy.app.web.connection:_GuardedProtocol.on_headers_complete",
+            lambda old: lambda self: setattr(self, "headers", (self.headers, old(self))[0]),
             ["test_keys.py"]),
     # Models
     Defence("lists of models", "proxy.protocol.access:allows", always(True), ["test_rights.py"]),

@@ -209,6 +209,7 @@ if HttpToolsProtocol is not None:
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             self.parser = _Parser(self)
+            self.headers = []
             self._set_deadline()
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -266,31 +267,25 @@ if HttpToolsProtocol is not None:
             super().timeout_keep_alive_handler()
 
         def data_received(self, data: bytes) -> None:
-            if self._in_head:
-                self._head_bytes += len(data)
+            self._head_bytes += len(data)
             super().data_received(data)
-            if not self._in_head or not self._head_bytes or self.transport.is_closing():
+            if not (self._head_bytes or self.headers) or self.transport.is_closing():
                 return
-            # A part of a head has come. No callback is called for a header that does not end.
-            if self._head_bytes > self.limits.head_bytes:
-                self._refuse(HeadersTooLarge(f"the request's headers are larger than {self.limits.head_bytes} bytes"))
-            elif self._deadline is None:
+            # A head has not ended, or a chunk, or the trailers. No callback is called for a header that does not end.
+            if (error := self._head_error(self._head_bytes)) is not None:
+                self._refuse(error)
+            elif self._in_head and self._head_bytes and self._deadline is None:
                 self._set_deadline()
 
         def on_message_begin(self) -> None:
-            self._number = self._size = 0
             super().on_message_begin()
             self.scope["extensions"] = {EXTENSION: AnswerState(self.flow.resume_reading)}  # type: ignore[dict-item]
 
-        def on_header(self, name: bytes, value: bytes) -> None:
-            if self._in_head:
-                super().on_header(name, value)
-            else:
-                self._count([(name, value)])  # a trailer
-
         def on_headers_complete(self) -> None:
-            self._size = len(self.url)
-            self._count(self.headers)
+            size = len(self.url) + sum([len(name) + len(value) + 4 for name, value in self.headers])
+            self._refusal = self._head_error(size)
+            if self._refusal is not None:
+                raise _Stop
             plain = [pair for pair in self.headers if pair[0] != b"upgrade"]
             if self.parser.should_upgrade() and len(plain) < len(self.headers):
                 line = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
@@ -307,11 +302,17 @@ if HttpToolsProtocol is not None:
                 self._refusal = InvalidRequest(problem, code="ambiguous_request")
                 raise _Stop
             self._in_head = False
+            self._head_bytes = 0
             self._drop_deadline()
             super().on_headers_complete()
+            self.headers = []  # the trailers, which are dropped
             if self.cycle.scope["http_version"] == "1.0":
                 _end_with_connection(self.cycle)
             self._cycles = [*(one for one in self._cycles if not one.response_complete), self.cycle]
+
+        def on_body(self, body: bytes) -> None:
+            self._head_bytes = 0
+            super().on_body(body)
 
         def on_message_complete(self) -> None:
             if self.plain_head:
@@ -327,14 +328,12 @@ if HttpToolsProtocol is not None:
                 self._refusal or InvalidRequest("this is no HTTP request that can be read", code="invalid_http")
             )
 
-        def _count(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
-            """Count a part of the head. Trailers count as well."""
-            self._number += len(headers)
-            self._size += sum([len(name) + len(value) + 4 for name, value in headers])
-            if self._size > self.limits.head_bytes or self._number > self.limits.headers:
-                most = f"{self.limits.headers} headers, or {self.limits.head_bytes} bytes of them"
-                self._refusal = HeadersTooLarge(f"the request has more than {most}")
-                raise _Stop
+        def _head_error(self, size: int) -> HeadersTooLarge | None:
+            """The refusal of a head, or of trailers, if so many bytes or headers are too many."""
+            if size <= self.limits.head_bytes and len(self.headers) <= self.limits.headers:
+                return None
+            most = f"{self.limits.headers} headers, or {self.limits.head_bytes} bytes of them"
+            return HeadersTooLarge(f"the request has more than {most}")
 
         def _set_deadline(self) -> None:
             self._deadline = self.loop.call_later(self.limits.head_s, self._on_deadline)

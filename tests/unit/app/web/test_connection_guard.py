@@ -69,9 +69,16 @@ def code(answer: bytes) -> tuple[bytes, str]:
     return head.split(b" ", 2)[1], json.loads(body)["error"]["code"]
 
 
-def test_a_header_that_never_ends_is_cut_off_while_it_is_sent() -> None:
+@pytest.mark.parametrize(
+    "begin",
+    [
+        b"GET / HTTP/1.1\r\nhost: x\r\na: ",
+        b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\na: ",
+    ],
+)
+def test_a_header_or_trailer_that_never_ends_is_cut_off_while_it_is_sent(begin: bytes) -> None:
     with line(WireLimits(head_bytes=1 << 16)) as (_, connection):
-        connection.sendall(b"GET / HTTP/1.1\r\nhost: x\r\na: ")
+        connection.sendall(begin)
         sent = 0
         try:
             while sent < 50_000_000:
@@ -115,6 +122,12 @@ def is_greeted(connection: socket.socket, request: bytes) -> bool:
             return False
         data += found
     return True
+
+
+def test_blank_lines_before_the_first_head_are_no_head() -> None:
+    with line() as (_, connection):
+        connection.sendall(b"\r\n")
+        assert is_greeted(connection, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
 
 
 def test_a_second_head_has_its_own_time_and_size() -> None:
