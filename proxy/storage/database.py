@@ -34,7 +34,7 @@ from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
@@ -285,7 +285,8 @@ def replace_small(path: Path | None, content: bytes) -> None:
 
 
 T = TypeVar("T")
-Work = Callable[[sqlite3.Connection], T]
+P = ParamSpec("P")
+Work = Callable[Concatenate[sqlite3.Connection, P], T]
 
 _MOST_AT_ONCE = 256
 _BESIDE = ("-wal", "-shm", "-journal")
@@ -322,7 +323,7 @@ def _opened(
 
 @dataclass(slots=True)
 class _Job:
-    work: Work[Any]
+    work: Callable[[sqlite3.Connection], Any]
     future: "asyncio.Future[Any]"
     result: Any = None
     error: BaseException | None = None
@@ -342,10 +343,11 @@ class _Reader:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-reader")
         self._connection: sqlite3.Connection | None = None
 
-    async def run(self, work: Work[T]) -> T:
+    async def run(self, work: Work[P, T], *args: P.args, **named: P.kwargs) -> T:
         """Run work that only reads. Raises StoreError."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
+            run = partial(self._run, work, *args, **named)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, run)
         except (sqlite3.Error, OSError, msgspec.MsgspecError, RuntimeError) as error:
             # RuntimeError: the executor has been shut down.
             raise _store_error(error) from error
@@ -359,7 +361,7 @@ class _Reader:
         self._thread.shutdown(wait=True)
         self._disconnect()
 
-    def _run(self, work: Work[T]) -> T:
+    def _run(self, work: Work[P, T], *args: P.args, **named: P.kwargs) -> T:
         if self._connection is None:
             self._connection = sqlite3.connect(
                 f"{self._path.absolute().as_uri()}?mode=ro",
@@ -368,7 +370,7 @@ class _Reader:
                 check_same_thread=False,
             )
         try:
-            return work(self._connection)
+            return work(self._connection, *args, **named)
         except sqlite3.Error as error:
             if _is_one_of(_DAMAGE, error):
                 self._disconnect()
@@ -423,8 +425,8 @@ class Database:
                 return cls(path, busy_timeout_s, opened, None)
             raise _store_error(error) from error
 
-    async def write(self, work: Work[T]) -> T:
-        job = _Job(work, asyncio.get_running_loop().create_future())
+    async def write(self, work: Work[P, T], *args: P.args, **named: P.kwargs) -> T:
+        job = _Job(lambda connection: work(connection, *args, **named), asyncio.get_running_loop().create_future())
         with self._closing:
             if self._is_closed:
                 raise StoreError("the store is closed")

@@ -26,10 +26,9 @@ import stat
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import closing, suppress
-from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec
+from typing import Any, Concatenate, Literal
 
 import msgspec
 
@@ -42,13 +41,12 @@ from proxy.storage.database import (
     STORE,
     DamagedFile,
     Database,
+    P,
     T,
     Work,
     damage_of,
     migrate,
 )
-
-P = ParamSpec("P")
 
 # The most entries that one transaction deletes, so that other work does not wait long.
 _FORGOTTEN_AT_ONCE = 2000
@@ -68,13 +66,11 @@ _log = logging.getLogger("stratiform.store")
 _How = Literal["write", "read", "report"]
 
 
-def _method(
-    work: Callable[Concatenate[sqlite3.Connection, P], T], how: _How = "write"
-) -> Callable[Concatenate["SqliteStore", P], Coroutine[Any, Any, T]]:
+def _method(work: Work[P, T], how: _How = "write") -> Callable[Concatenate["SqliteStore", P], Coroutine[Any, Any, T]]:
     """A method of the store that does this work."""
 
     async def method(store: "SqliteStore", /, *args: P.args, **named: P.kwargs) -> T:
-        return await store._do(lambda connection: work(connection, *args, **named), how)
+        return await store._do(how, work, *args, **named)
 
     return method
 
@@ -90,8 +86,8 @@ class MemoryDatabase:
         weakref.finalize(self, self._connection.close)
         migrate(self._connection, migrations)
 
-    async def write(self, work: Work[T]) -> T:
-        return work(self._connection)
+    async def write(self, work: Work[P, T], *args: P.args, **named: P.kwargs) -> T:
+        return work(self._connection, *args, **named)
 
     read = report = write
 
@@ -160,19 +156,19 @@ class SqliteStore:
             tables.remember(connection, (), now)
             return tables.expire(connection, now)
 
-        expired = await self._do(work)
+        expired = await self._do("write", work)
         with suppress(DamagedFile):  # of the layout state
-            await self._database.write(partial(tables.forget_blobs, now=now))
+            await self._database.write(tables.forget_blobs, now)
         return expired
 
     async def forget_entries(self, before: float) -> int:
         total = 0
-        while forgotten := await self._do(partial(tables.forget_entries, before=before, most=_FORGOTTEN_AT_ONCE)):
+        while forgotten := await self._do("write", tables.forget_entries, before, _FORGOTTEN_AT_ONCE):
             total += forgotten
         return total
 
     async def records(self, record_type: type[R]) -> Sequence[R]:
-        return await self._do(lambda connection: tables.records(connection, record_type), "read")
+        return await self._do("read", tables.records, record_type)
 
     async def remember(self, team: str, records: Sequence[ObjectRecord], most: int, now: float) -> None:
 
@@ -184,24 +180,24 @@ class SqliteStore:
                 added = 0
             self._untrimmed[team] = added
 
-        await self._do(work)
+        await self._do("write", work)
 
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
-        return await self._database.read(partial(tables.load_blobs, scope=scope, names=names, now=now))
+        return await self._database.read(tables.load_blobs, scope, names, now)
 
     async def page(self, scope: str, behind: Place, limit: int, now: float) -> Sequence[tuple[str, float, bytes]]:
-        return await self._database.report(partial(tables.page_blobs, scope=scope, behind=behind, limit=limit, now=now))
+        return await self._database.report(tables.page_blobs, scope, behind, limit, now)
 
     async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
         """Write blobs of one scope. Beyond a bound, the blobs that were saved first are deleted."""
         self._refuse_damaged()
-        await self._database.write(partial(tables.save_blobs, scope=scope, blobs=blobs, forget_at=now + ttl_s))
+        await self._database.write(tables.save_blobs, scope, blobs, now + ttl_s)
         # About the room that they take in the file (``tables``). The rows themselves are counted now and then.
         self._saved_bytes += sum([len(blob) + min(len(blob), 2048) + 512 for blob in blobs.values()])
         if self._saved_bytes >= self._state_bytes // 16:
             self._saved_bytes = 0
             excess = await self._database.report(tables.blobs_total) - self._state_bytes
-            while excess > 0 and (freed := await self._database.write(partial(tables.trim_blobs, excess=excess))):
+            while excess > 0 and (freed := await self._database.write(tables.trim_blobs, excess)):
                 excess -= freed
 
     async def time(self) -> float | None:
@@ -212,14 +208,14 @@ class SqliteStore:
         """Raises StoreError if the file cannot be written: it is damaged, locked, or on a full disk."""
         if self._damage and await asyncio.to_thread(self._stamp) != self._damaged:
             await self.check(_CHECK_AGAIN_S)
-        await self._do(_probe)
+        await self._do("write", _probe)
 
-    async def _do(self, work: Work[T], how: _How = "write") -> T:
+    async def _do(self, how: _How, work: Work[P, T], *args: P.args, **named: P.kwargs) -> T:
         if self._damage and how == "write":
             self._refuse_damaged()
-        run: Callable[[Work[T]], Awaitable[T]] = getattr(self._database, how)
+        run: Callable[..., Awaitable[T]] = getattr(self._database, how)
         try:
-            return await run(work)
+            return await run(work, *args, **named)
         except DamagedFile as error:
             await self._found(str(error))
             raise
@@ -268,7 +264,7 @@ class MemoryStore(SqliteStore):
 
     async def expire(self, now: float) -> int:
         """Bill expired reservations. Of the ledger, the newest entries stay."""
-        await self._do(lambda connection: tables.keep_entries(connection, _MOST_ENTRIES))
+        await self._do("write", tables.keep_entries, _MOST_ENTRIES)
         return await super().expire(now)
 
 
@@ -348,21 +344,20 @@ class Spool:
         first = next(self._numbers)
         for path in await asyncio.to_thread(self._found):
             await self._take_over(path)
-        rows = await self._database.write(_behind(first)) if self._database is not None else ()
+        rows = await self._database.write(_behind, first) if self._database is not None else ()
         return [call for _, call in await self._read(rows)]
 
     async def page(self, after: int) -> Sequence[tuple[int, PutOff]]:
         """The oldest calls whose number is higher than ``after``, with their numbers. Raises StoreError."""
         if not self.size or self._database is None:
             return ()
-        return await self._read(await self._done(self._database, _behind(after, PAGE)) or ())
+        return await self._read(await self._done(self._database, _behind, after, PAGE) or ())
 
     async def forget(self, numbers: Sequence[int]) -> None:
         """Delete calls that the store has carried out. Raises StoreError."""
         if not numbers or self._database is None:
             return
-        delete, values = "DELETE FROM pending WHERE number = ?", [(number,) for number in numbers]
-        fewer = await self._done(self._database, lambda file: file.executemany(delete, values).rowcount) or 0
+        fewer = await self._done(self._database, _deleted, numbers) or 0
         self._bytes -= self._bytes * fewer // max(self.size, 1)  # calls have about the same length
         self.size -= fewer
 
@@ -378,17 +373,19 @@ class Spool:
     async def _add(self, rows: Sequence[_Row], room_bytes: int | None = None) -> None:
         database = await self._opened()
         try:
-            more, size = await database.write(_adding(rows, room_bytes))
+            more, size = await database.write(_added, rows, room_bytes)
         except DamagedFile as error:
             await self._give_up(database, error)
-            more, size = await (await self._opened()).write(_adding(rows, room_bytes))
+            more, size = await (await self._opened()).write(_added, rows, room_bytes)
         self.size += more
         self._bytes += size
 
-    async def _done(self, database: Database | MemoryDatabase, work: Work[T]) -> T | None:
+    async def _done(
+        self, database: Database | MemoryDatabase, work: Work[P, T], *args: P.args, **named: P.kwargs
+    ) -> T | None:
         """The result of the work. If the file is damaged, it is set aside, and the result is None."""
         try:
-            return await database.write(work)
+            return await database.write(work, *args, **named)
         except DamagedFile as error:
             await self._give_up(database, error)
             return None
@@ -438,7 +435,7 @@ class Spool:
         try:
             other = await Database.open(path, SPOOL, exclusive=True, busy_timeout_s=0.0)
             try:
-                rows = [row for row in await other.write(_behind(0)) if _readable(row) is not None]
+                rows = [row for row in await other.write(_behind, 0) if _readable(row) is not None]
                 if rows:
                     await self._add(self._renumbered(rows))
                 _remove(path)
@@ -464,28 +461,30 @@ class Spool:
         )  # fmt: skip
 
 
-def _adding(rows: Sequence[_Row], room_bytes: int | None) -> Callable[[sqlite3.Connection], tuple[int, int]]:
-    """Work that writes rows, and returns by how many rows and bytes the file has grown. The end of an exchange replaces
-    its intent, and an intent is not written after the end of its exchange. The work raises StoreError for rows that
-    replace nothing and have no room."""
-
-    def work(connection: sqlite3.Connection) -> tuple[int, int]:
-        more = size = 0
-        for row in rows:
-            ended = connection.execute(_END_INTENT, (row.exchange,)).fetchall() if row.kind != _INTENT else []
-            if room_bytes is not None and not ended and size + len(row.text) > room_bytes:
-                raise StoreError("it holds as much as it may already (stratiform.spool_max_mib)")
-            added = connection.execute(_ADD, (row.number, row.kind, row.exchange, row.text.decode())).rowcount
-            more += added - len(ended)
-            size += added * len(row.text) - sum(length for (length,) in ended)
-        return more, size
-
-    return work
+def _added(connection: sqlite3.Connection, rows: Sequence[_Row], room_bytes: int | None) -> tuple[int, int]:
+    """Write rows. Returns by how many rows and bytes the file has grown. The end of an exchange replaces its intent,
+    and an intent is not written after the end of its exchange. Raises StoreError for rows that replace nothing and have
+    no room."""
+    more = size = 0
+    for row in rows:
+        ended = connection.execute(_END_INTENT, (row.exchange,)).fetchall() if row.kind != _INTENT else []
+        if room_bytes is not None and not ended and size + len(row.text) > room_bytes:
+            raise StoreError("it holds as much as it may already (stratiform.spool_max_mib)")
+        added = connection.execute(_ADD, (row.number, row.kind, row.exchange, row.text.decode())).rowcount
+        more += added - len(ended)
+        size += added * len(row.text) - sum(length for (length,) in ended)
+    return more, size
 
 
-def _behind(number: int, most: int = -1) -> Callable[[sqlite3.Connection], Sequence[_Row]]:
-    """Work that reads rows with a higher number, the oldest first."""
-    return lambda connection: [_row(*found) for found in connection.execute(_SELECT, (number, most))]
+def _behind(connection: sqlite3.Connection, number: int, most: int = -1) -> Sequence[_Row]:
+    """Rows with a higher number, the oldest first."""
+    return [_row(*found) for found in connection.execute(_SELECT, (number, most))]
+
+
+def _deleted(connection: sqlite3.Connection, numbers: Sequence[int]) -> int:
+    """Delete rows. Returns how many there were."""
+    values = [(number,) for number in numbers]
+    return connection.executemany("DELETE FROM pending WHERE number = ?", values).rowcount
 
 
 def _salvaged(path: Path) -> Sequence[_Row]:

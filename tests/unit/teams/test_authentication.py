@@ -317,7 +317,7 @@ async def test_budgets_of_a_store_that_was_emptied_hold_until_that_is_accepted()
     ):
         await known.put(record)
     for erasing in ("DELETE FROM directory", "UPDATE directory_version SET version = 0"):
-        await store._do(lambda connection, sql=erasing: connection.execute(sql))
+        await store._do("write", lambda connection, sql=erasing: connection.execute(sql))
     await known.refresh()
     assert set(known.snapshot.budgets) == {"red/total", "red/made"}
     assert set(known.snapshot.keys) == {"key-a"}

@@ -194,11 +194,13 @@ class Emptied(Flaky):
     """A store that can be emptied."""
 
     async def empty(self) -> None:
-        await self._do(lambda connection: connection.execute("DELETE FROM fact"))
-        await self._do(lambda connection: connection.execute("DELETE FROM counter"))
+        await self._do("write", lambda connection: connection.execute("DELETE FROM fact"))
+        await self._do("write", lambda connection: connection.execute("DELETE FROM counter"))
 
     async def reserved(self) -> int:
-        found = await self._do(lambda connection: connection.execute("SELECT sum(reserved) FROM counter").fetchone())
+        found = await self._do(
+            "write", lambda connection: connection.execute("SELECT sum(reserved) FROM counter").fetchone()
+        )
         return int(found[0] or 0)
 
 

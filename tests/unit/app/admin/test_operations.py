@@ -338,7 +338,7 @@ async def test_a_store_is_accepted_once_it_was_exchanged(at: Office) -> None:
     first = await at.ask("GET", "store")
     assert (first["lost"], len(first["epoch"])) == ([], 16)
     assert (await at.ask("POST", "store/accept"))["accepted"] == []
-    await at.store._do(lambda connection: connection.execute("DELETE FROM fact"))
+    await at.store._do("write", lambda connection: connection.execute("DELETE FROM fact"))
     assert (await at.ask("GET", "store"))["lost"] == [first["epoch"]]
     await at.ask("POST", "budgets/red/total/set-spent", {"spent": 2})
     assert "restored:red:b:total:-:" in await at.store.facts()
