@@ -164,9 +164,9 @@ class Breakers:
 
 
 def ordered(deployments: Sequence[Deployment], key: bytes) -> list[Deployment]:
-    """The deployments in the order in which this session tries them. A deployment of weight 0 comes after all
-    others."""
-    return sorted(deployments, key=lambda d: _draw(d, key), reverse=True) if len(deployments) > 1 else list(deployments)
+    """Equal deployments in the order in which the session of that key tries them. A deployment of weight 0 comes after
+    all others."""
+    return sorted(deployments, key=lambda d: _draw(d, key), reverse=True)
 
 
 def _draw(deployment: Deployment, key: bytes) -> float:
@@ -195,7 +195,6 @@ class Attempts:
     def __init__(
         self,
         levels: Levels,
-        key: bytes,
         breakers: Breakers,
         policy: RetryPolicy,
         elapsed_s: Callable[[], float],
@@ -203,10 +202,10 @@ class Attempts:
         *,
         wider: Levels | None = (),
     ) -> None:
-        """``key`` identifies the session. The ``wider`` deployments are called, one level after the other, only if the
-        context window of another deployment is too small. None: no second deployment is ever called. Raises CircuitOpen
-        if the breakers of all deployments are open."""
-        options = [(level, d) for level, group in enumerate(levels) for d in ordered(group, key)]
+        """The ``wider`` deployments are called, one level after the other, only if the context window of another
+        deployment is too small. None: no second deployment is ever called. Raises CircuitOpen if the breakers of all
+        deployments are open."""
+        options = [(level, d) for level, group in enumerate(levels) for d in group]
         self._breakers = breakers
         self._options = options
         self._tries = [0] * len(options)
@@ -220,7 +219,7 @@ class Attempts:
         self._call: int | None = None
         """The breaker's number of the call in progress. None: no call is in progress."""
         first = 1 + max(level for level, _ in self._options)
-        self.wider = [(first + level, d) for level, group in enumerate(wider or ()) for d in ordered(group, key)]
+        self.wider = [(first + level, d) for level, group in enumerate(wider or ()) for d in group]
         """The deployments with wider context windows that are left to be called, each with its level."""
         self._asked: set[str] = set()
         self._counted: set[int] = set()

@@ -117,18 +117,15 @@ class ChatRequests:
     ) -> ComposedRequest:
         """The request with the operator's prompts. Raises ProxyError."""
         headers, composer = client.headers, self._ports.composer
-        request = ComposeRequest(
-            found.parsed,
-            exchange.principal,
-            found.model,
+        wishes = (
             section.prompts,
             section.window,
             get(headers, PERSONA_HEADER) or "",
             get(headers, PROFILE_HEADER) or "",
-            keeps_state,
         )
-        if composer is None or not (composer.has_rules or request.asks_anything):
+        if composer is None or not (composer.has_rules or any(wishes)):
             return ComposedRequest()
+        request = ComposeRequest(found.parsed, exchange.principal, found.model, *wishes, keeps_state)
         composed = await composer.compose(request)
         exchange.prompts = composed.version
         exchange.window = composed.profile

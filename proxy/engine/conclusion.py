@@ -209,7 +209,7 @@ class Conclusion:
             return
         # This happens before the client can send its next request, which another worker may get.
         self._learn(exchange)
-        defers = self._custody is not None and is_deferred(exchange)
+        defers = self._custody is not None and not exchange.arrival.is_chat and is_deferred(exchange)
         # A deferred exchange costs nothing yet.
         settlement = replace(exchange.lost, usage=exchange.answer.outcome.usage)
         if not defers:

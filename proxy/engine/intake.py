@@ -15,7 +15,7 @@ from functools import partial
 from time import perf_counter
 from urllib.parse import quote
 
-from proxy.engine.attempts import ONE_TRY, Attempts, Breakers, Levels
+from proxy.engine.attempts import ONE_TRY, Attempts, Breakers, Levels, ordered
 from proxy.engine.bodies import Raw, Upload, check_addressed, has_body, refuse_compressed
 from proxy.engine.custody import Custody, pinned, refers
 from proxy.engine.exchange import Exchange, ObjectUse, Requested
@@ -278,14 +278,15 @@ class Intake:
         parsed = head.parsed if head is not None else None
         if self.rules.window_of is not None and parsed is not None and exchange.arrival.is_chat:
             levels, wider = await fitting(self._ports.planner, self.rules.window_of, exchange, parsed, levels, wider)
-        is_spread = any(len(level) > 1 for level in (*levels, *wider))
-        key = await self._ports.aside.run_large(raw.size, session_key, principal, head) if is_spread else b""
+        if any(len(level) > 1 for level in (*levels, *wider)):
+            key = await self._ports.aside.run_large(raw.size, session_key, principal, head)
+            levels, wider = [ordered(level, key) for level in levels], [ordered(level, key) for level in wider]
         policy, sent = ONE_TRY, client.headers
         if may_repeat:
             policy = self.rules.retries.of(exchange.requested.model, get(sent, RETRY_COUNT), get(sent, USER_AGENT))
         on_failure = partial(self._ports.meter.failed, exchange)
         attempts = Attempts(
-            levels, key, self._breakers, policy, exchange.elapsed_s, on_failure, wider=wider if may_repeat else None
+            levels, self._breakers, policy, exchange.elapsed_s, on_failure, wider=wider if may_repeat else None
         )
         exchange.deployment = attempts.deployment
         return attempts, reach

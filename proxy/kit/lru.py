@@ -26,15 +26,15 @@ class Bounded(OrderedDict[K, V]):
         self._weights: dict[K, int] = {}
         self.bytes = 0
 
-    def put(self, key: K, entry: V) -> None:
-        """Set an entry; this counts as a use."""
-        self[key] = entry
-        self.used(key)
-
     def used(self, key: K) -> None:
-        """Weigh the entry again, move it to the end, and drop the least recently used others until there is room. The
-        entry itself is never dropped."""
-        weight = self._weigh(self[key])
+        """Weigh the entry again. This counts as a use."""
+        self.put(key, self[key])
+
+    def put(self, key: K, entry: V) -> None:
+        """Set an entry, and drop the least recently used others until there is room. The entry itself is never
+        dropped. This counts as a use."""
+        self[key] = entry
+        weight = self._weigh(entry)
         self.bytes += weight - self._weights.get(key, 0)
         self._weights[key] = weight
         self.move_to_end(key)

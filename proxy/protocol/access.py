@@ -31,7 +31,7 @@ from proxy.kit.value import dataclass, field, replace
 from proxy.protocol.account import ASKING_PATHS, VERBS, Path, is_body_path, percent_decoded
 from proxy.protocol.request import HEAD_NAMES, UTF8_MARK, RequestFields, head_of
 from proxy.protocol.request.demand import small_object
-from proxy.protocol.wire.json_body import Unreadable, elements, folded, join_members, scan_members
+from proxy.protocol.wire.json_body import Unreadable, elements, folded, join_members, scan_members, text_value
 
 # Servers cut names at a zero byte, trim them, or build a path or a query from them. So the names "gpt-4o?-mini" and
 # "gpt-4o\0-mini" do not count as names that end in "-mini".
@@ -172,6 +172,8 @@ def names_of(raw: bytes) -> Sequence[str]:
 
     if len(raw) > _MOST_NAMES_BYTES:
         raise Unreadable("a member that names models is too long")
+    if raw.startswith(b'"'):
+        return [str(text_value(raw))]
     try:
         left = [json.loads(raw.decode("utf-8", "surrogatepass"), object_pairs_hook=parts)]
     except (ValueError, RecursionError) as error:

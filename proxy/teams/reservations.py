@@ -306,11 +306,9 @@ class BudgetReservations:
             self._estimated.pop(account, None)
         if exchange.attempts == 0:
             await self._give_back(reservation)
-            await self._release_further(reservation)
-        else:
-            charges = await self._write(exchange, reservation)
-            if charges:
-                self.alerts.note_overrun(reservation, charges)
+        elif charges := await self._write(exchange, reservation):
+            self.alerts.note_overrun(reservation, charges)
+        await self._release_further(reservation)
 
     async def _write(self, exchange: Exchange, reservation: BudgetReservation) -> Sequence[Charge]:
         """Write the entry, and replace the reservation. Returns the charges that replace it."""
@@ -319,7 +317,6 @@ class BudgetReservations:
         final = _final(reservation, reservation.bookings, exchange, entry.cost)
         if balances := await self.store_client.settle(Settle(entry, final)):
             await self.alerts.tell(reservation, balances)
-        await self._release_further(reservation)
         return final
 
     async def _release_further(self, reservation: BudgetReservation) -> None:

@@ -277,7 +277,7 @@ class Said:
     def learn(self, answer: Mapping[str, object]) -> None:
         """Read an answer, or one event of a stream."""
         holder = answer.get("message" if answer.get("type") == "message_start" else "response")
-        said = holder if isinstance(holder, Mapping) else answer
+        said = holder if isinstance(holder, dict) else answer
         self.id = self.id or _id(said.get("id"))
         status = said.get("status")
         self.status = status if isinstance(status, str) else self.status
@@ -328,12 +328,12 @@ def _made(said: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     for choice in items_of(said.get("choices")):
         for member in ("message", "delta"):
             message = choice.get(member)
-            if isinstance(message, Mapping) and "audio" in message and (found := _id_in(message["audio"])):
+            if isinstance(message, dict) and "audio" in message and (found := _id_in(message["audio"])):
                 yield found, "chat/completions"
 
 
 def _id_in(value: object) -> str:
-    return _id(value.get("id")) if isinstance(value, Mapping) else ""
+    return _id(value.get("id")) if isinstance(value, dict) else ""
 
 
 def _id(value: object) -> str:
