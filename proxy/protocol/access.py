@@ -164,16 +164,12 @@ def chooses(raw: bytes) -> bool:
 
 
 def names_of(raw: bytes) -> Sequence[str]:
-    """The names that a member chooses. Its value is a name, or a list of names or of objects. A key of an object may
-    also be a name: LiteLLM writes ``{"fallbacks": [{"this": ["that"]}]}``. Raises Unreadable."""
+    """The names that a member chooses whose value is a list of names or of objects. A key of an object may also be a
+    name: LiteLLM writes ``{"fallbacks": [{"this": ["that"]}]}``. Raises Unreadable."""
 
     def parts(pairs: list[tuple[str, object]]) -> list[object]:
         return [part for name, value in pairs for part in ((value,) if speaks_of_models(name) else (name, value))]
 
-    if len(raw) > _MOST_NAMES_BYTES:
-        raise Unreadable("a member that names models is too long")
-    if raw.startswith(b'"'):
-        return [str(text_value(raw))]
     try:
         left = [json.loads(raw.decode("utf-8", "surrogatepass"), object_pairs_hook=parts)]
     except (ValueError, RecursionError) as error:
@@ -343,8 +339,10 @@ def _read_members(members: Values, found: _Found) -> None:
         if raw[:1] not in (b'"', b"[", b"{"):
             continue  # a number or a flag chooses nothing
         try:
-            if name in _NAMING:
-                found.add(names_of(raw))
+            if name in _NAMING and len(raw) > _MOST_NAMES_BYTES:
+                found.unread.append("a member that names models is too long")
+            elif name in _NAMING:
+                found.add([str(text_value(raw))] if raw.startswith(b'"') else names_of(raw))
             elif _may_choose(name, raw, members, found):
                 found.unread.append(f"its member '{ascii(name)[1:-1][:_SHOWN_CHARS]}' may choose a model")
         except Unreadable as error:

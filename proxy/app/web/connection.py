@@ -277,10 +277,6 @@ if HttpToolsProtocol is not None:
             elif self._in_head and self._head_bytes and self._deadline is None:
                 self._set_deadline()
 
-        def on_message_begin(self) -> None:
-            super().on_message_begin()
-            self.scope["extensions"] = {EXTENSION: AnswerState(self.flow.resume_reading)}  # type: ignore[dict-item]
-
         def on_headers_complete(self) -> None:
             size = len(self.url) + sum([len(name) + len(value) + 4 for name, value in self.headers])
             self._refusal = self._head_error(size)
@@ -304,6 +300,7 @@ if HttpToolsProtocol is not None:
             self._in_head = False
             self._head_bytes = 0
             self._drop_deadline()
+            self.scope["extensions"] = {EXTENSION: AnswerState(self.flow.resume_reading)}  # type: ignore[dict-item]
             super().on_headers_complete()
             self.headers = []  # the trailers, which are dropped
             if self.cycle.scope["http_version"] == "1.0":
