@@ -48,6 +48,7 @@ from proxy.kit.errors import (
     UpstreamError,
     UpstreamRejected,
     UpstreamTimeout,
+    UpstreamUnavailable,
     error_form,
     sse_error,
 )
@@ -58,7 +59,7 @@ from proxy.models import Headers
 from proxy.models.charges import runs_on
 from proxy.prompts.window import OverBudget
 from proxy.protocol.response import MAX_BODY_BYTES, BodyFold, Fold, StreamFold
-from proxy.protocol.response.event_format import DONE, END_OF_EVENT, event_of
+from proxy.protocol.response.event_format import DONE, END_OF_EVENT, event_of, is_torn
 from proxy.protocol.response.outcome import AnswerWithout, Outcome
 from proxy.protocol.response.panel_answer import PanelAnswers
 from proxy.protocol.response.refusal import (
@@ -396,7 +397,7 @@ class AnswerRelay:
             attempts.answered()
             # After the last event there may be the beginning of another one. The proxy does not wait for its end.
             is_between = fold.is_between
-            rest = b"" if fold.keeps_end else fold.close()
+            rest = _rest_of(fold)
             is_held = hold is not None and isinstance(fold, StreamFold)
             if is_held and (instead := self._instead_of_stream(fold, attempts, may_refuse=may_refuse)) is not None:
                 return instead
@@ -551,6 +552,14 @@ def _fold_of(answer: Answer, exchange: Exchange) -> Fold:
     if is_events:
         return StreamFold(drop_usage=exchange.arrival.is_chat and not exchange.requested.wants_usage)
     return BodyFold(length, is_read=is_json)
+
+
+def _rest_of(fold: Fold) -> bytes:
+    """The rest of an answer that the upstream has ended. Raises UpstreamUnavailable if it has ended within an event."""
+    rest = b"" if fold.keeps_end else fold.close()
+    if isinstance(fold, StreamFold) and (fold.is_cut or is_torn(rest)):
+        raise UpstreamUnavailable("the upstream's answer ended within an event")
+    return rest
 
 
 # OpenAI's own upper bound for ``n``.

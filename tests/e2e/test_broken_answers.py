@@ -176,6 +176,44 @@ def test_a_stream_ends_with_its_last_event_though_the_line_stays_open(tmp_path: 
         assert metric(url, "cost_usd_total") == pytest.approx(0.011)
 
 
+HALVES = {
+    "a line that breaks off": chunk("No.")[:40],
+    "a line of which little is missing": event({"choices": [{"delta": {"content": "No."}}]})[:-6],
+    "an event that is too long to be kept": b"data: " + b'{"choices":[{"delta":{"content":"' + b"x" * (3 << 19),
+}
+
+
+@pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+def test_a_stream_that_ends_in_order_within_an_event_is_no_whole_answer(tmp_path: Path, path: str, half: bytes) -> None:
+    """A client would drop the half, and take the rest for the whole answer."""
+    stream = chunked(chunk("Yes."), half, kind="text/event-stream")
+    with proxy_before(tmp_path, (stream, "close")) as (url, provider):
+        with pytest.raises(http.client.IncompleteRead) as cut:
+            ask(url, path, stream=True)
+        assert cut.value.partial.startswith(chunk("Yes."))
+        assert b'"error"' in cut.value.partial.split(b"\n\n")[-2]
+        assert provider.calls == 1
+
+
+def test_a_last_event_without_its_line_ends_is_an_event(tmp_path: Path) -> None:
+    stream = chunked(chunk("Yes."), DONE.strip(), kind="text/event-stream")
+    with proxy_before(tmp_path, (stream, "close")) as (url, _):
+        assert ask(url, stream=True) == (200, chunk("Yes.") + DONE.strip())
+
+
+@pytest.mark.parametrize("choices", [{"choices": []}, {"choices": None}, {}], ids=["none", "null", "missing"])
+def test_a_usage_that_only_the_proxy_asked_for_does_not_reach_the_client(
+    tmp_path: Path, choices: dict[str, object]
+) -> None:
+    """The SDKs' users write ``chunk.choices[0]``."""
+    usage = event({**choices, "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}})
+    for options, expected in ((None, b""), ({"include_usage": True}, usage)):
+        stream = chunked(chunk("Yes."), usage, DONE, kind="text/event-stream")
+        with proxy_before(tmp_path, (stream, "close")) as (url, _):
+            assert ask(url, stream=True, stream_options=options) == (200, chunk("Yes.") + expected + DONE)
+
+
 @pytest.mark.slow
 def test_what_comes_at_once_behind_the_last_event_passes(tmp_path: Path) -> None:
     late = DONE + usage_chunk()

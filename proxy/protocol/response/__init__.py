@@ -400,8 +400,10 @@ class StreamFold:
             return event
         payload = payload_of(data)
         self._learn(payload)
-        usage = mapping(payload).get("usage") if mapping(payload).get("choices") == [] else None
-        return b"" if self._drop and isinstance(usage, dict) else event
+        told = mapping(payload)
+        # Servers write such an event with an empty list of choices, with null, or without choices.
+        is_usage = isinstance(told.get("usage"), dict) and not told.get("choices") and "error" not in told
+        return b"" if self._drop and is_usage else event
 
     def _learn(self, payload: object) -> None:
         if not isinstance(payload, dict):
