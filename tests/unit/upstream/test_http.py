@@ -117,6 +117,22 @@ async def test_a_request_and_an_answer_pass_as_they_are() -> None:
     assert names == {b"host", b"x-one", b"content-length"}
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [[("x-policy", "p" * 60_000)], [(f"x-{number}", "v" * 900) for number in range(100)], [("x" * 9_000, "v")]],
+    ids=["a long header", "many headers", "a long name"],
+)
+async def test_an_answer_may_have_headers_as_long_as_a_requests(lines: list[tuple[str, str]]) -> None:
+    """An answer that is not read is lost, and its request is sent and billed again."""
+
+    async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        said = "".join(f"{name}: {value}\r\n" for name, value in lines)
+        writer.write(f"HTTP/1.1 200 OK\r\n{said}Content-Length: 2\r\n\r\nok".encode())
+
+    async with sending() as upstream, serving_raw(handler) as url:
+        assert await read_all(upstream, call(url)) == (200, {**dict(lines), "content-length": "2"}, b"ok")
+
+
 async def test_connections_are_kept_and_used_again() -> None:
     peers = []
 
