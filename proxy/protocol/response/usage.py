@@ -370,8 +370,9 @@ def reported_in(payload: Mapping[str, object]) -> Reported:
     told = tools.get("web_search_requests", 0), calls.get("num_search_queries", 0)
     return Reported(
         tier=tier_of(tier.lower()) if isinstance(tier, str) else "",
-        is_fast=usage.get("speed") == "fast",
-        is_local=usage.get("inference_geo") in ("us", "eu"),
+        # Any speed and any place that is not the usual one has its price.
+        is_fast=(usage.get("speed") or "standard") != "standard",
+        is_local=(usage.get("inference_geo") or "global") not in ("global", "not_available"),
         searches=max(searches, queries, *told),
         files=types.count("file_search_call") + types.count("collections_search_call"),
         codes=min(1, max(tools.get("code_execution_requests", 0), types.count("code_interpreter_call"))),

@@ -3,6 +3,9 @@
 import json
 import math
 
+import pytest
+
+from proxy.protocol.request.demand import wants_of
 from proxy.protocol.response import BodyFold, StreamFold
 from proxy.protocol.response.usage import NOTHING_REPORTED, Reported, merged, reported_in
 from tests.examples import for_every
@@ -67,3 +70,25 @@ def test_reports_add_up_by_the_larger_one() -> None:
     first, second = Reported(searches=2), Reported(tier="flex", searches=1, usd=1.0)
     assert merged(first, second) == Reported(tier="flex", searches=2, usd=1.0)
     assert merged(first, NOTHING_REPORTED) == merged(NOTHING_REPORTED, first) == first
+
+
+@pytest.mark.parametrize(
+    ("usage", "is_fast", "is_local"),
+    [
+        ({"speed": "fast", "inference_geo": "us"}, True, True),
+        ({"speed": "faster", "inference_geo": "jp"}, True, True),
+        ({"speed": "standard", "inference_geo": "global"}, False, False),
+        ({"speed": None, "inference_geo": "not_available"}, False, False),
+        ({"speed": "", "inference_geo": None}, False, False),
+        ({}, False, False),
+    ],
+)
+def test_a_speed_or_a_place_that_is_not_the_usual_one_is_billed_as_it_was_reserved(
+    usage: dict[str, object], is_fast: bool, is_local: bool
+) -> None:
+    found = reported_in({"usage": {"input_tokens": 1, **usage}})
+    assert (found.is_fast, found.is_local) == (is_fast, is_local)
+    asked = {name: json.dumps(value).encode() for name, value in usage.items()}
+    wanted, _ = wants_of(asked)
+    if usage.get("inference_geo") != "not_available":  # of older models; nobody asks for it
+        assert (wanted.is_fast, wanted.is_local) == (is_fast, is_local)
