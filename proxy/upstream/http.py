@@ -126,8 +126,6 @@ READ_BUFFER_BYTES = 1 << 18
 EVENT_PIECE_BYTES = 8 << 10
 """A stream of events is read in pieces of this size. Looking into a piece that has an event in every third byte takes
 about 10 ms, and other requests have their turn between two pieces."""
-HEAD_BYTES = 64 << 10
-"""The longest header of an answer. An answer with a longer one is lost, and the provider bills it."""
 _FRONT = "/openai"
 # Paths that belong to a deployment of Azure's; all other paths belong to the resource.
 _OF_DEPLOYMENTS = (
@@ -184,8 +182,9 @@ class HttpUpstream:
             auto_decompress=False,
             skip_auto_headers=_NO_AUTO_HEADERS,
             read_bufsize=READ_BUFFER_BYTES,
-            max_line_size=HEAD_BYTES,
-            max_field_size=HEAD_BYTES,
+            # An answer with a longer header is lost, and the provider bills it.
+            max_line_size=READ_BUFFER_BYTES,
+            max_field_size=READ_BUFFER_BYTES,
         )
         # aiohttp would repeat a PUT or a DELETE by itself. It has no public name for this; its own test client does it.
         self._session._retry_connection = False
