@@ -179,23 +179,38 @@ async def test_a_store_that_goes_on_refusing_is_asked_more_and_more_rarely(tmp_p
     assert all(pause >= 0.9 * retry_s * 2**number for number, pause in enumerate(pauses, 1)), pauses
 
 
+class RefusingBalances(Flaky):
+    """A store that answers, but refuses to tell balances as long as it has a reason."""
+
+    def __init__(self, reason: str = "WRONGTYPE") -> None:
+        super().__init__()
+        self.reason = reason
+
+    async def balance(self, team: str, charge: Charge, now: float) -> Balance:
+        if self.reason:
+            raise StoreError(self.reason)
+        return await super().balance(team, charge, now)
+
+
 async def test_a_trouble_is_over_with_the_next_answer() -> None:
-    class Refusing(Flaky):
-        is_refusing = True
-
-        async def balance(self, team: str, charge: Charge, now: float) -> Balance:
-            if self.is_refusing:
-                raise StoreError("WRONGTYPE")
-            return await super().balance(team, charge, now)
-
-    store = Refusing()
+    store = RefusingBalances()
     async with budgeting(RULE, store=store) as one:
         assert await one.store_client.balance("red", Charge(ACCOUNT, 0)) is None
         assert one.store_client.troubles == {"store": "WRONGTYPE"}
         assert one.store_client.is_in_step
-        store.is_refusing = False
+        store.reason = ""
         assert await one.store_client.balance("red", Charge(ACCOUNT, 0)) is not None
         assert one.store_client.troubles == {}
+
+
+async def test_a_trouble_is_logged_once_for_each_reason(caplog: pytest.LogCaptureFixture) -> None:
+    store = RefusingBalances("WRONGTYPE")
+    async with budgeting(RULE, store=store) as one:
+        for reason in ("WRONGTYPE", "WRONGTYPE", "READONLY"):
+            store.reason = reason
+            await one.store_client.balance("red", Charge(ACCOUNT, 0))
+    told = [line for line in caplog.messages if "although the store answers" in line]
+    assert [line.rsplit(" ", 1)[1] for line in told] == ["WRONGTYPE", "READONLY"]
 
 
 async def test_a_store_that_answers_no_ping_is_asked_nothing_twice(tmp_path: Path) -> None:
