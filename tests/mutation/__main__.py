@@ -28,6 +28,7 @@ TARGETS = (
         "proxy/teams",
         (
             "tests/unit/teams",
+            "tests/unit/app/admin",
             "tests/contract/test_epochs.py",
             "tests/unit/engine/test_engine_booking.py",
             "tests/security/test_usage_lies.py",

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -77,6 +78,34 @@ def test_the_kind_the_culprit_and_whether_it_is_waste(name: str) -> None:
     assert (found.kind, found.culprit, found.is_waste) == (kind, culprit, is_waste)
     assert found.before + found.tokens + found.behind == record(*pieces).total
     assert found.lost > 0
+
+
+def test_of_a_message_of_files_the_file_that_changed_and_its_place_are_told() -> None:
+    edited = piece("file:1", PieceKind.FILE, version=1)
+    old, new = piece("context"), piece("context", version=1)
+    cuts = {old.digest: FILES, new.digest: [FILES[0], edited, FILES[2]]}
+    found = diagnose([record(SYSTEM, old, *TALK)], record(SYSTEM, new, *TALK, *MORE), None, GRID, cuts=cuts)
+    assert (found.kind, found.culprit, found.before, found.tokens) == (BreakKind.CHANGED, "file:1", 200, 100)
+
+
+@pytest.mark.parametrize(
+    ("result", "culprit"),
+    [
+        ({"role": "tool", "content": "found"}, "tool"),
+        ({"role": "user", "content": [{"type": "tool_result", "content": "found"}]}, "tool"),
+        ({"role": "user", "content": [{"type": "text", "text": "found"}]}, "user"),
+        ({"type": "function_call_output", "output": "found"}, "tool"),
+    ],
+)
+def test_a_changed_tool_result_is_told_as_one_in_every_format(result: dict[str, Any], culprit: str) -> None:
+    changed_result = orjson.loads(orjson.dumps(result).replace(b"found", b"found nothing"))
+    talk = [{"role": role, "content": f"{role} {n}"} for n in range(4) for role in ("user", "assistant")]
+    old, now = (
+        wire_record({"messages": [*talk[:2], one, *talk[2:]]}, bytes_over_four, at=at)
+        for at, one in enumerate((result, changed_result))
+    )
+    found = diagnose([old], now, None, GRID)
+    assert (found.kind, found.culprit) == (BreakKind.CHANGED, culprit)
 
 
 def test_context_that_stays_behind_the_talk_is_pushed_further_by_each_turn() -> None:
@@ -189,12 +218,11 @@ def test_a_piece_that_has_grown_makes_no_request_cheaper_than_what_was_read_of_i
     assert (found.lost, found.usd) == (0, 0.0)
 
 
-@pytest.mark.parametrize(("distance", "lost"), [(ANTHROPIC.lookback - 1, 0), (ANTHROPIC.lookback, 100)])
+@pytest.mark.parametrize(("distance", "lost"), [(ANTHROPIC.lookback - 1, 0), (ANTHROPIC.lookback, 400)])
 def test_an_entry_is_lost_where_no_marker_is_near_enough_to_find_it(distance: int, lost: int) -> None:
     profile = replace(ANTHROPIC, min_tokens=1)
     turns = [piece(f"q{number}") for number in range(distance)]
-    old = record(SYSTEM, *turns, stops=(SYSTEM.tokens,))
-    marked = SYSTEM.tokens + sum(turn.tokens for turn in turns)
-    now = record(SYSTEM, piece("q0", version=1), *turns[1:], at=5.0, stops=(marked,))
+    old = record(*TOOLS, SYSTEM, *turns, stops=(400,))
+    now = record(*TOOLS, SYSTEM, piece("q0", version=1), *turns[1:], at=5.0, stops=(old.total,))
     found = diagnose([old], now, None, profile)
     assert found.lost == lost
