@@ -114,6 +114,14 @@ def test_context_that_stays_behind_the_talk_is_pushed_further_by_each_turn() -> 
     assert (found.kind, found.culprit, found.lost) == (BreakKind.REORDERED, "file:0", 300)
 
 
+@pytest.mark.parametrize(("tokens", "is_continued"), [(50, False), (250, True)])
+def test_a_request_that_shares_hardly_anything_is_another_conversation(tokens: int, is_continued: bool) -> None:
+    answer = piece("a1", tokens=tokens)
+    old = record(SYSTEM, piece("q1"), answer, *[piece(f"q-old-{n}") for n in range(10)])
+    now = record(SYSTEM, piece("q1", version=1), answer, *[piece(f"q-new-{n}") for n in range(10)], at=5.0)
+    assert (diagnose([old], now, None, GRID) is not None) is is_continued
+
+
 def test_what_stands_beside_the_pieces() -> None:
     old = record(*BEFORE, model="m1", route="r1", parameters={"tool_choice": b"a"})
     more = (*BEFORE, *MORE)
@@ -129,6 +137,14 @@ def test_what_stands_beside_the_pieces() -> None:
     assert kind(route="r2") == (BreakKind.ROUTE_SWITCHED, "r2")
     assert kind(parameters={"tool_choice": b"b"}) == (BreakKind.PARAMETERS, "tool_choice")
     assert kind(parameters={"tool_choice": b"a", "temperature": b"1"}) == ("", "")
+
+
+@pytest.mark.parametrize(("value", "culprits"), [(None, []), ("auto", []), ("none", ["tool_choice"])])
+def test_a_parameter_that_says_what_holds_anyway_breaks_nothing(value: object, culprits: list[str]) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "a long question " * 40}]}
+    old, now = (wire_record(one, bytes_over_four, at=1.0) for one in (body, {**body, "tool_choice": value}))
+    found = diagnose([old], now, None, replace(GRID, breaking=ANTHROPIC.breaking))
+    assert ([found.culprit] if found is not None else []) == culprits
 
 
 def test_what_no_difference_explains_is_the_providers_side() -> None:

@@ -102,7 +102,8 @@ def test_what_two_layouts_share_need_not_be_numbered_twice() -> None:
     )
     base, looked_up = Layout(SEED, turns), Layout(SEED, turns)
     looked_up.prompt({})
-    orders = [turns, turns[:3], turns[:1], [], [*turns[:3], turns[6]], [turns[0], turns[5]], list(reversed(turns))]
+    other = [*turns[:4], *elements(result("2", "z"), user("b"))]
+    orders = [turns, turns[:3], turns[:1], [], [*turns[:3], turns[6]], other, [turns[0], turns[5]], turns[::-1]]
     for order in orders:
         fresh = Layout(SEED, order)
         for adopted in (Layout(SEED, order, base), Layout(SEED, order, looked_up)):
