@@ -234,11 +234,11 @@ def test_a_piece_that_has_grown_makes_no_request_cheaper_than_what_was_read_of_i
     assert (found.lost, found.usd) == (0, 0.0)
 
 
-@pytest.mark.parametrize(("distance", "lost"), [(ANTHROPIC.lookback - 1, 0), (ANTHROPIC.lookback, 400)])
+@pytest.mark.parametrize(("distance", "lost"), [(0, 0), (1, 0), (ANTHROPIC.lookback - 1, 0), (ANTHROPIC.lookback, 400)])
 def test_an_entry_is_lost_where_no_marker_is_near_enough_to_find_it(distance: int, lost: int) -> None:
     profile = replace(ANTHROPIC, min_tokens=1)
-    turns = [piece(f"q{number}") for number in range(distance)]
+    turns = [piece(f"q{number}") for number in range(ANTHROPIC.lookback)]
     old = record(*TOOLS, SYSTEM, *turns, stops=(400,))
-    now = record(*TOOLS, SYSTEM, piece("q0", version=1), *turns[1:], at=5.0, stops=(old.total,))
+    now = record(*TOOLS, SYSTEM, piece("q0", version=1), *turns[1:], at=5.0, stops=(400 + 100 * distance,))
     found = diagnose([old], now, None, profile)
     assert found.lost == lost

@@ -1,3 +1,4 @@
+import itertools
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -224,8 +225,8 @@ class TestSpans:
     OLD = File("a.py", "".join(LINES))
     NEW = File("a.py", "".join([*LINES[:200], "new\n", *LINES[200:]]))
 
-    def of(self, file: File, *, has_spans: bool = True) -> RequestElements:
-        recognised = view_of(HEAD, *shown(file, B), user("go"))
+    def of(self, file: File, other: File = B, *, has_spans: bool = True) -> RequestElements:
+        recognised = view_of(HEAD, *shown(file, other), user("go"))
         return request_elements(recognised, (), TokenCounter(bytes_over_four), has_spans=has_spans)
 
     def test_a_long_file_is_several_positions_of_the_same_tokens(self) -> None:
@@ -239,6 +240,13 @@ class TestSpans:
         same = [a.digest == b.digest for a, b in zip(old.parts, new.parts, strict=False)]
         assert same[:3] == [True] * 3
         assert not all(same)
+
+    def test_versions_of_a_whole_message_share_positions_up_to_the_edit(self) -> None:
+        cut, edited, behind = (self.of(*files).natural[1] for files in ((self.OLD, B), (self.NEW, B), (self.OLD, C)))
+        for other, least in ((edited, 0.6), (behind, 0.9)):
+            pairs = zip(cut.parts, other.parts, strict=False)
+            shared = itertools.takewhile(lambda pair: pair[0].digest == pair[1].digest, pairs)
+            assert least * cut.tokens < sum(part.tokens for part, _ in shared) < cut.tokens
 
     def test_a_prefix_may_end_in_a_file_that_changed(self) -> None:
         old, new = self.of(self.OLD), self.of(self.NEW)

@@ -160,6 +160,27 @@ async def test_a_call_that_fails_while_the_store_answers_fails_alone(tmp_path: P
         assert one.store_client.troubles == {}
 
 
+async def test_a_reservation_whose_client_has_left_before_the_store_answered_is_given_back() -> None:
+    class Slow(Flaky):
+        made = asyncio.Event()
+
+        async def reserve(self, ask: Reserve, now: float) -> Any:
+            await super().reserve(ask, now)
+            self.made.set()
+            await asyncio.Event().wait()
+
+    store = Slow()
+    async with budgeting(RULE, store=store, timeout_s=60.0) as one:
+        asking = asyncio.ensure_future(one.reserve(exchange(SIZE)))
+        await store.made.wait()
+        assert (await store.balance("red", Charge(ACCOUNT, 0), NOW)).reserved > 0
+        asking.cancel()
+        await asyncio.wait([asking])
+        await until_async(lambda: "carry_out" in store.calls)
+        await one.in_step()
+        assert (await store.balance("red", Charge(ACCOUNT, 0), NOW)).reserved == 0
+
+
 async def test_a_store_that_goes_on_refusing_is_asked_more_and_more_rarely(tmp_path: Path) -> None:
     retry_s, times = 0.01, list[float]()
 

@@ -117,7 +117,7 @@ def test_a_shorter_life_is_learnt_after_three_losses_and_unlearnt() -> None:
     turns = 1
     truth.send(*conversation(turns))
     for number in range(3):
-        for after_s in (60, 200):
+        for after_s in (60, 240 - 20 * number):
             turns += 1
             truth.send(*conversation(turns), after_s=after_s)
         assert truth.believed().life_s == (300.0 if number < 2 else 200.0)
