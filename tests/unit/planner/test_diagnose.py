@@ -108,6 +108,18 @@ def test_a_changed_tool_result_is_told_as_one_in_every_format(result: dict[str, 
     assert (found.kind, found.culprit) == (BreakKind.CHANGED, culprit)
 
 
+def test_the_tokens_in_front_of_a_changed_line_are_those_of_the_lines_before_it() -> None:
+    lines = ["short", *["a line that is much longer than the first one " * 4] * 20, "It is 10:01."]
+    old, now = (
+        wire_record({"messages": [{"role": "system", "content": "\n".join(text)}, *talk]}, bytes_over_four, at=at)
+        for at, text in enumerate((lines, [*lines[:-1], "It is 10:02."]))
+        for talk in [[{"role": role, "content": f"{role} {n}"} for n in range(4) for role in ("user", "assistant")]]
+    )
+    found = diagnose([old], now, None, GRID)
+    assert (found.culprit, found.line, found.tokens) == ("system", 22, pytest.approx(3, abs=1))
+    assert found.before == pytest.approx(bytes_over_four("\n".join(lines[:-1])), rel=0.02)
+
+
 def test_context_that_stays_behind_the_talk_is_pushed_further_by_each_turn() -> None:
     old = record(SYSTEM, *TALK, *FILES)
     found = diagnose([old], record(SYSTEM, *TALK, *MORE, *FILES, at=5.0), None, GRID)

@@ -158,6 +158,11 @@ def test_a_member_changes_its_place_alone(profile: str, member: dict[str, object
     assert [n for n in ("scope", "tools", "system", "settings") if getattr(plain, n) != getattr(changed, n)] == [place]
 
 
+@for_every([("openai-explicit", "prompt_cache_key"), ("deepseek", "user_id"), ("vllm", "cache_salt")])
+def test_two_values_of_a_member_make_two_prefixes(profile: str, member: str) -> None:
+    assert seed(profile, **{member: "a"}) != seed(profile, **{member: "b"})
+
+
 @for_every(
     [
         ("anthropic", {"temperature": 0.5}),

@@ -16,6 +16,7 @@ def test_each_token_of_a_request_is_listed_once() -> None:
     tokens = {item.key: item.tokens for section in sections for item in section.items}
     assert sum(tokens.values()) + sum(one.words for one in sections) == plan.in_flight.analysis.own.natural.total
     assert min(tokens.values()) > 0
+    assert {one.kind for one in sections if one.words} == {"files"}
     assert {"system:tools", "system:0", "system:1", "history", "prompt"} <= tokens.keys()
     assert [one.kind for one in sections][-2:] == ["history", "prompt"]
     assert sum("document" in key for key in tokens) == 3

@@ -256,6 +256,16 @@ async def test_what_the_provider_still_works_on_stays_reserved_for_an_hour_and_i
         assert entry.cost > 0
 
 
+async def test_what_was_set_aside_for_further_calls_is_given_back_when_the_last_one_is_deferred() -> None:
+    async with budgeting(TOTAL) as one:
+        asked = exchange(SIZE)
+        await one.reserve(asked, limit=10)
+        assert await one.reservations.extend(asked, Settlement(Usage(1, 0), 20.0))
+        assert await spent(one) == (0, MOST + 30 * DOLLAR)
+        await one.reservations.defer(asked)
+        assert await spent(one) == (0, MOST + 10 * DOLLAR)
+
+
 async def test_a_deferred_exchange_is_billed_with_what_it_did_cost_where_that_is_known_in_time() -> None:
     async with budgeting(TOTAL) as one:
         asked = exchange(SIZE)

@@ -245,6 +245,25 @@ def test_another_tokeniser_moves_the_minimum(observations: ProviderObservations)
     assert observations.profile(PAGE, 1.0).min_tokens == pytest.approx(1024 / 1.3, abs=1)
 
 
+@pytest.mark.parametrize(("short", "kind"), [(150, Deviation.AS_EXPECTED), (250, Deviation.PARTITIONED)])
+def test_a_few_tokens_less_than_expected_are_no_loss(
+    observations: ProviderObservations, short: int, kind: Deviation
+) -> None:
+    seen = Observation(Bill(3000, 500, 0, 0, hit=3), Usage(3500, 5, 3000 - short, 500 + short), 3500, age_s=10.0)
+    assert observations.observe(replace(seen, life_s=300.0), PAGE, 1.0) == kind
+
+
+@pytest.mark.parametrize("stored", [Usage(2000, 5, 0, 2000), Usage(2000, 5, 2000)])
+def test_what_was_stored_shows_that_longer_prefixes_are_not_too_short(
+    observations: ProviderObservations, stored: Usage
+) -> None:
+    observations.observe(Observation(Bill(stored.read, stored.write, 0, 0), stored, 2000), PAGE, 1.0)
+    unstored = Observation(Bill(0, 2500, 0, 0), Usage(2500, 5, writes_told=True), 2500)
+    kinds = {observations.observe(unstored, PAGE, 1.0) for _ in range(4)}
+    assert Deviation.HIGHER_MINIMUM not in kinds
+    assert observations.profile(PAGE, 1.0).min_tokens == PAGE.min_tokens
+
+
 def test_a_scale_is_bounded(observations: ProviderObservations) -> None:
     for _ in range(9):
         observations.observe(Observation(Bill(0, 0, 0, 1000), Usage(90_000, 5)), OPENAI, 1.0)
