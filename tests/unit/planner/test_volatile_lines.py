@@ -4,18 +4,21 @@ import json
 from functools import partial
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from proxy.kit.modes import Mode
 from proxy.planner.candidates import IncomingChat
 from proxy.planner.plan import Plan
 from proxy.planner.planner import TierPlanner
-from proxy.planner.volatile_lines import Regions, learnt_lines, line_hashes, with_evidence
+from proxy.planner.volatile_lines import Regions, learnt_lines, line_hashes, overlaid, with_evidence
 from proxy.protocol.providers import PROFILES
-from proxy.protocol.recognition import TAG_CLOSE, TAG_OPEN, PieceKind
+from proxy.protocol.recognition import TAG_CLOSE, TAG_OPEN, Cut, PieceKind
 from proxy.protocol.request.message import Message, MessageReader
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import TokenCounter
 from proxy.protocol.wire.json_body import elements
+from tests.examples import examples
 from tests.fidelity.checker import check
 from tests.growth import steps_of
 from tests.talk import Body, Talk, assistant, chat, lines, system, text_part, user
@@ -75,6 +78,29 @@ def test_unchanged_text_and_other_places_are_left_alone() -> None:
 )
 def test_another_text_is_no_evidence(before: str, after: str) -> None:
     assert learnt(before, after) == ()
+
+
+@pytest.mark.parametrize(("place", "is_moved"), [(0, False), (1, True)])
+def test_a_text_that_is_one_changing_list_moves_as_a_whole_unless_it_is_the_first(place: int, is_moved: bool) -> None:
+    before, after, then = ("\n".join(f"- item {n}" for n in items) for items in ((0, 1, 2, 3), (0, 1, 2, 4), (0, 7)))
+    assert volatile(then, learnt(before, after, place), place) == ([then] if is_moved else [])
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 4)), max_size=6), st.integers(0, 12), st.integers(1, 3))
+@settings(max_examples=examples(200))
+def test_volatile_lines_cut_a_text_into_pieces_that_hold_each_character_once(
+    spans: list[tuple[int, int]], known: int, length: int
+) -> None:
+    lines_of = [f"line {number}\n" for number in range(16)]
+    at = [sum(map(len, lines_of[:number])) for number in range(17)]
+    text, was = "".join(lines_of), (at[known], at[known + length])
+    base = [(PieceKind.SECTION, 0, was[0]), (PieceKind.VOLATILE, *was), (PieceKind.SECTION, was[1], len(text))]
+    cuts = overlaid([Cut("", *cut) for cut in base], [(at[a], at[a + n]) for a, n in spans], [(0, len(text))], text)
+    assert "".join(text[cut.start : cut.end] for cut in cuts) == text
+    moved = {number for a, n in spans for number in range(a, a + n)}
+    moved |= set(range(known, known + length)) if spans else set()
+    told = "".join(text[cut.start : cut.end] for cut in cuts if cut.kind is PieceKind.VOLATILE)
+    assert not spans or told == "".join(lines_of[number] for number in sorted(moved))
 
 
 def test_a_list_of_one_text_is_read_like_a_string() -> None:

@@ -138,6 +138,13 @@ async def test_the_worst_case_is_made_of_all_bytes_at_the_plans_life() -> None:
             assert balance.expected == round((90 * 0.1 + 10 * 1.25) * DOLLAR)
 
 
+@pytest.mark.parametrize("body", [b"--boundary\r\n\xff", b'{"messages": [', b"[]", b'"text"'])
+async def test_a_body_that_cannot_be_understood_takes_a_token_for_each_byte(body: bytes) -> None:
+    async with budgeting(TOTAL) as one:
+        await one.reserve(exchange(SIZE, sent=((body, 0),)))
+        assert await spent(one) == (0, 2 * (len(body) + 30) * DOLLAR), "the bytes and a template, at the dearest price"
+
+
 async def test_the_dearest_of_those_that_may_serve_isreserved() -> None:
     async with budgeting(TOTAL) as one:
         prices = {"m": 1.0, "n": 3.0}
