@@ -13,27 +13,44 @@ from tests.mutation.run import Outcome, Target, Verdict, import_libraries, run, 
 
 ROOT = Path(__file__).resolve().parents[2]
 LEAST_KILLED = 0.75
-_PLANS = (
-    "tests/golden",
-    "tests/unit/planner",
-    "tests/unit/kit/test_modes.py",
-    "tests/property/test_fidelity.py",
-)
 TARGETS = (
     Target(
         "proxy/planner",
-        (*_PLANS, "tests/unit/services", "tests/unit/lab/replay/test_init.py", "tests/property/test_orders.py"),
+        (
+            "tests/golden",
+            "tests/unit/planner",
+            "tests/unit/services",
+            "tests/unit/context/placement",
+            "tests/unit/kit/test_modes.py",
+            "tests/unit/lab/doctor/test_doctor.py",
+            "tests/unit/lab/replay",
+            "tests/unit/plugins/test_tiered.py",
+            "tests/unit/protocol/recognition/test_lines.py",
+            "tests/property/test_challengers.py",
+            "tests/property/test_fidelity.py",
+            "tests/property/test_marked_estimate.py",
+            "tests/property/test_orders.py",
+            "tests/property/test_planner_any_json.py",
+            "tests/property/test_prefix_stability.py",
+            "tests/property/test_shadow.py",
+            "tests/property/test_stability.py",
+        ),
     ),
     Target(
         "proxy/teams",
         (
             "tests/unit/teams",
             "tests/unit/app/admin",
-            "tests/contract/test_epochs.py",
+            "tests/unit/app/test_foundation.py",
+            "tests/unit/engine/attempts",
             "tests/unit/engine/test_engine_booking.py",
+            "tests/contract/test_clock_steps.py",
+            "tests/contract/test_epochs.py",
+            "tests/security/test_prompt_bounds.py",
             "tests/security/test_usage_lies.py",
-            "tests/property/test_limits.py",
+            "tests/property/test_administration.py",
             "tests/property/test_hard_limits.py",
+            "tests/property/test_limits.py",
         ),
     ),
 )

@@ -38,7 +38,7 @@ _FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 _LOGS = frozenset({"_log", "log", "logger", "logging", "warnings"})
 _TYPING = frozenset({"cast", "TypeVar", "NewType", "ParamSpec"})
 # Keywords of calls that guard against errors of the programmer alone.
-_GUARDS = frozenset({"strict", "repr", "slots", "stacklevel"})
+_GUARDS = frozenset({"strict", "repr", "slots", "frozen", "gc", "stacklevel"})
 _SMALL = 10
 _UNSEEN = frozenset({"__repr__", "__str__", "__slots__", "__all__", "__match_args__"})
 

@@ -138,7 +138,7 @@ async def test_the_worst_case_is_made_of_all_bytes_at_the_plans_life() -> None:
             assert balance.expected == round((90 * 0.1 + 10 * 1.25) * DOLLAR)
 
 
-@pytest.mark.parametrize("body", [b"--boundary\r\n\xff", b'{"messages": [', b"[]", b'"text"'])
+@pytest.mark.parametrize("body", [b"--boundary\r\n", b'{"messages": [', b"[]", b'"text"'])
 async def test_a_body_that_cannot_be_understood_takes_a_token_for_each_byte(body: bytes) -> None:
     async with budgeting(TOTAL) as one:
         await one.reserve(exchange(SIZE, sent=((body, 0),)))
