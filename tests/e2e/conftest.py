@@ -61,6 +61,14 @@ def planner_of(policy: str, indexer: SymbolIndexer | None = None) -> Planner:
     return Planning(pure, None, aside, StructuredChats(assembler, aside, Metrics()))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _the_sdk_retries_at_once() -> Iterator[None]:
+    """The SDK pauses for half a second in front of a retry, and then for longer."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
+        yield
+
+
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Starts a proxy in front of a provider: ``start(app)``. All of it ends with the test."""
