@@ -212,6 +212,7 @@ def _run_tests(tests: Sequence[str]) -> None:
     watch = _Watch()
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=0", "-m", "not slow"]
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # the libraries are imported already
+    options += ["--basetemp", f"{Path.cwd()}-tests"]  # it goes with the copy; this process does not tidy up
     code = pytest.main([*options, *tests], plugins=[watch])
     verdict.write_text(json.dumps({"code": int(code), "test": watch.failed, "times": watch.times}))
     os._exit(0)
