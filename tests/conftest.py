@@ -103,9 +103,10 @@ async def _in_time(test: Coroutine[None, None, None]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _large_files_read_once() -> Iterator[None]:
-    """The many proxies and clients that tests start all use the same price map and the same TLS context."""
+    """The many proxies and clients that tests start all use the same price map, provider names and TLS context."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("proxy.app.factories.load_price_map", read_once.load_price_map)
+        patch.setattr("proxy.app.factories.provider_names", read_once.provider_names)
         patch.setattr("ssl.create_default_context", read_once.create_default_context)
         yield
 

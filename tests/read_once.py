@@ -25,6 +25,12 @@ def _entries() -> Mapping[str, Entry]:
     return deployments.load_price_map()._entries
 
 
+@lru_cache
+def provider_names() -> frozenset[str]:
+    """Do the same as ``proxy.models.deployments.provider_names``."""
+    return deployments.provider_names()
+
+
 def create_default_context(*given: Any, cafile: str | None = None, **options: Any) -> ssl.SSLContext:
     """Do the same as ``ssl.create_default_context``, but give one context to all clients that ask for the certificates
     of this machine. Clients do not change it."""
