@@ -18,12 +18,9 @@ def make_exchange(method: str = "POST", path: str = "/chat/completions", now: fl
     if outcome != Outcome():
         given["outcome"] = outcome
     values = {
-        "arrival": value(Arrival),
-        "requested": value(Requested),
-        "objects": value(ObjectUse),
-        "planned": value(Planned),
-        "answer": value(AnswerRecord),
-    }
+        "arrival": value(Arrival), "requested": value(Requested), "objects": value(ObjectUse),
+        "planned": value(Planned), "answer": value(AnswerRecord),
+    }  # fmt: skip
     return Exchange(**values, **given)
 
 

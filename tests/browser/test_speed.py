@@ -85,13 +85,10 @@ def _tasks(trace: Any) -> list[float]:
 @pytest.mark.parametrize(
     ("address", "most_s"),
     [
-        ("", _FIRST_PAGE_S),
-        (f"/sessions/{LONG}", _LONG_SESSION_S),
-        ("/sessions", _LIST_S),
-        (f"/sessions?q={RARE}", _LIST_S),
-        (f"/sessions/{LONG}/requests", _LIST_S),
+        ("", _FIRST_PAGE_S), (f"/sessions/{LONG}", _LONG_SESSION_S), ("/sessions", _LIST_S),
+        (f"/sessions?q={RARE}", _LIST_S), (f"/sessions/{LONG}/requests", _LIST_S),
     ],
-)
+)  # fmt: skip
 def test_a_page_is_soon_painted_and_no_task_is_long(
     browser: "Browser", served: Site, address: str, most_s: float
 ) -> None:

@@ -4,11 +4,6 @@ from tests.drill import files, kills, overload, redis_emptied, redis_outages, re
 from tests.drill.drill import Drill
 
 DRILLS: tuple[Drill, ...] = (
-    *redis_outages.DRILLS,
-    *redis_emptied.DRILLS,
-    *overload.DRILLS,
-    *kills.DRILLS,
-    *files.DRILLS,
-    *upstreams.DRILLS,
+    *redis_outages.DRILLS, *redis_emptied.DRILLS, *overload.DRILLS, *kills.DRILLS, *files.DRILLS, *upstreams.DRILLS,
     *restarts.DRILLS,
-)
+)  # fmt: skip

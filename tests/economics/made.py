@@ -315,14 +315,6 @@ def _panelled(name: str, form: PanelForm, pace: Pace) -> Sample:
 def made() -> Iterator[Sample]:
     """All of them but those with live panels."""
     yield from (
-        triage(),
-        environment_agent(),
-        notebook(),
-        chat_page(),
-        handbook(),
-        stamped_files(),
-        pair(),
-        forgetful_agent(),
-        labelled(),
-        summaries(),
-    )
+        triage(), environment_agent(), notebook(), chat_page(), handbook(), stamped_files(), pair(),
+        forgetful_agent(), labelled(), summaries(),
+    )  # fmt: skip

@@ -21,15 +21,9 @@ AS_SAID = (
 
 # What a header says about the files below it, by name.
 HEADERS = {
-    "editable": EDITABLE,
-    "shown": SHOWN,
-    "read-only": READ_ONLY,
-    "map": MAP,
-    "document": DOCUMENT,
-    "working": WORKING,
-    "reference": REFERENCE,
-    "as-said": AS_SAID,
-}
+    "editable": EDITABLE, "shown": SHOWN, "read-only": READ_ONLY, "map": MAP, "document": DOCUMENT,
+    "working": WORKING, "reference": REFERENCE, "as-said": AS_SAID,
+}  # fmt: skip
 
 # The assistant's answer to a part of a message that was taken apart.
 ACKNOWLEDGEMENT = "Ok."

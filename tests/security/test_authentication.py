@@ -109,12 +109,8 @@ def test_a_good_key_in_another_place_is_none(world: World, path: str, body: obje
 
 
 CONTROLS = {
-    "NUL inside": b"\x00",
-    "NUL and more": b"\x00x",
-    "vertical tab": b"\x0b",
-    "escape": b"\x1b[0m",
-    "DEL": b"\x7f",
-}
+    "NUL inside": b"\x00", "NUL and more": b"\x00x", "vertical tab": b"\x0b", "escape": b"\x1b[0m", "DEL": b"\x7f",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("character", CONTROLS.values(), ids=CONTROLS)

@@ -12,16 +12,10 @@ from rich.cells import cell_len
 from proxy.cli.top import Hud, drawn
 
 USED = {
-    "prompt_tokens": 20_000,
-    "completion_tokens": 400,
-    "total_tokens": 20_400,
-    "cache_read_tokens": 15_000,
-    "cache_write_tokens": 3_000,
-    "uncached_tokens": 2_000,
-    "cache_hit_rate": 0.75,
-    "cost_usd": 0.0123,
+    "prompt_tokens": 20_000, "completion_tokens": 400, "total_tokens": 20_400, "cache_read_tokens": 15_000,
+    "cache_write_tokens": 3_000, "uncached_tokens": 2_000, "cache_hit_rate": 0.75, "cost_usd": 0.0123,
     "saved_usd": 0.04,
-}
+}  # fmt: skip
 
 
 def tier(name: str, tokens: int, threshold: int, *contents: tuple[str, int, int]) -> dict[str, Any]:

@@ -117,21 +117,12 @@ def test_no_more_than_twenty_signs_are_told() -> None:
 
 @for_every(
     [
-        ("custom.now", "time"),
-        ("agent.current_time", "time"),
-        ("agent.currentTime", "time"),
-        ("memory.request_id", "random"),
-        ("custom.requestID", "random"),
-        ("custom.uuid", "random"),
-        ("agent.turn", "counter"),
-        ("agent.time_zone", ""),
-        ("custom.time_limit", ""),
-        ("custom.timeout", ""),
-        ("target.user_id", ""),
-        ("time.zone_name", ""),
-        ("target.service", ""),
+        ("custom.now", "time"), ("agent.current_time", "time"), ("agent.currentTime", "time"),
+        ("memory.request_id", "random"), ("custom.requestID", "random"), ("custom.uuid", "random"),
+        ("agent.turn", "counter"), ("agent.time_zone", ""), ("custom.time_limit", ""), ("custom.timeout", ""),
+        ("target.user_id", ""), ("time.zone_name", ""), ("target.service", ""),
     ]
-)
+)  # fmt: skip
 def test_a_name_says_what_its_value_is(path: str, kind: str) -> None:
     assert volatile_name(path) == kind
 

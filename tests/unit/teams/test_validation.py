@@ -12,15 +12,10 @@ from tests.examples import for_every
 @pytest.mark.parametrize(
     ("written", "kept"),
     [
-        ("total", "total"),
-        ("month", "month"),
-        ("rolling:30d", "rolling:2592000"),
-        ("rolling:12h", "rolling:43200"),
-        ("rolling:90m", "rolling:5400"),
-        ("rolling:3600", "rolling:3600"),
-        ("rolling:60s", "rolling:60"),
+        ("total", "total"), ("month", "month"), ("rolling:30d", "rolling:2592000"), ("rolling:12h", "rolling:43200"),
+        ("rolling:90m", "rolling:5400"), ("rolling:3600", "rolling:3600"), ("rolling:60s", "rolling:60"),
     ],
-)
+)  # fmt: skip
 def test_windows(written: str, kept: str) -> None:
     assert validation.window(written) == kept
     assert validation.window(kept) == kept

@@ -118,15 +118,10 @@ class Known(MemoryStore):
 @pytest.mark.parametrize(
     ("asked", "is_made"),
     [
-        ({"team_id": "red"}, True),
-        ({}, True),
-        ({"team_id": "green"}, False),
-        ({"team_id": ["red"]}, False),
-        ({"rpm_limit": -1}, False),
-        ({"duration": "never"}, False),
-        ({"max_budget": -1}, False),
+        ({"team_id": "red"}, True), ({}, True), ({"team_id": "green"}, False), ({"team_id": ["red"]}, False),
+        ({"rpm_limit": -1}, False), ({"duration": "never"}, False), ({"max_budget": -1}, False),
     ],
-)
+)  # fmt: skip
 async def test_the_budget_of_a_key_is_there_before_the_key(asked: dict[str, Any], is_made: bool) -> None:
     store = Known()
     directory = Directory(DECLARED, store)

@@ -12,13 +12,9 @@ from proxy.models.deployments import ModelTable
 
 FILE = Path(__file__).parent / "litellm_config.yaml"
 VARIABLES = {
-    "OPENAI_API_KEY": "sk-openai",
-    "ANTHROPIC_API_KEY": "sk-ant",
-    "AWS_SECRET": "aws-secret",
-    "AZURE_API_KEY": "azure-secret",
-    "LITELLM_MASTER_KEY": "sk-master",
-    "HOME": "/home/someone",
-}
+    "OPENAI_API_KEY": "sk-openai", "ANTHROPIC_API_KEY": "sk-ant", "AWS_SECRET": "aws-secret",
+    "AZURE_API_KEY": "azure-secret", "LITELLM_MASTER_KEY": "sk-master", "HOME": "/home/someone",
+}  # fmt: skip
 SECRETS = ("sk-openai", "sk-ant", "aws-secret", "azure-secret", "sk-master", "sk-or-from-file")
 
 

@@ -186,15 +186,10 @@ def test_the_groups_of_a_model_are_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("duration", "window"),
     [
-        ("null", "total"),
-        ("1d", "day"),
-        ("monthly", "month"),
-        ("7d", "week"),
-        ("45d", "rolling:3888000"),
-        ("15m", "rolling:900"),
-        ("1mo", "month"),
+        ("null", "total"), ("1d", "day"), ("monthly", "month"), ("7d", "week"), ("45d", "rolling:3888000"),
+        ("15m", "rolling:900"), ("1mo", "month"),
     ],
-)
+)  # fmt: skip
 def test_the_budget_of_all_requests_is_that_of_the_default_team(duration: str, window: str, tmp_path: Path) -> None:
     found = read(tmp_path, f"litellm_settings: {{max_budget: 12.5, budget_duration: {duration}}}")
     (budget,) = declared(found).budgets

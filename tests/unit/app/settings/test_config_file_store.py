@@ -43,15 +43,10 @@ def test_a_redis_url_may_stand_in_the_environment(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "redis://",
-        "redis://:1/0",
-        "redis://h:notaport/0",
-        "redis://h/x",
-        "redis://h/0?ssl=no",
-        "redis://[::1",
+        "redis://", "redis://:1/0", "redis://h:notaport/0", "redis://h/x", "redis://h/0?ssl=no", "redis://[::1",
         "redis:h",
     ],
-)
+)  # fmt: skip
 def test_what_is_no_redis_is_said_without_quoting_it(tmp_path: Path, url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, f"{{store: '{url.replace('h', 'swordfish')}'}}")

@@ -79,15 +79,11 @@ def test_in_observe_the_notches_stand_where_the_clients_own_layout_was_sent() ->
     row = {
         "prompt_tokens": 10,
         "client_layout": {
-            "read_tokens": 0,
-            "write_tokens": 0,
-            "uncached_tokens": 10,
-            "cost_usd": 1.0,
-            "by": "provider",
+            "read_tokens": 0, "write_tokens": 0, "uncached_tokens": 10, "cost_usd": 1.0, "by": "provider",
         },
         "planned_layout": {"read_tokens": 9, "write_tokens": 1, "uncached_tokens": 0, "cost_usd": 0.1, "by": "shadow"},
         "break": {"kind": "changed", "culprit": "f", "before_tokens": 5, "lost_tokens": 5, "usd": 0.5},
-    }
+    }  # fmt: skip
     client, planned = halves([row])
     assert ('class="notch"' in client, 'class="notch"' in planned) == (True, False)
     assert "$1.00<" in client

@@ -25,14 +25,10 @@ assert len(VECTORS) >= 45
 
 
 EDITS = {
-    "summarized": Edit.HISTORY_SUMMARIZED,
-    "deleted": Edit.HISTORY_REMOVED,
-    "detached": Edit.HISTORY_REMOVED,
-    "empty": Edit.HISTORY_REMOVED,
-    "orphan-call": Edit.HISTORY_REPAIRED,
-    "orphan-result": Edit.HISTORY_REPAIRED,
+    "summarized": Edit.HISTORY_SUMMARIZED, "deleted": Edit.HISTORY_REMOVED, "detached": Edit.HISTORY_REMOVED,
+    "empty": Edit.HISTORY_REMOVED, "orphan-call": Edit.HISTORY_REPAIRED, "orphan-result": Edit.HISTORY_REPAIRED,
     "merged": Edit.CALLS_MERGED,
-}
+}  # fmt: skip
 
 
 def edits(rules: str) -> Counter[Edit]:

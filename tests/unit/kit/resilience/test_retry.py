@@ -31,19 +31,10 @@ def step(options: list[Option], failure: Failure, current: int = 0, elapsed_s: f
 
 @for_every(
     [
-        (200, None),
-        (400, None),
-        (401, None),
-        (404, None),
-        (408, "timeout"),
-        (409, None),
-        (429, "rate-limited"),
-        (500, "server-error"),
-        (501, None),
-        (503, "server-error"),
-        (529, "server-error"),
+        (200, None), (400, None), (401, None), (404, None), (408, "timeout"), (409, None), (429, "rate-limited"),
+        (500, "server-error"), (501, None), (503, "server-error"), (529, "server-error"),
     ]
-)
+)  # fmt: skip
 def test_what_a_status_says(status: int, kind: str | None) -> None:
     assert kind_of(status) == kind
 

@@ -22,20 +22,12 @@ def read(body: bytes) -> RequestFields:
     product(
         ODD,
         [
-            "Model",
-            "MODEL",
-            " model",
-            "model ",
-            "mo\u200bdel",
-            "model\u0000",
-            "\uff4dodel",
-            "max_token\u017f",
-            "STREAM",
-            "Prompt",
+            "Model", "MODEL", " model", "model ", "mo\u200bdel", "model\u0000", "\uff4dodel", "max_token\u017f",
+            "STREAM", "Prompt",
         ],
         [True, False],
     )
-)
+)  # fmt: skip
 def test_a_name_that_only_some_servers_know_is_refused(odd: bytes, name: str, is_first: bool) -> None:
     for is_ascii in (True, False):
         member = f"{json.dumps(name, ensure_ascii=is_ascii)}:7".encode()

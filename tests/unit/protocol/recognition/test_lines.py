@@ -15,17 +15,10 @@ from tests.examples import for_every
 
 @for_every(
     [
-        ("a\n", "\n"),
-        ("a\n\n", "\n\n"),
-        ("a \n \n", "\n \n"),
-        ("a\r\n", "\n"),
-        ("a\r\n\r\n", "\n\r\n"),
-        ("a", ""),
-        ("\n\n", "\n\n"),
-        ("a ", ""),
-        ("", ""),
+        ("a\n", "\n"), ("a\n\n", "\n\n"), ("a \n \n", "\n \n"), ("a\r\n", "\n"), ("a\r\n\r\n", "\n\r\n"), ("a", ""),
+        ("\n\n", "\n\n"), ("a ", ""), ("", ""),
     ]
-)
+)  # fmt: skip
 def test_the_breaks_in_front_begin_at_the_end_of_the_last_line_that_says_something(before: str, breaks: str) -> None:
     assert before[break_before(before + "b", len(before)) :] == breaks
 

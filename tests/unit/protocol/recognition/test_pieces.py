@@ -31,28 +31,18 @@ class Fixed:
 
 @for_every(
     [
-        ([(0, 4)], True),
-        ([(0, 1), (1, 4)], True),
-        ([(0, 1), (2, 4)], False),
-        ([(0, 2), (1, 4)], False),
-        ([(1, 4)], False),
-        ([(0, 3)], False),
-        ([(0, 5)], False),
-        ([(0, 4), (4, 4)], False),
-        ([], False),
+        ([(0, 4)], True), ([(0, 1), (1, 4)], True), ([(0, 1), (2, 4)], False), ([(0, 2), (1, 4)], False),
+        ([(1, 4)], False), ([(0, 3)], False), ([(0, 5)], False), ([(0, 4), (4, 4)], False), ([], False),
     ]
-)
+)  # fmt: skip
 def test_cuts_cover_a_text_once(cuts: list[tuple[int, int]], covered: bool) -> None:
     assert covers([cut(*c) for c in cuts], 4) is covered
 
 
 def test_the_first_recogniser_that_covers_the_text_is_believed() -> None:
     given = [
-        Fixed("silent", None),
-        Fixed("gap", (cut(1, 4),)),
-        Fixed("good", (cut(0, 4),)),
-        Fixed("late", (cut(0, 4),)),
-    ]
+        Fixed("silent", None), Fixed("gap", (cut(1, 4),)), Fixed("good", (cut(0, 4),)), Fixed("late", (cut(0, 4),)),
+    ]  # fmt: skip
     found = recognise_text(given, "user", "text")
     assert found.name == "good"
     assert recognise_text(given[:2], "user", "text") is None
@@ -68,14 +58,10 @@ class Notes(Fixed):
 
 @for_every(
     [
-        ("user", "Notes: a", True),
-        ("tool", "Links: a", True),
-        ("tool", "see [note] 1", True),
-        ("assistant", "Notes: a", False),
-        ("user", "see Notes: a", False),
-        ("user", "", False),
+        ("user", "Notes: a", True), ("tool", "Links: a", True), ("tool", "see [note] 1", True),
+        ("assistant", "Notes: a", False), ("user", "see Notes: a", False), ("user", "", False),
     ]
-)
+)  # fmt: skip
 def test_a_recogniser_is_asked_about_the_texts_that_it_can_know(role: str, text: str, asked: bool) -> None:
     plugin = Notes("notes", (cut(0, len(text)),))
     assert may_know(plugin, role, text) is asked
@@ -86,14 +72,10 @@ def test_a_recogniser_is_asked_about_the_texts_that_it_can_know(role: str, text:
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
-        ("abc", "a0-1 b1-2 c2-3"),
-        ("aab", "a0-2 b2-3"),
-        ("abac", "a0-3 c3-4"),
-        ("abcbad", "a0-5 d5-6"),
-        ("abacb", "a0-5"),
-        ("oabcb", "o0-1 a1-2 b2-5"),
+        ("abc", "a0-1 b1-2 c2-3"), ("aab", "a0-2 b2-3"), ("abac", "a0-3 c3-4"), ("abcbad", "a0-5 d5-6"),
+        ("abacb", "a0-5"), ("oabcb", "o0-1 a1-2 b2-5"),
     ],
-)
+)  # fmt: skip
 def test_the_pieces_of_one_source_are_one_with_all_that_stands_between(keys: str, expected: str) -> None:
     cuts = tuple(Cut(key, PieceKind.FILE, at, at + 1) for at, key in enumerate(keys))
     assert " ".join(f"{c.key}{c.start}-{c.end}" for c in joined(cuts)) == expected

@@ -75,27 +75,12 @@ def test_what_some_server_takes_for_a_limit_is_the_least_that_is_reserved() -> N
 @pytest.mark.parametrize(
     ("value", "answers", "is_clear"),
     [
-        ("3", 3, True),
-        ('"3"', 3, True),
-        ('" 3 "', 3, True),
-        ('"1_0"', 10, True),
-        ('"3e1"', 30, True),
-        ("3.0", 3, True),
-        ("2.5", 3, True),
-        ("true", 1, True),
-        ("null", 1, True),
-        ("0", 1, True),
-        ("-4", 1, True),
-        ("1000", 1000, True),
-        ("1e6", 1, False),
-        ("1" + "0" * 400, 1, False),
-        ('"many"', 1, False),
-        ("[3]", 1, False),
-        ('{"n": 3}', 1, False),
-        ("NaN", 1, False),
-        ('"inf"', 1, False),
+        ("3", 3, True), ('"3"', 3, True), ('" 3 "', 3, True), ('"1_0"', 10, True), ('"3e1"', 30, True),
+        ("3.0", 3, True), ("2.5", 3, True), ("true", 1, True), ("null", 1, True), ("0", 1, True), ("-4", 1, True),
+        ("1000", 1000, True), ("1e6", 1, False), ("1" + "0" * 400, 1, False), ('"many"', 1, False), ("[3]", 1, False),
+        ('{"n": 3}', 1, False), ("NaN", 1, False), ('"inf"', 1, False),
     ],
-)
+)  # fmt: skip
 def test_a_count_is_the_largest_that_a_server_could_read(name: str, value: str, answers: int, is_clear: bool) -> None:
     found = of(CHAT, f'{{"{name}": {value}}}')
     assert (found.answers, found.unclear) == (answers, "" if is_clear else name)
@@ -108,16 +93,10 @@ def test_best_of_is_billed_and_not_its_product_with_n() -> None:
 
 @for_every(
     [
-        ("one", 1),
-        (["one"], 1),
-        (["a"] * 200, 200),
-        ([1, 2, 3], 1),
-        ([[1, 2], [3], [4]], 3),
-        ([1, "a", [2]], 3),
-        ([], 1),
-        (None, 1),
+        ("one", 1), (["one"], 1), (["a"] * 200, 200), ([1, 2, 3], 1), ([[1, 2], [3], [4]], 3), ([1, "a", [2]], 3),
+        ([], 1), (None, 1),
     ]
-)
+)  # fmt: skip
 def test_every_prompt_of_a_completion_is_answered(prompt: object, prompts: int) -> None:
     assert of(COMPLETIONS, {"prompt": prompt, "n": 2}).answers == 2 * prompts
     assert of(CHAT, {"prompt": prompt}).answers == 1
@@ -228,16 +207,10 @@ def wanted_by(limit: str = "max_uses", /, **members: object) -> tuple[Wants, str
 
 @for_every(
     [
-        ("auto", ""),
-        ("default", ""),
-        ("Priority", "priority"),
-        ("fast", "priority"),
-        ("flex", "flex"),
-        (None, ""),
-        ("standard_only", ""),
-        ("ultrafast", "ultrafast"),
+        ("auto", ""), ("default", ""), ("Priority", "priority"), ("fast", "priority"), ("flex", "flex"), (None, ""),
+        ("standard_only", ""), ("ultrafast", "ultrafast"),
     ]
-)
+)  # fmt: skip
 def test_tiers(asked: object, tier: str) -> None:
     assert wanted_by(service_tier=asked) == (Wants(tier=tier), "")
 

@@ -91,13 +91,10 @@ def test_ordinary_text_is_estimated_as_well_as_its_docstring_says() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "AAAABBBBCCCCaaaa" * 40,
-        "4111111111111111 " * 30,
-        "Добрый день, коллега. " * 10,
-        "今天天气很好。" * 30,
+        "AAAABBBBCCCCaaaa" * 40, "4111111111111111 " * 30, "Добрый день, коллега. " * 10, "今天天气很好。" * 30,
         "+--+--+--+\n|  |  |  |\n" * 20,
     ],
-)
+)  # fmt: skip
 def test_what_is_not_ordinary_is_left_to_the_tokeniser(text: str) -> None:
     assert estimate(text) is None
     assert quick(lambda part: 1_000 + len(part))(text) > 1_000

@@ -50,16 +50,10 @@ class TestGroups:
             [system(shown(A)[0]["content"]), shown(A)[1], user("go")],
         ],
         ids=[
-            "none",
-            "another answer",
-            "a call",
-            "behind the last turn",
-            "nothing else",
-            "alone",
-            "assistant",
+            "none", "another answer", "a call", "behind the last turn", "nothing else", "alone", "assistant",
             "system",
         ],
-    )
+    )  # fmt: skip
     def test_what_only_looks_like_context_stays_where_it_is(self, messages: list[Body]) -> None:
         assert view_of(*messages).groups == ()
 

@@ -101,13 +101,10 @@ def test_an_event_without_its_empty_line_counts_at_the_end() -> None:
 @pytest.mark.parametrize(
     "delta",
     [
-        {"content": "x"},
-        {"reasoning_content": "x"},
-        {"tool_calls": [{"index": 0}]},
-        {"refusal": "no"},
+        {"content": "x"}, {"reasoning_content": "x"}, {"tool_calls": [{"index": 0}]}, {"refusal": "no"},
         {"audio": {"a": 1}},
     ],
-)
+)  # fmt: skip
 def test_anything_but_a_role_is_content(delta: object) -> None:
     fold = StreamFold()
     fold.feed(event({"choices": [{"delta": delta}]}))

@@ -29,14 +29,10 @@ def test_messages_are_added_at_the_end_and_nothing_else_changes() -> None:
 
 @for_every(
     [
-        ('{"id":"P2","why":1}', "P2"),
-        ('{"id":7}', "7"),
-        ('{"action":"end_panels"}', ""),
-        ('{"id":null}', ""),
-        ("[]", ""),
-        ("", ""),
+        ('{"id":"P2","why":1}', "P2"), ('{"id":7}', "7"), ('{"action":"end_panels"}', ""), ('{"id":null}', ""),
+        ("[]", ""), ("", ""),
     ]
-)
+)  # fmt: skip
 def test_a_result_names_its_call_and_has_the_panels_text(arguments: str, panel: str) -> None:
     found = continued_request(BODY, message(arguments), lambda panel: f"<{panel}>")
     assert results(found) == [{"role": "tool", "tool_call_id": "c0", "content": f"<{panel}>"}]
