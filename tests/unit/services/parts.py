@@ -12,21 +12,30 @@ class Recorder(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
+        self.calls: list[tuple[str, list[str]]] = []
         self.loads: list[tuple[str, list[str]]] = []
         self.saves: list[tuple[str, dict[str, bytes]]] = []
         self.fails = False
-        self.answers = asyncio.Event()
+        self.answers, self.saved = asyncio.Event(), asyncio.Event()
         self.answers.set()
 
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
+        self.calls.append(("load", list(names)))
         self.loads.append((scope, list(names)))
         await self._trouble()
         return await super().load(scope, names, now)
 
     async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
+        self.calls.append(("save", sorted(blobs)))
         await self._trouble()
         self.saves.append((scope, dict(blobs)))
         await super().save(scope, blobs, ttl_s, now)
+        self.saved.set()
+
+    @property
+    def blobs(self) -> list[bytes]:
+        """All that was written."""
+        return [blob for _, blobs in self.saves for blob in blobs.values()]
 
     def parts(self) -> list[list[str]]:
         """Which parts of a session each call has written."""

@@ -47,7 +47,7 @@ async def test_no_text_of_a_client_is_kept_where_texts_may_not_be(store: Recorde
     worker, other = Worker(store, keeps_texts=False), Worker(store, keeps_texts=False)
     await told(worker)
     await compacted(worker)
-    blobs = b"".join(blob for _, saved in store.saves for blob in saved.values())
+    blobs = b"".join(store.blobs)
     assert b"garden" not in blobs
     assert await other.ask(6, SCENE[6])
     assert other.assembler.sessions.session("key", "main").state.compaction is None

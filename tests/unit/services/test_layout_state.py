@@ -19,6 +19,7 @@ from proxy.services.layout_state import (
     SharedLayoutStore,
 )
 from proxy.storage.sqlite import MemoryStore
+from tests.unit.services.parts import Recorder
 from tests.waiting import until_async
 
 NOW = 1_700_000_000.0
@@ -43,34 +44,6 @@ class Curious:
 
     def is_known(self) -> bool:
         return self.is_at_home
-
-
-class Recorder(MemoryStore):
-    """A store whose calls are counted, and that can be held up or fail."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[tuple[str, list[str]]] = []
-        self.fails = False
-        self.answers = asyncio.Event()
-        self.answers.set()
-        self.saved = asyncio.Event()
-
-    async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
-        self.calls.append(("load", list(names)))
-        await self._trouble()
-        return await super().load(scope, names, now)
-
-    async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
-        self.calls.append(("save", sorted(blobs)))
-        await self._trouble()
-        await super().save(scope, blobs, ttl_s, now)
-        self.saved.set()
-
-    async def _trouble(self) -> None:
-        await self.answers.wait()
-        if self.fails:
-            raise StoreError("gone fishing")
 
 
 async def test_what_one_keeps_another_recalls() -> None:

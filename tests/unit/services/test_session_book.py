@@ -2,7 +2,7 @@
 while the store is away."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from proxy.engine.exchange import Exchange, Settlement
 from proxy.engine.interfaces import Principal
 from proxy.engine.telemetry import MetricsMeter
 from proxy.engine.telemetry.metrics import Metrics
-from proxy.kit.errors import InvalidRequest, MethodNotAllowed, NotFound, StoreError
+from proxy.kit.errors import InvalidRequest, MethodNotAllowed, NotFound
 from proxy.kit.modes import Mode
 from proxy.kit.tasks import Aside
 from proxy.models import Transport
@@ -31,7 +31,6 @@ from proxy.services.own_exchanges import KeepAlive, OwnExchanges, RefreshTerms
 from proxy.services.planner_port import Planning
 from proxy.services.session_book import SCOPE, SessionBook, packed
 from proxy.storage import Place
-from proxy.storage.sqlite import MemoryStore
 from proxy.upstream.embedded import EmbeddedUpstream
 from tests.doubles import ModelList, OpenDoor, make_deployment
 from tests.exchanges import make_exchange
@@ -39,6 +38,7 @@ from tests.fake_time import FakeTime, settle
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING
 from tests.talk import RECOGNISERS, TINY, lines
 from tests.unit.engine.parts import MemoryClient
+from tests.unit.services.parts import Recorder
 from tests.unit.services.test_own_exchanges_keep_alive import PRICES
 from tests.waiting import until_async
 
@@ -46,35 +46,21 @@ START_S = 1_000_000.0
 SECRET = "the secret words of a prompt"
 
 
-class Store(MemoryStore):
-    """A store that can fail, and whose writing can be held up."""
+class Store(Recorder):
+    """A store in which others may write while it is read."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.fails = False
-        self.loaded: Callable[[], Awaitable[None]] | None = None
-        self.blobs: list[bytes] = []
+    loaded: Callable[[], Awaitable[None]] | None = None
 
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
-        self._trouble()
         found = await super().load(scope, names, now)
         if self.loaded is not None:
             meanwhile, self.loaded = self.loaded, None
             await meanwhile()
         return found
 
-    async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
-        self._trouble()
-        self.blobs += blobs.values()
-        await super().save(scope, blobs, ttl_s, now)
-
     async def page(self, scope: str, behind: Place, limit: int, now: float) -> Sequence[tuple[str, float, bytes]]:
-        self._trouble()
+        await self._trouble()
         return await super().page(scope, behind, limit, now)
-
-    def _trouble(self) -> None:
-        if self.fails:
-            raise StoreError("gone fishing")
 
 
 class Worker:
