@@ -351,7 +351,11 @@ def _searches(model: str) -> bool:
     return any(part in model.lower() for part in _SEARCHING)
 
 
-_RUN_ON = frozenset({"gemini", "groq", "mistral", "minimax", "dashscope", "openrouter"})
+# The beginnings of their names: litellm has several for one provider.
+_RUN_ON = (
+    "gemini", "vertex_ai", "bedrock", "sagemaker", "groq", "mistral", "minimax", "dashscope", "openrouter", "perplexity",
+    "huggingface", "replicate", "ai21", "featherless", "lambda_ai", "sambanova", "nebius",
+)  # fmt: skip
 
 _MOST_DEPLOYMENTS = 1000
 # Output tokens a second of the fastest models: https://inference-docs.cerebras.ai/models/overview,
@@ -372,7 +376,7 @@ _LEAST_OUTPUT_TOKENS = 200
 def runs_on(server: str, *, is_stream: bool, is_background: bool = False) -> bool:
     """Whether the provider finishes and bills a call although its client has left. Unknown servers are assumed to stop
     a stream, as vLLM, SGLang and llama.cpp do, unless the answer is written in the background."""
-    return not is_stream or is_background or server in _RUN_ON
+    return not is_stream or is_background or server.startswith(_RUN_ON)
 
 
 @dataclass(frozen=True, slots=True)
