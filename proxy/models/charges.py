@@ -353,8 +353,8 @@ def _searches(model: str) -> bool:
 
 # The beginnings of their names: litellm has several for one provider.
 _RUN_ON = (
-    "gemini", "vertex_ai", "bedrock", "sagemaker", "groq", "mistral", "minimax", "dashscope", "openrouter", "perplexity",
-    "huggingface", "replicate", "ai21", "featherless", "lambda_ai", "sambanova", "nebius",
+    "gemini", "vertex_ai", "bedrock", "sagemaker", "groq", "mistral", "minimax", "dashscope", "openrouter",
+    "perplexity", "huggingface", "replicate", "ai21", "featherless", "lambda_ai", "sambanova", "nebius",
 )  # fmt: skip
 
 _MOST_DEPLOYMENTS = 1000
