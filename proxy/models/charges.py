@@ -157,7 +157,7 @@ _HEARD_TOKENS_PER_S = 10
 _DOCUMENTS_PER_QUERY = 100
 _TOKENS_PER_DOCUMENT = 500
 # Models that search before each answer, by a part of their names.
-_SEARCHING: Sequence[str] = ("-search-preview", "-search-api", "/sonar", "perplexity", ":online")
+_SEARCHING: Sequence[str] = ("-search-preview", "-search-api", "sonar", "perplexity", ":online")
 
 
 def most_cost(

@@ -80,7 +80,8 @@ def test_the_most_that_a_request_can_cost(demand: Demand, usd: float) -> None:
 
 
 def test_models_that_always_search() -> None:
-    assert most(Demand(), model="gpt-4o-search-preview") == pytest.approx(0.012)
+    for model in ("gpt-4o-search-preview", "perplexity/sonar-pro", "sonar-pro", "openai/gpt-4o:online"):
+        assert most(Demand(), model=model) == pytest.approx(0.012), model
     assert most(Demand(), model="anthropic/claude-sonnet-4.5:online") == pytest.approx(0.012)
 
 
