@@ -63,7 +63,6 @@ _ANOTHER_REQUEST = frozenset(
 # (https://portkey.ai/docs/api-reference/inference-api/headers,
 # https://docs.helicone.ai/getting-started/integration-method/gateway). The headers of pages say only who asks.
 _ADDRESS = re.compile(r"\s*+(?:https?:|[\[{].*://)", re.IGNORECASE | re.DOTALL)
-_OF_PAGES = frozenset({"referer", "http-referer", "origin"})
 _ANSWER_DROPPED = _HOP_BY_HOP | {"content-length", "date", "server", "set-cookie", "set-cookie2", "alt-svc"}
 _AZURE_KEY = "api-key"
 _TOKEN_START = "eyJ"
@@ -155,7 +154,7 @@ def for_upstream(
         and plain not in own
         and not plain.startswith(OWN_PREFIX)
         and not control_in(value)
-        and not (hides_credentials and plain not in _OF_PAGES and _ADDRESS.match(value))
+        and not (hides_credentials and plain not in ("referer", "http-referer", "origin") and _ADDRESS.match(value))
     ]
     if secrets:
         passed = [pair for pair in passed if not holds(pair[1], secrets)]

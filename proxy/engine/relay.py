@@ -59,7 +59,7 @@ from proxy.models import Headers
 from proxy.models.charges import runs_on
 from proxy.prompts.window import OverBudget
 from proxy.protocol.response import MAX_BODY_BYTES, BodyFold, Fold, StreamFold
-from proxy.protocol.response.event_format import DONE, END_OF_EVENT, event_of, is_torn
+from proxy.protocol.response.event_format import DONE, END_OF_EVENT, event_data, event_of, payload_of
 from proxy.protocol.response.outcome import AnswerWithout, Outcome
 from proxy.protocol.response.panel_answer import PanelAnswers
 from proxy.protocol.response.refusal import (
@@ -555,9 +555,11 @@ def _fold_of(answer: Answer, exchange: Exchange) -> Fold:
 
 
 def _rest_of(fold: Fold) -> bytes:
-    """The rest of an answer that the upstream has ended. Raises UpstreamUnavailable if it has ended within an event."""
+    """The rest of an answer that the upstream has ended. Raises UpstreamUnavailable if it has ended within an event: a
+    client would drop that event, and take what came before for the whole answer."""
     rest = b"" if fold.keeps_end else fold.close()
-    if isinstance(fold, StreamFold) and (fold.is_cut or is_torn(rest)):
+    data = event_data(rest) if not rest.endswith((b"\n", b"\r")) else b""
+    if isinstance(fold, StreamFold) and (fold.is_cut or (data.startswith(b"{") and payload_of(data) is None)):
         raise UpstreamUnavailable("the upstream's answer ended within an event")
     return rest
 

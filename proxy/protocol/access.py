@@ -137,7 +137,7 @@ _MOST_NAMES_BYTES = 64 << 10
 
 
 def speaks_of_models(name: str) -> bool:
-    """Whether a member or parameter of the whole request that has that name may choose a model."""
+    """Whether a member, a parameter or a header of that name may choose a model for the whole request."""
     return _CHOICE.search(folded(name)) is not None
 
 
@@ -212,12 +212,6 @@ _CHARSET = re.compile(r"charset\b[\s*]*+=\s*+[\"']?+([^\s;\"',]*+)")
 _PLAIN_CHARSETS = frozenset({"utf-8", "utf8", "us-ascii", "ascii", ""})
 _PRESET = "@preset/"
 _METHOD_HEADERS = frozenset({"x-http-method-override", "x-http-method", "x-method-override"})
-_MODEL_HEADER_WORDS = frozenset(
-    {
-        "model", "models", "fallback", "fallbacks", "deployment", "engine", "adapter", "lora", "variant", "llm",
-        "override",
-    }
-)  # fmt: skip
 _MODEL_HEADERS = frozenset({"x-portkey-config", "x-portkey-provider", "x-portkey-virtual-key"})
 _OWN_HEADERS = "x-stratiform-"
 MODEL_HEADER = "x-stratiform-model"
@@ -389,7 +383,7 @@ def _read_headers(headers: Headers, found: _Found) -> None:
         elif name in _METHOD_HEADERS:
             found.unread.append(f"the header '{name}' names another method")
         elif name in _MODEL_HEADERS or (
-            not name.startswith(_OWN_HEADERS) and not _MODEL_HEADER_WORDS.isdisjoint(name.replace("_", "-").split("-"))
+            not name.startswith(_OWN_HEADERS) and (speaks_of_models(name) or "override" in name)
         ):
             found.unread.append(f"the header '{name}' may choose a model")
         elif name == "anthropic-beta" and any(change in value.lower() for change in _TOOL_CHANGES):

@@ -284,8 +284,9 @@ if HttpToolsProtocol is not None:
                 raise _Stop
             plain = [pair for pair in self.headers if pair[0] != b"upgrade"]
             if self.parser.should_upgrade() and len(plain) < len(self.headers):
-                line = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
-                self.plain_head = b"\r\n".join([line, *(b"%b: %b" % pair for pair in plain), b"", b""])
+                method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+                lines = (b"%b %b HTTP/%b" % (method, self.url, version), *(b"%b: %b" % pair for pair in plain))
+                self.plain_head = b"\r\n".join((*lines, b"", b""))
                 return
             # httptools itself refuses a length together with a transfer coding, two lengths, and invalid lengths.
             codings = [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]

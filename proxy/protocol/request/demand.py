@@ -417,9 +417,7 @@ _BY_ENDING = tuple((re.compile(f"(?:{path.ending})$"), path) for path in _PATHS)
 _PLAIN_PATH = re.compile(r"[\w./:@+-]*", re.ASCII)
 _SETTINGS = ("generationConfig", "generation_config")
 _HARMLESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
-# At Mistral, a conversation that gets ``inputs`` asks a model: https://docs.mistral.ai/api/#tag/beta.conversations.
-_ASKS = "inputs"
-_TEXT = ("prompt", "input", "documents", "prediction", _ASKS)
+_TEXT = ("prompt", "input", "documents", "prediction", "inputs")
 MEMBERS = (*_CHAT, _OVERRIDING, "max_output_tokens", *COUNTS[:4], *_TEXT, *WANTED_MEMBERS)
 """The members of a body that are read here."""
 
@@ -450,7 +448,8 @@ def demand_of(method: str, path: str, asked: Asked | None, sound_s: float | None
             return _text_demand(found, asked) if asked else Demand(found.kind)
         case BillingKind.TEXT | BillingKind.SPEECH | BillingKind.PROMPT if asked is None:
             return Demand(found.kind, unclear="body")
-        case BillingKind.FREE if asked and _ASKS in asked:
+        case BillingKind.FREE if asked and "inputs" in asked:
+            # A conversation of Mistral's, which asks a model: https://docs.mistral.ai/api/#tag/beta.conversations.
             return Demand(BillingKind.UNKNOWN)
         case BillingKind.UNKNOWN:
             return Demand(found.kind)

@@ -402,8 +402,8 @@ class StreamFold:
         self._learn(payload)
         told = mapping(payload)
         # Servers write such an event with an empty list of choices, with null, or without choices.
-        is_usage = isinstance(told.get("usage"), dict) and not told.get("choices") and "error" not in told
-        return b"" if self._drop and is_usage else event
+        drops = self._drop and not told.get("choices") and "error" not in told
+        return b"" if drops and isinstance(told.get("usage"), dict) else event
 
     def _learn(self, payload: object) -> None:
         if not isinstance(payload, dict):

@@ -127,13 +127,6 @@ def payload_of(data: bytes) -> object:
     return read_or_mended(orjson.loads, data)
 
 
-def is_torn(end: bytes) -> bool:
-    """Whether a stream that ends with these bytes, which are no whole event, ends within a line of JSON. A client would
-    drop that line, and take what came before for the whole answer."""
-    data = event_data(end)
-    return data[:1] == b"{" and not end.endswith((b"\n", b"\r")) and payload_of(data) is None
-
-
 _NAMED = re.compile(rb"event: ?error")
 _ERROR = re.compile(rb'"error"(?!\s?:\s?null)|(?:^|[\r\n])event: ?error')
 # Members in which the Responses API repeats parts of the request: schemas, whose properties may have any name.
