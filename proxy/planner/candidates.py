@@ -77,7 +77,7 @@ class OwnRequest:
     the same order with the tools as they came in this request. ``marks`` are the client's markers that the provider
     honours. ``mark_count`` is the number of all markers that the client wrote. ``has_foreign_marks`` says whether the
     provider refuses some of them. ``bill`` is what ``prompt`` would cost now if the client's own requests had always
-    been sent."""
+    been sent, and ``sent_bill`` what it would cost now after what was really sent."""
 
     natural: Layout
     arrived: Layout
@@ -86,10 +86,11 @@ class OwnRequest:
     has_foreign_marks: bool
     prompt: PromptPositions
     bill: Bill
+    sent_bill: Bill
 
 
-def own_request(incoming: IncomingChat, natural: Layout, arrived: Layout, cache: Cache) -> OwnRequest:
-    """Find the client's markers, and price the request on ``cache``, the shadow cache of the client's own requests."""
+def own_request(incoming: IncomingChat, natural: Layout, arrived: Layout, caches: ShadowCaches) -> OwnRequest:
+    """Find the client's markers, and price the request on the shadow caches."""
     profile = incoming.route.profile
     count, has_foreign = 0, False
     if incoming.transcript.marked or incoming.own_tools:
@@ -97,7 +98,8 @@ def own_request(incoming: IncomingChat, natural: Layout, arrived: Layout, cache:
     is_honoured = count > 0 and not has_foreign and profile.family is Family.MARKER
     marks = honoured(natural, profile) if is_honoured else {}
     prompt = arrived.prompt(marks)
-    return OwnRequest(natural, arrived, marks, count, has_foreign, prompt, cache.bill(prompt, incoming.now))
+    bills = [cache.bill(prompt, incoming.now) for cache in (caches.own, caches.sent)]
+    return OwnRequest(natural, arrived, marks, count, has_foreign, prompt, *bills)
 
 
 def written_marks(members: Members, transcript: Transcript, dialect: Dialect) -> tuple[int, bool]:

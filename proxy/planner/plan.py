@@ -122,9 +122,8 @@ class InFlight:
         analysis, is_first = self.analysis, self.accepted is None
         own, choice, profile, at = analysis.own, analysis.choice, analysis.profile, analysis.incoming.now
         # What can be read was decided when the request came: entries that were written after that do not count.
-        if self.sends_own:
-            prompt, bill = own.prompt, caches.sent.bill(own.prompt, at)
-        else:
+        prompt, bill = own.prompt, own.sent_bill
+        if not self.sends_own:
             prompt, bill = choice.layout.prompt(choice.marks), choice.bill
         last_use = caches.sent.last_use(prompt, bill.hit, at) if bill.hit >= 0 else None
         caches.sent_cost += cost_of(profile, bill)

@@ -342,7 +342,7 @@ class TierPlanner:
             key = self._routing(incoming, analysis.session, caches.observations)
             analysis = replace(analysis, key=key) if key is not None else analysis
         elif is_planned:
-            predicted = caches.sent.bill(own.prompt, now)
+            predicted = own.sent_bill
         in_flight = InFlight(analysis, sends_own, self._form(incoming, analysis) if is_written else None)
         self._diagnosing.compare(in_flight, is_own=sends_own or not is_planned)
         return Plan(
@@ -399,13 +399,12 @@ class TierPlanner:
         # The cost of the client's own request is computed with its tools as the client sent them.
         if steady is not None and not front:
             came = Layout(seed, (*incoming.own_tools, *elements.natural[len(tools) :]))
-        own = own_request(incoming, natural, came, caches.own)
+        own = own_request(incoming, natural, came, caches)
         expected = partial(forecast, session, observation, recognised, pieces, profile)
         pricing = cache(partial(pricing_of, incoming, session, observation, expected, own, caches, self._policy))
         if natural.total < profile.least_marked and not elements.groups:
             # The provider stores nothing of this request, whatever is chosen.
-            bill = caches.sent.bill(own.prompt, incoming.now)
-            choice, judged = Choice(natural, own.marks, Reason.CLIENT_OPTIMAL, bill, 0.0), None
+            choice, judged = Choice(natural, own.marks, Reason.CLIENT_OPTIMAL, own.sent_bill, 0.0), None
         else:
             choice, judged = self._choose(incoming, session, recognised, elements, own, pricing())
         return PlanAnalysis(
@@ -469,9 +468,9 @@ class TierPlanner:
         inputs = CandidateInputs(
             own,
             elements,
-            moved_elements(recognised, elements, self.reader.counter) if may_order else None,
+            moved_elements(recognised, elements, self.reader.counter) if recognised.system and may_order else None,
             session,
-            split_layout(recognised, natural, self.reader.counter) if may_split else None,
+            split_layout(recognised, natural, self.reader.counter) if recognised.system and may_split else None,
             may_tell_explicit(route.profile, incoming.parsed.members, route.server),
         )
         judged = pricing.read(natural, is_natural=True)

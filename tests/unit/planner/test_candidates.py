@@ -46,7 +46,7 @@ def given(
     marks: dict[int, Life] = natural.own_marks() if profile.family is Family.MARKER else {}
     prompt = natural.prompt(marks)
     bill = (cache or make_cache(profile)).bill(prompt, 1.0)
-    own = OwnRequest(natural, natural, marks, len(marks), False, prompt, bill)
+    own = OwnRequest(natural, natural, marks, len(marks), False, prompt, bill, bill)
     inputs = CandidateInputs(own, elements, moved_elements(recognised, elements, counter), session)
     pricing = Pricing(profile, cache or make_cache(profile), expected, 1.0, slots)
     return inputs, replace(pricing, own_now=cost_of(profile, bill))
