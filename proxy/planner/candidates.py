@@ -21,6 +21,7 @@ from proxy.planner.orders import RequestElements, behind_prefix, by_tiers, valid
 from proxy.planner.render import are_ordered, off_notices
 from proxy.planner.session import Session, SessionKeys
 from proxy.planner.shadow import ShadowCaches, cost_of
+from proxy.planner.volatile_lines import Regions
 from proxy.prompts.steadiness import AppliedTexts
 from proxy.protocol.caches import Bill, Cache, Life, PromptPositions
 from proxy.protocol.providers import CacheProfile, Dialect, Family
@@ -464,6 +465,7 @@ class PlanAnalysis:
     ``steady_tools`` are the tools as this client first sent them, if they are sent in that form. ``turns_before`` are
     the turns of the session's newest request when this request was planned. ``key`` are the name and the value of the
     routing key that is added to the request. ``natural`` is the client's order as it was judged, if that was needed.
+    ``regions`` are the regions of its system texts that were known to be volatile.
     """
 
     incoming: IncomingChat
@@ -480,6 +482,7 @@ class PlanAnalysis:
     steady_tools: bytes | None = None
     key: tuple[str, str] | None = None
     natural: Candidate | None = None
+    regions: Regions = ()
 
     @property
     def is_key_in_body(self) -> bool:

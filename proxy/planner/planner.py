@@ -367,11 +367,10 @@ class TierPlanner:
         layout, natural, steady = analysis.choice.layout, analysis.own.natural, analysis.steady_tools
         if layout.digests == natural.digests and (steady is None or incoming.front):
             return None
-        tools, count = analysis.elements.tools, len(incoming.transcript.messages)
+        count = len(incoming.transcript.messages)
         key = key_of(incoming.transcript, incoming.tools_key, count)
-        regions = self._place(incoming, tools[0].digest if tools else b"").regions
-        ordered = [part.digest for part in tools[0].parts] if steady is not None else ()
-        return SentForm(count, key, digests_on_wire(layout), regions, tuple(ordered))
+        ordered = [part.digest for part in analysis.elements.tools[0].parts] if steady is not None else ()
+        return SentForm(count, key, digests_on_wire(layout), analysis.regions, tuple(ordered))
 
     def _analyse(self, incoming: IncomingChat, caches: ShadowCaches) -> PlanAnalysis:
         """Recognise the request, forecast the next one, and choose among the candidates."""
@@ -381,9 +380,9 @@ class TierPlanner:
         if steady is not None:
             tools = self.reader.tools.read(steady)
             tools_key = tools[0].digest
-        session, transcript = self._session_of(incoming, tools_key)
+        session, place = self._session_of(incoming, tools_key)
         is_movable, front = session.rendered_anew.__contains__, incoming.front
-        recognised = recognise_request(transcript, is_movable, incoming.route.moving, incoming.still)
+        recognised = recognise_request(place.transcript, is_movable, incoming.route.moving, incoming.still)
         observation = read_request(session, recognised, tools_key, incoming.now)
         has_spans, hoists = profile.stores_prefixes, profile.hoists_system
         elements = request_elements(recognised, tools, self.reader.counter, has_spans=has_spans, hoists_system=hoists)
@@ -421,6 +420,7 @@ class TierPlanner:
             turns_before=session.turns,
             steady_tools=steady,
             natural=judged,
+            regions=place.regions,
         )
 
     def _steady_tools(self, incoming: IncomingChat) -> bytes | None:
@@ -431,10 +431,11 @@ class TierPlanner:
             return incoming.tools
         return self._tool_orders.steady(incoming.account, tools[0].digest, bytes(incoming.parsed.members["tools"]))
 
-    def _session_of(self, incoming: IncomingChat, tools_key: bytes) -> tuple[Session, Transcript]:
-        """The session of a request, and the messages as the session reads them: the volatile lines that it knows are
-        recognised, and the operator's texts are included."""
-        route, place = incoming.route, self._place(incoming, tools_key)
+    def _session_of(self, incoming: IncomingChat, tools_key: bytes) -> tuple[Session, SessionKeys]:
+        """The session of a request, and the keys by which it was found. Their transcript holds the messages as the
+        session reads them: the volatile lines that it knows are recognised, and the operator's texts are included."""
+        route, came = incoming.route, incoming.transcript
+        place = self._sessions.place(route.scope, route.named, route.hint, came, tools_key, incoming.place)
         session = self._sessions.find(place)
         if place.transcript.recognised or session.candidates:
             session.notice(place.transcript)
@@ -444,11 +445,9 @@ class TierPlanner:
         # Under a policy that orders by price, tiers only serve to inform people.
         if tracker.policy.promotion != _PROMOTION[self._policy]:
             tracker.policy = replace(tracker.policy, promotion=_PROMOTION[self._policy])
-        return session, self.reader.inlaid(place.transcript, route) if route.has_texts else place.transcript
-
-    def _place(self, incoming: IncomingChat, tools: bytes) -> SessionKeys:
-        route = incoming.route
-        return self._sessions.place(route.scope, route.named, route.hint, incoming.transcript, tools, incoming.place)
+        if route.has_texts:
+            place = replace(place, transcript=self.reader.inlaid(place.transcript, route))
+        return session, place
 
     def _choose(
         self,
