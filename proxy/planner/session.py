@@ -402,8 +402,7 @@ class SessionTable:
         if session is None and opening:
             session = self._opened(place, preamble)
         if session is None:
-            name = hint or f"{self.prefix}{self._next}"
-            session = self.begin(name, place.cohort_key, place.preamble_key)
+            session = self.begin(hint or f"{self.prefix}{self._next}", place.cohort_key, place.preamble_key)
             session.sketch, session.opening = sketch_of(preamble), opening
         self._sessions.used(session.id)
         # A client may show texts beside its prompt and not keep them. The pair before these helps if the client

@@ -455,8 +455,7 @@ def are_alike(one: Sketch, other: Sketch) -> bool:
     if one == other:
         return True
     smallest = nsmallest(_SIZE, one | other)
-    both = sum(1 for item in smallest if item in one and item in other)
-    return both >= _ALIKE * len(smallest)
+    return len(one & other & set(smallest)) >= _ALIKE * len(smallest)
 
 
 def _sketch(message: Message) -> Sketch:

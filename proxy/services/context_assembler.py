@@ -175,8 +175,7 @@ class ContextAssembler:
         PayloadTooLarge, MissingContent, and Unreadable if the messages are no array."""
         resolved = self.resolve(self.read(sent), scope, hint)
         self.give_aliases(resolved)
-        context = self.context(resolved, self.index(resolved))
-        chat, counted, blocks = self.assembled(resolved, context, now)
+        chat, counted, blocks = self.assembled(resolved, self.context(resolved, self.index(resolved)), now)
         self.remember(resolved, chat, counted, blocks)
         return chat
 

@@ -163,7 +163,6 @@ class Cache:
     def forget(self, prompt: PromptPositions, positions: Iterable[int]) -> None:
         """Drop entries that the provider evidently does not hold. A cache that stores every prefix drops nothing,
         because the prompt that was just sent is stored again."""
-        return
 
     def follow(self, profile: CacheProfile) -> None:
         """Apply these rules from now on. If lives turned out shorter, entries end sooner by the same time."""
@@ -388,8 +387,7 @@ class MarkerCache(Cache):
         for mark in sorted(prompt.marks, reverse=True):
             if mark <= best or prompt.ends[mark] < minimum:
                 break
-            found = self._walk(get, scopes[prompt.marks[mark] == "1h"], prompt, mark, now)
-            best = max(best, found)
+            best = max(best, self._walk(get, scopes[prompt.marks[mark] == "1h"], prompt, mark, now))
             if best >= 0 and self._profile.cross_life_read:
                 break  # every position between the marker and the hit was looked at
         return best

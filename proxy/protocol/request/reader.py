@@ -165,8 +165,7 @@ class BodyCache:
         others = [trunk for trunk in trunks if trunk is not old]
         stop = starts[-1] + len(messages[-1].raw)
         size = len(body) + stop + _FRAME_BYTES + _MESSAGE_BYTES * len(messages)
-        new = _Trunk(transcript, body, stop, starts, size)
-        self._branches.put(key, [new, *others[: _MAX_BRANCHES - 1]])
+        self._branches.put(key, [_Trunk(transcript, body, stop, starts, size), *others[: _MAX_BRANCHES - 1]])
 
     def _continued(self, body: bytes, start: int, opening: _Opening) -> ParsedBody | None:
         at = behind_space(body, start + 1)
