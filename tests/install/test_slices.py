@@ -108,10 +108,15 @@ def modules(root: Path) -> Iterator[str]:
 
 
 def python(root: Path, *words: str, status: int = 0) -> str:
-    """Run Python in the copy; the last line of its errors. No installed package leads it to the repository."""
-    around = {**os.environ, "PYTHONPATH": str(root)}
+    """Run Python in the copy, as outside of any test; the last line of its errors."""
+    around = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "STRATIFORM_EX"))}
     ended = subprocess.run(
-        [sys.executable, *words], cwd=root, env=around, capture_output=True, text=True, timeout=_MOST_S
+        [sys.executable, *words],
+        cwd=root,
+        env={**around, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=_MOST_S,
     )
     assert ended.returncode == status, ended.stdout[-8_000:] + ended.stderr[-2_000:]
     return "".join(ended.stderr.splitlines()[-1:])
