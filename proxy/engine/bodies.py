@@ -23,7 +23,7 @@ import orjson
 from tinytag import TinyTag, TinyTagException
 
 from proxy.engine.exchange import Exchange
-from proxy.engine.headers import content_length, content_type, for_upstream, get, sent_query, with_id
+from proxy.engine.headers import for_upstream, form_of, get, sent_query, with_id
 from proxy.engine.interfaces import Call, Principal
 from proxy.engine.ports import Client
 from proxy.kit.errors import InvalidRequest
@@ -241,7 +241,7 @@ def is_sound(path: Path) -> bool:
 
 def is_any_form(client: Client) -> bool:
     """Whether the request is a form."""
-    return content_type(client.headers).strip().startswith("multipart/")
+    return form_of(client.headers).kind.strip().startswith("multipart/")
 
 
 @dataclass(slots=True, repr=False)
@@ -263,7 +263,7 @@ class Upload:
     def length(self, model: str) -> str | None:
         """The length of the form with that name for the model. None if the client did not declare the length of its own
         form."""
-        given = content_length(self.client.headers)
+        given = form_of(self.client.headers).length
         return None if given is None else str(given + len(self._front(model)) - len(self.held))
 
     async def body(self, model: str) -> AsyncIterator[bytes]:

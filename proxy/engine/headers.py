@@ -12,6 +12,7 @@ goes upstream in these places, and no key of any kind is logged or stored becaus
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 from urllib.parse import unquote_plus
 
 from proxy.engine.exchange import Exchange
@@ -97,22 +98,29 @@ def get(headers: Headers, name: str) -> str | None:
     return None
 
 
-def content_type(headers: Headers) -> str:
-    """The content type of a body, in lower case. Empty if none is given."""
-    return (get(headers, "content-type") or "").lower()
+class BodyForm(NamedTuple):
+    """How a body is written. ``kind`` is its content type in lower case, or empty. ``is_coded``: it is compressed, or
+    coded in another way. ``length`` is its number of bytes; None if that is not known."""
+
+    kind: str
+    is_json: bool
+    is_events: bool
+    is_coded: bool
+    length: int | None
 
 
-def is_coded(headers: Headers) -> bool:
-    """Whether a body is compressed, or coded in another way. Any other name changes nothing: some servers write
-    ``none`` (https://ai-sdk.dev/v5/docs/troubleshooting/streaming-not-working-when-proxied), or a character set."""
-    given = ",".join(value for name, value in headers if name == "content-encoding")
-    return bool(given) and any(name.strip() in _CODINGS for name in given.lower().split(","))
-
-
-def content_length(headers: Headers) -> int | None:
-    """How many bytes a body has. None if the header is missing or no plain number."""
-    text = get(headers, "content-length")
-    return int(text) if text is not None and text.isdecimal() else None
+def form_of(headers: Headers) -> BodyForm:
+    """The form of a body, by its headers. Any other name of a coding changes nothing: some servers write ``none``
+    (https://ai-sdk.dev/v5/docs/troubleshooting/streaming-not-working-when-proxied), or a character set."""
+    kind, length = (get(headers, "content-type") or "").lower(), get(headers, "content-length")
+    codings = ",".join([value for name, value in headers if name == "content-encoding"]).lower()
+    return BodyForm(
+        kind,
+        is_json="json" in kind,
+        is_events=kind.startswith("text/event-stream"),
+        is_coded=bool(codings) and any(name.strip() in _CODINGS for name in codings.split(",")),
+        length=int(length) if length is not None and length.isdecimal() else None,
+    )
 
 
 def named_by(headers: Headers, keys: Sequence[str]) -> str:

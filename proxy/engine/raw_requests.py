@@ -35,7 +35,7 @@ from proxy.engine.bodies import (
 from proxy.engine.conclusion import Conclusion, own_headers
 from proxy.engine.custody import Custody, FileWatch, refers
 from proxy.engine.exchange import Exchange, ExchangeOutcome
-from proxy.engine.headers import PROFILE_HEADER, content_length, for_client, get
+from proxy.engine.headers import PROFILE_HEADER, for_client, form_of, get
 from proxy.engine.intake import Intake, path_for, refused_fields
 from proxy.engine.interfaces import Answer, Call, Principal
 from proxy.engine.ports import Client, Ports
@@ -121,7 +121,7 @@ class RawRequests:
         principal = await self.intake.enter(exchange, client)
         raw = await self._read(exchange, client, principal)
         # The length of a JSON body that is too long to be read counts. Other uploads are no prompts.
-        declared = content_length(client.headers) or 0 if is_json(client) else 0
+        declared = form_of(client.headers).length or 0 if is_json(client) else 0
         self.intake.arrived(exchange, client, raw.size or declared)
         attempts, reach = await self.intake.route(exchange, client, raw, may_repeat=raw.may_repeat(exchange))
         self._obey_operator(exchange, client, raw, reach)

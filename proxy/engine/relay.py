@@ -22,12 +22,7 @@ from proxy.engine.attempts import Attempts, OurEdit, Outgoing, failure_answered,
 from proxy.engine.bodies import Raw
 from proxy.engine.conclusion import Conclusion, own_headers, shown
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
-from proxy.engine.headers import (
-    content_length,
-    content_type,
-    for_client,
-    is_coded,
-)
+from proxy.engine.headers import for_client, form_of
 from proxy.engine.interfaces import Answer, Call, TellsUsage, Upstream
 from proxy.engine.ports import Client, ClientDisconnected, Ports
 from proxy.engine.upstream_answer import (
@@ -424,10 +419,9 @@ class AnswerRelay:
         until_s = self._exchange.elapsed_s() + _HOLD_S
         if isinstance(fold, StreamFold):
             return _Hold(until_s, False) if may_refuse or self._reads_size(attempts) else None
-        is_json = "json" in content_type(answer.headers)
         # A further call may fail, too.
         may_fail = attempts.may_follow or self._panels is not None
-        return _Hold(until_s, True) if is_json and answer.status < 300 and may_fail else None
+        return _Hold(until_s, True) if may_fail and answer.status < 300 and form_of(answer.headers).is_json else None
 
     async def _finish(self, end: bytes, status: int, headers: Headers) -> None:
         if not self._client.is_started:
@@ -542,11 +536,9 @@ def _fold_of(answer: Answer, exchange: Exchange) -> Fold:
     """The fold that reads an answer. Compressed bytes are not read. A model's answer is what the request asked for,
     unless its content type names the other form. On a raw path, every event of a stream passes. The stream is never cut
     within an event, so that an error event can follow."""
-    kind, length = content_type(answer.headers), content_length(answer.headers)
-    is_compressed = is_coded(answer.headers)
-    if is_compressed or answer.status >= 300:
-        return BodyFold(length, is_read=False, is_compressed=is_compressed)
-    is_json, is_events = "json" in kind, kind.startswith("text/event-stream")
+    _, is_json, is_events, is_coded, length = form_of(answer.headers)
+    if is_coded or answer.status >= 300:
+        return BodyFold(length, is_read=False, is_compressed=is_coded)
     if not (is_json or is_events) and exchange.asks_model:
         is_json, is_events = not exchange.requested.stream, exchange.requested.stream
     if is_events:

@@ -33,7 +33,7 @@ import orjson
 from proxy.context import SECTION
 from proxy.engine.attempts import Attempts, failure_answered, failure_of
 from proxy.engine.exchange import Exchange
-from proxy.engine.headers import content_length, content_type, is_coded
+from proxy.engine.headers import form_of
 from proxy.engine.interfaces import Answer, Call
 from proxy.engine.ports import Client, Ports, UsageReports
 from proxy.kit.errors import ProxyError, UpstreamError, UpstreamRejected, UpstreamUnavailable, error_body
@@ -133,7 +133,7 @@ async def with_refusal_read(answer: Answer, *, reads_size: bool = False) -> tupl
     """The answer, and its refusal if that decides how the request goes on. Compressed bytes are not read.
     ``reads_size``: it matters whether the request is too large."""
     is_telling = answer.status in _TELLING or (reads_size and answer.status in _ON_SIZE)
-    if not is_telling or is_coded(answer.headers):
+    if not is_telling or form_of(answer.headers).is_coded:
         return answer, NO_WORDS
     ahead = ReadAhead(answer)
     return ahead, refusal_in(await ahead.read())
@@ -143,8 +143,8 @@ async def shaped(answer: Answer) -> Answer:
     """An error whose content type is neither JSON nor a stream of events as OpenAI's error object, and every other
     answer as it is. If the body is a JSON object after all, only its content type is changed. For a body that is long
     or slow, or that breaks off, the beginning is enough."""
-    kind = content_type(answer.headers)
-    if "json" in kind or kind.startswith("text/event-stream"):
+    form = form_of(answer.headers)
+    if form.is_json or form.is_events:
         return answer
     ahead = answer if isinstance(answer, ReadAhead) else ReadAhead(answer)
     found = await ahead.read()
@@ -152,7 +152,7 @@ async def shaped(answer: Answer) -> Answer:
     with suppress(Unreadable):
         if isinstance(text_value(found), dict):
             return _whole(answer, found)
-    is_text = kind.startswith("text/plain") and not is_coded(answer.headers)
+    is_text = form.kind.startswith("text/plain") and not form.is_coded
     text = " ".join(found.decode("utf-8", "replace").split())[:_SHOWN_CHARS] if is_text else ""
     phrase = f" ({responses[answer.status]})" if answer.status in responses else ""
     message = f"the upstream answered {answer.status}{phrase}, without an error object"
@@ -270,10 +270,10 @@ _OF_ONE_CALL = frozenset({"idempotency-key", "content-length"})
 
 def reads_panel_calls(answer: Answer, call: Call) -> bool:
     """Whether calls of panels can be found in an answer."""
-    kind = content_type(answer.headers)
-    if answer.status >= 300 or is_coded(answer.headers):
+    form = form_of(answer.headers)
+    if answer.status >= 300 or form.is_coded:
         return False
-    return "json" in kind or (call.stream and (not kind or kind.startswith("text/event-stream")))
+    return form.is_json or (call.stream and (not form.kind or form.is_events))
 
 
 @dataclass(slots=True)
@@ -319,9 +319,9 @@ class ContinuedAnswer:
     async def chunks(self) -> AsyncIterator[bytes]:
         """All answers as one stream of pieces. An empty piece says that an answer has begun. Raises the error that
         interrupts it."""
-        is_body, may_follow = "json" in content_type(self.headers), self._may_follow
-        reader: PanelBody | PanelStream = PanelBody() if is_body else PanelStream()
-        fold = self._begin(BodyFold(content_length(self._first.headers)) if is_body else StreamFold()).fold
+        form, may_follow = form_of(self._first.headers), self._may_follow
+        reader: PanelBody | PanelStream = PanelBody() if form.is_json else PanelStream()
+        fold = self._begin(BodyFold(form.length) if form.is_json else StreamFold()).fold
         chunks = self._first.chunks()
         async for chunk in chunks:
             fold.feed(chunk)
@@ -332,7 +332,7 @@ class ContinuedAnswer:
         yield reader.close()
         await ended(chunks)
         found = await self._ports.aside.run_large(reader.size, reader.read, may_follow=may_follow)
-        yield reader.end(await self._last(found, is_body=is_body) if found is not None else None)
+        yield reader.end(await self._last(found, is_body=form.is_json) if found is not None else None)
 
     async def _last(self, found: PanelAnswer, *, is_body: bool) -> PanelAnswer:
         """The answer that the client gets in the place of this one."""
@@ -406,7 +406,7 @@ class ContinuedAnswer:
             made.is_billed = isinstance(error, UpstreamError) and error.may_bill
             raise
         made.is_billed = 200 <= answer.status < 300
-        if made.is_billed and not is_coded(answer.headers):
+        if made.is_billed and not form_of(answer.headers).is_coded:
             return answer
         await answer.aclose()
         raise NotContinued(f"it answered with status {answer.status}", failure_answered(answer.status, answer.headers))

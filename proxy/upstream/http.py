@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 import aiohttp
 from yarl import URL
 
-from proxy.engine.headers import content_length, content_type, get, is_coded
+from proxy.engine.headers import form_of, get
 from proxy.engine.interfaces import Answer, Call
 from proxy.engine.upstream_answer import ReadAhead, WholeAnswer
 from proxy.kit.errors import UpstreamError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable, error_body
@@ -39,15 +39,15 @@ async def redacted(answer: Answer, call: Call) -> Answer:
         return answer
     if answer.status >= 300:
         return await _error(answer, Redaction(secrets))
-    kind, length = content_type(answer.headers), content_length(answer.headers)
-    is_json = "json" in kind
-    if call.method == "HEAD" or is_coded(answer.headers) or (kind and not is_json and not kind.startswith("text/")):
+    form = form_of(answer.headers)
+    is_other = form.kind and not form.is_json and not form.kind.startswith("text/")
+    if call.method == "HEAD" or form.is_coded or is_other:
         return answer
-    if kind.startswith("text/event-stream") or (call.stream and not is_json):
+    if form.is_events or (call.stream and not form.is_json):
         return _RedactedStream(answer, ErrorEvents(Redaction(secrets)))
-    if length is None or (is_json and length > MOST_BYTES):
+    if form.length is None or (form.is_json and form.length > MOST_BYTES):
         return _RedactedStream(answer, ErrorBody(Redaction(secrets)))
-    if length > MOST_BYTES:
+    if form.length > MOST_BYTES:
         return answer
     ahead = ReadAhead(answer, MOST_BYTES)
     try:
@@ -69,7 +69,7 @@ async def _error(answer: Answer, redaction: Redaction) -> WholeAnswer:
         found = await ReadAhead(answer, _MOST_BYTES).read()
     finally:
         await answer.aclose()
-    coding = (get(answer.headers, "content-encoding") or "").strip().lower() if is_coded(answer.headers) else ""
+    coding = (get(answer.headers, "content-encoding") or "").strip().lower() if form_of(answer.headers).is_coded else ""
     plain = _unpacked(found, coding if found else "") if len(found) <= _MOST_BYTES else None
     if plain is not None and (short := excerpt(plain)) is not None:
         shown = redaction.body(short)
@@ -219,7 +219,7 @@ class HttpAnswer:
         self.headers: Headers = [
             (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in response.raw_headers
         ]
-        self._is_events = content_type(self.headers).startswith("text/event-stream")
+        self._is_events = form_of(self.headers).is_events
         self._has_more = False
 
     def chunks(self) -> Self:

@@ -36,7 +36,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from proxy.engine import CHAT, ClientDisconnected, Engine, suppress_and_log
-from proxy.engine.headers import content_length, content_type, control_in, is_coded
+from proxy.engine.headers import control_in, form_of
 from proxy.kit.errors import (
     HeadersTooLarge,
     InternalError,
@@ -442,7 +442,7 @@ class Connection:
 
     async def peek(self, limit: int) -> bytes | None:
         """The whole request body, or None if it is longer than ``limit``. ``stream`` has all of it in either case."""
-        if (content_length(self.headers) or 0) > limit:
+        if (form_of(self.headers).length or 0) > limit:
             return None
         size = 0
         async for chunk in self.stream(math.inf):
@@ -457,7 +457,7 @@ class Connection:
         ClientDisconnected."""
         size, began = 0, perf_counter()
         try:
-            if (content_length(self.headers) or 0) > limit:
+            if (form_of(self.headers).length or 0) > limit:
                 raise _too_large(limit)
             while self._buffered:
                 chunk = self._buffered.pop(0)
@@ -487,7 +487,8 @@ class Connection:
     async def start(self, status: int, headers: Headers) -> None:
         """Send status and headers."""
         self.is_started = True
-        self._is_stream = content_type(headers).startswith("text/event-stream") and not is_coded(headers)
+        form = form_of(headers)
+        self._is_stream = form.is_events and not form.is_coded
         raw = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers]
         if not self.has_left:
             await self._send({"type": "http.response.start", "status": status, "headers": raw})
