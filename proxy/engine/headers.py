@@ -112,15 +112,16 @@ class BodyForm(NamedTuple):
 def form_of(headers: Headers) -> BodyForm:
     """The form of a body, by its headers. Any other name of a coding changes nothing: some servers write ``none``
     (https://ai-sdk.dev/v5/docs/troubleshooting/streaming-not-working-when-proxied), or a character set."""
-    kind, length = (get(headers, "content-type") or "").lower(), get(headers, "content-length")
-    codings = ",".join([value for name, value in headers if name == "content-encoding"]).lower()
-    return BodyForm(
-        kind,
-        is_json="json" in kind,
-        is_events=kind.startswith("text/event-stream"),
-        is_coded=bool(codings) and any(name.strip() in _CODINGS for name in codings.split(",")),
-        length=int(length) if length is not None and length.isdecimal() else None,
-    )
+    kind, length, is_coded = "", "", False
+    for name, value in headers:
+        if name == "content-type":
+            kind = kind or value.lower()
+        elif name == "content-length":
+            length = length or value
+        elif name == "content-encoding":
+            is_coded = is_coded or any(coding.strip() in _CODINGS for coding in value.lower().split(","))
+    is_events, size = kind.startswith("text/event-stream"), int(length) if length.isdecimal() else None
+    return BodyForm(kind, "json" in kind, is_events, is_coded, size)
 
 
 def named_by(headers: Headers, keys: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ from proxy.engine.attempts import Attempts, OurEdit, Outgoing, failure_answered,
 from proxy.engine.bodies import Raw
 from proxy.engine.conclusion import Conclusion, own_headers, shown
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
-from proxy.engine.headers import for_client, form_of
+from proxy.engine.headers import BodyForm, for_client, form_of
 from proxy.engine.interfaces import Answer, Call, TellsUsage, Upstream
 from proxy.engine.ports import Client, ClientDisconnected, Ports
 from proxy.engine.upstream_answer import (
@@ -363,8 +363,10 @@ class AnswerRelay:
 
     async def _pass_on(self, answer: Answer, attempts: Attempts, *, may_refuse: bool) -> AttemptResult:
         exchange, client, record, written = self._exchange, self._client, self._exchange.answer, 0
-        fold, chunks = _fold_of(answer, exchange), answer.chunks()
-        hold = self._hold(answer, fold, attempts, may_refuse=may_refuse)
+        form, chunks = form_of(answer.headers), answer.chunks()
+        fold = _fold_of(answer.status, form, exchange)
+        may_break = form.is_json and answer.status < 300
+        hold = self._hold(fold, attempts, may_refuse=may_refuse, may_break=may_break)
         told = change_of(exchange, fold, self._ports.usage_reports)
         headers, passes = self._headers(answer, fold, is_spent=attempts.is_spent, keep_length=told is None), False
         try:
@@ -415,13 +417,13 @@ class AnswerRelay:
             return self._refused(OurEdit.LAYOUT)
         return found
 
-    def _hold(self, answer: Answer, fold: Fold, attempts: Attempts, *, may_refuse: bool) -> _Hold | None:
+    def _hold(self, fold: Fold, attempts: Attempts, *, may_refuse: bool, may_break: bool) -> _Hold | None:
         until_s = self._exchange.elapsed_s() + _HOLD_S
         if isinstance(fold, StreamFold):
             return _Hold(until_s, False) if may_refuse or self._reads_size(attempts) else None
         # A further call may fail, too.
         may_fail = attempts.may_follow or self._panels is not None
-        return _Hold(until_s, True) if may_fail and answer.status < 300 and form_of(answer.headers).is_json else None
+        return _Hold(until_s, True) if may_break and may_fail else None
 
     async def _finish(self, end: bytes, status: int, headers: Headers) -> None:
         if not self._client.is_started:
@@ -532,12 +534,12 @@ def _is_void(outcome: Outcome) -> bool:
     return not outcome.saw_content and type(code) is int and bool(OurEdit.LAYOUT.behind(code))
 
 
-def _fold_of(answer: Answer, exchange: Exchange) -> Fold:
+def _fold_of(status: int, form: BodyForm, exchange: Exchange) -> Fold:
     """The fold that reads an answer. Compressed bytes are not read. A model's answer is what the request asked for,
     unless its content type names the other form. On a raw path, every event of a stream passes. The stream is never cut
     within an event, so that an error event can follow."""
-    _, is_json, is_events, is_coded, length = form_of(answer.headers)
-    if is_coded or answer.status >= 300:
+    _, is_json, is_events, is_coded, length = form
+    if is_coded or status >= 300:
         return BodyFold(length, is_read=False, is_compressed=is_coded)
     if not (is_json or is_events) and exchange.asks_model:
         is_json, is_events = not exchange.requested.stream, exchange.requested.stream

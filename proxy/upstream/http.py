@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 import aiohttp
 from yarl import URL
 
-from proxy.engine.headers import form_of, get
+from proxy.engine.headers import BodyForm, form_of, get
 from proxy.engine.interfaces import Answer, Call
 from proxy.engine.upstream_answer import ReadAhead, WholeAnswer
 from proxy.kit.errors import UpstreamError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable, error_body
@@ -32,14 +32,13 @@ _LEFT_OUT = frozenset({"content-length", "content-encoding"})
 _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
 
-async def redacted(answer: Answer, call: Call) -> Answer:
+async def redacted(answer: Answer, form: BodyForm, call: Call) -> Answer:
     """The answer to a call, without the deployment's secrets. An error, and a short body of a known length, are read
     before anything passes. A longer text of a known length is no error, and passes unread unless it is JSON."""
     if not (secrets := call.deployment.secrets):
         return answer
     if answer.status >= 300:
         return await _error(answer, Redaction(secrets))
-    form = form_of(answer.headers)
     is_other = form.kind and not form.is_json and not form.kind.startswith("text/")
     if call.method == "HEAD" or form.is_coded or is_other:
         return answer
@@ -166,7 +165,8 @@ class HttpUpstream:
             )
         except (aiohttp.ClientError, OSError) as error:
             raise _translated(error) from error
-        return await redacted(HttpAnswer(response), call)
+        answer = HttpAnswer(response)
+        return await redacted(answer, answer.form, call)
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -219,7 +219,7 @@ class HttpAnswer:
         self.headers: Headers = [
             (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in response.raw_headers
         ]
-        self._is_events = form_of(self.headers).is_events
+        self.form = form_of(self.headers)
         self._has_more = False
 
     def chunks(self) -> Self:
@@ -235,10 +235,10 @@ class HttpAnswer:
             await asyncio.sleep(0)
         content = self._response.content
         try:
-            chunk = await (content.read(EVENT_PIECE_BYTES) if self._is_events else content.readany())
+            chunk = await (content.read(EVENT_PIECE_BYTES) if self.form.is_events else content.readany())
         except (aiohttp.ClientError, OSError) as error:
             raise _translated(error) from error
-        self._has_more = self._is_events and len(chunk) == EVENT_PIECE_BYTES
+        self._has_more = self.form.is_events and len(chunk) == EVENT_PIECE_BYTES
         if not chunk:
             raise StopAsyncIteration
         return chunk

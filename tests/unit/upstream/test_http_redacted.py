@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis.strategies import integers, lists, sampled_from
 
+from proxy.engine.headers import form_of
 from proxy.engine.interfaces import Call
 from proxy.kit.secrets import MOST_BYTES
 from proxy.models import Headers
@@ -43,7 +44,7 @@ def shown(answer: Pieces, *, stream: bool = False, method: str = "POST") -> tupl
     call = Call(make_deployment(api_key=KEY.decode()), method, "/x", headers=[], body=b"", stream=stream, now=0.0)
 
     async def main() -> tuple[dict[str, str], list[bytes]]:
-        told = await redacted(answer, call)
+        told = await redacted(answer, form_of(answer.headers), call)
         return dict(told.headers), [chunk async for chunk in told.chunks()]
 
     return asyncio.run(main())
