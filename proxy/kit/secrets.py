@@ -59,8 +59,8 @@ def bare(value: str) -> str:
 
 def sent_keys(headers: Headers) -> list[str]:
     """The keys in the headers that hold keys of this proxy, in the order of those headers."""
-    found = [(name.lower(), value) for name, value in headers]
-    return [bare(value) for wanted in KEY_HEADERS for name, value in found if name == wanted and value.strip()]
+    found = [(name.lower(), value) for name, value in headers if name.lower() in KEY_HEADERS and value.strip()]
+    return [bare(value) for _, value in sorted(found, key=lambda pair: KEY_HEADERS.index(pair[0]))]
 
 
 def secrets_in(headers: Headers, places: Container[str] = CREDENTIAL_HEADERS) -> tuple[str, ...]:

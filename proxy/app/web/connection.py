@@ -282,8 +282,8 @@ if HttpToolsProtocol is not None:
             self._refusal = self._head_error(size)
             if self._refusal is not None:
                 raise _Stop
-            plain = [pair for pair in self.headers if pair[0] != b"upgrade"]
-            if self.parser.should_upgrade() and len(plain) < len(self.headers):
+            if self.parser.should_upgrade() and any(name == b"upgrade" for name, _ in self.headers):
+                plain = [pair for pair in self.headers if pair[0] != b"upgrade"]
                 method, version = self.parser.get_method(), self.parser.get_http_version().encode()
                 lines = (b"%b %b HTTP/%b" % (method, self.url, version), *(b"%b: %b" % pair for pair in plain))
                 self.plain_head = b"\r\n".join((*lines, b"", b""))
