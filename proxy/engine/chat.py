@@ -76,7 +76,7 @@ class ChatRequests:
             )
         deployment = exchange.deployment
         assert deployment is not None
-        mode = _mode(client, deployment, chat.principal)
+        mode = _mode(client, deployment, exchange.principal)
         found = await self._ports.planner.breakdown(chat.assembled, deployment, mode)
         exchange.ending, exchange.answer.status = ExchangeOutcome.COMPLETED, 200
         await client.start(200, [("content-type", "application/json"), *own_headers(exchange)])
@@ -109,7 +109,7 @@ class ChatRequests:
         if section.rest is not None:
             assembled = await self._assembled(exchange, found, keeps_state=keeps_state, own_count=own_count)
             found = await self._reread(exchange, assembled.body)
-        chat = _Chat(client, exchange.principal, found, assembled, composed, len(section.window or b""))
+        chat = _Chat(client, found, assembled, composed, len(section.window or b""))
         return chat, Raw(found.body, found)
 
     async def _composed(
@@ -218,7 +218,7 @@ class ChatRequests:
                     code="conflicting_fields",
                 )
             return chat, edits
-        scope = chat.principal.scope
+        scope = exchange.principal.scope
         fitted = exchange.fitted = await windows.fitted(parsed, composed, deployment, scale=scale, scope=scope)
         if fitted.body is not parsed.body:
             head = await self._ports.aside.run_large(len(fitted.body), head_of, fitted.body, self._ports.planner.parse)
@@ -228,7 +228,7 @@ class ChatRequests:
     async def _plan(self, exchange: Exchange, chat: "_Chat", deployment: Deployment, edits: Mapping[Edit, int]) -> Plan:
         """The planner's plan. In passthrough mode there is nothing to plan, and the upstream judges the messages, so
         they are not even read."""
-        mode = _mode(chat.client, deployment, chat.principal)
+        mode = _mode(chat.client, deployment, exchange.principal)
         exchange.planned.mode = mode
         body, parsed = chat.head.body, chat.head.parsed
         assembled = None
@@ -246,7 +246,7 @@ class ChatRequests:
                 PlanRequest(
                     parsed,
                     deployment,
-                    chat.principal,
+                    exchange.principal,
                     mode,
                     exchange.arrival.now,
                     assembled,
@@ -299,7 +299,6 @@ class _Chat:
     the operator's texts are added to it."""
 
     client: Client
-    principal: Principal
     head: RequestFields
     assembled: AssembledChat | None = None
     composed: ComposedRequest = ComposedRequest()

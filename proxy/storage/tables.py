@@ -44,7 +44,8 @@ from proxy.storage import (
 
 _COLUMNS = LedgerEntry.__match_args__
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM entry"
-_PUT = f"INTO entry ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
+_INTO = f"INTO entry ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
+_REPLACE, _KEEP = f"INSERT OR REPLACE {_INTO}", f"INSERT OR IGNORE {_INTO}"
 # A counter that was deleted or corrected meanwhile must not become negative.
 _CHANGE = """
     INSERT INTO counter (team, account, spent, reserved, expected, forget_at)
@@ -312,10 +313,9 @@ def _change(
 def _put(connection: sqlite3.Connection, entry: LedgerEntry, *, is_replaced: bool) -> bool:
     """Write an entry. An existing entry is replaced, or stays if not ``is_replaced``. Returns whether the entry was
     written."""
-    how = "REPLACE" if is_replaced else "IGNORE"
     # An earlier version may have stored an entry with a number that is too large for SQLite.
     values = [min(value, MOST_AMOUNT) if isinstance(value, int) else value for value in _values(entry)]
-    return connection.execute(f"INSERT OR {how} {_PUT}", values).rowcount > 0
+    return connection.execute(_REPLACE if is_replaced else _KEEP, values).rowcount > 0
 
 
 def _json(value: object) -> str:
