@@ -75,7 +75,7 @@ CASES = {
 def test_the_kind_the_culprit_and_whether_it_is_waste(name: str) -> None:
     pieces, kind, culprit, is_waste = CASES[name]
     found = diagnose([record(*BEFORE)], record(*pieces, at=10.0), None, GRID)
-    assert (found.kind, found.culprit, found.is_waste) == (kind, culprit, is_waste)
+    assert (found.kind, found.culprit, found.is_waste, found.line) == (kind, culprit, is_waste, 0)
     assert found.before + found.tokens + found.behind == record(*pieces).total
     assert found.lost > 0
 
@@ -134,6 +134,19 @@ def test_a_request_that_shares_hardly_anything_is_another_conversation(tokens: i
     assert (diagnose([old], now, None, GRID) is not None) is is_continued
 
 
+def test_a_side_call_about_the_same_question_is_another_conversation() -> None:
+    old, now = (record(piece(name, "system"), TALK[0], at=at) for at, name in enumerate(("agent", "title")))
+    assert diagnose([old], now, None, GRID) is None
+
+
+def test_a_request_continues_the_earlier_one_that_is_most_like_it() -> None:
+    branch = record(SYSTEM, TALK[0], *[piece(f"a-branch-{n}") for n in range(3)], at=1.0)
+    for before in ([record(*BEFORE), branch], [branch, record(*BEFORE)]):
+        assert diagnose(before, record(*BEFORE, *MORE, at=5.0), None, GRID) is None
+        found = diagnose(before, record(*changed(8), at=5.0), None, GRID)
+        assert (found.kind, found.culprit) == (BreakKind.CHANGED, "assistant")
+
+
 def test_what_stands_beside_the_pieces() -> None:
     old = record(*BEFORE, model="m1", route="r1", parameters={"tool_choice": b"a"})
     more = (*BEFORE, *MORE)
@@ -142,6 +155,7 @@ def test_what_stands_beside_the_pieces() -> None:
     def kind(**others: Any) -> tuple[str, str]:
         same = {"model": "m1", "route": "r1", "parameters": {"tool_choice": b"a"}}
         found = diagnose([old], record(*more, at=5.0, **{**same, **others}), None, profile)
+        assert found is None or found.is_waste is (found.kind != BreakKind.MODEL_SWITCHED)
         return ("", "") if found is None else (found.kind, found.culprit)
 
     assert kind() == ("", "")
@@ -254,3 +268,11 @@ def test_an_entry_is_lost_where_no_marker_is_near_enough_to_find_it(distance: in
     now = record(*TOOLS, SYSTEM, piece("q0", version=1), *turns[1:], at=5.0, stops=(400 + 100 * distance,))
     found = diagnose([old], now, None, profile)
     assert found.lost == lost
+
+
+@pytest.mark.parametrize(("turns", "lost"), [(ANTHROPIC.lookback - 1, 0), (ANTHROPIC.lookback, 400)])
+def test_a_request_without_markers_finds_entries_from_its_end(turns: int, lost: int) -> None:
+    talk = [piece(f"q{number}") for number in range(turns)]
+    old = record(*TOOLS, SYSTEM, *talk, stops=(400,))
+    now = record(*TOOLS, SYSTEM, piece("q0", version=1), *talk[1:], at=5.0)
+    assert diagnose([old], now, None, replace(ANTHROPIC, min_tokens=1)).lost == lost
