@@ -38,7 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "budgets": ("proxy.cli.accounts:budgets", "make and change budgets, and show what is left"),
     "spend": ("proxy.cli.costs:spend", "report what was spent, and what caching saved"),
     "prices": ("proxy.cli.costs:prices", "show what models cost, and which pinned prices have changed"),
-    "top": ("proxy.cli.top", "watch live sessions, or one of them in its layers"),
+    "top": ("proxy.cli.costs:top", "watch live sessions, or one of them in its layers"),
     # A slice: without its folder and this line everything else works.
     **import_module("proxy.lab").COMMANDS,
 }

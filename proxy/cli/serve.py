@@ -463,7 +463,7 @@ async def serve(
     assembly = await composition.build(settings, shared=shared)
     if has_hud:
         # The module that draws on a terminal is imported only if it is used.
-        from proxy.cli.top import Hud
+        from proxy.cli.costs import Hud
 
         assembly.watch(Hud(sys.stderr).show)
     directory = assembly.reload.directory

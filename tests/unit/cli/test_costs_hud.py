@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from proxy.cli.top import Hud, drawn
+from proxy.cli.costs import Hud, drawn
 
 USED = {
     "prompt_tokens": 20_000, "completion_tokens": 400, "total_tokens": 20_400, "cache_read_tokens": 15_000,
