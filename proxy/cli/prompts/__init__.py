@@ -1,33 +1,47 @@
 """``stratiform prompts``: shows the prompts of the registry, and finds mistakes in them.
 
 Prompt files or a configuration come in; lists, composed texts, findings and differences go out. No command changes a
-prompt. ``list``, ``render`` and ``lint`` stand here in this order; ``diff`` has a module of its own.
+prompt. ``list``, ``render``, ``lint`` and ``diff`` stand here in this order. ``diff`` shows the effects of a change on
+composed texts, tokens, cached prefixes, and the bill.
 """
 
 import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
 from rich.table import Table
 from rich.text import Text
 
+from proxy.app import factories
+from proxy.app.admin.reports import ledger_entries
 from proxy.app.foundation import named_prompts
-from proxy.cli import Output, fail, plain_table, print_result
-from proxy.cli.prompts import diff
+from proxy.app.settings import ConfigError, load
+from proxy.cli import Output, add_json, fail, plain_table, print_result
+from proxy.cli.admin_client import Ask, run_with
+from proxy.cli.costs import price_of_model
 from proxy.cli.prompts.variants import (
     ANY,
+    DAYS,
+    HELP,
     WHY,
     GivenContext,
     PromptReach,
     PromptSetup,
     Sizes,
+    TextDifference,
+    Traffic,
     Variant,
     add_contexts,
     add_setup,
+    difference,
+    differences,
+    estimated,
     mistakes,
+    opened,
     reach,
     read_context,
     setup_of,
@@ -54,6 +68,7 @@ from proxy.prompts.assembler import chosen, contradiction, holds, in_order
 from proxy.prompts.steadiness import Volatile, volatile_in, volatile_name, volatile_values
 from proxy.protocol.access import matches
 from proxy.services import local_encode
+from proxy.services.prompting import Whose
 from proxy.services.prompting.language import Uses, compiled
 from proxy.services.prompting.sources import SHIPPED, CompiledTemplates, Snapshot, in_file, unknown_names
 
@@ -391,9 +406,160 @@ def _print_findings(found: Sequence[Finding], errors: int) -> None:
     output.print(f"errors: {errors}, warnings: {len(found) - errors}", style="dim")
 
 
+_PAGE = "10000"
+_SHOWN_CASES = 5
+_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+_ESTIMATE = (
+    "an estimate: sessions are told from pauses and cold requests in the ledger, tokens are counted on this machine, "
+    "and the ledger does not know the personas, profiles and contexts of its requests"
+)
+
+
+def _configure_diff(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("old", metavar="OLD", help=HELP)
+    parser.add_argument("new", metavar="NEW", help="the same, after the change")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE",
+        help="the configuration whose rules hold where OLD or NEW is a folder, and whose store has the ledger",
+    )  # fmt: skip
+    parser.add_argument("--exit-code", action="store_true", help="end with status 1 where a cached prefix is lost")
+    add_contexts(parser, "the change is shown for each")
+    ledger = parser.add_argument_group("the bill")
+    ledger.add_argument(
+        "--ledger", action="store_true", help=f"estimate what the change would have cost in the last {DAYS} days"
+    )
+    where = ledger.add_mutually_exclusive_group()
+    where.add_argument("--store", metavar="STORE", help="read the ledger of this store: sqlite:PATH or redis://...")
+    where.add_argument("--url", help="read the ledger of a running proxy")
+    add_json(parser)
+
+
+def _diff(arguments: argparse.Namespace) -> int:
+    """Print the change. Returns 0, or with ``--exit-code`` 1 if a cached prefix is lost."""
+    if (arguments.store or arguments.url) and not arguments.ledger:
+        fail("--store and --url say whose ledger is read: they need --ledger")
+    # Counts are cached, because most kinds of requests have the same texts.
+    encode = cache(local_encode())
+    contexts = {str(file): read_context(file) for file in arguments.context} or {"": {}}
+    with opened(arguments.old, arguments.config) as old, opened(arguments.new, arguments.config) as new:
+        found = differences(old, new, contexts, encode)
+        usual = next(iter(contexts.values())) if len(contexts) == 1 else {}
+        bill = _bill(arguments, old, new, usual) if arguments.ledger else None
+    changed = [one for one in found if one.is_changed]
+    same = sum(len(one.cases) for one in found if not one.is_changed)
+    report = {
+        "old": {"name": arguments.old, "version": old.snapshot.version},
+        "new": {"name": arguments.new, "version": new.snapshot.version},
+        "unchanged": same,
+        "changes": [
+            {
+                "variants": [{**variant.view(), "context": name or None} for variant, name in one.cases],
+                "tokens": {
+                    "system": [one.old.sizes.system, one.new.sizes.system],
+                    "user": [one.old.sizes.user, one.new.sizes.user],
+                },
+                "prefix_lost": one.kept_tokens is not None,
+                "kept_tokens": one.kept_tokens,
+                "problems": {"old": one.old.problem or None, "new": one.new.problem or None},
+                "diff": list(one.lines()),
+            }
+            for one in changed
+        ],
+        "bill": bill,
+    }
+    print_result(arguments, report, lambda: _print_changes(changed, same, bill))
+    return 1 if arguments.exit_code and any(one.kept_tokens is not None for one in changed) else 0
+
+
+def _bill(arguments: argparse.Namespace, old: PromptSetup, new: PromptSetup, context: GivenContext) -> dict[str, Any]:
+    """The bill for the ledger of the store, as if all requests had this context, as JSON values. Raises ConfigError."""
+    config = arguments.config or next(
+        (Path(place) for place in (arguments.new, arguments.old) if Path(place).is_file()), None
+    )
+    if config is None:
+        raise ConfigError(["--ledger: needs a configuration, for its store and its prices: use --config FILE"])
+    settings = load(config)
+    prices = factories.price_map(settings)
+    price = partial(price_of_model, prices=prices, table=factories.model_table(settings, prices))
+    traffic, encode = Traffic(), cache(local_encode())
+
+    async def read(ask: Ask) -> None:
+        async for entry in ledger_entries(ask, {"since": f"{DAYS}d", "limit": _PAGE}):
+            traffic.add(entry)
+
+    def change(whose: Whose) -> TextDifference:
+        return difference(old, new, Variant((whose.model,), whose.team, whose.key_id), context, encode)
+
+    run_with(argparse.Namespace(url=arguments.url, store=arguments.store, config=config), read)
+    return {"is_estimate": True, "basis": _ESTIMATE, "days": DAYS, **estimated(traffic, change, price)}
+
+
+def _print_changes(changed: Sequence[TextDifference], same: int, bill: dict[str, Any] | None) -> None:
+    output = Output()
+    for one in changed:
+        for variant, name in one.cases[:_SHOWN_CASES]:
+            output.print(variant.label + (f", context {name}" if name else ""), style="bold")
+        if len(one.cases) > _SHOWN_CASES:
+            output.print(f"and {len(one.cases) - _SHOWN_CASES} more", style="bold")
+        pairs = {
+            "system text": (one.old.sizes.system, one.new.sizes.system),
+            "around the newest message": (one.old.sizes.user, one.new.sizes.user),
+        }
+        told = (f"{place} {old:,} -> {new:,} ({new - old:+,})" for place, (old, new) in pairs.items() if old or new)
+        output.print("tokens: " + (", ".join(told) or "none"))
+        output.print(
+            "cached prefix: kept"
+            if one.kept_tokens is None
+            else f"cached prefix: lost from token {one.kept_tokens:,} of the composed system text on, with all that "
+            "stands behind it; every open session writes it once more"
+        )
+        for when, problem in (("before", one.old.problem), ("after", one.new.problem)):
+            if problem:
+                output.print(f"{when} the change: {problem}", style="red", soft_wrap=True)
+        for line in one.lines():
+            output.print(Text(visible(line), _COLOURS.get(line[:1], "")), soft_wrap=True)
+        output.print()
+    count = sum(len(one.cases) for one in changed)
+    output.print(f"kinds of requests that change: {count}; that do not: {same}", style="dim")
+    if bill is not None:
+        _print_bill(output, bill)
+
+
+def _print_bill(output: Output, bill: dict[str, Any]) -> None:
+    numbers = ("requests", "sessions", "spent usd", "tokens a request", "requests usd", "session usd", "once usd")
+    table = plain_table(("model", "team", "key", *numbers), numbers)
+    for line in bill["lines"]:
+        tokens = f"{line['system_tokens'] + line['user_tokens']:+,}"
+        money = (_money(line[name]) for name in ("requests_usd", "session_usd", "once_usd"))
+        table.add_row(
+            line["model"], line["team"], line["key"] or "-", f"{line['requests']:,}", f"{line['sessions']:,}",
+            _money(line["spent_usd"]), tokens, *money,
+        )  # fmt: skip
+    output.print()
+    if not bill["lines"]:
+        output.print(f"the ledger has no requests of the last {DAYS} days")
+        return
+    output.print(table)
+    once, at_most = (f"{bill[name]:.4f} USD" for name in ("once_usd", "once_usd_at_most"))
+    output.print(
+        f"Had the change been there for the last {DAYS} days, their bill would differ by {bill['requests_usd']:+.4f} "
+        "USD, for the changed size of the requests.\n"
+        f"The change itself costs about {once} once, for the sessions that are open on average; {at_most} if each "
+        f"session of these {DAYS} days met it.",
+        soft_wrap=True,
+    )
+    if unpriced := bill["requests_without_price"]:
+        output.print(f"{unpriced:,} requests are of models without a known price", style="yellow")
+    output.print(f"This is {_ESTIMATE}.", style="dim", soft_wrap=True)
+
+
+def _money(amount: float | None) -> str:
+    return "?" if amount is None else f"{amount:.4f}"
+
+
 _ACTIONS: Mapping[str, tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int], str]] = {
     "list": (add_setup, _list, "list the prompts in the order in which they are composed"),
     "render": (_configure_render, _render, "show what one request gets"),
     "lint": (_configure_lint, _lint, "find mistakes, prompts that are never composed, and what breaks caches"),
-    "diff": (diff.configure, diff.run, "show what a change does to texts, tokens, cached prefixes and the bill"),
+    "diff": (_configure_diff, _diff, "show what a change does to texts, tokens, cached prefixes and the bill"),
 }

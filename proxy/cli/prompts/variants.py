@@ -2,12 +2,28 @@
 
 The setup is a configuration with its folders, or folders alone, now or at a revision of Git; files hold the contexts of
 requests. ``variants`` are the kinds of requests that a configuration tells apart, by model, team, key, persona and
-profile; ``reach`` tells which prompts they can get. The compositions of two versions are compared at the end.
+profile; ``reach`` tells which prompts they can get. The compositions of two versions are compared at the end, and the
+bill of the change is estimated.
+
+The bill is an estimate of what the change would have cost for the requests in the ledger.
+
+Each request pays for the growth of the composed texts. In the system text, the price is that of a cache read if the
+request found something in the cache, and that of a fresh prompt if it did not. Around the newest user message, it is
+the price of a fresh prompt. A fresh prompt is written to the cache if the traffic has cache writes; else it costs the
+input price.
+
+Each session that is open at the change has its prefix written again once, from the changed token on. The cost is that
+of the tokens that a request usually finds in the cache, without the tokens in front of the changed one, at the price of
+a fresh prompt instead of a read.
+
+The ledger knows no sessions. A session is estimated to begin with a user's first request, with a request that comes
+more than an hour after the one before, or with a request that finds nothing in the cache.
 """
 
 import argparse
 import subprocess
 import tarfile
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import unified_diff
@@ -17,7 +33,7 @@ from itertools import product
 from os.path import commonprefix
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import orjson
 
@@ -43,6 +59,7 @@ from proxy.prompts import (
 )
 from proxy.prompts.assembler import PERSONA_PREFIX, assemble, chosen
 from proxy.protocol.access import fitting, matches, matches_any
+from proxy.protocol.prices import Price
 from proxy.protocol.request.tokens import Encode
 from proxy.services.prompting import PromptingRules, Whose
 from proxy.services.prompting.sources import (
@@ -473,3 +490,76 @@ def _side(setup: PromptSetup, variant: Variant, context: GivenContext, encode: E
         return Side(problem=f"the request is refused: {error}")
     wrong = "; ".join(f"'{name}' is left out: {WHY[reason]}" for name, reason in mistakes(composition))
     return Side(composition, Sizes.of(composition, encode), wrong)
+
+
+DAYS = 30
+"""How many days of the ledger are read."""
+_PAUSE_S = 3600.0
+_CACHE_LIFE_S = 300.0
+_SUMMED = ("read_tokens", "write_5m_tokens", "write_1h_tokens", "cost_usd")
+_TOTALS = ("requests_usd", "once_usd", "once_usd_at_most")
+
+
+@dataclass(slots=True)
+class Traffic:
+    """The requests of the ledger, summed up by model, team and key. Besides the ledger's own sums it has the number of
+    ``requests``, the number of ``warm`` ones (they found something in the cache), the number of ``sessions``, and how
+    long the sessions were open (``open_s``, in seconds)."""
+
+    by_whose: dict[Whose, Counter[str]] = field(default_factory=dict)
+    _last: dict[tuple[str, ...], float] = field(default_factory=dict)
+
+    def add(self, entry: Mapping[str, Any]) -> None:
+        """Count an entry. Entries come in their order. An entry without an answer of a model, such as a refusal or an
+        embedding, does not count."""
+        if entry["status"] != 200 or not entry["output_tokens"]:
+            return
+        whose = Whose(entry["model"], entry["team"], entry["key_id"])
+        at, last = entry["at"], self._last.get((*whose, entry["user"]))
+        self._last[(*whose, entry["user"])] = at
+        is_first = last is None or at - last > _PAUSE_S or not entry["read_tokens"]
+        open_s = _CACHE_LIFE_S if is_first or last is None else at - last
+        of_one = self.by_whose.setdefault(whose, Counter())
+        of_one.update({name: entry[name] for name in _SUMMED})
+        of_one.update({"requests": 1, "warm": entry["read_tokens"] > 0, "sessions": is_first, "open_s": open_s})
+
+
+def estimated(
+    traffic: Traffic, change: Callable[[Whose], TextDifference], price_of: Callable[[str], Price | None]
+) -> dict[str, Any]:
+    """The bill of the change for this traffic, as JSON values: a line for each model, team and key, the most expensive
+    first, and the sums of all. ``change`` gives the difference for the requests of a model, team and key. ``price_of``
+    gives the price of a model's tokens.
+
+    A line has the cost of the changed size of all requests, and the cost for one session that meets the change (both
+    None if the price is not known). It also has the one-time cost for the sessions that are open at a usual time, and
+    the most that it costs, if every session meets the change."""
+    lines = []
+    for whose, of_one in sorted(traffic.by_whose.items(), key=lambda pair: (-pair[1]["cost_usd"], pair[0])):
+        one, price = change(whose), price_of(whose.model)
+        system_tokens = one.new.sizes.system - one.old.sizes.system
+        user_tokens = one.new.sizes.user - one.old.sizes.user
+        requests_usd = session_usd = None
+        if price is not None:
+            short, long = of_one["write_5m_tokens"], of_one["write_1h_tokens"]
+            fresh = price.write_1h if long > short else price.write_5m if short else price.input
+            warm, requests = of_one["warm"], of_one["requests"]
+            of_system = warm * price.read + (requests - warm) * fresh
+            requests_usd = system_tokens * of_system + user_tokens * requests * fresh
+            found = of_one["read_tokens"] / warm if warm else 0.0
+            lost = 0.0 if one.kept_tokens is None else max(0.0, found - one.kept_tokens)
+            session_usd = lost * max(0.0, fresh - price.read)
+        open_sessions = of_one["open_s"] / (DAYS * 86400.0)
+        lines.append({
+            "model": whose.model, "team": whose.team, "key": whose.key_id,
+            "requests": of_one["requests"], "sessions": of_one["sessions"], "open_sessions": open_sessions,
+            "spent_usd": of_one["cost_usd"], "system_tokens": system_tokens, "user_tokens": user_tokens,
+            "requests_usd": requests_usd, "session_usd": session_usd,
+            "once_usd": (session_usd or 0.0) * open_sessions,
+            "once_usd_at_most": (session_usd or 0.0) * of_one["sessions"],
+        })  # fmt: skip
+    return {
+        **{name: sum(line[name] or 0.0 for line in lines) for name in _TOTALS},
+        "requests_without_price": sum(line["requests"] for line in lines if line["requests_usd"] is None),
+        "lines": lines,
+    }

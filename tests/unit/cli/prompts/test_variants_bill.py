@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.cli.prompts.diff import Traffic, estimated
-from proxy.cli.prompts.variants import Side, Sizes, TextDifference
+from proxy.cli.prompts.variants import Side, Sizes, TextDifference, Traffic, estimated
 from proxy.protocol.prices import Price
 from proxy.services.prompting import Whose
 
