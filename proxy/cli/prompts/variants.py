@@ -2,10 +2,8 @@
 
 The setup is a configuration with its folders, or folders alone, now or at a revision of Git; files hold the contexts of
 requests. ``variants`` are the kinds of requests that a configuration tells apart, by model, team, key, persona and
-profile; ``reach`` tells which prompts they can get. The compositions of two versions are compared at the end, and the
-bill of the change is estimated.
-
-The bill is an estimate of what the change would have cost for the requests in the ledger.
+profile; ``reach`` tells which prompts they can get. The compositions of two versions are compared at the end. The bill
+is an estimate of what the change would have cost for the requests in the ledger.
 
 Each request pays for the growth of the composed texts. In the system text, the price is that of a cache read if the
 request found something in the cache, and that of a fresh prompt if it did not. Around the newest user message, it is
