@@ -35,13 +35,9 @@ MARKED = {
 }
 """The models of each family that reads marks, and the profile that the planner has for it."""
 UNMARKED = (
-    "openrouter/google/gemini-2.5-pro",
-    "openai/gpt-5.2",
-    "azure/gpt-4o",
-    "minimax/MiniMax-M2",
-    "zai/glm-4.6",
+    "openrouter/google/gemini-2.5-pro", "openai/gpt-5.2", "azure/gpt-4o", "minimax/MiniMax-M2", "zai/glm-4.6",
     "databricks/databricks-claude-sonnet-4-5",
-)
+)  # fmt: skip
 NAMED = frozenset({"azure-explicit"})
 """Profiles that an operator asks for by name: ``model_info.cache_profile``."""
 TOOLS = [tool("read"), tool("write")]

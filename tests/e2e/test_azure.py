@@ -88,13 +88,10 @@ def test_the_name_in_the_path_wins(world: World) -> None:
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("embeddings", {"input": "x"}),
-        ("completions", {"prompt": "x"}),
-        ("responses", {"input": "x"}),
-        ("images/generations", {"prompt": "x"}),
-        ("audio/speech", {"input": "x", "voice": "v"}),
+        ("embeddings", {"input": "x"}), ("completions", {"prompt": "x"}), ("responses", {"input": "x"}),
+        ("images/generations", {"prompt": "x"}), ("audio/speech", {"input": "x", "voice": "v"}),
     ],
-)
+)  # fmt: skip
 def test_other_paths_of_a_deployment(world: World, path: str, body: dict[str, object]) -> None:
     reply = world.call("POST", f"/openai/deployments/cheap/{path}?api-version={VERSION}&x=1", {**body, "model": "dear"})
     assert reply.status == 200

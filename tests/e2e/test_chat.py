@@ -120,13 +120,9 @@ def test_streamed_tool_calls_keep_their_pieces(start: Start) -> None:
         return chunk(tool_calls=[{"index": index, "id": f"call_{index}", "type": "function", "function": function}])
 
     pieces = [
-        chunk(role="assistant"),
-        piece(0, name="read_file", arguments=""),
-        piece(0, arguments='{"pa'),
-        piece(0, arguments='th": 1}'),
-        piece(1, name="list_files", arguments="{}"),
-        chunk(finish="tool_calls"),
-    ]
+        chunk(role="assistant"), piece(0, name="read_file", arguments=""), piece(0, arguments='{"pa'),
+        piece(0, arguments='th": 1}'), piece(1, name="list_files", arguments="{}"), chunk(finish="tool_calls"),
+    ]  # fmt: skip
     proxy = start(Scripted(streams(*pieces, usage_chunk(), DONE)))
     with proxy.client.chat.completions.stream(model="m", messages=HELLO, tools=TOOLS) as stream:
         calls = stream.get_final_completion().choices[0].message.tool_calls

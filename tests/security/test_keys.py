@@ -45,13 +45,10 @@ QUERIES = [
     f"a=1&x-goog-api-key={OURS}",
 ]
 ACCOUNTS = [
-    ("openai-organization", "org-somebody"),
-    ("openai-project", "proj_somebody"),
-    ("OpenAI-Organization", "org-somebody"),
-    ("openai_organization", "org-somebody"),
-    ("anthropic-workspace-id", "wrkspc_somebody"),
-    ("x-goog-user-project", "project-of-somebody"),
-]
+    ("openai-organization", "org-somebody"), ("openai-project", "proj_somebody"),
+    ("OpenAI-Organization", "org-somebody"), ("openai_organization", "org-somebody"),
+    ("anthropic-workspace-id", "wrkspc_somebody"), ("x-goog-user-project", "project-of-somebody"),
+]  # fmt: skip
 
 
 def none_of_ours(text: str) -> bool:
@@ -189,17 +186,14 @@ def test_a_second_key_of_ours_is_not_the_providers(world: World) -> None:
     ("beside", "passes"),
     sampled(
         [
-            ([], True),
-            ([("x-custom", OURS)], True),
-            ([("cookie", OURS)], True),
-            ([("x-api-key", "sk-provider-too-1")], True),
-            ([("x-api-key", OURS)], False),
+            ([], True), ([("x-custom", OURS)], True), ([("cookie", OURS)], True),
+            ([("x-api-key", "sk-provider-too-1")], True), ([("x-api-key", OURS)], False),
             ([("x-goog-api-key", OTHER)], False),
         ],
         3,
         1,
     ),
-)
+)  # fmt: skip
 def test_with_the_providers_own_key_only_that_goes_on(beside: list[tuple[str, str]], *, passes: bool) -> None:
     config = CONFIG.replace("- name: team-a\n", "- name: team-a\n      client_keys: forward\n")
     headers = [("x-stratiform-key", OURS), ("authorization", "Bearer sk-of-the-client-itself"), *beside]

@@ -67,16 +67,11 @@ def test_headers_of_the_deployment_win() -> None:
 
 def test_an_answer_keeps_what_clients_act_on() -> None:
     kept = [
-        ("content-type", "application/json"),
-        ("retry-after", "2"),
-        ("retry-after-ms", "1500"),
-        ("x-ratelimit-remaining-requests", "3"),
-        ("anthropic-ratelimit-tokens-remaining", "4"),
-        ("x-request-id", "req_1"),
-        ("request-id", "req_2"),
-        ("openai-processing-ms", "12"),
+        ("content-type", "application/json"), ("retry-after", "2"), ("retry-after-ms", "1500"),
+        ("x-ratelimit-remaining-requests", "3"), ("anthropic-ratelimit-tokens-remaining", "4"),
+        ("x-request-id", "req_1"), ("request-id", "req_2"), ("openai-processing-ms", "12"),
         ("content-encoding", "gzip"),
-    ]
+    ]  # fmt: skip
     lost = [
         ("connection", "close, x-trace"), ("x-trace", "1"), ("transfer-encoding", "chunked"), ("server", "nginx"),
         ("date", "today"), ("set-cookie", "a=b"), ("x-stratiform-id", "another proxy's"),

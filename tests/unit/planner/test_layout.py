@@ -165,16 +165,12 @@ def test_two_values_of_a_member_make_two_prefixes(profile: str, member: str) -> 
 
 @for_every(
     [
-        ("anthropic", {"temperature": 0.5}),
-        ("anthropic", {"user": "u"}),
-        ("anthropic", {"tool_choice": "auto"}),
-        ("anthropic", {"thinking": {"type": "disabled"}}),
-        ("anthropic", {"reasoning_effort": None}),
-        ("openai", {"tool_choice": "none"}),
-        ("openai", {"parallel_tool_calls": True}),
+        ("anthropic", {"temperature": 0.5}), ("anthropic", {"user": "u"}), ("anthropic", {"tool_choice": "auto"}),
+        ("anthropic", {"thinking": {"type": "disabled"}}), ("anthropic", {"reasoning_effort": None}),
+        ("openai", {"tool_choice": "none"}), ("openai", {"parallel_tool_calls": True}),
         ("none", {"reasoning_effort": "high"}),
     ]
-)
+)  # fmt: skip
 def test_what_breaks_nothing(profile: str, member: dict[str, object]) -> None:
     assert seed(profile, **member) == seed(profile)
 

@@ -44,15 +44,11 @@ def test_a_line_that_tells_the_time(line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "Answer within 24:00 hours.",
-        "Ratio 16:9, version 1.2:3.",
-        "Current version: 10.2",
-        "Today's date is 2026-11-21.",
-        "The opening hours are 09:00 to 17:00.",
-        "See 10.0.0.1:8080 for the current state.",
-        "Current time: unknown",
+        "Answer within 24:00 hours.", "Ratio 16:9, version 1.2:3.", "Current version: 10.2",
+        "Today's date is 2026-11-21.", "The opening hours are 09:00 to 17:00.",
+        "See 10.0.0.1:8080 for the current state.", "Current time: unknown",
     ],
-)
+)  # fmt: skip
 def test_a_line_that_does_not(line: str) -> None:
     assert cut(f"You are kind.\n{line}\nRules.\n") == {}
 
@@ -152,17 +148,12 @@ def test_a_tag_that_the_prompt_speaks_of_stays_where_it_is(text: str) -> None:
 
 @for_every(
     [
-        '<document-list id="1">\none\n</document-list>\n',
-        '<document-list id="1">\none\n</document>\n',
-        '<doc:part id="1">\none\n</doc:part>\n',
-        '<document\ue03did="1">\none\n</document>\n',
-        '<document\ud83did="1">\none\n</document>\n',
-        '<document/id="1">\none\n</document>\n',
-        '<document id="1"/>\none\n</document>\n',
-        '<doc id="1"/>\n',
-        '<document id="1">\none\n</document-list>\n',
+        '<document-list id="1">\none\n</document-list>\n', '<document-list id="1">\none\n</document>\n',
+        '<doc:part id="1">\none\n</doc:part>\n', '<document\ue03did="1">\none\n</document>\n',
+        '<document\ud83did="1">\none\n</document>\n', '<document/id="1">\none\n</document>\n',
+        '<document id="1"/>\none\n</document>\n', '<doc id="1"/>\n', '<document id="1">\none\n</document-list>\n',
     ]
-)
+)  # fmt: skip
 def test_an_element_of_another_name_and_one_that_closes_itself_are_text(block: str) -> None:
     assert cut(f"Answer.\n{block}Rules.\n") == {}
 
@@ -299,17 +290,12 @@ def test_numbered_parts_of_one_source_stay_together() -> None:
     "unit",
     sampled(
         [
-            "time ",
-            "10:00 x ",
-            "```\n",
-            '<document a="1">\n</document>\n',
-            "<document a='b'>\n",
-            '<document a="1" part="{n}">\n</document>\n',
-            "It is 10:00 now.\n",
+            "time ", "10:00 x ", "```\n", '<document a="1">\n</document>\n', "<document a='b'>\n",
+            '<document a="1" part="{n}">\n</document>\n', "It is 10:00 now.\n",
         ],
         3,
     ),
-)
+)  # fmt: skip
 def test_the_time_grows_with_the_text(unit: str) -> None:
     def work(text: str) -> None:
         with suppress(TooMuch):

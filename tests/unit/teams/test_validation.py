@@ -30,36 +30,18 @@ def test_money_is_counted_by_the_decimals_that_were_written(usd: float, nanos: i
 
 @for_every(
     [
-        (validation.window, "fortnight"),
-        (validation.window, "rolling:"),
-        (validation.window, "rolling:0d"),
-        (validation.window, "rolling:5s"),
-        (validation.window, "rolling:400d"),
-        (validation.window, "rolling:99999999999d"),
-        (validation.timezone, "Mars/Olympus"),
-        (validation.timezone, "../../etc/passwd"),
-        (validation.timezone, ""),
-        (validation.name, "a/b"),
-        (validation.name, ""),
-        (validation.name, "a\n"),
-        (validation.name, "a" * 65),
-        (validation.text, "two\nlines"),
-        (validation.text, "x" * 257),
-        (validation.patterns, [""]),
-        (validation.patterns, ["a\r\nb"]),
-        (validation.patterns, ["m"] * 1001),
-        (validation.mode, "turbo"),
-        (validation.nanos, -0.01),
-        (validation.nanos, float("nan")),
-        (validation.nanos, float("inf")),
-        (validation.url, "ftp://host/x"),
-        (validation.url, "https://user:pw@host/x"),
-        (validation.url, "https://"),
-        (validation.url, "https://[host/"),
-        (validation.url, "https://host/a b"),
-        (validation.url, "https://host/\r\nx: y"),
+        (validation.window, "fortnight"), (validation.window, "rolling:"), (validation.window, "rolling:0d"),
+        (validation.window, "rolling:5s"), (validation.window, "rolling:400d"),
+        (validation.window, "rolling:99999999999d"), (validation.timezone, "Mars/Olympus"),
+        (validation.timezone, "../../etc/passwd"), (validation.timezone, ""), (validation.name, "a/b"),
+        (validation.name, ""), (validation.name, "a\n"), (validation.name, "a" * 65), (validation.text, "two\nlines"),
+        (validation.text, "x" * 257), (validation.patterns, [""]), (validation.patterns, ["a\r\nb"]),
+        (validation.patterns, ["m"] * 1001), (validation.mode, "turbo"), (validation.nanos, -0.01),
+        (validation.nanos, float("nan")), (validation.nanos, float("inf")), (validation.url, "ftp://host/x"),
+        (validation.url, "https://user:pw@host/x"), (validation.url, "https://"), (validation.url, "https://[host/"),
+        (validation.url, "https://host/a b"), (validation.url, "https://host/\r\nx: y"),
     ]
-)
+)  # fmt: skip
 def test_what_is_wrong_is_said_without_repeating_it(check: Callable[[object], object], value: object) -> None:
     with pytest.raises(ValueError, match=r"^(must|may)") as caught:
         check(value)

@@ -154,13 +154,10 @@ def test_embeddings_have_their_own_fields() -> None:
 @pytest.mark.parametrize(
     ("headers", "key"),
     [
-        ((("Authorization", "Bearer abc"),), "abc"),
-        ((("authorization", "bearer  abc "),), "abc"),
-        ((("authorization", "Basic abc"),), None),
-        ((("authorization", "Bearer "),), None),
-        ((), None),
+        ((("Authorization", "Bearer abc"),), "abc"), ((("authorization", "bearer  abc "),), "abc"),
+        ((("authorization", "Basic abc"),), None), ((("authorization", "Bearer "),), None), ((), None),
     ],
-)
+)  # fmt: skip
 def test_client_key(headers: tuple[tuple[str, str], ...], key: str | None) -> None:
     assert client_key(headers) == key
 

@@ -87,20 +87,13 @@ def test_the_ledger_comes_in_pages() -> None:
 
 @for_every(
     [
-        ("spend", {"by": "planet"}),
-        ("spend", {"since": "yesterday"}),
-        ("spend", {"since": "-5"}),
-        ("spend", {"since": "nan"}),
-        ("spend", {"since": "1d", "until": "2d"}),
-        ("spend", {"timezone": "Mars/Olympus"}),
-        ("spend", {"format": "xml"}),
-        ("spend", {"colour": "blue"}),
-        ("entries", {"limit": "0"}),
-        ("entries", {"limit": "all"}),
-        ("entries", {"limit": "9" * 400}),
+        ("spend", {"by": "planet"}), ("spend", {"since": "yesterday"}), ("spend", {"since": "-5"}),
+        ("spend", {"since": "nan"}), ("spend", {"since": "1d", "until": "2d"}),
+        ("spend", {"timezone": "Mars/Olympus"}), ("spend", {"format": "xml"}), ("spend", {"colour": "blue"}),
+        ("entries", {"limit": "0"}), ("entries", {"limit": "all"}), ("entries", {"limit": "9" * 400}),
         ("entries", {"by": "team"}),
     ]
-)
+)  # fmt: skip
 def test_a_wrong_query_is_refused(path: str, query: dict[str, str]) -> None:
     with pytest.raises(InvalidRequest):
         ask(path, **query)

@@ -25,18 +25,13 @@ def many(field: bytes, element: bytes, size: int = 8 * MIB) -> bytes:
     ("field", "element"),
     sampled(
         [
-            (b"files", b'{"path":""}'),
-            (b"files", b'{"\\u0070ath" :""}'),
-            (b"files", b'{"path":"a","content":"x,y"}'),
-            (b"tree", b'"a"'),
-            (b"removed", b'""'),
-            (b"images", b'"data:"'),
-            (b"symbols", b'{"path":"a","block":""}'),
-            (b"broken", b'"L0"'),
+            (b"files", b'{"path":""}'), (b"files", b'{"\\u0070ath" :""}'),
+            (b"files", b'{"path":"a","content":"x,y"}'), (b"tree", b'"a"'), (b"removed", b'""'),
+            (b"images", b'"data:"'), (b"symbols", b'{"path":"a","block":""}'), (b"broken", b'"L0"'),
         ],
         4,
     ),
-)
+)  # fmt: skip
 def test_long_lists_are_not_built(field: bytes, element: bytes) -> None:
     raw = many(field, element)
     tracemalloc.start()

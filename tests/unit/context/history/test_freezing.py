@@ -34,17 +34,12 @@ TURNS = st.lists(ANSWERS, max_size=12).map(lambda answers: [[user("do"), *answer
 PIECES = st.lists(
     st.sampled_from(
         [
-            [user("a")],
-            [user("b"), assistant("c")],
-            [assistant("d")],
-            [calling("1", content="e")],
-            [calling("2", content="f"), result("2", "r")],
-            [result("1", "r")],
-            [system("s")],
+            [user("a")], [user("b"), assistant("c")], [assistant("d")], [calling("1", content="e")],
+            [calling("2", content="f"), result("2", "r")], [result("1", "r")], [system("s")],
         ]
     ),
     max_size=25,
-)
+)  # fmt: skip
 ODD = st.sampled_from(
     [
         user([IMAGE]),

@@ -211,16 +211,13 @@ def test_wider_models_follow_one_another_each_once() -> None:
 def test_levels_are_the_group_by_its_order_then_the_fallbacks() -> None:
     models = ModelTable(
         [
-            ListedModel("m", "openai/a", order=2),
-            ListedModel("m", "openai/b", order=1, weight=3.0),
-            ListedModel("m", "openai/c", order=1),
-            ListedModel("n", "openai/d"),
-            ListedModel("w-*", "openai/*"),
+            ListedModel("m", "openai/a", order=2), ListedModel("m", "openai/b", order=1, weight=3.0),
+            ListedModel("m", "openai/c", order=1), ListedModel("n", "openai/d"), ListedModel("w-*", "openai/*"),
         ],
         no_price,
         {"alias": "m"},
         {"m": ["n", "w-1", "m"], "*": ["n"]},
-    )
+    )  # fmt: skip
     found = [[(d.id, d.model, d.weight) for d in level] for level in models.levels("m")]
     assert found == [
         [("m#2", "openai/b", 3.0), ("m#3", "openai/c", 1.0)],

@@ -173,17 +173,13 @@ class TestParts:
     @pytest.mark.parametrize(
         ("message", "life"),
         [
-            (user("a", **MARK), "5m"),
-            (user("a", **HOUR), "1h"),
-            (user([text_part("a", **HOUR)]), "1h"),
-            (result("1", "a", **MARK), "5m"),
-            (result("1", [text_part("a", **MARK)]), None),
-            (user([text_part("a")], **MARK), None),
-            (user("a", cache_control=None), None),
+            (user("a", **MARK), "5m"), (user("a", **HOUR), "1h"), (user([text_part("a", **HOUR)]), "1h"),
+            (result("1", "a", **MARK), "5m"), (result("1", [text_part("a", **MARK)]), None),
+            (user([text_part("a")], **MARK), None), (user("a", cache_control=None), None),
             (user("a", cache_control="x"), None),
         ],
         ids=["string", "1h", "part", "tool", "tool part", "beside a list", "null", "nonsense"],
-    )
+    )  # fmt: skip
     def test_the_clients_marker_counts_where_a_provider_honours_it(self, message: Body, life: str | None) -> None:
         assert read(message).parts[0].own_mark == life
 
