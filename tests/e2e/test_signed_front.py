@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from tests.doubles import serving
 from tests.e2e.provider import Scripted, Seen, completion, read_body, replies
-from tests.examples import examples
+from tests.examples import examples, sampled
 from tests.fidelity.signed import _fronts
 from tests.prompt_files import write_prompts
 from tests.receiver import send_whole
@@ -192,7 +192,10 @@ def hold(folder: Path, seed: int, policy: str, prompts: str, count: int) -> None
     assert vain < broken
 
 
-@pytest.mark.parametrize("policy", ["economic", "classic"])
-@pytest.mark.parametrize("prompts", ["", PROMPTS], ids=["alone", "prompts"])
+@pytest.mark.parametrize(
+    ("policy", "prompts"),
+    sampled([("economic", ""), ("economic", PROMPTS), ("classic", PROMPTS), ("classic", "")], 2),
+    ids=["economic-alone", "economic-prompts", "classic-prompts", "classic-alone"],
+)
 def test_what_is_edited_in_front_of_signed_thinking_is_told(tmp_path: Path, policy: str, prompts: str) -> None:
     hold(tmp_path, 1, policy, prompts, max(12, examples(40)))
