@@ -124,8 +124,25 @@ def python(root: Path, *words: str, status: int = 0) -> str:
     return "".join(ended.stderr.splitlines()[-1:])
 
 
+SLICES = pytest.mark.parametrize("one", [LAB, SYMBOLS], ids=["lab", "symbol index"])
+
+
+@SLICES
+def test_no_code_names_a_slice_but_the_line_of_the_composition(one: Slice) -> None:
+    name = re.compile(rf"\b{re.escape(one.folder.replace('/', '.'))}\b")
+    others = (path for folder in ("proxy", "plugins") for path in (ROOT / folder).rglob("*.py"))
+    found = [
+        line.strip()
+        for path in others
+        if not path.is_relative_to(ROOT / one.folder)
+        for line in path.read_text("utf-8").splitlines()
+        if name.search(line)
+    ]
+    assert found == [one.line]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("one", [LAB, SYMBOLS], ids=["lab", "symbol index"])
+@SLICES
 def test_without_its_folder_and_one_line_everything_else_works(one: Slice, tmp_path: Path) -> None:
     root = copied(tmp_path)
     take_out(one, root)
