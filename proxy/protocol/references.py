@@ -35,6 +35,14 @@ _IDS = {
     "thread_id": "threads", "assistant_id": "assistants", "run_id": "threads", "message_id": "threads",
     "skill_id": "skills", "prompt_id": "prompts", "voice_id": "voices",
     "cached_content": "cachedcontents", "cachedcontent": "cachedcontents",
+    # Stores in which a provider's tools look: https://ai.google.dev/gemini-api/docs/file-search,
+    # https://cloud.google.com/vertex-ai/generative-ai/docs/rag-engine/rag-api,
+    # https://docs.x.ai/docs/guides/tools/collections-search-tool,
+    # https://docs.mistral.ai/agents/tools/built-in/document_library, https://docs.bigmodel.cn/cn/guide/tools/retrieval.
+    "file_search_store_names": "filesearchstores", "filesearchstorenames": "filesearchstores",
+    "rag_corpus": "ragcorpora", "ragcorpus": "ragcorpora", "rag_corpora": "ragcorpora", "ragcorpora": "ragcorpora",
+    "datastore": "datastores", "data_store": "datastores", "collection_ids": "collections",
+    "library_ids": "libraries", "knowledge_id": "knowledge",
     "file_uri": "files", "fileuri": "files", "gcs_uri": "files", "gcsuri": "files",
 }  # fmt: skip
 # Google's addresses of stored files. A ``fileUri`` may also be a page that everybody can read:

@@ -37,6 +37,25 @@ def test_an_object_with_an_id_refers(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "tool",
+    [
+        {"fileSearch": {"fileSearchStoreNames": ["ID"]}},
+        {"file_search": {"file_search_store_names": ["ID"]}},
+        {"retrieval": {"vertexRagStore": {"ragResources": [{"ragCorpus": "ID"}]}}},
+        {"retrieval": {"vertex_rag_store": {"rag_corpora": ["ID"]}}},
+        {"retrieval": {"vertexAiSearch": {"datastore": "ID"}}},
+        {"type": "collections_search", "collection_ids": ["ID"]},
+        {"type": "document_library", "library_ids": ["ID"]},
+        {"type": "retrieval", "retrieval": {"knowledge_id": "ID"}},
+    ],
+)
+def test_the_stores_in_which_a_providers_tool_looks_are_objects(tool: dict[str, object]) -> None:
+    body = json.dumps({"tools": [{"type": "function", "function": {"name": "f"}}, tool]}).encode()
+    assert may_refer(body)
+    assert found(body) == ["ID"]
+
+
+@pytest.mark.parametrize(
     "body",
     [
         b'{"model": "m", "prompt": "x", "voice": "alloy", "audio": {"voice": "alloy"}}',
