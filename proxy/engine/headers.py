@@ -17,7 +17,7 @@ from urllib.parse import unquote_plus
 
 from proxy.engine.exchange import Exchange
 from proxy.engine.interfaces import Principal
-from proxy.kit.errors import InvalidRequest
+from proxy.kit.errors import Forbidden, InvalidRequest
 from proxy.kit.secrets import (
     ACCOUNT_HEADERS,
     CREDENTIAL_HEADERS,
@@ -31,7 +31,7 @@ from proxy.kit.secrets import (
     secrets_in,
     without_keys,
 )
-from proxy.models import Deployment, Headers
+from proxy.models import Deployment, Headers, Transport
 
 OWN_PREFIX = "x-stratiform-"
 PROFILE_HEADER = "x-stratiform-profile"
@@ -64,7 +64,20 @@ _ANOTHER_REQUEST = frozenset(
 # (https://portkey.ai/docs/api-reference/inference-api/headers,
 # https://docs.helicone.ai/getting-started/integration-method/gateway). The headers of pages say only who asks.
 _ADDRESS = re.compile(r"\s*+(?:https?:|[\[{].*://)", re.IGNORECASE | re.DOTALL)
-_ANSWER_DROPPED = _HOP_BY_HOP | {"content-length", "date", "server", "set-cookie", "set-cookie2", "alt-svc"}
+# The host as it was asked for and the site whose page asks, behind a blank: a site on this machine, one that has the
+# address of the proxy itself, or a program's own pages. Any page can give itself the origin ``null``.
+_NEAR_SITE = re.compile(
+    r"\A(?:\S*+ https?://(?:localhost|[\w.-]++(?<=\.localhost)|127(?:\.\d++){3}|0\.0\.0\.0|\[::1\])(?::\d++)?"
+    r"|\S*+ (?!https?:)[a-z][\w.+-]*+:\S*+"
+    r"|(\d++(?:\.\d++){3}|\[[\da-f:.]++\])(?::\d++)? https?://\1(?::\d++)?)",
+    re.ASCII | re.IGNORECASE,
+)
+# Some of these headers hold for the host that sends them. Others tell a server in front of the proxy to send a file.
+_ANSWER_DROPPED = _HOP_BY_HOP | {
+    "content-length", "date", "server", "set-cookie", "set-cookie2", "alt-svc", "strict-transport-security",
+    "clear-site-data", "public-key-pins", "x-accel-redirect", "x-sendfile", "x-lighttpd-send-file",
+    "x-litespeed-location", "x-reproxy-url",
+}  # fmt: skip
 _AZURE_KEY = "api-key"
 _TOKEN_START = "eyJ"
 # https://www.iana.org/assignments/http-parameters/http-parameters.xhtml#content-coding
@@ -148,7 +161,9 @@ def for_upstream(
 
     The deployment's own key replaces the client's, in the client's style. A virtual key (issued by this proxy) is never
     sent, nor any header that holds it. If the configuration's key is used, only the configuration selects the billed
-    account, and no header turns the checked request into another one, or takes it to another server.
+    account, and no header turns the checked request into another one, or takes it to another server. Raises Forbidden
+    for a page of another site whose request has no key: the operator's key would be spent by whatever page somebody
+    looks at.
     """
     dropped = _dropped(headers, _REQUEST_DROPPED)
     own = deployment.header_names
@@ -180,10 +195,23 @@ def for_upstream(
         sent = next((name for name in PLAIN_KEY_HEADERS if not is_bearer and get(headers, name) is not None), "")
         name = _AZURE_KEY if deployment.speaks_azure else sent
         passed.append((name, key) if name else ("authorization", f"Bearer {key}"))
+    if not (principal.virtual or principal.forwards_key) and (
+        deployment.uses_operators_key or deployment.transport is Transport.LITELLM
+    ):
+        _check_site(get(headers, "host") or "", [value for name, value in headers if name == "origin"])
     if accept_encoding is not None:
         passed.append(("accept-encoding", accept_encoding))
     passed.extend(deployment.headers)
     return passed
+
+
+def _check_site(host: str, origins: Sequence[str]) -> None:
+    if not all(_NEAR_SITE.fullmatch(f"{host} {origin}") for origin in origins):
+        raise Forbidden(
+            "A page of another site may not use the operator's key. Give this proxy keys"
+            " (general_settings.master_key, or stratiform.teams), and the page one of them.",
+            code="foreign_origin",
+        )
 
 
 def for_client(headers: Headers, *, keep_length: bool, hides_account: bool = False) -> list[tuple[str, str]]:
