@@ -26,7 +26,7 @@ from proxy.prompts.steadiness import AppliedTexts
 from proxy.protocol.caches import Bill, Cache, Life, PromptPositions
 from proxy.protocol.providers import CacheProfile, Dialect, Family
 from proxy.protocol.request import BodyChanges, Inset, ParsedBody
-from proxy.protocol.request.element import Element, form_digest
+from proxy.protocol.request.element import Element, ElementKind, form_digest
 from proxy.protocol.request.message import MARK_KEYS, piece_digest
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.transcript import RecognisedRequest, Transcript
@@ -371,7 +371,11 @@ def _challengers(
         if name not in seen:
             seen.add(name)
             layout = Layout(own.seed, order, base or own)
-            behind = layout.last_position(_shared(name, sent) - 1) + 1
+            shared = _shared(name, sent)
+            if shared < len(order) and order[shared].kind is ElementKind.SYSTEM:
+                # Without volatile lines, the same text was perhaps sent as a message of its own: anything may be held.
+                shared = len(order)
+            behind = layout.last_position(shared - 1) + 1
             survival = pricing.forecast.positions(layout)
             yield _Challenger(
                 pricing, layout, survival, behind, reason, partial(pricing.read, layout, survival=survival)
