@@ -18,6 +18,7 @@ from proxy.protocol.recognition import (
     Bound,
     Cut,
     FileClaim,
+    KnownTexts,
     MessageKind,
     PieceKind,
     Recognition,
@@ -83,9 +84,7 @@ class AiderRecogniser:
 
     name = "aider"
     priority = 50
-    roles = ("user",)
-    openings = tuple([begins for begins, *_ in _OPENINGS])
-    words = _REMINDERS
+    texts = KnownTexts(roles="user", openings=[begins for begins, *_ in _OPENINGS], words=_REMINDERS)
 
     def recognise(self, role: str, text: str) -> Recognition | None:
         """The files, the map or the reminder in one of aider's user messages. Raises TooMuch."""

@@ -19,6 +19,7 @@ from proxy.protocol.recognition import (
     Bound,
     Cut,
     FileClaim,
+    KnownTexts,
     MessageKind,
     PieceKind,
     Recognition,
@@ -66,8 +67,7 @@ class FencedRecogniser:
 
     name = "fenced"
     priority = 900
-    roles = ("user",)
-    words = ("```", "~~~", "<file", "<doc", "<source", "<context")
+    texts = KnownTexts(roles="user", words=("```", "~~~", "<file", "<doc", "<source", "<context"))
 
     def recognise(self, role: str, text: str) -> Recognition | None:
         """A candidate for context, if nothing but an opening is around the files."""

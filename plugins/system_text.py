@@ -16,6 +16,7 @@ from proxy.protocol.recognition import (
     MOST_PIECES,
     Bound,
     Cut,
+    KnownTexts,
     MessageKind,
     PieceKind,
     Recognition,
@@ -66,7 +67,7 @@ class SystemTextRecogniser:
 
     name = "system-text"
     priority = 500
-    roles = ("system", "developer")
+    texts = KnownTexts(roles=("system", "developer"))
 
     def recognise(self, role: str, text: str) -> Recognition | None:
         """The pieces of a system text. None if nothing in it moves. Raises TooMuch."""

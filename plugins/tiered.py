@@ -15,6 +15,7 @@ from proxy.protocol.recognition import (
     WORKING_HEADER,
     Cut,
     FileClaim,
+    KnownTexts,
     MessageKind,
     PieceKind,
     Recognition,
@@ -48,8 +49,9 @@ class TieredRecogniser:
 
     name = "tiered"
     priority = 60
-    roles = ("user",)
-    openings = tuple([header for header, *_ in (*_HEADERS, *_WHOLE)])
+    texts = KnownTexts(
+        roles="user", openings=[header for header, _, _ in _HEADERS] + [header for header, _, _, _ in _WHOLE]
+    )
 
     def recognise(self, role: str, text: str) -> Recognition | None:
         """Header and files, or one piece; None if the text is neither of them. Raises TooMuch."""

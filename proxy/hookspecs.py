@@ -7,7 +7,7 @@ the installed ones (entry point group ``stratiform``).
 import importlib
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,7 +15,7 @@ import pluggy
 
 from proxy.context import SymbolIndexer
 from proxy.prompts import Prompt
-from proxy.protocol.recognition import MOST_CHARS, MOST_PIECES, Bound, Recogniser, Recognition, TooMuch
+from proxy.protocol.recognition import MOST_CHARS, MOST_PIECES, Bound, KnownTexts, Recogniser, Recognition, TooMuch
 
 PROJECT = "stratiform"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -87,9 +87,7 @@ class Guarded:
     priority: int
     inner: Recogniser
     watch: Watch
-    roles: tuple[str, ...] = ()
-    openings: tuple[str, ...] = ()
-    words: tuple[str, ...] = ()
+    texts: KnownTexts | None = None
     cpu_s: Callable[[], float] = time.thread_time
     is_off: bool = False
     calls: int = 0
@@ -142,24 +140,8 @@ def recognisers(manager: pluggy.PluginManager, watch: Watch | None = None) -> li
     reported, and a recogniser that is too slow is switched off."""
     found: list[Recogniser] = [recogniser for some in manager.hook.register_recognisers() for recogniser in some]
     if watch is not None:
-        found = [
-            Guarded(
-                name=one.name,
-                priority=one.priority,
-                inner=one,
-                watch=watch,
-                roles=_texts(getattr(one, "roles", ())),
-                openings=_texts(getattr(one, "openings", ())),
-                words=_texts(getattr(one, "words", ())),
-            )
-            for one in found
-        ]
+        found = [Guarded(one.name, one.priority, one, watch, getattr(one, "texts", None)) for one in found]
     return sorted(found, key=lambda r: (r.priority, r.name))
-
-
-def _texts(value: str | Iterable[str]) -> tuple[str, ...]:
-    """A plugin may give one text, or a list, where a tuple is expected."""
-    return (value,) if isinstance(value, str) else tuple(value)
 
 
 def symbol_indexer(manager: pluggy.PluginManager) -> SymbolIndexer | None:

@@ -12,7 +12,6 @@ from proxy.protocol.recognition import (
     PieceKind,
     Recognition,
     TooMuch,
-    may_know,
     recognise_text,
 )
 
@@ -130,26 +129,15 @@ def test_a_text_that_is_too_much_for_a_plugin_is_counted_and_passed_on() -> None
 
 def test_a_recogniser_is_guarded_with_what_it_says_of_its_texts() -> None:
     plain, guarded = recognisers(build_plugin_manager()), recognisers(build_plugin_manager(), Watching())
-    for role, text in (("user", "Hi"), ("user", "```"), ("system", ""), ("assistant", "```")):
-        asked = [one.name for one in guarded if may_know(one, role, text)]
-        assert asked == [one.name for one in plain if may_know(one, role, text)]
-    assert not any(may_know(one, "user", "What is the time?") for one in guarded)
+    assert [one.texts for one in guarded] == [one.texts for one in plain]
+    assert not any(one.texts.may_have("user", "What is the time?") for one in guarded)
 
 
-def test_a_plugin_may_say_one_text_or_a_list_of_texts() -> None:
-    class Loose(Broken):
-        roles, openings, words = "user", ["Notes:"], ["note"]
-
-    class Plugin:
-        @hookimpl
-        def register_recognisers(self) -> list[Broken]:
-            return [Loose()]
-
-    manager = build_plugin_manager()
-    manager.register(Plugin())
-    loose = recognisers(manager, Watching())[0]
-    texts = [("user", "Notes: a"), ("user", "a note"), ("user", "none"), ("use", "Notes: a")]
-    assert [may_know(loose, role, text) for role, text in texts] == [True, True, False, False]
+def test_a_recogniser_whose_texts_are_something_else_is_asked_about_every_text() -> None:
+    inner, guarded, _ = slow()
+    guarded.texts = {"words": 1}
+    assert recognise_text([guarded], "user", "text") is not None
+    assert inner.calls == 1
 
 
 def test_a_plugin_that_raises_is_passed_over_and_told(caplog) -> None:

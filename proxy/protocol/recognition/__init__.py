@@ -39,6 +39,7 @@ __all__ = [
     "Bound",
     "Cut",
     "FileClaim",
+    "KnownTexts",
     "MessageKind",
     "PieceKind",
     "Recogniser",
@@ -46,7 +47,6 @@ __all__ = [
     "TooMuch",
     "covers",
     "joined",
-    "may_know",
     "recognise_text",
 ]
 
@@ -182,13 +182,32 @@ class TooMuch(Exception):
         self.bound = bound
 
 
-class Recogniser(Protocol):
-    """Finds the pieces in the texts of one kind of client. Recognisers with a lower ``priority`` are asked first.
+class KnownTexts:
+    """The texts of one kind: those of these ``roles`` that begin with one of the ``openings``, or have one of the
+    ``words`` in any place. What is not said limits nothing. A single text stands for a tuple of it."""
 
-    A recogniser need not be asked about every text. If it has ``roles``, it is asked about texts of these roles only.
-    If it has ``openings`` or ``words``, it is asked about texts that begin with one of the openings, or have one of the
-    words in any place.
-    """
+    def __init__(
+        self,
+        *,
+        roles: str | Iterable[str] = (),
+        openings: str | Iterable[str] = (),
+        words: str | Iterable[str] = (),
+    ) -> None:
+        self.roles, self.openings, self.words = (
+            (given,) if isinstance(given, str) else tuple(given) for given in (roles, openings, words)
+        )
+
+    def may_have(self, role: str, text: str) -> bool:
+        """Whether a text may be of this kind."""
+        if self.roles and role not in self.roles:
+            return False
+        is_any = not (self.openings or self.words)
+        return is_any or text.startswith(self.openings) or any(map(text.__contains__, self.words))
+
+
+class Recogniser(Protocol):
+    """Finds the pieces in the texts of one kind of client. Recognisers with a lower ``priority`` are asked first. A
+    recogniser that has ``texts`` (``KnownTexts``) is asked about no others."""
 
     name: str
     priority: int
@@ -197,20 +216,12 @@ class Recogniser(Protocol):
         """The pieces, or None if the text is not of this kind. Raises TooMuch if the text exceeds a bound."""
 
 
-def may_know(recogniser: Recogniser, role: str, text: str) -> bool:
-    """Whether the recogniser is asked about a text, by what it says of the texts that it can recognise."""
-    roles = getattr(recogniser, "roles", ())
-    if roles and role not in roles:
-        return False
-    openings, words = getattr(recogniser, "openings", ()), getattr(recogniser, "words", ())
-    return not (openings or words) or text.startswith(openings) or any(map(text.__contains__, words))
-
-
 def recognise_text(recognisers: Iterable[Recogniser], role: str, text: str) -> Recognition | None:
     """The first recogniser's answer whose cuts cover the text exactly once. Most texts are of no recogniser's kind, and
     none is asked about them."""
     for recogniser in recognisers:
-        if not may_know(recogniser, role, text):
+        texts = getattr(recogniser, "texts", None)
+        if isinstance(texts, KnownTexts) and not texts.may_have(role, text):
             continue
         try:
             found = recogniser.recognise(role, text)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 
 from plugins.aider import AiderRecogniser, register_recognisers
-from proxy.protocol.recognition import FileClaim, MessageKind, PieceKind, Recognition, covers, may_know
+from proxy.protocol.recognition import FileClaim, MessageKind, PieceKind, Recognition, covers
 from tests.examples import for_every
 from tests.fidelity.chats import (
     AIDER_FENCES,
@@ -29,7 +29,7 @@ OPENINGS = [
 
 
 def recognise(text: str, role: str = "user") -> Recognition | None:
-    return AiderRecogniser().recognise(role, text) if may_know(AiderRecogniser(), role, text) else None
+    return AiderRecogniser().recognise(role, text) if AiderRecogniser.texts.may_have(role, text) else None
 
 
 def pieces(text: str) -> list[tuple[str, str]]:

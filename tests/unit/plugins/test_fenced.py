@@ -12,7 +12,6 @@ from proxy.protocol.recognition import (
     Recognition,
     TooMuch,
     covers,
-    may_know,
 )
 from tests.examples import for_every
 
@@ -21,7 +20,7 @@ FILES = "a.py\n```\na\n```\n\nb.py\n```\nb\n```\n"
 
 
 def recognise(text: str, role: str = "user") -> Recognition | None:
-    return FencedRecogniser().recognise(role, text) if may_know(FencedRecogniser(), role, text) else None
+    return FencedRecogniser().recognise(role, text) if FencedRecogniser.texts.may_have(role, text) else None
 
 
 def pieces(text: str) -> list[tuple[str, str]]:

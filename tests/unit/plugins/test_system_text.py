@@ -4,14 +4,14 @@ from itertools import product
 import pytest
 
 from plugins.system_text import SystemTextRecogniser, register_recognisers
-from proxy.protocol.recognition import Bound, MessageKind, PieceKind, TooMuch, covers, may_know
+from proxy.protocol.recognition import Bound, MessageKind, PieceKind, TooMuch, covers
 from tests.examples import for_every, sampled
 from tests.growth import assert_linear
 
 
 def cut(text: str, role: str = "system") -> dict[PieceKind, list[str]]:
     """The texts of each kind; empty where nothing moves."""
-    found = SystemTextRecogniser().recognise(role, text) if may_know(SystemTextRecogniser(), role, text) else None
+    found = SystemTextRecogniser().recognise(role, text) if SystemTextRecogniser.texts.may_have(role, text) else None
     if found is None:
         return {}
     assert found.form is MessageKind.SYSTEM

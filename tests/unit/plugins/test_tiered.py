@@ -17,7 +17,6 @@ from proxy.protocol.recognition import (
     Recognition,
     TooMuch,
     covers,
-    may_know,
 )
 from tests import assemblies
 from tests.examples import for_every
@@ -38,7 +37,7 @@ def message(header: str, *files: str) -> str:
 
 
 def recognise(text: str, role: str = "user") -> Recognition | None:
-    found = TieredRecogniser().recognise(role, text) if may_know(TieredRecogniser(), role, text) else None
+    found = TieredRecogniser().recognise(role, text) if TieredRecogniser.texts.may_have(role, text) else None
     assert found is None or covers(found.cuts, len(text))
     return found
 

@@ -2,12 +2,12 @@ import pytest
 
 from proxy.protocol.recognition import (
     Cut,
+    KnownTexts,
     MessageKind,
     PieceKind,
     Recognition,
     covers,
     joined,
-    may_know,
     recognise_text,
 )
 from tests.examples import for_every
@@ -51,9 +51,7 @@ def test_the_first_recogniser_that_covers_the_text_is_believed() -> None:
 class Notes(Fixed):
     """Says of which texts it can know anything."""
 
-    roles = ("user", "tool")
-    openings = ("Notes:", "Links:")
-    words = ("[note]",)
+    texts = KnownTexts(roles=["user", "tool"], openings=("Notes:", "Links:"), words="[note]")
 
 
 @for_every(
@@ -64,9 +62,9 @@ class Notes(Fixed):
 )  # fmt: skip
 def test_a_recogniser_is_asked_about_the_texts_that_it_can_know(role: str, text: str, asked: bool) -> None:
     plugin = Notes("notes", (cut(0, len(text)),))
-    assert may_know(plugin, role, text) is asked
+    assert plugin.texts.may_have(role, text) is asked
     assert (recognise_text([plugin], role, text) is not None) is asked
-    assert may_know(Fixed("any", None), role, text)
+    assert not text or recognise_text([Fixed("any", (cut(0, len(text)),))], role, text) is not None
 
 
 @pytest.mark.parametrize(
