@@ -64,13 +64,15 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The difference between a later prompt and an earlier one. ``gaps`` are the places, from the front, where they
-    differ and behind which they have something in common. Each line of the first text that differs counts as a piece.
-    ``line`` is the first line that differs (0: the text has not several lines). ``common`` is the number of equal
-    tokens in front. ``end`` is the end of the last equal piece in the earlier prompt, in tokens. ``grown`` is the
-    number of tokens by which pieces are longer now. ``gone`` are the tokens of pieces of which the later prompt has
-    nothing. ``moved`` are the digests of pieces that both have in another order."""
+    """The difference between a later prompt and an earlier one, behind the ``first`` pieces, which are the same in
+    both. ``gaps`` are the places, from the front, where they differ and behind which they have something in common.
+    Each line of the first text that differs counts as a piece. ``line`` is the first line that differs (0: the text has
+    not several lines). ``common`` is the number of equal tokens in front. ``end`` is the end of the last equal piece in
+    the earlier prompt, in tokens. ``grown`` is the number of tokens by which pieces are longer now. ``gone`` are the
+    tokens of pieces of which the later prompt has nothing. ``moved`` are the digests of pieces that both have in
+    another order."""
 
+    first: int
     gaps: tuple[Gap, ...]
     line: int
     common: int
@@ -141,6 +143,7 @@ def difference(old: PromptRecord, new: PromptRecord, first: int) -> Difference |
     moved = frozenset(earlier & later)
     missing = [piece for gap in gaps for piece in gap.old if id(piece) not in replaced and piece.digest not in moved]
     return Difference(
+        first=first,
         gaps=gaps,
         line=front + 1 if is_opened else 0,
         common=start + tokens_of(after[:front]),
@@ -212,14 +215,13 @@ _NO_WASTE = frozenset({BreakKind.COMPACTED, BreakKind.MODEL_SWITCHED, BreakKind.
 
 
 class Comparison(Struct, frozen=True):
-    """A request and the earlier one of its session that it continues (``old``). The ``first`` pieces are the same in
-    both, and ``found`` is the difference behind them (None: the request repeats all of the earlier one). ``cuts`` are
+    """A request and the earlier one of its session that it continues (``old``). ``found`` is the difference between
+    them (None: the request repeats all of the earlier one). ``cuts`` are
     parts of pieces that may be named as the culprit. They change neither whether a break is found nor its cost."""
 
     before: Sequence[PromptRecord]
     now: PromptRecord
     old: PromptRecord
-    first: int
     found: Difference | None
     cuts: Cuts = {}
 
@@ -252,10 +254,9 @@ def compared(before: Sequence[PromptRecord], now: PromptRecord, cuts: Cuts | Non
     if not now.digests.startswith(old.digests) or any(record.total > old.total for record in before[:-1]):
         old = most_like(before, now)
     if now.digests.startswith(old.digests):
-        return Comparison(before, now, old, old.count, None, cuts or {})
-    first = shared_front(old, now)
-    found = difference(old, now, first)
-    return Comparison(before, now, old, first, found, cuts or {}) if found is not None else None
+        return Comparison(before, now, old, None, cuts or {})
+    found = difference(old, now, shared_front(old, now))
+    return Comparison(before, now, old, found, cuts or {}) if found is not None else None
 
 
 def diagnose(
@@ -295,7 +296,7 @@ def _outside(comparison: Comparison, profile: CacheProfile) -> Break | None:
 
 def _culprit(comparison: Comparison, found: Difference) -> Break:
     """The break of the first piece that differs, with its kind."""
-    now, first = comparison.now, comparison.first
+    now = comparison.now
     found = found.cut_by(comparison.cuts) if comparison.cuts else found
     kind, piece = _kind(found)
     if piece.kind == TOOL:
@@ -306,7 +307,7 @@ def _culprit(comparison: Comparison, found: Difference) -> Break:
         kind=kind,
         culprit=piece.key,
         culprit_kind=piece.kind,
-        place=now.places[first] if first < now.count else -1,
+        place=now.places[found.first] if found.first < now.count else -1,
         line=found.line,
         before=found.common,
         tokens=tokens,
