@@ -212,7 +212,7 @@ async def build(
     own: dict[Transport, Upstream] = {Transport.HTTP: HttpUpstream(), Transport.LITELLM: litellm}
     used = {**own, Transport.EMBEDDED: EmbeddedUpstream(base.encode, tells=True), **(upstreams or {})}
     composer, spans = PromptComposer(rules, prompts.snapshot, metrics, aside), factories.spans_of(settings)
-    meter = MetricsMeter(metrics, base.prices, spans.record if spans is not None else None)
+    meter = MetricsMeter(metrics, base.facts.price, spans.record if spans is not None else None)
     custody, book = _custody(settings, base), _session_book(settings, base)
     asks = Inquiries(base.facts.price, aside, ours.limits.state_bytes // 8) if ours.ask_provider_for_cause else None
     reports = TokenUsage(base.facts, aside, book.so_far if book is not None else None)
@@ -220,7 +220,7 @@ async def build(
         models, used, base.planner, admission, meter, state.clock, composer, base.windows(), reports.of, asks, aside
     )
     follower, on_return = _followers(settings, base, ports, conclusion := Conclusion(ports, custody), wait, book)
-    limits = factories.request_rules(settings, base.prices)
+    limits = factories.request_rules(settings)
     engine = Engine(
         ports, limits, breakers=breakers, conclusion=conclusion, follower=follower, custody=custody, on_return=on_return
     )

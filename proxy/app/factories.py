@@ -251,14 +251,14 @@ def upstream_profile(settings: Settings) -> str:
     return settings.upstream_profile or (f"by the model's name at {provider}" if provider else unknown)
 
 
-def request_rules(settings: Settings, prices: PriceMap) -> RequestRules:
+def request_rules(settings: Settings) -> RequestRules:
     """The limits of a request, and how often it is tried."""
     ours, routing = settings.stratiform, settings.routing
     return RequestRules(
         BodyLimits(body_bytes=int(ours.limits.max_body_mib * (1 << 20)), receive_s=ours.limits.receive_s),
         routing.retries,
         trust_time_header=ours.clock == "header",
-        window_of=(lambda deployment: token_limits(prices, deployment)[0]) if routing.checks_windows else None,
+        window_of=(lambda deployment: token_limits(deployment)[0]) if routing.checks_windows else None,
         tells_id=ours.request_id,
     )
 

@@ -11,6 +11,7 @@ import hashlib
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 import pluggy
@@ -123,7 +124,7 @@ async def lay(
     metrics = Metrics(served, [DEFAULT_TEAM, *teams], shared)
     state = await _open_state(settings, metrics, readings)
     manager = build_plugin_manager()
-    facts = ModelFacts(partial(token_limits, prices), factories.price_source(prices))
+    facts = ModelFacts(token_limits, attrgetter("price"))
     ours, store, room = settings.stratiform, state.store, settings.stratiform.limits.state_bytes
     pure = TierPlanner(
         quick(encode),

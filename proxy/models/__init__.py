@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from proxy.kit.modes import Mode
 from proxy.kit.secrets import ACCOUNT_HEADERS, CREDENTIAL_HEADERS, canonical
 from proxy.kit.value import dataclass, field
+from proxy.protocol.prices import Price
 from proxy.protocol.providers import CacheProfile
 
 Headers = Sequence[tuple[str, str]]
@@ -89,6 +90,8 @@ class Deployment(ModelTerms):
     name."""
     id: str = ""
     """Identifies it among the deployments of all names. It is the same on every worker."""
+    price: Price | None = field(default=None, compare=False, repr=False)
+    """What its tokens cost, if that is known."""
     header_names: frozenset[str] = field(init=False, default=frozenset(), compare=False, repr=False)
     """The names of its headers, as a server may read them."""
     uses_operators_key: bool = field(init=False, default=False, compare=False, repr=False)

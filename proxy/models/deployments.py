@@ -250,7 +250,8 @@ def deployment_of(
         # All names that match a wildcard share its limits, because clients choose the names.
         rates=entry.rates and replace(entry.rates, holder=entry.name + suffix),
     )
-    return replace(deployment, profile=_fitted(deployment.profile, bare, price_of(deployment)))
+    price = price_of(deployment)
+    return replace(deployment, profile=_fitted(profile, bare, price), price=price)
 
 
 def _fitted(profile: CacheProfile, model: str, price: Price | None) -> CacheProfile:
@@ -538,10 +539,10 @@ def price_for(prices: PriceMap, deployment: Deployment) -> Price | None:
     return replace(found, max_output_tokens=longest, extras=replace(found.extras, max_input_tokens=window))
 
 
-def token_limits(prices: PriceMap, deployment: Deployment) -> tuple[int | None, int | None]:
+def token_limits(deployment: Deployment) -> tuple[int | None, int | None]:
     """The most tokens that a deployment's model reads and writes. None if neither the configuration nor the price map
     knows a number."""
-    if (price := price_for(prices, deployment)) is None:
+    if (price := deployment.price) is None:
         return deployment.max_input_tokens, None
     return price.extras.max_input_tokens, price.max_output_tokens
 

@@ -5,6 +5,7 @@ import json
 import socket
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from proxy.engine.telemetry import MetricsMeter
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.clock import SystemClock
 from proxy.models import Transport
-from proxy.models.deployments import load_price_map
+from proxy.models.deployments import load_price_map, price_for
 from proxy.upstream.http import HttpUpstream
 from tests.doubles import Ledger, ModelList, OpenDoor, PassthroughPlanner, make_deployment, serving
 from tests.e2e.conftest import Start
@@ -70,7 +71,7 @@ def all_at(upstream: str) -> ModelList:
 def test_probes_and_metrics() -> None:
     models, metrics = ModelList({"*": make_deployment()}), Metrics()
     obstacles = ["litellm is not loaded yet", ""]
-    engine = bare_engine(models, MetricsMeter(metrics, load_price_map()))
+    engine = bare_engine(models, MetricsMeter(metrics, partial(price_for, load_price_map())))
     with serving(create_app(Parts(engine, models, metrics, obstacle=lambda: obstacles.pop(0)))) as url:
         assert get(url, "/healthz")[:2] == (200, b'{"status":"ok"}')
         status, body, _ = get(url, "/readyz")
@@ -130,7 +131,7 @@ def test_stopping_lets_streams_end() -> None:
         async def close() -> None:
             closed.append("parts")
 
-        engine = bare_engine(models, MetricsMeter(Metrics(), load_price_map()))
+        engine = bare_engine(models, MetricsMeter(Metrics(), partial(price_for, load_price_map())))
         body = json.dumps({"model": "m", "messages": HELLO, "stream": True}).encode()
         with serving(create_app(Parts(engine, models, Metrics(), on_close=[close])), drain_s=60) as url:
             host, port = url.removeprefix("http://").split(":")

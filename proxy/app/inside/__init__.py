@@ -504,7 +504,7 @@ class Callback:
         self.metrics, self.share = base.metrics, ShareOfTime(settings.stratiform.callback.share_of_time)
         store_client = base.store_client(settings)
         await store_client.start()
-        meter, clock = MetricsMeter(base.metrics, base.prices), base.state.clock
+        meter, clock = MetricsMeter(base.metrics, base.facts.price), base.state.clock
         ports = Ports(base.models, {}, base.planner, Recording(store_client), meter, clock, aside=base.aside)
         return Work(
             ports,

@@ -13,13 +13,12 @@ from proxy.engine.telemetry.metrics import NO_PROFILE, UNRECOGNISED, Metrics
 from proxy.kit.modes import Mode, Reason
 from proxy.models import Deployment
 from proxy.models.charges import Heard, Speeds, bill, unanswered
-from proxy.models.deployments import price_for
+from proxy.models.deployments import PriceOf
 from proxy.planner.plan import CONTROL, Plan
 from proxy.protocol.caches import Bill
 from proxy.protocol.prices import (
     Cost,
     Price,
-    PriceMap,
     input_cost,
     saved_as_reported,
     saved_on_shadow,
@@ -47,12 +46,12 @@ class MetricsMeter:
     """Prices and counts exchanges. ``proxy.engine.ports.Meter`` describes what its methods promise."""
 
     def __init__(
-        self, metrics: Metrics, prices: PriceMap, on_settled: Callable[[Exchange], None] | None = None
+        self, metrics: Metrics, price_of: PriceOf, on_settled: Callable[[Exchange], None] | None = None
     ) -> None:
         """``on_settled`` is called with each exchange that was counted."""
         self._metrics = metrics
         self.began = metrics.began
-        self._prices = prices
+        self._price_of = price_of
         self._on_settled = on_settled
         self._speeds = Speeds()
 
@@ -80,7 +79,7 @@ class MetricsMeter:
 
     def spent(self, exchange: Exchange, outcomes: Sequence[Outcome]) -> Settlement:
         deployment, usage, cost_usd = exchange.deployment, exchange.lost.usage, exchange.lost.cost_usd
-        price = price_for(self._prices, deployment) if deployment is not None else None
+        price = self._price_of(deployment) if deployment is not None else None
         for one in outcomes:
             usage = summed(usage, one.usage)
             if deployment is not None and price is not None and one.usage is not None:
@@ -136,7 +135,7 @@ class MetricsMeter:
         usage = answer.usage
         if usage is None and not (exchange.is_billed and exchange.requested.demand.kind in UNIT_KINDS):
             return Settlement()
-        price = price_for(self._prices, deployment)
+        price = self._price_of(deployment)
         # No client asked for a refresh, so without a cache there would be no refresh.
         is_refresh = plan is not None and plan.reason == Reason.KEEP_ALIVE
         spent, uncached_usd = self._spent(exchange, deployment, answer, price, has_use=not is_refresh)
@@ -158,7 +157,7 @@ class MetricsMeter:
     ) -> Settlement:
         """The usage and the cost of answers that belong to no plan, each at the price of its own length. Both are
         counted. ``has_use``: the client gets them, and would also get them without any cache."""
-        usage, cost_usd, price = None, 0.0, price_for(self._prices, deployment)
+        usage, cost_usd, price = None, 0.0, self._price_of(deployment)
         for answer in answers:
             spent, _ = self._spent(exchange, deployment, answer, price, has_use=has_use)
             cost_usd += spent.total_usd if spent is not None else 0.0
@@ -208,7 +207,7 @@ class MetricsMeter:
         """The answer as it is booked for a call whose usage is unknown or only partly known."""
         deployment, answer = exchange.deployment, exchange.answer
         assert deployment is not None
-        price, took_s = price_for(self._prices, deployment), exchange.elapsed_s() - answer.asked_s
+        price, took_s = self._price_of(deployment), exchange.elapsed_s() - answer.asked_s
         goes_on = answer.runs_on and (outcome.is_open or not answer.is_accepted)  # not if it has come to its end
         # Almost every event has at least one token, with any content.
         heard = Heard(max(outcome.tokens, outcome.events), silent_s, took_s, goes_on)

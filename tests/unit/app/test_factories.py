@@ -195,11 +195,10 @@ def test_the_cache_rules_of_an_upstream_without_a_profile_follow_from_its_host(u
 
 def test_what_a_model_can_read_and_write_is_what_the_price_map_says(tmp_path: Path) -> None:
     models = table(tmp_path, "model_list:\n- {model_name: s, litellm_params: {model: anthropic/claude-sonnet-4-5}}\n")
-    prices = factories.price_map(Settings())
-    unknown = replace(models.resolve("s"), model="nobody/knows", price_key="", params={})
+    unknown = replace(models.resolve("s"), price=None)
 
-    assert token_limits(prices, models.resolve("s")) == (200_000, 64_000)
-    assert token_limits(prices, unknown) == (None, None)
+    assert token_limits(models.resolve("s")) == (200_000, 64_000)
+    assert token_limits(unknown) == (None, None)
 
 
 def test_the_flags_of_the_tiers_come_from_the_configuration(tmp_path: Path) -> None:

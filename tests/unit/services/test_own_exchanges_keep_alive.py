@@ -78,7 +78,7 @@ class ListeningMeter(MetricsMeter):
     """A meter that keeps every exchange that has ended."""
 
     def __init__(self, metrics: Metrics, prices: PriceMap, heard: list[Exchange]) -> None:
-        super().__init__(metrics, prices)
+        super().__init__(metrics, lambda of: price_for(prices, of))
         self._heard = heard
 
     def settle(self, exchange: Exchange) -> None:

@@ -94,7 +94,7 @@ class Worker:
             upstreams,
             Planning(pure, price_of=lambda of: price_for(prices, of)),
             OpenDoor(),
-            MetricsMeter(Metrics(), prices),
+            MetricsMeter(Metrics(), lambda of: price_for(prices, of)),
             self.clock,
         )
         conclusion, terms = Conclusion(ports), RefreshTerms(usd_per_day=1.0)

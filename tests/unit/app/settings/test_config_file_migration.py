@@ -101,7 +101,7 @@ RETRIES = "router_settings: {num_retries: 1, retry_policy: {TimeoutErrorRetries:
 )
 def test_retries_follow_the_policy_of_the_error(kind: Kind, retries: int, tmp_path: Path) -> None:
     found = read(tmp_path, RETRIES)
-    policy = factories.request_rules(found, factories.price_map(found)).retries
+    policy = factories.request_rules(found).retries
     made = next(n for n in range(1, 9) if next_step(policy, [Option(0, n, True)], 0, Failure(kind), 0.0, 0.5) is None)
     assert made - 1 == retries
     assert consequences(found) == []
@@ -122,7 +122,7 @@ def test_the_classes_of_a_retry_policy(policy: str, retries: dict[Kind, int], tm
 def test_a_name_may_have_a_retry_policy_of_its_own(tmp_path: Path) -> None:
     text = "{retry_policy: {TimeoutErrorRetries: 3}, model_group_retry_policy: {n: {RateLimitErrorRetries: 1}}}"
     found = read(tmp_path, f"router_settings: {text}")
-    policy = factories.request_rules(found, factories.price_map(found)).retries
+    policy = factories.request_rules(found).retries
     assert policy.of("m").retries_after == {"timeout": 3}
     assert policy.of("n").retries_after == {"rate-limited": 1}
     assert consequences(found) == []

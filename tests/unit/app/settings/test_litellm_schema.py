@@ -160,7 +160,7 @@ router_settings: {enable_pre_call_checks: true}
     )
     found = load(path, environment=Environment({}))
     prices = factories.price_map(found)
-    table, window_of = factories.model_table(found, prices), factories.request_rules(found, prices).window_of
+    table, window_of = factories.model_table(found, prices), factories.request_rules(found).window_of
     assert window_of is not None
     assert [window_of(table.resolve(name)) for name in ("told", "known", "unknown", "told-alone")] == [
         5,

@@ -1,6 +1,7 @@
 """What an exchange leaves behind: its cost, its saving, its metrics."""
 
 import math
+from functools import partial
 
 import pytest
 
@@ -10,6 +11,7 @@ from proxy.engine.telemetry import MetricsMeter, error_kind, savings
 from proxy.engine.telemetry.metrics import ERROR_KINDS, Metrics
 from proxy.kit.modes import Mode, Reason
 from proxy.models import Deployment, Transport
+from proxy.models.deployments import price_for
 from proxy.planner.plan import Plan, PlanResult
 from proxy.planner.record import Break, BreakKind
 from proxy.planner.tiers import Change, Tier
@@ -38,6 +40,7 @@ OWN = Bill(read=0, write_5m=0, write_1h=0, plain=1000)
 OURS = Bill(read=800, write_5m=200, write_1h=0, plain=0)
 MONEY = {"model": "m", "team": "t"}
 COST = {**MONEY, "client": "unrecognised"}
+PRICED, UNPRICED = (partial(price_for, PriceMap(entries)) for entries in ({"up": ENTRY}, {}))
 
 
 def plan(**fields):
@@ -90,7 +93,7 @@ def metrics():
 
 @pytest.fixture
 def settle(metrics):
-    meter = MetricsMeter(metrics, PriceMap({"up": ENTRY}))
+    meter = MetricsMeter(metrics, PRICED)
 
     def run(one):
         return ended(meter, one)
@@ -149,19 +152,19 @@ def test_refusals_for_the_context_window_are_counted_by_profile_and_outcome(metr
 def test_lost_answers_are_billed_with_their_further_calls(metrics):
     one = exchange()
     one.answer.further = (Outcome(usage=Usage(2000, 20)),)
-    lost = MetricsMeter(metrics, PriceMap({"up": ENTRY})).lose(one)
+    lost = MetricsMeter(metrics, PRICED).lose(one)
     assert lost.usage == Usage(3000, 30, read=800, write_5m=200)
     assert lost.cost_usd == pytest.approx(380 + 2100)
     assert value(metrics, "uncached_input_cost_usd_total", **MONEY) == 0
 
 
 def test_the_cost_of_one_answer_is_told_without_counting_it(metrics):
-    meter = MetricsMeter(metrics, PriceMap({"up": ENTRY}))
+    meter = MetricsMeter(metrics, PRICED)
     two = [Outcome(usage=Usage(100, 2)), Outcome(usage=Usage(10, 1))]
     assert meter.spent(exchange(), two) == Settlement(Usage(110, 3), 125.0)
     assert meter.spent(exchange(lost=Settlement(Usage(1, 0), 7.0)), two).cost_usd == 132.0
     assert meter.spent(exchange(), [Outcome()]) == Settlement()
-    assert MetricsMeter(metrics, PriceMap({})).spent(exchange(), two).cost_usd == 0
+    assert MetricsMeter(metrics, UNPRICED).spent(exchange(), two).cost_usd == 0
     assert value(metrics, "cost_usd_total", **COST) in (0, None)
 
 
@@ -228,7 +231,7 @@ def test_raw_paths_are_counted_by_what_they_report(metrics, settle):
 
 
 def test_a_model_without_a_price_costs_nothing_and_is_counted(metrics):
-    done = ended(MetricsMeter(metrics, PriceMap({})), exchange())
+    done = ended(MetricsMeter(metrics, UNPRICED), exchange())
     assert done.settlement.cost_usd == 0
     assert value(metrics, "unpriced_requests_total", model="m") == 1
     assert value(metrics, "tokens_total", model="m", kind="read", client="unrecognised") == 800
@@ -290,7 +293,7 @@ def test_standing_down_may_cost_what_the_provider_holds_of_ours():
 
 
 def test_the_arms_of_a_hold_out_are_counted_apart(metrics) -> None:
-    meter = MetricsMeter(metrics, PriceMap({"up": ENTRY}))
+    meter = MetricsMeter(metrics, PRICED)
     control = plan(body=b"{}", mode=Mode.OBSERVE, reason=Reason.HOLD_OUT.value, arm="control")
     ended(meter, exchange(plan=plan(arm="treated")))
     ended(meter, exchange(plan=control, usage=Usage(prompt=1000, output=10)))
@@ -302,9 +305,7 @@ def test_the_arms_of_a_hold_out_are_counted_apart(metrics) -> None:
 
 
 def test_a_deviation_is_counted_beside_the_providers_cause(metrics) -> None:
-    MetricsMeter(metrics, PriceMap({"up": ENTRY})).settle(
-        exchange(result=PlanResult(deviation="evicted"), cache_cause="unavailable")
-    )
+    MetricsMeter(metrics, PRICED).settle(exchange(result=PlanResult(deviation="evicted"), cache_cause="unavailable"))
     assert value(metrics, "cache_deviations_total", model="m", kind="evicted", cause="unavailable") == 1
 
 
