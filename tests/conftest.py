@@ -102,11 +102,15 @@ async def _in_time(test: Coroutine[None, None, None]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _large_files_read_once() -> Iterator[None]:
-    """The many proxies and clients that tests start all use the same price map, provider names and TLS context."""
+def _files_read_once() -> Iterator[None]:
+    """The many proxies and clients that tests start all use the same price map, names of providers, entry points of
+    packages, and TLS context."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("proxy.app.factories.load_price_map", read_once.load_price_map)
         patch.setattr("proxy.app.factories.provider_names", read_once.provider_names)
+        patch.setattr(
+            "importlib.metadata.PathDistribution.entry_points", property(read_once.entry_points), raising=False
+        )
         patch.setattr("ssl.create_default_context", read_once.create_default_context)
         yield
 
