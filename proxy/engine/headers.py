@@ -98,8 +98,8 @@ _SURE_CHARS = 16
 _MOST_DECODINGS = 4
 # Words in a name that indicate a credential, or the owner of an account.
 _SECRET = re.compile(
-    r"(^|[_-])(auth|authorization|key|token|secret|credentials?|password|cookie|organization|project|account|role"
-    r"|profile|session|sts|tenant|client|identity)([_-]|$)"
+    r"auth|key|token(?!s)|secret|credential|passw|passphrase|pwd|cookie|bearer|jwt|signature|subscription"
+    r"|(^|[_-])(organization|project|account|role|profile|session|sts|tenant|client|identity|config)([_-]|$)"
 )
 
 

@@ -144,3 +144,21 @@ def test_keys_and_what_could_stand_for_one_serve_no_client_who_brings_a_key_alon
     assert [name for name, _ in bare.headers] == ["http-referer", "anthropic-version"]
     assert set(bare.params) == {"api_version", "temperature", "custom_llm_provider", "num_ctx"}
     assert (bare.name, bare.base_url, bare.transport) == ("m", "https://host/v1", Transport.LITELLM)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["apikey", "X-ApiKey", "x-accesskey", "x-authentication", "x-authtoken", "bearer", "x-jwt-assertion", "x-passwd",
+     "x-user-pwd", "x-passphrase", "x-signature", "x-secretkey", "x-portkey-config", "x-portkey-virtual-key",
+     "subscription-id", "cf-access-client-secret", "x-goog-user-project", "x-credential"],
+)  # fmt: skip
+def test_whatever_sounds_like_a_credential_is_the_operators_alone(name: str) -> None:
+    deployment = Deployment("m", "m", Transport.HTTP, NONE, headers=[(name, "v")], params={name.replace("-", "_"): "v"})
+    bare = without_credentials(deployment)
+    assert (list(bare.headers), bare.params) == ([], {})
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "x-title", "x-region", "anthropic-beta", "n"])
+def test_what_does_not_sound_so_serves_everybody(name: str) -> None:
+    bare = without_credentials(Deployment("m", "m", Transport.HTTP, NONE, headers=[(name, "v")], params={name: "v"}))
+    assert ([key for key, _ in bare.headers], list(bare.params)) == ([name], [name])
