@@ -63,7 +63,7 @@ _ANOTHER_REQUEST = frozenset(
 # A gateway may send the request, with the key, to an address that it finds in a header
 # (https://portkey.ai/docs/api-reference/inference-api/headers,
 # https://docs.helicone.ai/getting-started/integration-method/gateway). The headers of pages say only who asks.
-_ADDRESS = re.compile(r"\s*+(?:https?:|[\[{].*://)", re.IGNORECASE | re.DOTALL)
+_ADDRESS = re.compile(r"\A\s*+(?:https?:|[\[{].*://)", re.IGNORECASE | re.DOTALL)
 # The host as it was asked for and the site whose page asks, behind a blank: a site on this machine, one that has the
 # address of the proxy itself, or a program's own pages. Any page can give itself the origin ``null``.
 _NEAR_SITE = re.compile(

@@ -211,8 +211,8 @@ _CONTENT = frozenset(
 _CHARSET = re.compile(r"charset\b[\s*]*+=\s*+[\"']?+([^\s;\"',]*+)")
 _PLAIN_CHARSETS = frozenset({"utf-8", "utf8", "us-ascii", "ascii", ""})
 _PRESET = "@preset/"
-_METHOD_HEADERS = frozenset({"x-http-method-override", "x-http-method", "x-method-override"})
-_MODEL_HEADERS = frozenset({"x-portkey-config", "x-portkey-provider", "x-portkey-virtual-key"})
+# Headers that make another request of it, or that choose the provider at Portkey's gateway.
+_CHANGING = re.compile("override|^x-http-method$|^x-portkey-(?:config|provider|virtual-key)$")
 _OWN_HEADERS = "x-stratiform-"
 MODEL_HEADER = "x-stratiform-model"
 """The header with the model whose deployment serves a request that names no model, such as one for a file."""
@@ -375,17 +375,13 @@ def _read_query(query: str, found: _Found) -> None:
 
 def _read_headers(headers: Headers, found: _Found) -> None:
     kinds = set[str]()
-    for name, value in headers:
+    for name, value in ((name.replace("_", "-"), value) for name, value in headers):
         if name == "content-type":
             kinds.add(value)
             if not _PLAIN_CHARSETS.issuperset(_CHARSET.findall(value.lower())):
                 found.unread.append("its content type names a character set other than UTF-8")
-        elif name in _METHOD_HEADERS:
-            found.unread.append(f"the header '{name}' names another method")
-        elif name in _MODEL_HEADERS or (
-            not name.startswith(_OWN_HEADERS) and (speaks_of_models(name) or "override" in name)
-        ):
-            found.unread.append(f"the header '{name}' may choose a model")
+        elif not name.startswith(_OWN_HEADERS) and (speaks_of_models(name) or _CHANGING.search(name)):
+            found.unread.append(f"the header '{name}' may choose a model, or another method")
         elif name == "anthropic-beta" and any(change in value.lower() for change in _TOOL_CHANGES):
             found.unread.append("tools that change within the messages are not read")
     if len(kinds) > 1:

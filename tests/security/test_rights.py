@@ -293,7 +293,8 @@ ROWS = [
     Row("a header with a model", chat(), headers={"helicone-model-override": "dear"}),
     *[
         Row(f"a header with {name}", chat(), headers={f"x-{name.replace('::', '-')}": "dear"})
-        for name in ("engine", "deployment-id", "lora", "adapter-id", "variant_name", "llm")
+        for name in ("portkey_config", "portkey-provider", "Http_Method_Override", "engine", "deployment-id", "lora",
+                     "adapter-id", "variant_name", "llm")
     ],
     Row("two forms of content", b'{"model":"cheap","prompt":"x"}', "/v1/completions",
         {"content-type": "application/json", "Content-Type": "text/plain"}),
