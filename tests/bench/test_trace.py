@@ -1,6 +1,7 @@
 """The way of an appending request does not grow: a function, a file or a call more has to be worth it."""
 
 import asyncio
+import json
 import subprocess
 import sys
 
@@ -19,14 +20,27 @@ differ a little."""
 _ROOM = 1.05
 
 
-@pytest.mark.parametrize(("size", "stream"), MOST)
-def test_an_appending_request_enters_no_more_functions_and_files_than_it_did(size: int, stream: bool) -> None:
+_SCRIPT = """
+import asyncio, json
+from tests.bench.trace import traced
+print(json.dumps([asyncio.run(traced(size, stream=stream)).figures() for size, stream in WAYS]))
+"""
+
+
+@pytest.fixture(scope="module")
+def figures() -> dict[tuple[int, bool], dict[str, int]]:
     """In a process of its own: what other tests have left behind in this one adds calls."""
-    command = [sys.executable, "-m", "tests.bench.trace", str(size), *(["--stream"] if stream else [])]
+    command = [sys.executable, "-c", _SCRIPT.replace("WAYS", repr([*MOST]))]
     ended = subprocess.run(command, cwd=servers.ROOT, capture_output=True, text=True, check=True, timeout=120)
-    words = ended.stdout.splitlines()[0].split()
-    figures, limits = dict(zip(words[::2], map(int, words[1::2]), strict=True)), MOST[size, stream]
-    grown = {name: figures[name] for name, most in limits.items() if not most / 2 < figures[name] <= most * _ROOM}
+    return dict(zip(MOST, json.loads(ended.stdout), strict=True))
+
+
+@pytest.mark.parametrize("way", MOST, ids=["short", "long", "stream"])
+def test_an_appending_request_enters_no_more_functions_and_files_than_it_did(
+    figures: dict[tuple[int, bool], dict[str, int]], way: tuple[int, bool]
+) -> None:
+    found, limits = figures[way], MOST[way]
+    grown = {name: found[name] for name, most in limits.items() if not most / 2 < found[name] <= most * _ROOM}
     assert not grown
 
 
