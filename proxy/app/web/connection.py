@@ -79,10 +79,11 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 3))
 @dataclass(slots=True)
 class AnswerState:
     """What the app and the server tell each other about an answer. ``resume_reading``: the server reads on, because it
-    would not notice otherwise that the client leaves. ``takes_comment`` returns whether a comment may be sent now.
-    ``on_left`` is called when the client leaves."""
+    would not notice otherwise that the client leaves. ``is_complete``: the request has arrived, so nobody waits for it.
+    ``takes_comment`` returns whether a comment may be sent now. ``on_left`` is called when the client leaves."""
 
     resume_reading: Callable[[], None]
+    is_complete: bool = False
     takes_comment: Callable[[], bool] | None = None
     on_left: Callable[[], None] | None = None
 
@@ -318,6 +319,7 @@ if HttpToolsProtocol is not None:
             self._in_head = True
             self._head_bytes = 0
             self._drop_deadline()
+            self.scope["extensions"][EXTENSION].is_complete = True  # type: ignore[attr-defined]
             super().on_message_complete()
 
         def send_400_response(self, msg: str) -> None:
@@ -464,7 +466,9 @@ class Connection:
                 size += len(chunk)
                 yield chunk
             while not self._is_complete:
-                async with asyncio.timeout(self._receive_s + size / _BYTES_PER_SECOND - (perf_counter() - began)):
+                left_s = self._receive_s + size / _BYTES_PER_SECOND - (perf_counter() - began)
+                has_arrived = self._answer is not None and self._answer.is_complete
+                async with asyncio.timeout(None if has_arrived else left_s):
                     message = await self._receive()
                 if message["type"] == "http.disconnect":
                     raise ClientDisconnected
