@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 import aiohttp
 from yarl import URL
 
-from proxy.engine.headers import BodyForm, form_of, get
+from proxy.engine.headers import form_of, get
 from proxy.engine.interfaces import Answer, Call
 from proxy.engine.upstream_answer import ReadAhead, WholeAnswer
 from proxy.kit.errors import UpstreamError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable, error_body
@@ -32,13 +32,14 @@ _LEFT_OUT = frozenset({"content-length", "content-encoding"})
 _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
 
-async def redacted(answer: Answer, form: BodyForm, call: Call) -> Answer:
+async def redacted(answer: "HttpAnswer", call: Call) -> Answer:
     """The answer to a call, without the deployment's secrets. An error, and a short body of a known length, are read
     before anything passes. A longer text of a known length is no error, and passes unread unless it is JSON."""
     if not (secrets := call.deployment.secrets):
         return answer
     if answer.status >= 300:
         return await _error(answer, Redaction(secrets))
+    form = answer.form
     is_other = form.kind and not form.is_json and not form.kind.startswith("text/")
     if call.method == "HEAD" or form.is_coded or is_other:
         return answer
@@ -48,14 +49,17 @@ async def redacted(answer: Answer, form: BodyForm, call: Call) -> Answer:
         return _RedactedStream(answer, ErrorBody(Redaction(secrets)))
     if form.length > MOST_BYTES:
         return answer
-    ahead = ReadAhead(answer, MOST_BYTES)
-    try:
-        found = await ahead.read()
-    except asyncio.CancelledError:
-        await answer.aclose()
-        raise
+    if (found := answer.arrived()) is not None:
+        passed: Answer = WholeAnswer(answer.status, answer.headers, found)
+    else:
+        passed = ahead = ReadAhead(answer, MOST_BYTES)
+        try:
+            found = await ahead.read()
+        except asyncio.CancelledError:
+            await answer.aclose()
+            raise
     if error_in(found) is None or (shown := Redaction(secrets).body(found)) == found:
-        return ahead
+        return passed
     # The length changes only if an error quotes a secret.
     await answer.aclose()
     return WholeAnswer(answer.status, [pair for pair in answer.headers if pair[0] != "content-length"], shown)
@@ -165,8 +169,7 @@ class HttpUpstream:
             )
         except (aiohttp.ClientError, OSError) as error:
             raise _translated(error) from error
-        answer = HttpAnswer(response)
-        return await redacted(answer, answer.form, call)
+        return await redacted(HttpAnswer(response), call)
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -242,6 +245,11 @@ class HttpAnswer:
         if not chunk:
             raise StopAsyncIteration
         return chunk
+
+    def arrived(self) -> bytes | None:
+        """The rest of the body, if all of it has arrived: most short answers come at once."""
+        content = self._response.content
+        return content.read_nowait() if content.is_eof() and content.exception() is None else None
 
     async def aclose(self) -> None:
         """Release the connection, or drop it if the body was not read to its end."""

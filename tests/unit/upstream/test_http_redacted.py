@@ -29,7 +29,11 @@ class Pieces:
         length = str(sum(map(len, pieces)))
         headers = [("content-type", kind), ("content-length", length if has_length else "")]
         self.headers: Headers = [pair for pair in headers if pair[1]]
+        self.form = form_of(self.headers)
         self.pieces = pieces
+
+    def arrived(self) -> bytes | None:
+        return None
 
     async def chunks(self) -> AsyncIterator[bytes]:
         for piece in self.pieces:
@@ -44,7 +48,7 @@ def shown(answer: Pieces, *, stream: bool = False, method: str = "POST") -> tupl
     call = Call(make_deployment(api_key=KEY.decode()), method, "/x", headers=[], body=b"", stream=stream, now=0.0)
 
     async def main() -> tuple[dict[str, str], list[bytes]]:
-        told = await redacted(answer, form_of(answer.headers), call)
+        told = await redacted(answer, call)
         return dict(told.headers), [chunk async for chunk in told.chunks()]
 
     return asyncio.run(main())
