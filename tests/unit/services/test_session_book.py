@@ -169,6 +169,7 @@ async def test_a_session_says_who_it_is_what_it_used_and_how_long_its_cache_live
     assert one["read_tokens"] > 0 < one["write_tokens"]
     assert 0 < one["hit_ratio"] < 1
     assert one["cost_usd"] > 0
+    assert one["culprits"] == []
     assert set(one["tiers"]) == {"L0", "L1", "L2", "L3", "active"}
     assert one["tiers"]["L3"] > 0 < one["tiers"]["L0"]
     assert 1 <= len(one["breakpoints"]) <= 4

@@ -275,9 +275,9 @@ def test_runs_that_do_not_count_once(observations: ProviderObservations) -> None
     far = Observation(bill, usage, 5900, age_s=10.0, life_s=300.0, distance=PAGE.lookback)
     near = replace(far, distance=PAGE.lookback - 1)
     assert ProviderObservations().observe(near, PAGE, 1.0) == Deviation.PARTITIONED
-    kinds = [observations.observe(far, PAGE, 1.0) for _ in range(2)]
-    assert kinds == [Deviation.OUT_OF_REACH] * 2
-    assert observations.profile(PAGE, 1.0).collapses_runs is False
+    for collapses in (True, False):
+        assert observations.observe(far, PAGE, 1.0) == Deviation.OUT_OF_REACH
+        assert observations.profile(PAGE, 1.0).collapses_runs is collapses
     held = replace(far, reported=Usage(5900, 5, 5000, 900))
     assert observations.observe(held, PAGE, 1.0) == Deviation.AS_EXPECTED
     assert observations.profile(PAGE, 1.0).collapses_runs is True
