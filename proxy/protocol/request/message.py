@@ -116,12 +116,11 @@ class Message(Struct, frozen=True):
         return cast(_Derived, self.memo[key])
 
     def has(self, sign: Callable[[bytes], bool]) -> bool:
-        """Whether its JSON has a sign."""
-        return self.derived(_shows, sign)
-
-
-def _shows(message: Message, sign: Callable[[bytes], bool]) -> bool:
-    return sign(message.raw)
+        """Whether its JSON has a sign, which is looked for once. All messages are asked for each request."""
+        found = self.memo.get(sign)
+        if found is None:
+            found = self.memo[sign] = sign(self.raw)
+        return found is True
 
 
 def message_json(role: str, text: str) -> bytes:
