@@ -302,9 +302,14 @@ class MessageReader:
 
     def _text(self, role: str, text: str, mark: Life | None, index: int = -1) -> _Content:
         """Content that is one text: a string, or the part of a list with this ``index``."""
-        known = recognise_text(self._recognisers, role, text)
-        cuts = self._cut_digests(text, known) if known is not None else ()
-        return _Content((self._text_part(role, text, index, mark, known, cuts),), index >= 0, text, known, cuts)
+        known, cuts, counted = recognise_text(self._recognisers, role, text), tuple[bytes, ...](), None
+        if known is not None and known.cuts and known.form is not MessageKind.PROMPT:
+            # The text is identified by its pieces. Most pieces are files, of which a request changes one: the others
+            # are neither hashed nor counted again. (A turn is identified by its whole text.)
+            pieces = [text[c.start : c.end] for c in known.cuts]
+            cuts = tuple([self._pieces.of(piece) for piece in pieces])
+            counted = digest(role.encode(), b"cuts", *cuts), sum(map(self._counter.count, cuts, pieces))
+        return _Content((self._text_part(role, text, index, mark, counted),), index >= 0, text, known, cuts)
 
     def _content(self, role: str, members: Members) -> _Content:
         content, mark = members.get("content", _NULL), marker_of(members)
@@ -353,37 +358,20 @@ class MessageReader:
             return None
         joined = "".join(texts)
         system = Recognition("system", MessageKind.SYSTEM, tuple(cuts))
-        return _Content(parts, True, joined, system, self._cut_digests(joined, system))
-
-    def _cut_digests(self, text: str, known: Recognition) -> tuple[bytes, ...]:
-        """Digests of the pieces; empty for a turn, which is identified by its whole text. Most pieces are files, of
-        which a request changes one: the others are not hashed again."""
-        if known.form is MessageKind.PROMPT:
-            return ()
-        return tuple([self._pieces.of(text[c.start : c.end]) for c in known.cuts])
+        own_digests = tuple([self._pieces.of(joined[c.start : c.end]) for c in cuts])
+        return _Content(parts, True, joined, system, own_digests)
 
     def _text_part(
-        self,
-        role: str,
-        text: str,
-        index: int,
-        mark: Life | None,
-        known: Recognition | None = None,
-        cuts: tuple[bytes, ...] = (),
+        self, role: str, text: str, index: int, mark: Life | None, counted: tuple[bytes, int] | None = None
     ) -> Part:
-        kind = PartKind.RESULT if role == "tool" else PartKind.TEXT
-        # A recognised text is identified by its pieces: each piece is hashed and counted once, however often the rest
-        # changes.
-        key = digest(role.encode(), b"cuts", *cuts) if cuts else text_digest(role, text)
-        if known is None or not cuts:
-            tokens = self._counter.count(key, text)
-        else:
-            pieces = zip(cuts, known.cuts, strict=True)
-            tokens = sum([self._counter.count(own, text[c.start : c.end]) for own, c in pieces])
+        """The position of a text. ``counted`` are its digest and its tokens, if they are known."""
+        if counted is None:
+            key = text_digest(role, text)
+            counted = key, self._counter.count(key, text)
         return Part(
-            kind=kind,
-            digest=key,
-            tokens=tokens + (MESSAGE_OVERHEAD_TOKENS if index <= 0 else 0),
+            kind=PartKind.RESULT if role == "tool" else PartKind.TEXT,
+            digest=counted[0],
+            tokens=counted[1] + (MESSAGE_OVERHEAD_TOKENS if index <= 0 else 0),
             index=index,
             markable=bool(text) and not text.isspace(),
             own_mark=mark,
